@@ -1,0 +1,69 @@
+"""AutoTurbo: an autotuner that schedules whole neural networks on scratchpad accelerators.
+
+    >>> import autoturbo
+    >>> model = autoturbo.load_model("resnet50.onnx", batch=64)
+    >>> target = autoturbo.load_target("stcp920")
+    >>> result = autoturbo.tune(model, target, trials=200, seed=0)
+    >>> result.best.schedule.save("resnet50.stcp920.json")
+
+Everything here is loaded on first use, so that ``import autoturbo`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autoturbo.version import __version__
+
+if TYPE_CHECKING:
+    from autoturbo import errors
+    from autoturbo.commands.loading import load_model
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware import Target, load_target
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.search.cost_model_sampler import CostModelSampler
+    from autoturbo.simulate.measurement import Measurement
+    from autoturbo.tuner import resume, tune
+
+__all__ = [
+    "CostModelSampler",
+    "Graph",
+    "Knobs",
+    "Measurement",
+    "Target",
+    "__version__",
+    "errors",
+    "load_model",
+    "load_target",
+    "resume",
+    "tune",
+]
+
+_HOMES = {
+    "CostModelSampler": "autoturbo.search.cost_model_sampler",
+    "Graph": "autoturbo.graph.operators",
+    "Knobs": "autoturbo.schedule.knobs",
+    "Measurement": "autoturbo.simulate.measurement",
+    "Target": "autoturbo.hardware",
+    "load_model": "autoturbo.commands.loading",
+    "load_target": "autoturbo.hardware",
+    "resume": "autoturbo.tuner",
+    "tune": "autoturbo.tuner",
+}
+"""The module that each public name is defined in."""
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module("autoturbo.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'autoturbo' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,111 @@
+"""The parser of the command line: argparse with one located error line in place of its own text."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from autoturbo.commands.values import did_you_mean, wrong
+from autoturbo.errors import UsageError
+from autoturbo.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT_DATABASE = "autoturbo.db"
+_WIDEST = 100
+_ABOUT_AN_ARGUMENT = re.compile(r"argument ([^:]+): (.*)", re.DOTALL)
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help that reads the same under every Python version: ``-o, --output FILE``."""
+
+    def __init__(self, prog: str) -> None:
+        width = min(_WIDEST, shutil.get_terminal_size().columns - 2)
+        super().__init__(prog, max_help_position=28, width=width)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises :class:`UsageError`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(
+            formatter_class=HelpFormatter, allow_abbrev=False, add_help=False, **settings
+        )
+        self.color = False  # Python 3.14 would colour the help
+        self.add_argument("-h", "--help", action="help", help="show this help")
+
+    def error(self, message: str) -> NoReturn:
+        """One sentence in place of usage and exit."""
+        match = _ABOUT_AN_ARGUMENT.fullmatch(message)
+        hint = f"see '{self.prog} --help'"
+        if match:
+            raise wrong(match[1].split("/")[-1], match[2], hint)
+        raise UsageError(message, hint=hint)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        known = list(action.choices or ())
+        if known and value not in known:
+            hint = did_you_mean(str(value), known)
+            raise UsageError(f"unknown command {f'{self.prog} {value}'!r}", hint=hint)
+
+    def flags(self) -> list[str]:
+        """Every flag it knows."""
+        return [flag for action in self._actions for flag in action.option_strings]
+
+
+def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse, with the defaults of the global options filled in.
+
+    Raises:
+        UsageError: an argument that there is not, or one that is missing.
+    """
+    options, unknown = parser.parse_known_args(list(arguments))
+    chosen = getattr(options, "parser", parser)
+    if unknown:
+        raise _not_understood(unknown[0], chosen)
+    for name, value in _global_defaults().items():
+        if not hasattr(options, name):
+            setattr(options, name, value)
+    return options
+
+
+def add_global_options(parser: Parser) -> None:
+    """The options that every command takes, before its name or after it."""
+    group = parser.add_argument_group("global options")
+    add = group.add_argument
+    unset = argparse.SUPPRESS  # so that the inner parser does not overwrite what the outer one read
+    database = f"tuned-schedule database (default: {DEFAULT_DATABASE}, or AUTOTURBO_DB)"
+    add("--db", metavar="PATH", default=unset, help=database)
+    add("--json", action="store_true", default=unset, help="JSON on standard output")
+    add("-v", "--verbose", action="store_true", default=unset, help="say more")
+    add("-q", "--quiet", action="store_true", default=unset, help="say only the result")
+    add("--no-progress", action="store_true", default=unset, help="no live line")
+    add("--debug", action="store_true", default=unset, help="show tracebacks")
+    version = f"autoturbo {__version__}"
+    add("--version", action="version", version=version, help="show the version")
+
+
+def _global_defaults() -> dict[str, object]:
+    flags = ("json", "verbose", "quiet", "no_progress", "debug")
+    database = os.environ.get("AUTOTURBO_DB") or DEFAULT_DATABASE
+    return {"db": database, **dict.fromkeys(flags, False)}
+
+
+def _not_understood(argument: str, parser: Parser) -> UsageError:
+    if not argument.startswith("-"):
+        hint = f"see '{parser.prog} --help'"
+        return UsageError(f"unexpected argument {argument!r}", hint=hint)
+    flag = argument.split("=")[0]
+    close = did_you_mean(flag, parser.flags())
+    hint = close if close.startswith("did") else f"see '{parser.prog} --help'"
+    return UsageError(f"unknown flag {flag!r}", hint=hint)

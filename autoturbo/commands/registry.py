@@ -1,0 +1,79 @@
+"""The subcommands by name, and the parser that knows them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from autoturbo.commands import (
+    compare,
+    db,
+    doctor,
+    inspect,
+    resume,
+    runs,
+    show,
+    simulate,
+    space,
+    targets,
+    tune,
+)
+from autoturbo.commands.parser import Parser, add_global_options
+
+if TYPE_CHECKING:
+    import argparse
+
+    from autoturbo.commands.console import Console
+
+
+class Command(Protocol):
+    """What a command's module offers: its docstring's first line is its help."""
+
+    __doc__: str | None
+    EXAMPLE: str
+
+    @staticmethod
+    def add_arguments(parser: Parser) -> None:
+        """Its own arguments."""
+
+    @staticmethod
+    def run(options: argparse.Namespace, console: Console) -> int:
+        """Do it; the exit status."""
+
+
+COMMANDS: dict[str, Command] = {
+    "tune": tune,
+    "resume": resume,
+    "runs": runs,
+    "show": show,
+    "inspect": inspect,
+    "space": space,
+    "simulate": simulate,
+    "compare": compare,
+    "targets": targets,
+    "db": db,
+    "doctor": doctor,
+}
+"""Every subcommand, in the order of the help."""
+
+_DESCRIPTION = "Tune how whole neural networks are scheduled on scratchpad accelerators."
+_EXAMPLE = "example:\n  autoturbo tune examples/models/resnet50.onnx"
+
+
+def build_parser() -> Parser:
+    """The parser of the whole command line."""
+    usage = "autoturbo COMMAND [arguments]"
+    parser = Parser(prog="autoturbo", usage=usage, description=_DESCRIPTION, epilog=_EXAMPLE)
+    add_global_options(parser)
+    names = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        line = (command.__doc__ or "").splitlines()[0]
+        inner = names.add_parser(
+            name,
+            help=line.rstrip("."),
+            description=line,
+            epilog=f"example:\n  {command.EXAMPLE}",
+        )
+        inner.set_defaults(parser=inner)
+        command.add_arguments(inner)
+        add_global_options(inner)
+    return parser

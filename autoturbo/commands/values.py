@@ -1,0 +1,107 @@
+"""What the values of flags look like, and one sentence for those that don't.
+
+Each function turns a flag's text into its value for :mod:`argparse`. They raise
+:class:`~autoturbo.errors.UsageError` themselves, so that the words do not change with Python's
+version.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+from autoturbo.errors import Location, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+OBJECTIVES = ("latency", "throughput", "energy", "ddr-bytes")
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+_LARGEST = 2**31 - 1
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint: the nearest of the known names, or all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, 1)
+    return f"did you mean {close[0]!r}?" if close else f"one of {', '.join(names)}"
+
+
+def wrong(flag: str, message: str, hint: str | None = None) -> UsageError:
+    """The error for a flag's value."""
+    return UsageError(message, Location(field=flag), hint)
+
+
+def whole_number(flag: str, low: int) -> Callable[[str], int]:
+    """A whole number of at least ``low``."""
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise wrong(flag, f"{text!r} is not a whole number") from None
+        if not low <= value <= _LARGEST:
+            raise wrong(flag, f"{text!r} is out of range", f"from {low} to {_LARGEST}")
+        return value
+
+    return convert
+
+
+def duration(flag: str) -> Callable[[str], float]:
+    """Seconds of ``90``, ``90s``, ``10m`` or ``1h30m``."""
+
+    def convert(text: str) -> float:
+        match = _DURATION.fullmatch(text)
+        hours, minutes, seconds = match.groups() if match and text else (None, None, None)
+        total = 3600 * int(hours or 0) + 60 * int(minutes or 0) + float(seconds or 0)
+        if not 0 < total <= _LARGEST:
+            raise wrong(flag, f"{text!r} is not a duration", "for example 90s, 10m or 1h30m")
+        return total
+
+    return convert
+
+
+def one_of(flag: str, names: Callable[[], Iterable[str]]) -> Callable[[str], str]:
+    """One of some names, looked up only when the flag is given."""
+
+    def convert(text: str) -> str:
+        known = tuple(names())
+        if text not in known:
+            raise wrong(flag, f"{text!r} is not known", did_you_mean(text, known))
+        return text
+
+    return convert
+
+
+def shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """An input's name and extents: ``data=1,3,224,224``; ``scalar=`` for no dimension at all."""
+    name, equals, extents = text.rpartition("=")
+    try:
+        values = tuple(int(extent) for extent in extents.split(",")) if extents else ()
+    except ValueError:
+        values = (0,)
+    if not equals or not name or any(value < 1 for value in values):
+        hint = "write NAME=1,3,224,224"
+        raise wrong("--shape", f"{text!r} is not a name with whole numbers from 1 on", hint)
+    return name, values
+
+
+def objectives(text: str) -> list[str]:
+    """Objectives with commas between them."""
+    choose = one_of("--objective", lambda: OBJECTIVES)
+    return [choose(name.strip()) for name in text.split(",")]
+
+
+def merged_shapes(given: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
+    """Extents by input name.
+
+    Raises:
+        UsageError: an input is given twice.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, extents in given:
+        if name in shapes:
+            raise wrong("--shape", f"{name!r} is given twice")
+        shapes[name] = extents
+    return shapes

@@ -1,0 +1,45 @@
+"""What was measured, kept: the tuned-schedule database and the run folder.
+
+Importing this package loads the standard library's ``sqlite3`` and nothing heavier.
+"""
+
+from __future__ import annotations
+
+from autoturbo.database.atomic import atomic_write
+from autoturbo.database.formats import record_schema
+from autoturbo.database.records import (
+    DATABASE_SCHEMA,
+    RECORD_SCHEMA,
+    RUN_STATES,
+    BestSchedule,
+    Counts,
+    ImportResult,
+    KernelRecord,
+    PairKey,
+    RunInfo,
+    RunState,
+    TrialRecord,
+)
+from autoturbo.database.run_folder import RESULT_SETTINGS, RunFolder, run_id
+from autoturbo.database.store import BestFilter, Database
+
+__all__ = [
+    "DATABASE_SCHEMA",
+    "RECORD_SCHEMA",
+    "RESULT_SETTINGS",
+    "RUN_STATES",
+    "BestFilter",
+    "BestSchedule",
+    "Counts",
+    "Database",
+    "ImportResult",
+    "KernelRecord",
+    "PairKey",
+    "RunFolder",
+    "RunInfo",
+    "RunState",
+    "TrialRecord",
+    "atomic_write",
+    "record_schema",
+    "run_id",
+]

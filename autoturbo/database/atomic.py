@@ -1,0 +1,108 @@
+"""Files that are either the old one or the new one, whatever happens in between.
+
+The text goes to a temporary file in the same folder, is forced to the disk, and takes the name in
+one step; the folder is forced to the disk after it, so that the new name outlives a power loss.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from autoturbo.errors import InputError, Location, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def atomic_write(
+    path: str | Path, content: str | bytes, error: type[InputError] = UsageError
+) -> None:
+    """Write the whole file, or leave what was there.
+
+    Args:
+        path: the file; a symbolic link is followed.
+        content: text is written as UTF-8, line ends as they are.
+        error: what to raise, located at ``path``.
+
+    Raises:
+        InputError: as ``error``: the file cannot be written.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    with atomic_writer(path, error) as file:
+        file.write(data)
+
+
+@contextmanager
+def atomic_writer(path: str | Path, error: type[InputError] = UsageError) -> Iterator[BinaryIO]:
+    """The same piece by piece: the file takes its name when the block ends without an exception.
+
+    A device or a pipe (``/dev/stdout``) has no old content to keep and is written directly.
+
+    Raises:
+        InputError: as ``error``: the file cannot be written.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        opened = _direct(target) if _is_device(target) else _replacing(target)
+        with opened as file:
+            yield file
+    except (OSError, ValueError) as problem:
+        raise _explained(problem, Path(path), error) from problem
+
+
+@contextmanager
+def _direct(target: Path) -> Iterator[BinaryIO]:
+    with target.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    if target.is_dir():
+        raise IsADirectoryError
+    # A name of its own: the target's name with an ending could be too long for the file system.
+    temporary = target.with_name(f".autoturbo-{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _is_device(target: Path) -> bool:
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the folder's entries to the disk where the system can (Windows cannot)."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _explained(problem: OSError | ValueError, path: Path, error: type[InputError]) -> InputError:
+    at = Location(path)
+    if isinstance(problem, IsADirectoryError):
+        return error("a folder, not a file", at, f"for example {path / 'out.json'}")
+    if isinstance(problem, FileNotFoundError):
+        return error(f"no folder {str(path.parent)!r}", at, "create it first")
+    reason = getattr(problem, "strerror", None) or str(problem)
+    return error(f"cannot write: {reason}", at)

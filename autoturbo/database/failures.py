@@ -1,0 +1,37 @@
+"""What SQLite's errors mean for the user."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from autoturbo.errors import DatabaseError, Location
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_RESTORE = "restore the file from a copy, or import the last export into a new one"
+_FREE = "free some space and resume: what was recorded is safe"
+_WRITABLE = "the file and its folder must be writable, or give another --db"
+
+# By SQLite's primary result code. The words are ours: SQLite's own differ from version to version.
+_MEANINGS = {
+    sqlite3.SQLITE_BUSY: ("locked by another process for too long", "try again when it is done"),
+    sqlite3.SQLITE_LOCKED: ("locked by another process for too long", "try again when it is done"),
+    sqlite3.SQLITE_READONLY: ("the database cannot be written", _WRITABLE),
+    sqlite3.SQLITE_PERM: ("the database may not be opened", _WRITABLE),
+    sqlite3.SQLITE_CANTOPEN: ("the database cannot be opened", _WRITABLE),
+    sqlite3.SQLITE_FULL: ("the disk is full", _FREE),
+    sqlite3.SQLITE_CORRUPT: ("the database is damaged", _RESTORE),
+    sqlite3.SQLITE_NOTADB: ("not an SQLite database", "give another file with --db"),
+    sqlite3.SQLITE_IOERR: ("the disk reports an error", "what was recorded before is safe"),
+}
+
+
+def explained(error: sqlite3.Error, path: Path) -> Exception:
+    """The error to raise in place of SQLite's; a mistake of the caller's stays as it is."""
+    if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
+        return error
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bits say more than needed
+    message, hint = _MEANINGS.get(code, (f"the database refuses: {error}", None))
+    return DatabaseError(message, Location(path), hint)

@@ -1,0 +1,266 @@
+"""What the database holds, as frozen values, and their JSON form.
+
+A record's JSON form (``as_dict``) is what stands in the database and on a line of an export, beside
+``"kind"`` and ``"schema"``; :func:`autoturbo.database.record_schema` describes it for others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DATABASE_SCHEMA = 1
+"""Version of the tables (``PRAGMA user_version``); an older one is migrated, a newer refused."""
+
+RECORD_SCHEMA = 1
+"""Version of the JSON form of every record, in the database and in exports."""
+
+RunState = Literal["running", "done", "interrupted", "failed"]
+RUN_STATES: tuple[RunState, ...] = get_args(RunState)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PairKey:
+    """What a measurement holds for: another value of any field and it may not be reused.
+
+    Attributes:
+        graph_hash: the imported graph, its batch and shapes included.
+        target_hash: the target description.
+        dtype: element type the model is scheduled in.
+        scheduler_version: scheduler, simulator and knob set.
+    """
+
+    graph_hash: str
+    target_hash: str
+    dtype: str
+    scheduler_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One run of the tuner on one model and target.
+
+    The last four fields follow from the run's trials: the database fills them in when it reads and
+    ignores them when it writes.
+
+    Attributes:
+        id: of :func:`autoturbo.database.run_id`, perhaps with ``-2``, ``-3``, ... behind.
+        key: what its measurements hold for.
+        model: the model's name for people.
+        model_file: the file as the user named it.
+        batch: samples evaluated at once.
+        target: the target's name for people.
+        settings: JSON values; everything that affects the result.
+        versions: of this package and what it stands on.
+        created: ISO 8601, UTC.
+        state: ``"running"`` also after a kill: nobody was left to say otherwise.
+        trials: recorded so far.
+        best_trial: number of the trial with the least latency, the earliest of equals.
+        best_latency: its latency in seconds.
+        default_latency: of trial 0, the published heuristic, in seconds.
+    """
+
+    id: str
+    key: PairKey
+    model: str
+    model_file: str
+    batch: int
+    target: str
+    settings: Mapping[str, Any]
+    versions: Mapping[str, str]
+    created: str
+    state: RunState = "running"
+    trials: int = field(default=0)
+    best_trial: int | None = None
+    best_latency: float | None = None
+    default_latency: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The stored fields as JSON values, without what follows from the trials."""
+        return {
+            "id": self.id,
+            "key": asdict(self.key),
+            "model": self.model,
+            "model_file": self.model_file,
+            "batch": self.batch,
+            "target": self.target,
+            "settings": dict(self.settings),
+            "versions": dict(self.versions),
+            "created": self.created,
+            "state": self.state,
+        }
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> RunInfo:
+        """Rebuild from :meth:`as_dict`."""
+        return RunInfo(**{**values, "key": PairKey(**values["key"])})
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """One setting of the scheduler, measured or failed.
+
+    Attributes:
+        run: id of its run.
+        number: of the proposal, from 0 (the published heuristic).
+        knobs: what was proposed.
+        outcome: what measuring gave.
+        created: ISO 8601, UTC.
+    """
+
+    run: str
+    number: int
+    knobs: Knobs
+    outcome: Outcome
+    created: str
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds, or None for a failure."""
+        return self.outcome.latency if isinstance(self.outcome, Measurement) else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON values; the outcome is under ``measurement`` or ``failure``."""
+        name = "measurement" if isinstance(self.outcome, Measurement) else "failure"
+        return {
+            "run": self.run,
+            "number": self.number,
+            "knobs": self.knobs.as_dict(),
+            name: self.outcome.as_dict(),
+            "created": self.created,
+        }
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> TrialRecord:
+        """Rebuild from :meth:`as_dict`.
+
+        Raises:
+            KnobsError: knobs that this version does not know.
+        """
+        measured = "measurement" in values
+        outcome: Outcome
+        if measured:
+            outcome = Measurement.from_dict(values["measurement"])
+        else:
+            outcome = Failure.from_dict(values["failure"])
+        knobs = Knobs.from_dict(values["knobs"])
+        return TrialRecord(values["run"], values["number"], knobs, outcome, values["created"])
+
+
+@dataclass(frozen=True, slots=True)
+class BestSchedule:
+    """The schedule of least latency found for a pair so far.
+
+    Attributes:
+        key: what it holds for.
+        model: the model's name for people.
+        batch: samples evaluated at once.
+        target: the target's name for people.
+        knobs: the setting that gives the schedule.
+        measurement: of the schedule.
+        schedule: text of the schedule file, canonical JSON.
+        run: id of the run that found it.
+        trial: its number there.
+        created: ISO 8601, UTC.
+        versions: of this package and what it stands on.
+    """
+
+    key: PairKey
+    model: str
+    batch: int
+    target: str
+    knobs: Knobs
+    measurement: Measurement
+    schedule: str
+    run: str
+    trial: int
+    created: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return {
+            "key": asdict(self.key),
+            "model": self.model,
+            "batch": self.batch,
+            "target": self.target,
+            "knobs": self.knobs.as_dict(),
+            "measurement": self.measurement.as_dict(),
+            "schedule": self.schedule,
+            "run": self.run,
+            "trial": self.trial,
+            "created": self.created,
+            "versions": dict(self.versions),
+        }
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> BestSchedule:
+        """Rebuild from :meth:`as_dict`.
+
+        Raises:
+            KnobsError: knobs that this version does not know.
+        """
+        parts = {
+            "key": PairKey(**values["key"]),
+            "knobs": Knobs.from_dict(values["knobs"]),
+            "measurement": Measurement.from_dict(values["measurement"]),
+        }
+        return BestSchedule(**{**values, **parts})
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """The measured time of one kernel, reused wherever the kernel occurs again.
+
+    Attributes:
+        target_hash: the target description.
+        scheduler_version: scheduler, simulator and knob set.
+        signature: hash of all that the kernel's time depends on.
+        seconds: of one launch.
+    """
+
+    target_hash: str
+    scheduler_version: str
+    signature: str
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> KernelRecord:
+        """Rebuild from :meth:`as_dict`."""
+        return KernelRecord(**values)
+
+
+Record = RunInfo | TrialRecord | BestSchedule | KernelRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many records of each kind."""
+
+    runs: int = 0
+    trials: int = 0
+    best: int = 0
+    kernels: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """What an import did.
+
+    Attributes:
+        read: records in the file.
+        changed: records that were new or better than what the database had.
+    """
+
+    read: Counts
+    changed: Counts

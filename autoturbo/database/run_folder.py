@@ -1,0 +1,158 @@
+"""The run folder ``runs/<model>-<target>-<id>/`` and the run's id.
+
+``manifest.json`` says what was run (versions, hashes, settings, seed), ``schedule.json`` is the
+best schedule so far, ``log.txt`` is for people. The database stays the truth: a lost folder loses
+nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import unicodedata
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.database.atomic import atomic_write
+from autoturbo.errors import Location, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MANIFEST_SCHEMA = 1
+"""Version of ``manifest.json``, its field ``schema``."""
+
+RESULT_SETTINGS = (
+    "graph_hash",  # the model with its batch and shapes
+    "target_hash",
+    "dtype",
+    "scheduler_version",
+    "batch",
+    "shapes",
+    "effort",
+    "trials",
+    "time_budget",
+    "sampler",
+    "objective",
+    "cost_model",
+    "seed",
+)
+"""The settings that affect the result, and so the run's id. All others do not: the number of jobs,
+the cluster's address, where files go. Absent and None are the same, so that a name added here later
+leaves the ids of runs that do not use it as they are."""
+
+_ID_DIGITS = 10  # 40 bits: a clash among 10,000 runs has a chance of 5 in 100,000
+_NAME_BYTES = 80  # two names and the id stay below the 255 bytes of common file systems
+
+
+def run_id(settings: Mapping[str, Any]) -> str:
+    """The stable id of a run: the same result settings, the same id, on every machine.
+
+    First 10 hexadecimal digits of the SHA-256 of the canonical JSON of those of
+    :data:`RESULT_SETTINGS` that are given. Where a run of that id exists already, see
+    :meth:`autoturbo.database.Database.next_run_id`.
+    """
+    chosen = {name: settings.get(name) for name in RESULT_SETTINGS}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    text = json.dumps(given, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:_ID_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A run's folder; every file in it is whole at any moment.
+
+    Attributes:
+        path: the folder.
+    """
+
+    path: Path
+
+    @staticmethod
+    def create(root: str | Path, model: str, target: str, run_id: str) -> RunFolder:
+        """Make ``root/<model>-<target>-<run_id>``, or use the one that is there.
+
+        Names are made safe for a path: whatever a model is called, the folder lies in ``root``.
+
+        Raises:
+            RunError: the folder cannot be made.
+        """
+        names = (_safe(model, "model"), _safe(target, "target"), _safe(run_id, "run"))
+        path = Path(root) / "-".join(names)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            hint = "the folder for runs must be one that can be written"
+            raise RunError(f"cannot make the run folder: {reason}", Location(path), hint) from None
+        return RunFolder(path)
+
+    @property
+    def manifest_file(self) -> Path:
+        """``manifest.json``."""
+        return self.path / "manifest.json"
+
+    @property
+    def schedule_file(self) -> Path:
+        """``schedule.json``, the best schedule."""
+        return self.path / "schedule.json"
+
+    @property
+    def log_file(self) -> Path:
+        """``log.txt``."""
+        return self.path / "log.txt"
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> Path:
+        """Write the manifest with its schema version; gives the file.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
+        values = {"schema": MANIFEST_SCHEMA, **manifest}
+        text = json.dumps(values, indent=2, sort_keys=True, allow_nan=False)
+        atomic_write(self.manifest_file, text + "\n", RunError)
+        return self.manifest_file
+
+    def write_schedule(self, text: str) -> Path:
+        """Write the best schedule, byte by byte as given; gives the file.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
+        atomic_write(self.schedule_file, text, RunError)
+        return self.schedule_file
+
+    def log(self, line: str) -> None:
+        """Append one line with the time before it; whole also beside other writers.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
+        time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        text = f"{time} {' '.join(line.split())}\n"
+        try:
+            _append(self.log_file, text.encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            message = f"cannot write: {error.strerror}"
+            raise RunError(message, Location(self.log_file)) from None
+
+
+def _append(path: Path, data: bytes) -> None:
+    """One write in append mode, which the system does not interleave with another's."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        os.write(handle, data)
+    finally:
+        os.close(handle)
+
+
+def _safe(name: str, empty: str) -> str:
+    """``name`` as part of a file name: letters, digits, ``. _ -``, not too long, never empty."""
+    text = unicodedata.normalize("NFC", name)
+    text = re.sub(r"[^\w.-]+", "_", text)
+    start = re.sub(r"\.{2,}", ".", text).encode("utf-8", "replace")[:_NAME_BYTES]
+    return start.decode("utf-8", "ignore").strip("._-") or empty

@@ -1,0 +1,223 @@
+"""The tables, and how a file comes to have them: opening, recognising, migrating.
+
+Each row of ``runs``, ``trials`` and ``best`` holds the whole record as canonical JSON, the very
+text of an export, beside the columns that are looked up and sorted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import stat
+import time
+from typing import TYPE_CHECKING
+
+from autoturbo.database.failures import explained
+from autoturbo.errors import DatabaseError, Location
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+APPLICATION_ID = 0x41547562  # "ATub"; tells our files from other programs' SQLite files
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (  # version 1
+        """CREATE TABLE runs (
+            id TEXT NOT NULL PRIMARY KEY,
+            graph_hash TEXT NOT NULL,
+            target_hash TEXT NOT NULL,
+            dtype TEXT NOT NULL,
+            scheduler_version TEXT NOT NULL,
+            model TEXT NOT NULL,
+            target TEXT NOT NULL,
+            state TEXT NOT NULL,
+            created TEXT NOT NULL,
+            record TEXT NOT NULL
+        )""",
+        """CREATE TABLE trials (
+            run TEXT NOT NULL REFERENCES runs (id) DEFERRABLE INITIALLY DEFERRED,
+            number INTEGER NOT NULL CHECK (number >= 0),
+            latency REAL CHECK (latency > 0),
+            record TEXT NOT NULL,
+            PRIMARY KEY (run, number)
+        )""",
+        "CREATE INDEX trials_by_latency ON trials (run, latency, number)",
+        """CREATE TABLE best (
+            graph_hash TEXT NOT NULL,
+            target_hash TEXT NOT NULL,
+            dtype TEXT NOT NULL,
+            scheduler_version TEXT NOT NULL,
+            model TEXT NOT NULL,
+            target TEXT NOT NULL,
+            batch INTEGER NOT NULL,
+            run TEXT NOT NULL,
+            trial INTEGER NOT NULL,
+            latency REAL NOT NULL CHECK (latency > 0),
+            record TEXT NOT NULL,
+            PRIMARY KEY (graph_hash, target_hash, dtype, scheduler_version)
+        )""",
+        """CREATE TABLE kernels (
+            target_hash TEXT NOT NULL,
+            scheduler_version TEXT NOT NULL,
+            signature TEXT NOT NULL,
+            seconds REAL NOT NULL,
+            PRIMARY KEY (target_hash, scheduler_version, signature)
+        ) WITHOUT ROWID""",
+    ),
+)
+"""Statements that lead from each version to the next, from the empty file on. Never edited."""
+
+
+def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> sqlite3.Connection:
+    """Open the file, make or migrate its tables, and set it up for several processes.
+
+    Raises:
+        DatabaseError: there is no such file, or it is not a database of ours that we can use.
+    """
+    _check_place(path, create=create and not read_only)
+    mode = "ro" if read_only else "rwc" if create else "rw"
+    try:
+        uri = f"{path.absolute().as_uri()}?mode={mode}"
+        connection = sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None)
+    except sqlite3.Error as error:
+        raise explained(error, path) from error
+    try:
+        _set_up(connection, path, read_only=read_only, timeout_s=timeout_s)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise explained(error, path) from error
+        raise
+    return connection
+
+
+def version_of(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of the tables; 0 for an empty file.
+
+    Raises:
+        DatabaseError: another program's file, or one of a newer version.
+    """
+    application = _pragma(connection, "application_id")
+    version = _pragma(connection, "user_version")
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if (application, version, tables) == (0, 0, 0):
+        return 0
+    if application != APPLICATION_ID:
+        hint = "give another file with --db"
+        raise DatabaseError("an SQLite database of another program", Location(path), hint)
+    newest = len(MIGRATIONS)
+    if version > newest:
+        message = f"a database of version {version}; this version reads up to {newest}"
+        raise DatabaseError(message, Location(path), "update autoturbo, or give another --db")
+    return version
+
+
+def _check_place(path: Path, *, create: bool) -> None:
+    """Say plainly what SQLite would call 'unable to open database file'."""
+    at = Location(path)
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        _check_new(path, create=create)
+        return
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DatabaseError(f"cannot open: {reason}", at) from None
+    if stat.S_ISDIR(status.st_mode):
+        hint = f"name a file in it, for example {path / 'autoturbo.db'}"
+        raise DatabaseError("a folder, not a database file", at, hint)
+    if status.st_size or not create:
+        _check_header(path, status.st_size)
+
+
+def _check_new(path: Path, *, create: bool) -> None:
+    if not path.parent.is_dir():
+        raise DatabaseError(f"no folder {str(path.parent)!r}", Location(path), "create it first")
+    if not create:
+        hint = "'autoturbo tune' makes one; --db names another"
+        raise DatabaseError("no such database", Location(path), hint)
+
+
+def _check_header(path: Path, size: int) -> None:
+    """SQLite takes a file of less than one page for an empty one, and would write over it."""
+    at = Location(path)
+    try:
+        with path.open("rb") as file:
+            header = file.read(18)
+    except OSError as error:
+        reason = os.strerror(error.errno or errno.EIO)
+        raise DatabaseError(f"cannot open: {reason}", at) from None
+    if not header.startswith(b"SQLite format 3\0"):
+        what = "an empty file" if not size else "not an SQLite database"
+        raise DatabaseError(what, at, "give another file with --db")
+    page = int.from_bytes(header[16:18], "big")
+    if size < max(page, 512):
+        raise DatabaseError("the database is cut short", at, "restore the file from a copy")
+
+
+def _set_up(
+    connection: sqlite3.Connection, path: Path, *, read_only: bool, timeout_s: float
+) -> None:
+    version = _snapshot_version(connection, path)
+    # Not our own views and triggers might stand in a file from elsewhere: they may do nothing odd.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA foreign_keys = ON")
+    if read_only:
+        if version < len(MIGRATIONS):
+            message = f"a database of version {version}, older than {len(MIGRATIONS)}"
+            raise DatabaseError(message, Location(path), "open it once for writing, to migrate it")
+        return
+    _use_wal(connection, timeout_s)
+    connection.execute("PRAGMA synchronous = FULL")
+    if version < len(MIGRATIONS):
+        _migrate(connection, path)
+
+
+def _snapshot_version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version, read in one transaction: another process may be creating the tables now."""
+    connection.execute("BEGIN")
+    try:
+        return version_of(connection, path)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _use_wal(connection: sqlite3.Connection, timeout_s: float) -> None:
+    """Switch to the write-ahead log; SQLite does not wait for the lock here, so we do.
+
+    A file system that cannot have one (no shared memory) keeps the rollback journal: slower, as
+    safe.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the tables up to date in one transaction, unless another process just did."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statements in MIGRATIONS[version_of(connection, path) :]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,0 +1,1 @@
+"""Data that ships with the package: the workloads, and data sets measured on them."""

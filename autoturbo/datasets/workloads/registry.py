@@ -1,0 +1,118 @@
+"""The table of workloads: real networks at the batch sizes that the experiments use.
+
+The first ten are the paper's (GraphTurbo, Table 2, rows A to J); the others are older and newer
+networks that a scheduler meets in the field. This module only names them; it imports neither
+ONNX nor NumPy, so that listing workloads is free.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoturbo.errors import UsageError
+
+MODELS_FOLDER = Path(__file__).parent / "models"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A network at a batch size.
+
+    Attributes:
+        name: how commands call it, and the stem of its file.
+        batch: samples per inference, baked into the file's shapes.
+        family: what kind of network it is (``convolutional``, ``transformer``, ...).
+        source: the library class or function that the file was exported from.
+        paper_row: letter of the row in the paper's Table 2, or None.
+        macs_reference: stem of the reference table of multiply-accumulates per operator for one
+            sample (``benchmarks/validation/references/macs``), or None.
+    """
+
+    name: str
+    batch: int
+    family: str
+    source: str
+    paper_row: str | None = None
+    macs_reference: str | None = None
+
+    @property
+    def file(self) -> Path:
+        """The ONNX file; its large weights are external data that `materialize` makes."""
+        return MODELS_FOLDER / f"{self.name}.onnx"
+
+
+_BERT = "transformers.BertModel"
+_LLAMA = "transformers LlamaDecoderLayer"
+
+_WORKLOADS = (
+    Workload("resnet50", 64, "convolutional", "torchvision.resnet50 (v1.5)", "A", "resnet50"),
+    Workload("bert_base_s128", 32, "transformer", _BERT, "B", "bert_base_s128"),
+    Workload("bert_base_s256", 16, "transformer", _BERT, "C", "bert_base_s256"),
+    Workload("bert_large_s384", 8, "transformer", _BERT, "D"),
+    Workload("bert_base_s512", 8, "transformer", _BERT, "E", "bert_base_s512"),
+    Workload("dlrm", 1024, "recommender", "autoturbo DLRM, 26 tables", "F", "dlrm"),
+    Workload("mobilenet_v2", 128, "convolutional", "torchvision.mobilenet_v2", "G", "mobilenet_v2"),
+    Workload("vit_b16", 32, "transformer", "timm vit_base_patch16_224", "H", "vit_b16"),
+    Workload("densenet121", 32, "convolutional", "torchvision.densenet121", "I", "densenet121"),
+    Workload("conformer", 12, "speech", "autoturbo Conformer, 12 blocks", "J", "conformer"),
+    Workload("resnet18", 32, "convolutional", "torchvision.resnet18", None, "resnet18"),
+    Workload("vgg19", 16, "convolutional", "torchvision.vgg19", None, "vgg19"),
+    Workload("alexnet", 64, "convolutional", "torchvision.alexnet", None, "alexnet"),
+    Workload("googlenet", 32, "convolutional", "torchvision.googlenet", None, "googlenet"),
+    Workload(
+        "squeezenet1_1", 32, "convolutional", "torchvision.squeezenet1_1", None, "squeezenet1_1"
+    ),
+    Workload(
+        "shufflenet_v2",
+        64,
+        "convolutional",
+        "torchvision.shufflenet_v2_x1_0",
+        None,
+        "shufflenet_v2",
+    ),
+    Workload("convnext_tiny", 16, "convolutional", "timm convnext_tiny", None, "convnext_tiny"),
+    Workload("swin_t", 16, "transformer", "timm swin_tiny_patch4_window7_224", None, "swin_t"),
+    Workload(
+        "efficientnet_b0", 32, "convolutional", "timm efficientnet_b0", None, "efficientnet_b0"
+    ),
+    Workload("llama_prefill", 1, "transformer", _LLAMA, None, "llama3_8b_block"),
+    Workload("llama_decode", 16, "transformer", _LLAMA, None, "llama_decode"),
+    Workload("unet", 2, "diffusion", "autoturbo U-Net, Stable Diffusion 1 shape", None, "unet_sd"),
+    Workload(
+        "whisper_base_enc", 8, "speech", "transformers WhisperEncoder", None, "whisper_base_enc"
+    ),
+    Workload("yolov5s_like", 8, "detector", "autoturbo YOLOv5s shape", None, "yolov5s_like"),
+)
+
+_BY_NAME = {workload.name: workload for workload in _WORKLOADS}
+
+PAPER_TEN: tuple[str, ...] = tuple(
+    workload.name
+    for workload in sorted(_WORKLOADS, key=lambda w: w.paper_row or "")
+    if workload.paper_row is not None
+)
+"""Names of the paper's ten workloads, rows A to J."""
+
+
+def names() -> tuple[str, ...]:
+    """Names of all workloads: the paper's ten first, in its order."""
+    return tuple(_BY_NAME)
+
+
+def get(name: str) -> Workload:
+    """Return the workload called `name`.
+
+    Raises:
+        UsageError: there is none; the hint offers the nearest name.
+    """
+    found = _BY_NAME.get(name)
+    if found is None:
+        raise UsageError(f"no workload is called '{name}'", hint=_hint(name))
+    return found
+
+
+def _hint(name: str) -> str:
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), _BY_NAME, n=1, cutoff=0.5)
+    return f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(_BY_NAME)}"

@@ -1,0 +1,160 @@
+"""Every error that a user can meet, as one tree.
+
+::
+
+    AutoTurboError                    status 1
+    |-- InputError                    status 2   something the user gave is not usable
+    |   |-- UsageError                           a flag or an argument
+    |   |-- ModelError                           an ONNX file
+    |   |-- TargetError                          a target description
+    |   |-- KnobsError                           a knobs file or a knob's value
+    |   |-- ScheduleFileError                    a schedule file
+    |   |-- DatabaseError                        a database or an export of one
+    |   `-- RunError                             a run folder, or a run that may not be resumed
+    |-- InfeasibleError               status 3   no schedule fits the target
+    |-- MeasurerError                 status 1   a measurer broke its contract
+    |-- ExecutorError                 status 1   workers or the cluster failed
+    `-- InterruptedRunError           status 130 Ctrl-C; everything measured is saved
+
+The printed form is ``FILE:LINE:COLUMN: FIELD: MESSAGE; HINT`` with the parts that are known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where in the user's input an error is.
+
+    Attributes:
+        file: the file as the user named it.
+        line: 1-based line, or None for binary files.
+        column: 1-based column.
+        field: dotted path of the offending field, node or tensor (``engines[0].rows``).
+    """
+
+    file: str | Path | None = None
+    line: int | None = None
+    column: int | None = None
+    field: str | None = None
+
+    def __str__(self) -> str:
+        position = ":".join(str(p) for p in (self.file, self.line, self.column) if p is not None)
+        return ": ".join(part for part in (position, self.field) if part)
+
+
+class AutoTurboError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        message: what is wrong, one line, no trailing full stop.
+        at: where it is.
+        hint: how to mend it, one line.
+    """
+
+    kind: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, message: str, at: Location | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = " ".join(message.split())
+        self.at = at or Location()
+        self.hint = " ".join(hint.split()) if hint else None
+
+    def __str__(self) -> str:
+        text = ": ".join(part for part in (str(self.at), self.message) if part)
+        return f"{text}; {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild from the three arguments, so that workers can hand errors back."""
+        return (type(self), (self.message, self.at, self.hint))
+
+    def as_json(self) -> dict[str, object]:
+        """The value of ``"error"`` under ``--json``."""
+        return {
+            "kind": self.kind,
+            "message": self.message,
+            "file": None if self.at.file is None else str(self.at.file),
+            "line": self.at.line,
+            "field": self.at.field,
+            "hint": self.hint,
+        }
+
+
+class InputError(AutoTurboError):
+    """Something that the user gave is not usable."""
+
+    kind = "input"
+    exit_status = 2
+
+
+class UsageError(InputError):
+    """A flag, an argument or a combination of them."""
+
+    kind = "usage"
+
+
+class ModelError(InputError):
+    """An ONNX file that cannot be scheduled."""
+
+    kind = "model"
+
+
+class TargetError(InputError):
+    """A target description that is not valid."""
+
+    kind = "target"
+
+
+class KnobsError(InputError):
+    """A knobs file or a knob's value."""
+
+    kind = "knobs"
+
+
+class ScheduleFileError(InputError):
+    """A schedule file that cannot be read or belongs to something else."""
+
+    kind = "schedule"
+
+
+class DatabaseError(InputError):
+    """A database, or an export of one, that cannot be used."""
+
+    kind = "database"
+
+
+class RunError(InputError):
+    """A run that does not exist or may not be resumed."""
+
+    kind = "run"
+
+
+class InfeasibleError(AutoTurboError):
+    """No schedule of the model fits the target."""
+
+    kind = "infeasible"
+    exit_status = 3
+
+
+class MeasurerError(AutoTurboError):
+    """A measurer broke its contract."""
+
+    kind = "measurer"
+
+
+class ExecutorError(AutoTurboError):
+    """Workers or the cluster failed."""
+
+    kind = "executor"
+
+
+class InterruptedRunError(AutoTurboError):
+    """The user interrupted; everything measured is saved."""
+
+    kind = "interrupted"
+    exit_status = 130

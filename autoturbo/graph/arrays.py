@@ -1,0 +1,270 @@
+"""The graph as flat arrays, and region propagation compiled on them.
+
+:mod:`autoturbo.graph.domain` says what an access map means, one box at a time; here the same
+arithmetic runs over all operators of a sub-graph for many parts at once. A property test holds the
+two to each other.
+
+Index conventions: a *slot* is one (operator, tensor) pair; slots of an operator's inputs are
+contiguous, as are those of its outputs. Dimensions of all tensors lie end to end, and a region is a
+pair of arrays ``low``, ``high`` over them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from autoturbo.graph.domain import AccessMap, AxisKind
+from autoturbo.graph.operators import Graph, element_bytes
+
+Ints = NDArray[np.int64]
+
+MAX_AXES = 32
+"""Most axes of one operator; a reshape of two rank-8 tensors has at most 16."""
+
+
+class GraphArrays(NamedTuple):
+    """A graph for compiled code. All arrays are int64.
+
+    ``dim_start[t]:dim_start[t+1]`` are the dimensions of tensor ``t``; ``axis_start``,
+    ``in_start``, ``out_start`` likewise for an operator's axes, input slots and output slots;
+    ``slot_dim[s]`` is the first entry of slot ``s`` in ``term_start``, ``offset``, ``whole``.
+    Terms are sorted by falling magnitude of their coefficient.
+    """
+
+    dim_start: Ints
+    extent: Ints
+    element: Ints
+    constant: Ints
+    axis_start: Ints
+    axis_extent: Ints
+    axis_parallel: Ints
+    in_start: Ints
+    in_tensor: Ints
+    in_slot: Ints
+    out_start: Ints
+    out_tensor: Ints
+    out_slot: Ints
+    slot_dim: Ints
+    term_start: Ints
+    offset: Ints
+    whole: Ints
+    term_axis: Ints
+    term_step: Ints
+
+
+class _Maps:
+    """Accumulates access maps as slots."""
+
+    def __init__(self) -> None:
+        self.slot_dim = [0]
+        self.term_start = [0]
+        self.offset: list[int] = []
+        self.whole: list[int] = []
+        self.axis: list[int] = []
+        self.step: list[int] = []
+
+    def add(self, access: AccessMap) -> int:
+        """Append one map and return its slot."""
+        for dim in access.dims:
+            for axis, step in sorted(dim.terms, key=lambda term: -abs(term[1])):
+                self.axis.append(axis)
+                self.step.append(step)
+            self.term_start.append(len(self.axis))
+            self.offset.append(dim.offset)
+            self.whole.append(int(dim.whole))
+        self.slot_dim.append(len(self.offset))
+        return len(self.slot_dim) - 2
+
+
+def graph_arrays(graph: Graph, dtype: str) -> GraphArrays:
+    """Flatten a graph; element sizes are those of the compute type ``dtype``."""
+    maps = _Maps()
+    ins = [[maps.add(m) for m in op.input_maps] for op in graph.operators]
+    outs = [[maps.add(m) for m in op.output_maps] for op in graph.operators]
+    axes = [axis for op in graph.operators for axis in op.axes]
+    return GraphArrays(
+        dim_start=_starts([len(t.shape) for t in graph.tensors]),
+        extent=_ints([e for t in graph.tensors for e in t.shape]),
+        element=_ints([element_bytes(t.dtype, dtype) for t in graph.tensors]),
+        constant=_ints([int(t.constant) for t in graph.tensors]),
+        axis_start=_starts([len(op.axes) for op in graph.operators]),
+        axis_extent=_ints([axis.extent for axis in axes]),
+        axis_parallel=_ints([int(axis.kind is AxisKind.PARALLEL) for axis in axes]),
+        in_start=_starts([len(op.inputs) for op in graph.operators]),
+        in_tensor=_ints([t for op in graph.operators for t in op.inputs]),
+        in_slot=_ints([slot for slots in ins for slot in slots]),
+        out_start=_starts([len(op.outputs) for op in graph.operators]),
+        out_tensor=_ints([t for op in graph.operators for t in op.outputs]),
+        out_slot=_ints([slot for slots in outs for slot in slots]),
+        slot_dim=_ints(maps.slot_dim),
+        term_start=_ints(maps.term_start),
+        offset=_ints(maps.offset),
+        whole=_ints(maps.whole),
+        term_axis=_ints(maps.axis),
+        term_step=_ints(maps.step),
+    )
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.asarray(values, dtype=np.int64)
+
+
+def _starts(lengths: list[int]) -> Ints:
+    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int64)
+
+
+@njit(cache=True)
+def narrow_axes(
+    g: GraphArrays, slot: int, region_low: Ints, region_high: Ints, first: int, low: Ints, high: Ints
+) -> None:
+    """Narrow axis intervals ``low``, ``high`` to those that may reach a tensor region.
+
+    ``region_low[first:]`` is the region of the slot's tensor. Same arithmetic as
+    :func:`autoturbo.graph.domain.axes_of`.
+    """
+    for entry in range(g.slot_dim[slot], g.slot_dim[slot + 1]):
+        begin, end = g.term_start[entry], g.term_start[entry + 1]
+        if g.whole[entry] or begin == end:
+            continue
+        dim = first + entry - g.slot_dim[slot]
+        least = region_low[dim] - g.offset[entry]
+        most = region_high[dim] - 1 - g.offset[entry]
+        for term in range(begin, end):
+            rest_low, rest_high = 0, 0
+            for inner in range(term + 1, end):
+                a = low[g.term_axis[inner]] * g.term_step[inner]
+                b = (high[g.term_axis[inner]] - 1) * g.term_step[inner]
+                rest_low += min(a, b)
+                rest_high += max(a, b)
+            axis, step = g.term_axis[term], g.term_step[term]
+            lowest, highest = least - rest_high, most - rest_low
+            if step < 0:
+                lowest, highest, step = -highest, -lowest, -step
+            start = max(low[axis], -((-lowest) // step))
+            last = min(high[axis] - 1, highest // step)
+            low[axis], high[axis] = start, last + 1
+            if start != last:
+                break
+            least -= start * g.term_step[term]
+            most -= start * g.term_step[term]
+
+
+@njit(cache=True)
+def read_region(
+    g: GraphArrays, slot: int, tensor: int, low: Ints, high: Ints, out_low: Ints, out_high: Ints
+) -> bool:
+    """The region of ``tensor`` that axis intervals touch; False if it is empty."""
+    first = g.dim_start[tensor]
+    filled = True
+    for entry in range(g.slot_dim[slot], g.slot_dim[slot + 1]):
+        position = entry - g.slot_dim[slot]
+        extent = g.extent[first + position]
+        if g.whole[entry]:
+            out_low[position], out_high[position] = 0, extent
+        else:
+            least = most = g.offset[entry]
+            for term in range(g.term_start[entry], g.term_start[entry + 1]):
+                a = low[g.term_axis[term]] * g.term_step[term]
+                b = (high[g.term_axis[term]] - 1) * g.term_step[term]
+                least += min(a, b)
+                most += max(a, b)
+            out_low[position], out_high[position] = max(least, 0), min(most + 1, extent)
+        filled = filled and out_high[position] > out_low[position]
+    return filled
+
+
+@njit(cache=True)
+def need(
+    g: GraphArrays, tensor: int, add_low: Ints, add_high: Ints, low: Ints, high: Ints, seen: Ints
+) -> None:
+    """Grow the needed region of a tensor to the hull with another region."""
+    first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
+    for position in range(rank):
+        dim = first + position
+        if seen[tensor]:
+            low[dim] = min(low[dim], add_low[position])
+            high[dim] = max(high[dim], add_high[position])
+        else:
+            low[dim], high[dim] = add_low[position], add_high[position]
+    seen[tensor] = 1
+
+
+@njit(cache=True)
+def operator_axes(
+    g: GraphArrays, op: int, low: Ints, high: Ints, seen: Ints, axis_low: Ints, axis_high: Ints
+) -> bool:
+    """Axis intervals of an operator for the needed regions of its outputs; False if none is."""
+    count = g.axis_start[op + 1] - g.axis_start[op]
+    one_low, one_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    wanted = False
+    for position in range(g.out_start[op], g.out_start[op + 1]):
+        tensor = g.out_tensor[position]
+        if not seen[tensor]:
+            continue
+        for axis in range(count):
+            one_low[axis], one_high[axis] = 0, g.axis_extent[g.axis_start[op] + axis]
+        narrow_axes(g, g.out_slot[position], low, high, g.dim_start[tensor], one_low, one_high)
+        for axis in range(count):
+            axis_low[axis] = min(axis_low[axis], one_low[axis]) if wanted else one_low[axis]
+            axis_high[axis] = max(axis_high[axis], one_high[axis]) if wanted else one_high[axis]
+        wanted = True
+    for axis in range(count):
+        if not g.axis_parallel[g.axis_start[op] + axis]:
+            axis_low[axis], axis_high[axis] = 0, g.axis_extent[g.axis_start[op] + axis]
+    return wanted
+
+
+@njit(cache=True)
+def propagate(
+    g: GraphArrays, ops: Ints, low: Ints, high: Ints, seen: Ints, box_low: Ints, box_high: Ints
+) -> None:
+    """Regions that a sub-graph needs, from its outputs back to its inputs.
+
+    Args:
+        g: the graph.
+        ops: operators of the sub-graph in topological order.
+        low: over all dimensions; holds the regions wanted of the sub-graph's outputs on entry, and
+            of every tensor that it touches on return.
+        high: likewise.
+        seen: per tensor, 1 where a region is set.
+        box_low: over all axes; the axis intervals of each operator on return (empty if unused).
+        box_high: likewise.
+    """
+    axis_low, axis_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    for index in range(len(ops) - 1, -1, -1):
+        op = ops[index]
+        start, end = g.axis_start[op], g.axis_start[op + 1]
+        wanted = operator_axes(g, op, low, high, seen, axis_low, axis_high)
+        for axis in range(start, end):
+            box_low[axis] = axis_low[axis - start] if wanted else 0
+            box_high[axis] = axis_high[axis - start] if wanted else 0
+        if not wanted:
+            continue
+        for position in range(g.in_start[op], g.in_start[op + 1]):
+            tensor = g.in_tensor[position]
+            slot = g.in_slot[position]
+            if read_region(g, slot, tensor, axis_low, axis_high, part_low, part_high):
+                need(g, tensor, part_low, part_high, low, high, seen)
+
+
+@njit(cache=True)
+def region_bytes(g: GraphArrays, tensor: int, low: Ints, high: Ints) -> int:
+    """Bytes of a tensor's region on the device."""
+    size = g.element[tensor]
+    for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
+        size *= max(high[dim] - low[dim], 0)
+    return size
+
+
+@njit(cache=True)
+def domain_points(g: GraphArrays, op: int, box_low: Ints, box_high: Ints) -> int:
+    """Points of an operator's domain inside its axis intervals."""
+    points = 1
+    for axis in range(g.axis_start[op], g.axis_start[op + 1]):
+        points *= max(box_high[axis] - box_low[axis], 0)
+    return points

@@ -1,0 +1,272 @@
+"""Turns the steps that are left into the operators and tensors of a graph."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+from onnx import AttributeProto, NodeProto, helper, numpy_helper
+
+from autoturbo.graph.external_data import is_stored
+from autoturbo.graph.infer import schema_of
+from autoturbo.graph.operators import Graph, Operator, Tensor
+from autoturbo.graph.source import Source, domain_of, kind_of
+from autoturbo.graph.table import NodeView, ValueView, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from autoturbo.graph.domain import AccessMap
+    from autoturbo.graph.propagate import Program
+    from autoturbo.graph.values import Step, Value
+
+MOST_ELEMENTS = 2**40
+"""Elements that all tensors of a model may have together; as many are a mistake in a shape."""
+
+
+def build_graph(program: Program, source: Source) -> Graph:
+    """The graph of a propagated model.
+
+    Args:
+        program: its inputs, steps and outputs.
+        source: where it is from.
+
+    Raises:
+        ModelError: nothing depends on an input; a needed shape is not known or empty; too large.
+    """
+    steps = _alive(program)
+    if not steps:
+        raise source.error("nothing in the model depends on an input: nothing to schedule")
+    _drop_unused_outputs(steps, program.outputs, source)
+    _check_values(program, steps, source)
+    tensors = _Tensors(program.inputs)
+    names = _unique_names(steps)
+    operators = [
+        _operator(step, name, tensors, source) for step, name in zip(steps, names, strict=True)
+    ]
+    outputs = tuple(tensors.index(value) for value in program.outputs)
+    return Graph(
+        name=source.path.stem,
+        tensors=tensors.all(),
+        operators=tuple(operators),
+        inputs=tuple(range(len(program.inputs))),
+        outputs=outputs,
+        batch=_batch(program.inputs, source),
+        source=str(source.path),
+        notes=tuple(source.notes),
+    )
+
+
+# -------------------------------------------------------------------------------- what is needed
+
+
+def _alive(program: Program) -> list[Step]:
+    """The steps that an output depends on."""
+    needed = set(program.outputs)
+    alive = []
+    for step in reversed(program.steps):
+        if any(value in needed for value in step.outputs):
+            needed.update(value for value in (*step.inputs, *step.captured) if value is not None)
+            alive.append(step)
+    return alive[::-1]
+
+
+def _drop_unused_outputs(steps: Iterable[Step], outputs: Sequence[Value], source: Source) -> None:
+    """Forget optional outputs that nobody reads (a dropout's mask, a recurrent net's state)."""
+    steps = list(steps)
+    read = {value for step in steps for value in (*step.inputs, *step.captured)}.union(outputs)
+    for step in steps:
+        optional = _optional_outputs(step.node, source)
+        step.outputs = [
+            None if position in optional and value not in read else value
+            for position, value in enumerate(step.outputs)
+        ]
+
+
+def _optional_outputs(node: NodeProto, source: Source) -> set[int]:
+    schema = schema_of(node, source)
+    if schema is None:
+        return set()
+    kinds = schema.FormalParameterOption
+    return {k for k, formal in enumerate(schema.outputs) if formal.option == kinds.Optional}
+
+
+def _values_of(program: Program, steps: Iterable[Step]) -> Iterator[Value]:
+    """Every value of the graph, in order of first appearance."""
+    yield from program.inputs
+    for step in steps:
+        yield from (v for v in (*step.inputs, *step.captured, *step.outputs) if v is not None)
+    yield from program.outputs
+
+
+def _check_values(program: Program, steps: Iterable[Step], source: Source) -> None:
+    values = list(dict.fromkeys(_values_of(program, steps)))
+    for value in values:
+        if value.unknown is not None:
+            raise value.unknown
+        shape = value.shape or ()
+        if any(extent < 1 for extent in shape) and not value.constant:
+            raise source.error(
+                f"shape {list(shape)} has an extent below 1", value.name, "it would hold nothing"
+            )
+    check_size(values, source)
+
+
+def check_size(values: Sequence[Value], source: Source) -> None:
+    """Refuse tensors that no machine could hold: a mistake in a shape.
+
+    Raises:
+        ModelError: naming the largest tensor.
+    """
+    sizes = [math.prod(value.shape or ()) for value in values]
+    if sum(sizes) < MOST_ELEMENTS:
+        return
+    largest = max(range(len(values)), key=sizes.__getitem__)
+    raise source.error(
+        f"shape {list(values[largest].shape or ())} makes {sizes[largest]} elements;"
+        f" all tensors together must have fewer than 2^{MOST_ELEMENTS.bit_length() - 1}",
+        values[largest].name,
+    )
+
+
+def _batch(inputs: Sequence[Value], source: Source) -> int:
+    """The most common leading extent of the inputs."""
+    leading = Counter(value.shape[0] for value in inputs if value.shape)
+    if not leading:
+        return 1
+    batch = leading.most_common(1)[0][0]
+    if len(leading) > 1:
+        others = ", ".join(
+            f"{v.name}: {v.shape[0]}" for v in inputs if v.shape and v.shape[0] != batch
+        )
+        source.note(f"batch taken as {batch}; other inputs begin with another extent ({others})")
+    return batch
+
+
+# --------------------------------------------------------------------------- tensors and operators
+
+
+class _Tensors:
+    """Numbers values in order of first use, inputs first; names are made unique."""
+
+    def __init__(self, inputs: Iterable[Value]) -> None:
+        self._index: dict[Value, int] = {}
+        self._tensors: list[Tensor] = []
+        self._names: Counter[str] = Counter()
+        for value in inputs:
+            self.index(value)
+
+    def index(self, value: Value) -> int:
+        """The index of the tensor of a value."""
+        if value not in self._index:
+            self._index[value] = len(self._tensors)
+            name = _fresh(value.name, self._names)
+            shape = value.shape or ()
+            self._tensors.append(Tensor(name, shape, value.dtype, constant=value.constant))
+        return self._index[value]
+
+    def all(self) -> tuple[Tensor, ...]:
+        """The tensors made so far."""
+        return tuple(self._tensors)
+
+
+def _fresh(name: str, taken: Counter[str]) -> str:
+    """A name not taken yet, and now taken: the name itself or ``name_2``, ``name_3``, ..."""
+    candidate = name
+    while taken[candidate]:
+        taken[name] += 1
+        candidate = f"{name}_{taken[name]}"
+    taken[candidate] += 1
+    return candidate
+
+
+def _unique_names(steps: Sequence[Step]) -> list[str]:
+    """Node names; ``Kind_index`` where there is none, a number behind repeated ones."""
+    taken: Counter[str] = Counter()
+    return [
+        _fresh(step.node.name or f"{step.node.op_type}_{index}", taken)
+        for index, step in enumerate(steps)
+    ]
+
+
+def _operator(step: Step, name: str, tensors: _Tensors, source: Source) -> Operator:
+    inputs = [*step.inputs, *step.captured]
+    spec = describe(
+        NodeView(
+            name=name,
+            op_type=step.node.op_type,
+            domain=domain_of(step.node),
+            opset=source.opsets.get(domain_of(step.node), 1),
+            attributes=attributes_of(step.node),
+            inputs=tuple(_view(value) for value in inputs),
+            outputs=tuple(_view(value) for value in step.outputs),
+        )
+    )
+    read, input_maps = _addressed(inputs, spec.inputs, tensors)
+    made, output_maps = _addressed(step.outputs, spec.outputs, tensors)
+    return Operator(
+        name=name,
+        kind=kind_of(step.node),
+        inputs=read,
+        outputs=made,
+        axes=spec.axes,
+        input_maps=input_maps,
+        output_maps=output_maps,
+        work=spec.work,
+        engine=spec.engine,
+        pattern=spec.pattern,
+        parameterised=spec.parameterised,
+        attributes=spec.attributes,
+        opaque=spec.opaque,
+    )
+
+
+def _addressed(
+    values: Sequence[Value | None], maps: Sequence[AccessMap | None], tensors: _Tensors
+) -> tuple[tuple[int, ...], tuple[AccessMap, ...]]:
+    """Tensor indices and access maps of the values that an operator addresses."""
+    pairs = [
+        (tensors.index(value), access)
+        for value, access in zip(values, maps, strict=True)
+        if value is not None and access is not None
+    ]
+    return tuple(index for index, _ in pairs), tuple(access for _, access in pairs)
+
+
+def _view(value: Value | None) -> ValueView | None:
+    if value is None:
+        return None
+    return ValueView(value.name, value.shape or (), value.dtype, value.constant, value.data)
+
+
+def attributes_of(node: NodeProto) -> Mapping[str, object]:
+    """Attributes as plain values; bodies of control flow and large tensors are left out."""
+    return {
+        attribute.name: _plain(attribute)
+        for attribute in node.attribute
+        if attribute.type not in _LEFT_OUT and _is_here(attribute)
+    }
+
+
+_LEFT_OUT = frozenset(
+    (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.TYPE_PROTO,
+     AttributeProto.TYPE_PROTOS, AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS,
+     AttributeProto.TENSORS)
+)  # fmt: skip
+
+
+def _is_here(attribute: AttributeProto) -> bool:
+    return not attribute.HasField("t") or is_stored(attribute.t)
+
+
+def _plain(attribute: AttributeProto) -> object:
+    if attribute.type == AttributeProto.TENSOR:
+        return np.asarray(numpy_helper.to_array(attribute.t))
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, (str, int, float)):
+        return value
+    return tuple(v.decode(errors="replace") if isinstance(v, bytes) else v for v in value)

@@ -1,0 +1,155 @@
+"""Which part of every tensor belongs to which sample, and the same graph for fewer samples.
+
+Clusters share out the batch and loop over it, so the scheduler needs the graph at every batch size
+that divides it. A model file has its batch baked into shapes and reshapes; instead of rewriting the
+file, samples are traced through the access maps: an axis carries the batch when it addresses the
+batch's digit of a dimension. Everything that multiplies with that axis is then scaled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autoturbo.graph.domain import AccessMap, Axis, AxisKind, DimAccess
+from autoturbo.graph.operators import Graph, Operator, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTrace:
+    """Where samples are.
+
+    Attributes:
+        tensors: per tensor index, ``(dimension, unit)``: sample ``i`` has the positions whose
+            digit of weight ``unit`` is ``i``. Tensors without samples are absent.
+        axes: per operator index, ``(axis, unit)`` of its domain likewise.
+        obstacle: why samples cannot be told apart, or None.
+    """
+
+    tensors: dict[int, tuple[int, int]]
+    axes: dict[int, tuple[int, int]]
+    obstacle: str | None = None
+
+
+class _MixedError(Exception):
+    """An operator mixes samples; the message says how."""
+
+
+def trace_batch(graph: Graph) -> BatchTrace:
+    """Follow the samples from the inputs to the outputs."""
+    trace = BatchTrace({}, {})
+    for tensor in graph.inputs:
+        shape = graph.tensors[tensor].shape
+        if shape and shape[0] == graph.batch:
+            trace.tensors[tensor] = (0, 1)
+    try:
+        for index, operator in enumerate(graph.operators):
+            _follow(graph, index, operator, trace)
+    except _MixedError as mixed:
+        return replace(trace, obstacle=str(mixed))
+    if not all(tensor in trace.tensors for tensor in graph.outputs):
+        return replace(trace, obstacle="an output does not carry the batch")
+    return trace
+
+
+def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> None:
+    labelled = [(p, trace.tensors[t]) for p, t in enumerate(operator.inputs) if t in trace.tensors]
+    if not labelled:
+        return
+    if operator.opaque:
+        raise _MixedError(f"{operator.name} ({operator.kind}) is opaque")
+    found = {_axis_of(graph, operator, position, label) for position, label in labelled}
+    if len(found) != 1:
+        raise _MixedError(f"{operator.name} ({operator.kind}) combines different samples")
+    axis, unit = found.pop()
+    trace.axes[index] = (axis, unit)
+    for tensor, access in zip(operator.outputs, operator.output_maps, strict=True):
+        trace.tensors[tensor] = _dim_of(operator, access, axis, unit)
+
+
+def _axis_of(graph: Graph, operator: Operator, position: int, label: tuple[int, int]) -> tuple[int, int]:
+    """The axis that addresses the batch digit of an input dimension."""
+    dim, unit = label
+    access = operator.input_maps[position].dims[dim]
+    for axis, coefficient in access.terms:
+        span = abs(coefficient) * operator.axes[axis].extent
+        if coefficient <= unit and unit % coefficient == 0 and unit * graph.batch <= span:
+            _require_parallel(operator, axis, access)
+            return axis, unit // coefficient
+    raise _MixedError(f"{operator.name} ({operator.kind}) mixes samples")
+
+
+def _require_parallel(operator: Operator, axis: int, access: DimAccess) -> None:
+    if operator.axes[axis].kind is not AxisKind.PARALLEL or access.offset:
+        raise _MixedError(f"{operator.name} ({operator.kind}) works across the batch")
+
+
+def _dim_of(operator: Operator, access: AccessMap, axis: int, unit: int) -> tuple[int, int]:
+    for dim, one in enumerate(access.dims):
+        for term_axis, coefficient in one.terms:
+            if term_axis == axis and coefficient > 0 and not one.offset:
+                return dim, unit * coefficient
+    raise _MixedError(f"{operator.name} ({operator.kind}) loses the batch")
+
+
+def rebatch(graph: Graph, batch: int, trace: BatchTrace) -> Graph:
+    """The same model for ``batch`` samples.
+
+    Raises:
+        ValueError: the trace has an obstacle.
+    """
+    if batch == graph.batch:
+        return graph
+    if trace.obstacle:
+        raise ValueError(trace.obstacle)
+    tensors = list(graph.tensors)
+    for tensor, (dim, _) in trace.tensors.items():
+        tensors[tensor] = _scaled(tensors[tensor], dim, graph.batch, batch)
+    operators = list(graph.operators)
+    for index, (axis, _) in trace.axes.items():
+        operators[index] = _scaled_operator(operators[index], axis, graph.batch, batch)
+        _scale_weights(graph, index, axis, batch, tensors)
+    return replace(graph, tensors=tuple(tensors), operators=tuple(operators), batch=batch)
+
+
+def _scaled(tensor: Tensor, dim: int, old: int, new: int) -> Tensor:
+    shape = list(tensor.shape)
+    shape[dim] = shape[dim] * new // old
+    return replace(tensor, shape=tuple(shape))
+
+
+def _scaled_operator(operator: Operator, axis: int, old: int, new: int) -> Operator:
+    extent = operator.axes[axis].extent
+    axes = list(operator.axes)
+    axes[axis] = Axis(axes[axis].name, extent * new // old, axes[axis].kind)
+    scale = [_scaled_map(m, axis, extent, old, new) for m in operator.input_maps]
+    outputs = [_scaled_map(m, axis, extent, old, new) for m in operator.output_maps]
+    return replace(
+        operator, axes=tuple(axes), input_maps=tuple(scale), output_maps=tuple(outputs)
+    )
+
+
+def _scaled_map(access: AccessMap, axis: int, extent: int, old: int, new: int) -> AccessMap:
+    return AccessMap(tuple(_scaled_dim(dim, axis, extent, old, new) for dim in access.dims))
+
+
+def _scaled_dim(dim: DimAccess, axis: int, extent: int, old: int, new: int) -> DimAccess:
+    """Strides of axes outside the batch axis shrink with it."""
+    own = [coefficient for a, coefficient in dim.terms if a == axis]
+    if not own or len(dim.terms) == 1:
+        return dim
+    terms = tuple(
+        (a, c * new // old if a != axis and abs(c) >= abs(own[0]) * extent else c)
+        for a, c in dim.terms
+    )
+    return replace(dim, terms=terms)
+
+
+def _scale_weights(graph: Graph, index: int, axis: int, batch: int, tensors: list[Tensor]) -> None:
+    """Constants with the batch baked in (an expanded position table) shrink too."""
+    operator = graph.operators[index]
+    for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
+        if not graph.tensors[tensor].constant:
+            continue
+        for dim, one in enumerate(access.dims):
+            if any(a == axis for a, _ in one.terms):
+                tensors[tensor] = _scaled(graph.tensors[tensor], dim, graph.batch, batch)

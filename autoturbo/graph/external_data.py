@@ -1,0 +1,164 @@
+"""Weights kept in files beside the model: checked for place and length, read only where small."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnx import AttributeProto, GraphProto, TensorProto, helper
+
+from autoturbo.graph.wire import inline_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from autoturbo.graph.source import Source
+
+SMALL = 4096
+"""Elements up to which a value is read and computed with; shapes, axes and indices are shorter."""
+
+_SUB_BYTE_BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
+"""Bits of the element types that are packed several to a byte."""
+
+
+@dataclass(slots=True)
+class DataFiles:
+    """What became of the external data of a model.
+
+    Attributes:
+        missing: the file of each tensor whose data file does not exist.
+    """
+
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
+    """Every tensor stored in a graph: initializers, attributes, bodies of control flow."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from _tensors_of_attribute(attribute)
+
+
+def _tensors_of_attribute(attribute: AttributeProto) -> Iterator[TensorProto]:
+    if attribute.HasField("t"):
+        yield attribute.t
+    yield from attribute.tensors
+    for body in (attribute.g, *attribute.graphs):
+        yield from tensors_of(body)
+
+
+def is_stored(tensor: TensorProto) -> bool:
+    """Whether the values of a tensor are in the message itself."""
+    return tensor.data_location != TensorProto.EXTERNAL
+
+
+def attach(graph: GraphProto, source: Source) -> DataFiles:
+    """Check every large or external tensor, and read the small ones into the message.
+
+    A data file that does not exist is noted, not refused: shapes are enough to schedule.
+
+    Raises:
+        ModelError: a data file outside the model's folder, or shorter than a tensor needs; a
+            negative extent; an inline payload of the wrong length.
+    """
+    files = DataFiles()
+    for tensor in tensors_of(graph):
+        if any(extent < 0 for extent in tensor.dims):
+            raise source.error(f"extents {list(tensor.dims)} are negative", tensor.name)
+        if is_stored(tensor):
+            _check_length(tensor, len(tensor.raw_data), source)
+        else:
+            _attach(tensor, files, source)
+    for location in sorted(set(files.missing.values())):
+        source.note(
+            f"weights file {location} is missing: shapes are enough to schedule, not to run"
+        )
+    return files
+
+
+def _check_length(tensor: TensorProto, raw_bytes: int, source: Source) -> None:
+    """Refuse a payload of the wrong length; 0 bytes say that it is spelt in another way."""
+    needed = stored_bytes(tensor, source) if raw_bytes else 0
+    if raw_bytes != needed:
+        raise source.error(f"holds {raw_bytes} bytes, its shape needs {needed}", tensor.name)
+
+
+def _attach(tensor: TensorProto, files: DataFiles, source: Source) -> None:
+    left_behind = inline_bytes(tensor)
+    if left_behind is not None:
+        _check_length(tensor, left_behind, source)
+        return
+    needed = stored_bytes(tensor, source)
+    place = {entry.key: entry.value for entry in tensor.external_data}
+    path = _inside(place.get("location", ""), tensor.name, source)
+    offset, length = _extent(place, tensor.name, source)
+    length = needed if length is None else length
+    if length < needed:
+        raise source.error(f"holds {length} bytes, its shape needs {needed}", tensor.name)
+    if not path.is_file():
+        files.missing[tensor.name] = place["location"]
+        return
+    size = path.stat().st_size
+    if size < offset + length:
+        raise source.error(
+            f"data file {place['location']} has {size} bytes, {offset + length} are needed",
+            tensor.name,
+            "copy or download the file again",
+        )
+    if math.prod(tensor.dims) <= SMALL:
+        _read(tensor, path, offset, needed)
+
+
+def stored_bytes(tensor: TensorProto, source: Source) -> int:
+    """Bytes that the values of a tensor take in a file (0 for strings)."""
+    if tensor.data_type == TensorProto.STRING:
+        return 0
+    elements = math.prod(tensor.dims)
+    try:
+        bits = _SUB_BYTE_BITS.get(TensorProto.DataType.Name(tensor.data_type))
+        if bits:
+            return -(-elements * bits // 8)
+        return elements * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except (KeyError, ValueError):
+        raise source.error(f"unknown element type {tensor.data_type}", tensor.name) from None
+
+
+def _inside(location: str, name: str, source: Source) -> Path:
+    """The path of a data file, refused if it leaves the model's folder."""
+    if not location:
+        raise source.error("external data without a location", name)
+    folder = source.path.absolute().parent
+    path = folder / location
+    inside = not Path(location).is_absolute() and ".." not in Path(location).parts
+    if not inside or not path.resolve().is_relative_to(folder.resolve()):
+        raise source.error(
+            f"external data {location!r} leaves the model's folder",
+            name,
+            "keep the weights beside the model",
+        )
+    return path
+
+
+def _extent(place: dict[str, str], name: str, source: Source) -> tuple[int, int | None]:
+    """Offset and length in bytes; None where the length is not given."""
+    try:
+        offset = int(place.get("offset") or 0)
+        length = int(place["length"]) if place.get("length") else None
+    except ValueError:
+        offset, length = -1, None
+    if offset < 0 or (length is not None and length < 0):
+        raise source.error("external data with a bad offset or length", name)
+    return offset, length
+
+
+def _read(tensor: TensorProto, path: Path, offset: int, length: int) -> None:
+    with path.open("rb") as file:
+        file.seek(offset)
+        tensor.raw_data = file.read(length)
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]

@@ -1,0 +1,116 @@
+"""Types and shapes of one node's outputs, by ONNX's own inference.
+
+Nodes are inferred one at a time in topological order, with the values of small constants given:
+a whole-model inference would not see the values that folding makes on the way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onnx import ModelProto, NodeProto, TypeProto, defs, helper, numpy_helper, shape_inference
+
+from autoturbo.graph.source import Source, domain_of
+from autoturbo.graph.values import Value, element_type, static_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class InferenceError(Exception):
+    """The node contradicts its operator's definition."""
+
+
+def schema_of(node: NodeProto, source: Source) -> defs.OpSchema | None:
+    """The definition of a node's operator at the model's opset, or None for an unknown one."""
+    domain = domain_of(node)
+    try:
+        return defs.get_schema(node.op_type, source.opsets.get(domain, 1), domain)
+    except defs.SchemaError:
+        return None
+
+
+def infer(
+    node: NodeProto, schema: defs.OpSchema, inputs: Mapping[str, Value], source: Source
+) -> dict[str, TypeProto]:
+    """Types of a node's outputs by name, as far as they follow from its inputs.
+
+    Args:
+        node: the node.
+        schema: its operator's definition.
+        inputs: its inputs, and the outer values that its bodies read, by name.
+        source: where the versions are from.
+
+    Raises:
+        InferenceError: shapes or types do not fit together.
+    """
+    if any(element_type(value.type) == 0 for value in inputs.values()):
+        return {}
+    try:
+        if schema.has_type_and_shape_inference_function:
+            return _by_definition(node, schema, inputs, source)
+        return _by_body(node, inputs, source)
+    except Exception as error:  # the library raises its own classes and RuntimeError
+        raise InferenceError(str(error)) from error
+
+
+def _by_definition(
+    node: NodeProto, schema: defs.OpSchema, inputs: Mapping[str, Value], source: Source
+) -> dict[str, TypeProto]:
+    data = {
+        name: numpy_helper.from_array(value.data, name)
+        for name, value in inputs.items()
+        if value.data is not None
+    }
+    return shape_inference.infer_node_outputs(
+        schema,
+        node,
+        {name: value.type for name, value in inputs.items()},
+        data,
+        opset_imports=_opset_ids(source),
+        ir_version=source.ir_version,
+    )
+
+
+def _by_body(node: NodeProto, inputs: Mapping[str, Value], source: Source) -> dict[str, TypeProto]:
+    """Operators that are defined as a function of others: a model of this one node."""
+    graph = helper.make_graph(
+        [node],
+        "node",
+        [helper.make_value_info(name, value.type) for name, value in inputs.items()],
+        [helper.make_value_info(name, TypeProto()) for name in node.output if name],
+    )
+    model = helper.make_model(graph, opset_imports=_opset_ids(source))
+    model.ir_version = source.ir_version
+    inferred: ModelProto = shape_inference.infer_shapes(model, data_prop=True)
+    return {value.name: value.type for value in inferred.graph.output}
+
+
+def _opset_ids(source: Source) -> list[helper.OperatorSetIdProto]:
+    return [helper.make_opsetid(domain, version) for domain, version in source.opsets.items()]
+
+
+def merge(first: TypeProto | None, second: TypeProto | None) -> TypeProto:
+    """The first type, with what it leaves open taken from the second where they agree in rank."""
+    if first is None or element_type(first) == 0:
+        return second or first or TypeProto()
+    if second is None or static_shape(first) is not None or not _is_tensor(first, second):
+        return first
+    merged = TypeProto()
+    merged.CopyFrom(first)
+    shape, other = merged.tensor_type.shape, second.tensor_type.shape
+    if not merged.tensor_type.HasField("shape"):
+        shape.CopyFrom(other)
+    elif len(shape.dim) == len(other.dim):
+        for dim, known in zip(shape.dim, other.dim, strict=True):
+            if not dim.HasField("dim_value"):
+                dim.CopyFrom(known)
+    return merged
+
+
+def _is_tensor(first: TypeProto, second: TypeProto) -> bool:
+    return (
+        first.HasField("tensor_type")
+        and second.HasField("tensor_type")
+        and second.tensor_type.HasField("shape")
+    )

@@ -1,0 +1,203 @@
+"""Layers: straight lines of operators that are computed tile by tile without a buffer between them.
+
+GraphTurbo, OSDI '23, section 1.1: a layer is a straight line of nodes of which at most one has
+learned parameters. Two additions of ours, both stated here because the paper is silent: a layer
+holds at most one operator of the matrix engine (two would need the whole of the first), and an
+elementwise diamond that closes on itself (SiLU's ``x * sigmoid(x)``, a GELU written out) counts as
+straight, as it is in every compiler's fusion pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autoturbo.graph.operators import Engine, Graph, Operator, Pattern
+
+_LONGEST_BRANCH = 12
+"""Operators followed along one side of a diamond: a GELU written out has 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Operators computed together, tile by tile.
+
+    Attributes:
+        index: position in the tuple that :func:`layers_of` returns.
+        name: the anchor's.
+        operators: indices into :attr:`Graph.operators`, in topological order.
+        anchor: the operator whose loops the others follow: the one on the matrix engine, else the
+            last (section 4.1).
+        inputs: tensors made by other layers or given to the model.
+        weights: constant tensors.
+        outputs: tensors that other layers read or that leave the model.
+        in_place: an output may take the buffer of an input that dies here.
+    """
+
+    index: int
+    name: str
+    operators: tuple[int, ...]
+    anchor: int
+    inputs: tuple[int, ...]
+    weights: tuple[int, ...]
+    outputs: tuple[int, ...]
+    in_place: bool
+
+
+def layers_of(graph: Graph) -> tuple[Layer, ...]:
+    """Cut a graph into layers, in topological order of their last operators."""
+    chains: list[list[int]] = []
+    taken = [False] * len(graph.operators)
+    for start in range(len(graph.operators)):
+        if not taken[start]:
+            chain = _grow(graph, start)
+            for index in chain:
+                taken[index] = True
+            chains.append(chain)
+    return layers_from(graph, chains)
+
+
+def layers_from(graph: Graph, chains: Iterable[Iterable[int]]) -> tuple[Layer, ...]:
+    """Layers with the given operators, sorted topologically.
+
+    Args:
+        graph: the graph they come from.
+        chains: operator indices of each layer; together they hold every operator once, and no
+            layer may depend on itself through another.
+    """
+    parts = _topological(graph, [sorted(chain) for chain in chains])
+    return tuple(_layer(graph, index, part) for index, part in enumerate(parts))
+
+
+def _grow(graph: Graph, start: int) -> list[int]:
+    """The straight line that begins at an operator."""
+    chain = [start]
+    while (more := _next(graph, chain[-1])) and _may_join(graph, chain, more):
+        chain += more
+    return chain
+
+
+def _next(graph: Graph, last: int) -> list[int]:
+    """The operators that continue a line: one, or a diamond that closes; empty if none."""
+    tensor = _only_output(graph, last)
+    if tensor is None:
+        return []
+    readers = graph.consumers[tensor]
+    if len(readers) == 1:
+        return list(readers) if _data_inputs(graph, readers[0]) == {tensor} else []
+    return _diamond(graph, tensor)
+
+
+def _only_output(graph: Graph, index: int) -> int | None:
+    """The single output of an operator, if it is used inside the graph only."""
+    used = [t for t in graph.operators[index].outputs if graph.consumers[t] or t in graph.outputs]
+    if len(used) != 1 or used[0] in graph.outputs:
+        return None
+    return used[0]
+
+
+def _data_inputs(graph: Graph, index: int) -> set[int]:
+    return {t for t in graph.operators[index].inputs if not graph.tensors[t].constant}
+
+
+def _diamond(graph: Graph, tensor: int) -> list[int]:
+    """Elementwise operators between a tensor and the one operator where all its readers meet."""
+    readers = graph.consumers[tensor]
+    if not 2 <= len(readers) <= _LONGEST_BRANCH or not _all_elementwise(graph, readers):
+        return []
+    meet = max(readers)
+    inner: set[int] = set()
+    for reader in readers:
+        branch = _branch(graph, tensor, reader, meet)
+        if branch is None:
+            return []
+        inner.update(branch)
+    made = {t for index in inner for t in graph.operators[index].outputs} | {tensor}
+    return [*sorted(inner), meet] if _data_inputs(graph, meet) <= made else []
+
+
+def _all_elementwise(graph: Graph, indices: Iterable[int]) -> bool:
+    return all(is_elementwise(graph.operators[index]) for index in indices)
+
+
+def _branch(graph: Graph, tensor: int, start: int, meet: int) -> list[int] | None:
+    """Operators from a reader up to the meeting point, itself left out; None if it strays."""
+    branch: list[int] = []
+    current, fed_by = start, tensor
+    while current != meet:
+        output = _only_output(graph, current)
+        alone = output is not None and len(graph.consumers[output]) == 1
+        fits = _data_inputs(graph, current) == {fed_by} and is_elementwise(graph.operators[current])
+        if output is None or not alone or not fits or len(branch) == _LONGEST_BRANCH:
+            return None
+        branch.append(current)
+        fed_by, current = output, graph.consumers[output][0]
+    return branch
+
+
+def is_elementwise(operator: Operator) -> bool:
+    """True for arithmetic that maps each element of its data input to one of its output."""
+    return operator.pattern <= Pattern.BROADCAST and operator.engine is Engine.VECTOR
+
+
+def _may_join(graph: Graph, chain: list[int], more: list[int]) -> bool:
+    operators = [graph.operators[index] for index in (*chain, *more)]
+    matrix = sum(op.engine is Engine.MATRIX for op in operators)
+    learned = sum(op.parameterised for op in operators)
+    return matrix <= 1 and learned <= 1 and not any(op.opaque for op in operators)
+
+
+def _topological(graph: Graph, chains: list[list[int]]) -> list[list[int]]:
+    """Order chains so that producers come first; ties by first operator."""
+    import heapq
+
+    owner = {index: number for number, chain in enumerate(chains) for index in chain}
+    waits = [0] * len(chains)
+    readers: list[set[int]] = [set() for _ in chains]
+    for number, chain in enumerate(chains):
+        for before in {owner[p] for p in _producers(graph, chain)} - {number}:
+            readers[before].add(number)
+            waits[number] += 1
+    ready = [(chain[0], number) for number, chain in enumerate(chains) if not waits[number]]
+    heapq.heapify(ready)
+    order: list[list[int]] = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        order.append(chains[number])
+        for reader in sorted(readers[number]):
+            waits[reader] -= 1
+            if not waits[reader]:
+                heapq.heappush(ready, (chains[reader][0], reader))
+    return order
+
+
+def _producers(graph: Graph, chain: list[int]) -> set[int]:
+    made = {graph.producer[t] for index in chain for t in graph.operators[index].inputs}
+    return made - {-1}
+
+
+def _layer(graph: Graph, index: int, chain: list[int]) -> Layer:
+    operators = [graph.operators[i] for i in chain]
+    inside = set(chain)
+    made = {t for op in operators for t in op.outputs}
+    read = dict.fromkeys(t for op in operators for t in op.inputs if t not in made)
+    outputs = tuple(
+        t for op in operators for t in op.outputs
+        if t in graph.outputs or set(graph.consumers[t]) - inside
+    )
+    anchor = next((i for i in chain if graph.operators[i].engine is Engine.MATRIX), chain[-1])
+    return Layer(
+        index=index,
+        name=graph.operators[anchor].name,
+        operators=tuple(chain),
+        anchor=anchor,
+        inputs=tuple(t for t in read if not graph.tensors[t].constant),
+        weights=tuple(t for t in read if graph.tensors[t].constant),
+        outputs=outputs,
+        in_place=_in_place(operators),
+    )
+
+
+def _in_place(operators: list[Operator]) -> bool:
+    free = (op.engine is Engine.NONE or is_elementwise(op) for op in operators)
+    return all(free)

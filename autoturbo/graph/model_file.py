@@ -1,0 +1,117 @@
+"""Opens a model file: is it ONNX, is it whole, can the installed library read its version."""
+
+from __future__ import annotations
+
+import string
+
+import onnx
+from onnx import ModelProto, inliner
+
+from autoturbo.graph.source import Source, one_line
+from autoturbo.graph.wire import TruncatedError, WireError, read_without_weights
+
+_SNIFF_BYTES = 64
+_ONNX_START = 0x08
+"""First byte of nearly every ONNX file: the tag of ``ir_version``."""
+
+_OTHER_FORMATS = {
+    b"PK\x03\x04": ("a zip archive", "export the network with torch.onnx.export"),
+    b"\x1f\x8b": ("a gzip archive", "unpack it first"),
+    b"GGUF": ("a GGUF file", "export the network to ONNX"),
+    b"\x89HDF": ("an HDF5 file", "convert it with tf2onnx"),
+    b"version https://git-lfs": ("a Git LFS pointer", "run 'git lfs pull'"),
+}
+
+
+def open_model(source: Source) -> ModelProto:
+    """The model of a file without large values; fills in the versions of ``source``.
+
+    Model-local functions are inlined.
+
+    Raises:
+        ModelError: no file, not ONNX, truncated, empty graph, a version not supported.
+    """
+    model = _read(source)
+    if not model.HasField("graph"):
+        raise source.error("no graph in the file", hint="is it an ONNX model?")
+    _check_versions(model, source)
+    if not model.graph.node:
+        raise source.error("the graph has no nodes")
+    return _without_functions(model, source)
+
+
+def _read(source: Source) -> ModelProto:
+    path = source.path
+    try:
+        if path.is_dir():
+            raise source.error("is a directory", hint="name the .onnx file in it")
+        if path.stat().st_size == 0:
+            raise source.error("the file is empty")
+        head = _head(source)
+        _refuse_other_formats(head, source)
+        return read_without_weights(path)
+    except FileNotFoundError:
+        raise source.error("no such file") from None
+    except OSError as error:
+        raise source.error(f"cannot be read: {error.strerror or error}") from None
+    except TruncatedError as error:
+        if head[0] != _ONNX_START:
+            raise source.error("not an ONNX file") from None
+        raise source.error(f"truncated: {error}", hint="copy or download the file again") from None
+    except WireError:
+        raise source.error("not an ONNX file, or a damaged one") from None
+
+
+def _head(source: Source) -> bytes:
+    with source.path.open("rb") as file:
+        return file.read(_SNIFF_BYTES)
+
+
+def _refuse_other_formats(head: bytes, source: Source) -> None:
+    for magic, (what, mend) in _OTHER_FORMATS.items():
+        if head.startswith(magic):
+            raise source.error(f"not an ONNX file but {what}", hint=mend)
+    if all(chr(byte) in string.printable for byte in head):
+        raise source.error("not an ONNX file but text")
+
+
+def _check_versions(model: ModelProto, source: Source) -> None:
+    source.ir_version = model.ir_version
+    for opset in model.opset_import:
+        source.opsets["" if opset.domain == "ai.onnx" else opset.domain] = opset.version
+    if model.ir_version < 3 and not source.opsets:  # noqa: PLR2004 - opsets came with IR 3
+        source.opsets[""] = 1
+    if model.ir_version < 1:
+        raise source.error("no IR version in the file", hint="is it an ONNX model?")
+    if model.ir_version > onnx.IR_VERSION:
+        raise source.error(
+            f"IR version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that"
+            f" onnx {onnx.__version__} reads",
+            hint="upgrade onnx, or export for an older version",
+        )
+    _check_opset(source)
+
+
+def _check_opset(source: Source) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    if not source.opsets:
+        raise source.error("no opset is imported", hint="the file may be truncated")
+    version = source.opsets.setdefault("", newest)
+    if version > newest:
+        raise source.error(
+            f"opset {version} is newer than {newest}, the newest that onnx {onnx.__version__}"
+            " knows",
+            hint="upgrade onnx, or export for an older opset",
+        )
+    if version < 1:
+        raise source.error(f"opset {version} does not exist")
+
+
+def _without_functions(model: ModelProto, source: Source) -> ModelProto:
+    """The model with its local functions inlined, however deep they call each other."""
+    if not model.functions:
+        return model
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:  # noqa: BLE001 - the library raises RuntimeError and its own classes
+        raise source.error(f"its functions cannot be inlined: {one_line(error)}") from None

@@ -1,0 +1,135 @@
+"""The door from a model file to a :class:`~autoturbo.graph.operators.Graph`.
+
+A reader's map, in the order in which things happen:
+
+1. :mod:`wire` and :mod:`model_file` read the file without large values and check its versions;
+2. :mod:`external_data` checks the weights kept beside it and reads the small ones;
+3. :mod:`weights` tells weights from real inputs, :mod:`freeze` gives those static shapes;
+4. :mod:`propagate` goes through the nodes once: shapes, small constants, what folds away
+   (twice where the batch is written into the file's constants: :mod:`rebatch`);
+5. :mod:`assemble` turns what is left into operators, each described by the operator table.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoturbo.graph.assemble import build_graph, check_size
+from autoturbo.graph.external_data import attach
+from autoturbo.graph.freeze import Frozen, freeze, resolve
+from autoturbo.graph.model_file import open_model
+from autoturbo.graph.propagate import Declared, Program, Propagation
+from autoturbo.graph.rebatch import Rebatch
+from autoturbo.graph.slimming import slim_types
+from autoturbo.graph.source import Source
+from autoturbo.graph.values import Value, static_shape, tensor_type
+from autoturbo.graph.weights import real_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from onnx import ModelProto, ValueInfoProto
+
+    from autoturbo.graph.operators import Graph
+
+
+def import_model(
+    path: str | Path,
+    *,
+    batch: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Graph:
+    """The graph of an ONNX file, with static shapes and without its constants' computations.
+
+    Weights are not read: memory and time depend on the number of nodes only.
+
+    Args:
+        path: the file.
+        batch: leading extent of the inputs; None keeps the file's own.
+        shapes: extents by input name, where the batch does not say enough.
+
+    Raises:
+        ModelError: the file is not usable, with the node or tensor and how to mend it.
+    """
+    source = Source(Path(path))
+    model = open_model(source)
+    missing = attach(model.graph, source).missing
+    inputs, weights = real_inputs(model.graph, source)
+    _check_kinds(inputs, source)
+    frozen = freeze(inputs, batch, shapes or {}, source)
+    program = _Import(model, inputs, weights, missing, source).program(frozen)
+    return build_graph(program, source)
+
+
+def _check_kinds(inputs: Iterable[ValueInfoProto], source: Source) -> None:
+    for value in inputs:
+        if not value.type.HasField("tensor_type"):
+            raise source.error("input is not a tensor", value.name, "export with tensor inputs")
+        if value.type.tensor_type.elem_type == 0:
+            raise source.error("input has no element type", value.name)
+
+
+class _Import:
+    """Runs the propagation, a second time where the batch is written into the file."""
+
+    def __init__(
+        self,
+        model: ModelProto,
+        inputs: Sequence[ValueInfoProto],
+        weights: set[str],
+        missing: Mapping[str, str],
+        source: Source,
+    ) -> None:
+        self._model = model
+        self._elements = {v.name: v.type.tensor_type.elem_type for v in inputs}
+        self._weights = [_weight(v, source) for v in model.graph.input if v.name in weights]
+        self._missing = missing
+        self._source = source
+        graph = model.graph
+        self._types = {v.name: v.type for v in (*graph.value_info, *graph.output)}
+
+    def program(self, frozen: Frozen) -> Program:
+        """What is left of the model at the given input shapes."""
+        if frozen.baked is None:
+            return self._run(frozen.shapes, self._declared(frozen, frozen.shapes), None)
+        notes = list(self._source.notes)
+        first = self._run(frozen.baked, self._declared(frozen, frozen.baked), None)
+        self._source.notes[:] = notes
+        rebatch = Rebatch(frozen.batch, frozen.ratio, first.shapes)
+        program = self._run(frozen.shapes, self._declared(frozen, frozen.shapes, rebatch), rebatch)
+        rebatch.check(program.outputs, self._source)
+        return program
+
+    def _run(
+        self, shapes: Mapping[str, tuple[int, ...]], declared: Declared, rebatch: Rebatch | None
+    ) -> Program:
+        inputs = self._values(shapes)
+        check_size(inputs, self._source)
+        propagation = Propagation(self._source, declared, self._missing, rebatch)
+        return propagation.run(self._model.graph, inputs, self._weights)
+
+    def _values(self, shapes: Mapping[str, tuple[int, ...]]) -> list[Value]:
+        return [
+            Value(name, tensor_type(self._elements[name], shape)) for name, shape in shapes.items()
+        ]
+
+    def _declared(
+        self,
+        frozen: Frozen,
+        shapes: Mapping[str, tuple[int, ...]],
+        rebatch: Rebatch | None = None,
+    ) -> Declared:
+        types = {name: resolve(kind, frozen.bindings) for name, kind in self._types.items()}
+        if rebatch is not None:
+            types = {name: rebatch.scaled_type(kind) for name, kind in types.items()}
+        inputs = [*self._values(shapes), *self._weights]
+        guess = functools.cache(lambda: slim_types(self._model, inputs, self._source))
+        return Declared(types, guess, trusted=frozen.as_declared or frozen.baked == dict(shapes))
+
+
+def _weight(value: ValueInfoProto, source: Source) -> Value:
+    if static_shape(value.type) is None:
+        raise source.error("weight given as an input without a static shape", value.name)
+    return Value(value.name, value.type, constant=True)

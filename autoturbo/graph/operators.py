@@ -1,0 +1,294 @@
+"""Tensors, operators and the graph they form. Knows no hardware."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from autoturbo.graph.domain import (
+    AccessMap,
+    Axis,
+    AxisKind,
+    Interval,
+    Region,
+    axes_of,
+    interval_of,
+)
+
+GRAPH_SCHEMA = 1
+"""Version of the canonical form behind :attr:`Graph.hash`; part of every database key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value of the graph.
+
+    Attributes:
+        name: as in the model file.
+        shape: elements per dimension; ``()`` for a scalar.
+        dtype: element type in numpy's spelling (``"float32"``, ``"int64"``, ``"bool"``).
+        constant: depends on no real input of the model: a weight.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    constant: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def whole(self) -> Region:
+        """The region that covers all of it."""
+        return tuple((0, extent) for extent in self.shape)
+
+
+class Engine(StrEnum):
+    """The engine of a core that an operator keeps busy."""
+
+    MATRIX = "matrix"
+    VECTOR = "vector"
+    MOVE = "move"
+    """Rearranges data without arithmetic: transpose, gather, concatenation, padding."""
+    NONE = "none"
+    """Costs nothing: a reshape that only renames positions."""
+
+
+class Pattern(IntEnum):
+    """Operator classes of TVM v0.8's fusion pass (graphturbo.md 8.1)."""
+
+    ELEMENTWISE = 0
+    BROADCAST = 1
+    INJECTIVE = 2
+    REDUCE = 3
+    OUT_ELEMENTWISE_FUSABLE = 4
+    OPAQUE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Arithmetic of an operator per point of its domain.
+
+    Attributes:
+        macs: multiply-accumulates per point of the whole domain (1 for matrix operators).
+        vector: vector operations per output point (add, multiply, compare, convert).
+        special: transcendental operations per output point (exp, erf, division, square root).
+        vector_per_point: vector operations per point of the whole domain (pooling windows, means).
+    """
+
+    macs: int = 0
+    vector: float = 0.0
+    special: float = 0.0
+    vector_per_point: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One node of the model: an iteration domain and an access map per tensor.
+
+    Attributes:
+        name: unique in its graph.
+        kind: operator type, with its domain in front if not ONNX's own (``com.microsoft.Gelu``).
+        inputs: indices into :attr:`Graph.tensors`, absent optional inputs left out.
+        outputs: indices into :attr:`Graph.tensors`.
+        axes: the iteration domain.
+        input_maps: one per input.
+        output_maps: one per output.
+        work: arithmetic per point.
+        engine: what it keeps busy.
+        pattern: its class in TVM's fusion pass.
+        parameterised: has learned parameters (convolution, matrix product by a weight,
+            normalisation with scale), so that a layer holds at most one.
+        attributes: what else distinguishes it (``(("epsilon", "1e-05"),)``), for hashes only.
+        opaque: why it has no access maps (never split, runs alone), or None.
+        captured: tensors that the bodies of control flow read from outside, also in ``inputs``.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    axes: tuple[Axis, ...]
+    input_maps: tuple[AccessMap, ...]
+    output_maps: tuple[AccessMap, ...]
+    work: Work = Work()
+    engine: Engine = Engine.VECTOR
+    pattern: Pattern = Pattern.OPAQUE
+    parameterised: bool = False
+    attributes: tuple[tuple[str, str], ...] = ()
+    opaque: str | None = None
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Trip counts of the axes."""
+        return tuple(axis.extent for axis in self.axes)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the whole operator, padding positions included."""
+        return self.work.macs * math.prod(self.extents)
+
+    @property
+    def points(self) -> int:
+        """Points of the whole domain."""
+        return math.prod(self.extents)
+
+    @property
+    def output_points(self) -> int:
+        """Points of the axes that appear in the outputs."""
+        shown = (AxisKind.PARALLEL, AxisKind.WHOLE)
+        return math.prod(axis.extent for axis in self.axes if axis.kind in shown)
+
+    @property
+    def vector_ops(self) -> float:
+        """Plain vector operations of the whole operator."""
+        return self.work.vector * self.output_points + self.work.vector_per_point * self.points
+
+    @property
+    def special_ops(self) -> float:
+        """Transcendental operations of the whole operator."""
+        return self.work.special * self.output_points
+
+    def input_axes(self, position: int) -> set[int]:
+        """Axes that address an input."""
+        return {axis for dim in self.input_maps[position].dims for axis, _ in dim.terms}
+
+    @property
+    def output_axes(self) -> set[int]:
+        """Axes that address any output."""
+        return {a for access in self.output_maps for dim in access.dims for a, _ in dim.terms}
+
+    def axis_region(self, regions: dict[int, Region]) -> tuple[Interval, ...]:
+        """Axis intervals needed for the given regions of the outputs (by output position)."""
+        needed: list[Interval] | None = None
+        for position, region in regions.items():
+            axes: list[Interval] = [(0, axis.extent) for axis in self.axes]
+            for access, interval in zip(self.output_maps[position].dims, region, strict=True):
+                axes_of(access, interval, axes)
+            needed = axes if needed is None else [
+                (min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(needed, axes, strict=True)
+            ]
+        result = needed or [(0, axis.extent) for axis in self.axes]
+        return tuple(
+            interval if axis.kind is AxisKind.PARALLEL else (0, axis.extent)
+            for axis, interval in zip(self.axes, result, strict=True)
+        )
+
+    def input_region(self, position: int, axes: tuple[Interval, ...], shape: tuple[int, ...]) -> Region:
+        """The part of an input that the given axis intervals read."""
+        return tuple(
+            interval_of(access, axes, extent)
+            for access, extent in zip(self.input_maps[position].dims, shape, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model as the scheduler sees it: static shapes, operators in topological order.
+
+    Attributes:
+        name: a short name for people and file names.
+        tensors: all values; operators refer to them by index.
+        operators: in topological order.
+        inputs: indices of the real inputs (what changes from call to call).
+        outputs: indices of the outputs.
+        batch: samples that one evaluation processes (leading extent of the inputs).
+        source: the file it came from.
+        notes: what the import assumed, one line each, for people.
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    batch: int = 1
+    source: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @functools.cached_property
+    def producer(self) -> tuple[int, ...]:
+        """Index of the operator that makes each tensor, -1 for inputs and weights."""
+        made = [-1] * len(self.tensors)
+        for index, operator in enumerate(self.operators):
+            for tensor in operator.outputs:
+                made[tensor] = index
+        return tuple(made)
+
+    @functools.cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the operators that read each tensor, ascending, without repetition."""
+        readers: list[list[int]] = [[] for _ in self.tensors]
+        for index, operator in enumerate(self.operators):
+            for tensor in dict.fromkeys(operator.inputs):
+                readers[tensor].append(index)
+        return tuple(tuple(r) for r in readers)
+
+    @functools.cached_property
+    def macs(self) -> int:
+        """Multiply-accumulates of all operators."""
+        return sum(operator.macs for operator in self.operators)
+
+    @functools.cached_property
+    def opaque(self) -> tuple[Operator, ...]:
+        """Operators that have no row in the operator table."""
+        return tuple(operator for operator in self.operators if operator.opaque)
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """SHA-256 of the structure: shapes, dtypes, domains, accesses; no names, no weight values."""
+        text = json.dumps(_canonical(self), separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _canonical(graph: Graph) -> list[object]:
+    return [
+        GRAPH_SCHEMA,
+        graph.batch,
+        [[list(t.shape), t.dtype, int(t.constant)] for t in graph.tensors],
+        [operator_key(operator) for operator in graph.operators],
+        list(graph.inputs),
+        list(graph.outputs),
+    ]
+
+
+def operator_key(operator: Operator) -> list[object]:
+    """All that distinguishes an operator but its name, as JSON values."""
+    maps = [
+        [[[list(t) for t in d.terms], d.offset, int(d.whole)] for d in access.dims]
+        for access in (*operator.input_maps, *operator.output_maps)
+    ]
+    axes = [[axis.extent, axis.kind.value] for axis in operator.axes]
+    work = operator.work
+    return [
+        operator.kind,
+        list(operator.inputs),
+        list(operator.outputs),
+        axes,
+        maps,
+        [work.macs, work.vector, work.special, work.vector_per_point],
+        operator.engine.value,
+        [list(pair) for pair in operator.attributes],
+    ]
+
+
+_ELEMENT_BYTES = {"float64": 8, "int64": 4, "uint64": 4, "int32": 4, "uint32": 4, "int16": 2}
+_COMPUTE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+
+
+def element_bytes(dtype: str, compute: str) -> int:
+    """Bytes of one element on the device.
+
+    Floating-point values are stored in the compute type; 64-bit integers (indices) as 32 bits, as
+    accelerator compilers do; everything else (int8, uint8, bool) in one byte.
+    """
+    if dtype.startswith(("float", "bfloat", "double")):
+        return _COMPUTE_BYTES[compute]
+    return _ELEMENT_BYTES.get(dtype, 1)

@@ -1,0 +1,349 @@
+"""One pass over the nodes in topological order: shapes, small values, and what is constant.
+
+For each node, in this order: its inputs are looked up; an ``If`` whose condition is known is
+replaced by its branch; operators that pass their input on are dropped; its output types are
+inferred with the values known so far; and if it depends on no real input it is folded away, its
+value computed where it is small. What is left are the steps of the graph.
+
+Because values are known when the next node is inferred, one pass resolves what whole-model
+inference needs several rounds for, and nothing larger than a few thousand elements is ever made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, helper
+
+from autoturbo.graph.external_data import SMALL
+from autoturbo.graph.fold import RANDOM, Folder, constant_array, small_array
+from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
+from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
+from autoturbo.graph.structure import bodies, captured_names, check_names, in_order
+from autoturbo.graph.unknown_extents import upper_bounds
+from autoturbo.graph.values import Step, Value, element_type, static_shape, tensor_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from autoturbo.errors import ModelError
+    from autoturbo.graph.rebatch import Rebatch
+
+Scope = ChainMap[str, Value]
+"""Values by name; the bodies of control flow see those around them."""
+
+
+@dataclass(slots=True)
+class Program:
+    """What is left of a model.
+
+    Attributes:
+        inputs: the real inputs.
+        steps: the nodes that depend on them, in topological order.
+        outputs: the outputs of the graph, without repetition.
+        shapes: static shapes by value name, folded values included.
+    """
+
+    inputs: list[Value]
+    steps: list[Step]
+    outputs: list[Value]
+    shapes: dict[str, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class Declared:
+    """Types that the file states for its values.
+
+    Attributes:
+        types: by value name, for the input shapes that are wanted.
+        guess: asked for the types that neither inference nor the file knows.
+        trusted: whether they hold for the input shapes that are wanted.
+    """
+
+    types: Mapping[str, TypeProto]
+    guess: Callable[[], Mapping[str, TypeProto]]
+    trusted: bool = True
+
+    def get(self, name: str) -> TypeProto | None:
+        """The type stated for a value."""
+        return self.types.get(name) if self.trusted else None
+
+
+@dataclass(slots=True)
+class Propagation:
+    """The pass over one graph.
+
+    Attributes:
+        source: where the model is from.
+        declared: what the file states about its values.
+        missing: data file by tensor, where the file does not exist.
+        rebatch: the change of batch, if any.
+        steps: the nodes kept so far.
+        shapes: static shapes found so far, by value name.
+    """
+
+    source: Source
+    declared: Declared
+    missing: Mapping[str, str]
+    rebatch: Rebatch | None = None
+    steps: list[Step] = field(default_factory=list)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _folder: Folder = field(init=False)
+    _context: checker.C.CheckerContext = field(init=False)
+    _used: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._folder = Folder(self.source.opsets)
+        self._context = checker.C.CheckerContext()
+        self._context.ir_version = self.source.ir_version
+        self._context.opset_imports = self.source.opsets
+
+    # ---------------------------------------------------------------------------------- graphs
+
+    def run(self, graph: GraphProto, inputs: list[Value], weights: Sequence[Value]) -> Program:
+        """Propagate through the whole graph.
+
+        Args:
+            graph: the graph.
+            inputs: its real inputs, of static shape.
+            weights: inputs that are weights, of static shape.
+
+        Raises:
+            ModelError: a node that is not valid, or names that do not fit together.
+        """
+        for value in inputs:
+            self.shapes[value.name] = value.shape or ()
+            if self.rebatch:
+                self.rebatch.place(value)
+        outputs = self._graph(graph, ChainMap({v.name: v for v in (*inputs, *weights)}))
+        return Program(inputs, self.steps, list(dict.fromkeys(outputs)), self.shapes)
+
+    def _graph(self, graph: GraphProto, scope: Scope) -> list[Value]:
+        """Propagate through a graph, or a branch that is certain to run; its outputs."""
+        check_names(graph, scope, self.source)
+        self._used.update(value.name for value in graph.output)
+        for node in graph.node:
+            self._used.update((*node.input, *captured_names(node)))
+        for tensor in graph.initializer:
+            scope[tensor.name] = self._stored(tensor)
+        for sparse in graph.sparse_initializer:
+            kind = tensor_type(sparse.values.data_type, sparse.dims)
+            scope[sparse.values.name] = Value(sparse.values.name, kind, constant=True)
+        for node in in_order(graph.node, self.source):
+            self._node(node, scope)
+        return [scope[value.name] for value in graph.output]
+
+    def _stored(self, tensor: TensorProto) -> Value:
+        kind = tensor_type(tensor.data_type, tensor.dims)
+        try:
+            data = small_array(tensor)
+        except (ValueError, TypeError) as error:
+            raise self.source.error(one_line(error), tensor.name) from None
+        missing = self.missing.get(tensor.name)
+        return Value(tensor.name, kind, constant=True, data=data, literal=True, missing=missing)
+
+    # ------------------------------------------------------------------------------------ nodes
+
+    def _node(self, node: NodeProto, scope: Scope) -> None:
+        inputs = [scope[name] if name else None for name in node.input]
+        if self.rebatch:
+            inputs = self.rebatch.adjust(node, inputs)
+        branch = _certain_branch(node, inputs)
+        if branch is not None:
+            results = self._graph(branch, scope.new_child())
+            scope.update(zip(node.output, results, strict=False))
+        elif _passes_on(node, inputs, self._used):
+            scope[node.output[0]] = next(value for value in inputs if value is not None)
+        else:
+            captured = [scope[name] for name in captured_names(node)]
+            step = Step(node, label(node), inputs, captured, [])
+            step.outputs = self._outputs(step)
+            if self.rebatch:
+                self.rebatch.follow(step)
+            scope.update((value.name, value) for value in step.outputs if value is not None)
+
+    def _outputs(self, step: Step) -> list[Value | None]:
+        """The values that a node makes; it becomes a step if they depend on a real input."""
+        schema = schema_of(step.node, self.source)
+        self._check(step.node, schema)
+        read = [value for value in (*step.inputs, *step.captured) if value is not None]
+        types = self._types(step, schema)
+        constant = _only_shape_matters(step) or all(value.constant for value in read)
+        data = self._data(step, types) if constant else None
+        missing = next((v.missing for v in read if v.missing and v.constant), None)
+        outputs = [
+            Value(
+                name,
+                types[name] if data is None else _type_of(data[k], types[name]),
+                constant=constant,
+                data=None if data is None else data[k],
+                literal=constant and all(value.literal for value in step.inputs if value),
+                missing=missing if constant else None,
+            )
+            if name
+            else None
+            for k, name in enumerate(step.node.output)
+        ]
+        self._record(step, schema, outputs)
+        if not constant:
+            self.steps.append(step)
+        return outputs
+
+    def _check(self, node: NodeProto, schema: defs.OpSchema | None) -> None:
+        """Refuse a node that its operator's definition does not allow."""
+        has_inner = any(a.HasField("g") or a.graphs or a.HasField("t") for a in node.attribute)
+        if schema is None or has_inner:
+            return
+        try:
+            checker.check_node(node, self._context)
+        except checker.ValidationError as error:
+            raise self.source.error(f"invalid node: {one_line(error)}", label(node)) from None
+
+    # ------------------------------------------------------------------------------------ types
+
+    def _types(self, step: Step, schema: defs.OpSchema | None) -> dict[str, TypeProto]:
+        """Types of a node's outputs: inferred, else as the file states them, else bounded."""
+        named = dict(zip(step.node.input, step.inputs, strict=True))
+        named.update(zip(captured_names(step.node), step.captured, strict=True))
+        read = {name: value for name, value in named.items() if value is not None}
+        inferred = self._inferred(step, schema, read)
+        names = [name for name in step.node.output if name]
+        types = {name: merge(inferred.get(name), self.declared.get(name)) for name in names}
+        if any(static_shape(kind) is None for kind in types.values()):
+            self._bound(step, types)
+        if any(not _known(kind) for kind in types.values()):
+            guess = self.declared.guess()
+            types = {name: merge(kind, guess.get(name)) for name, kind in types.items()}
+        return types
+
+    def _inferred(
+        self, step: Step, schema: defs.OpSchema | None, read: Mapping[str, Value]
+    ) -> dict[str, TypeProto]:
+        if schema is None:
+            return {}
+        try:
+            return infer(step.node, schema, read, self.source)
+        except InferenceError as error:
+            if any(value.unknown for value in read.values()):
+                return {}
+            raise self._misfit(step, error) from None
+
+    def _misfit(self, step: Step, error: InferenceError) -> ModelError:
+        shapes = ", ".join(str(list(v.shape or ())) for v in step.inputs if v is not None)
+        hint = "export with a dynamic batch" if self.rebatch else None
+        text = f"{kind_of(step.node)} does not fit its inputs {shapes}: {one_line(error)}"
+        return self.source.error(text, step.name, hint)
+
+    def _bound(self, step: Step, types: dict[str, TypeProto]) -> None:
+        """Take extents that depend on data at their largest."""
+        for name, kind in upper_bounds(step, types).items():
+            types[name] = kind
+            shape = list(static_shape(kind) or ())
+            self.source.note(
+                f"the extent of {name!r} depends on data: taken at its largest, {shape}"
+            )
+
+    def _record(
+        self, step: Step, schema: defs.OpSchema | None, outputs: Sequence[Value | None]
+    ) -> None:
+        """Note the shapes of new values, or why they are not known."""
+        for value in outputs:
+            if value is None:
+                continue
+            if _known(value.type):
+                self.shapes[value.name] = value.shape or ()
+            else:
+                value.unknown = self._why(step, schema, value)
+
+    def _why(self, step: Step, schema: defs.OpSchema | None, value: Value) -> ModelError:
+        read = [v for v in (*step.inputs, *step.captured) if v is not None]
+        for earlier in read:
+            if earlier.unknown is not None:
+                return earlier.unknown
+        missing = next((v.missing for v in read if v.missing), None)
+        if missing:
+            text = f"the shape of its output {value.name!r} depends on values in {missing}"
+            return self.source.error(f"{text}, which is missing", step.name, "add the file")
+        hint = "state its shape in the file (value_info)"
+        if schema is None:
+            text = f"unknown operator {kind_of(step.node)}, and the file does not state the shape"
+            return self.source.error(f"{text} of its output {value.name!r}", step.name, hint)
+        text = f"the shape of its output {value.name!r} cannot be inferred"
+        return self.source.error(text, step.name, hint)
+
+    # ------------------------------------------------------------------------------------- data
+
+    def _data(self, step: Step, types: Mapping[str, TypeProto]) -> list[np.ndarray] | None:
+        """Elements of constant outputs, where they are few and can be computed."""
+        node = step.node
+        if not domain_of(node) and node.op_type in _FROM_SHAPE:
+            return _shape_data(step)
+        if node.op_type == "Constant" and not domain_of(node):
+            array = constant_array(node)
+            return None if array is None else [array]
+        if node.op_type in RANDOM or step.captured or any(True for _ in bodies(node)):
+            return None
+        if not step.inputs or any(v is not None and v.data is None for v in step.inputs):
+            return None
+        shapes = [static_shape(kind) for kind in types.values()]
+        if any(shape is not None and math.prod(shape) > SMALL for shape in shapes):
+            return None
+        return self._folder.evaluate(node, step.inputs)
+
+
+_FROM_SHAPE = frozenset(("Shape", "Size"))
+
+
+def _known(kind: TypeProto) -> bool:
+    return element_type(kind) != 0 and static_shape(kind) is not None
+
+
+def _only_shape_matters(step: Step) -> bool:
+    """Whether the outputs follow from static input shapes alone."""
+    plain = not domain_of(step.node) and step.node.op_type in _FROM_SHAPE
+    value = step.inputs[0] if plain and step.inputs else None
+    return value is not None and value.shape is not None
+
+
+def _shape_data(step: Step) -> list[np.ndarray]:
+    shape = (step.inputs[0].shape if step.inputs[0] else None) or ()
+    if step.node.op_type == "Size":
+        return [np.asarray(math.prod(shape), dtype=np.int64)]
+    bounds = {attribute.name: int(attribute.i) for attribute in step.node.attribute}
+    part = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
+    return [np.asarray(part, dtype=np.int64)]
+
+
+def _type_of(data: np.ndarray, kind: TypeProto) -> TypeProto:
+    """The type of computed elements; the element type as inferred, where it was."""
+    element = element_type(kind) or helper.np_dtype_to_tensor_dtype(data.dtype)
+    return tensor_type(element, data.shape)
+
+
+def _certain_branch(node: NodeProto, inputs: Sequence[Value | None]) -> GraphProto | None:
+    """The branch of an If whose condition is known."""
+    if node.op_type != "If" or domain_of(node) or not inputs or inputs[0] is None:
+        return None
+    condition = inputs[0].data
+    if condition is None or condition.size != 1:
+        return None
+    wanted = "then_branch" if bool(condition.ravel()[0]) else "else_branch"
+    return next((a.g for a in node.attribute if a.name == wanted), None)
+
+
+def _passes_on(node: NodeProto, inputs: Sequence[Value | None], used: set[str]) -> bool:
+    """Whether a node's first output is its first input: Identity, and Dropout when not training."""
+    if domain_of(node) or not inputs or inputs[0] is None or not node.output:
+        return False
+    if node.op_type == "Identity":
+        return True
+    if node.op_type != "Dropout" or any(name in used for name in node.output[1:] if name):
+        return False
+    training = inputs[2] if len(inputs) > 2 else None  # noqa: PLR2004 - ONNX's position
+    if training is None:
+        return True
+    return training.data is not None and not bool(training.data.any())

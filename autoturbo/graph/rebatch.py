@@ -1,0 +1,236 @@
+"""Gives another batch to a file whose own batch is written into its constants.
+
+Shape inference alone does not notice: ``Reshape`` of four samples to the constant target
+``[1, -1]`` is a valid shape, and a wrong one. So the file's own shapes are inferred first; then it
+is known of every value in which dimension it grows with the batch, and
+
+- a ``Reshape`` or ``Expand`` is given the target that it had, grown in the right dimension;
+- a constant operand that has the file's batch in that dimension, joined or combined with values
+  that have the new one, is taken as repeated for every sample;
+
+and at the end every output must have grown by the ratio of the batches in one dimension.
+
+The right dimension of a reshaped value follows from row-major order: what is to the right of the
+batch stays to the right of it. With the file's own batch of one, a merge of the batch with another
+dimension leaves no trace in the shape; then the batch is taken to be on its own where a one
+stands in its place, else outermost in a dimension that is not the last (heads), else innermost.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autoturbo.graph.source import domain_of
+from autoturbo.graph.values import Value, element_type, static_shape, tensor_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from fractions import Fraction
+
+    from onnx import NodeProto, TypeProto
+
+    from autoturbo.graph.source import Source
+    from autoturbo.graph.values import Step
+
+_SAME_ORDER = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
+"""Operators that leave the elements in their order."""
+
+_COMBINES = frozenset(
+    ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean", "Where", "Mod", "PRelu",
+     "And", "Or", "Xor", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual")
+)  # fmt: skip
+"""Operators that broadcast their operands."""
+
+_INDEXED = frozenset(("Gather", "GatherND", "GatherElements"))
+"""Operators whose constant indices may count the samples."""
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a value holds the batch.
+
+    Attributes:
+        axis: the dimension.
+        inner: elements of that dimension per sample that follow each other (``S`` in ``B * S``).
+    """
+
+    axis: int
+    inner: int = 1
+
+
+@dataclass(slots=True)
+class Rebatch:
+    """A change of batch.
+
+    Attributes:
+        batch: the file's own.
+        ratio: new batch over the file's.
+        baked: shapes at the file's own batch, by value name.
+    """
+
+    batch: int
+    ratio: Fraction
+    baked: Mapping[str, Shape]
+    _layouts: dict[Value, Layout] = field(default_factory=dict)
+
+    def scaled_type(self, kind: TypeProto) -> TypeProto:
+        """A type that the file states for its own batch, at the new one."""
+        shape = static_shape(kind)
+        grown = self._grown(shape, 0) if shape else None
+        return kind if grown is None else tensor_type(element_type(kind), grown)
+
+    def adjust(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+        """The inputs of a node with the batch written into its constants replaced."""
+        if domain_of(node):
+            return inputs
+        if node.op_type in ("Reshape", "Expand"):
+            return self._retarget(node, inputs)
+        if node.op_type in _COMBINES or node.op_type == "Concat":
+            return self._repeat(node, inputs)
+        if node.op_type in _INDEXED:
+            return self._reindex(node, inputs)
+        return inputs
+
+    def follow(self, step: Step) -> None:
+        """Note where the outputs of a node hold the batch."""
+        sources = [value for value in step.inputs if value is not None]
+        for value in step.outputs:
+            if value is not None and not value.constant:
+                self.place(value)
+                self._inherit(step, value, sources)
+
+    def place(self, value: Value) -> None:
+        """Note where a value holds the batch: the one dimension that has grown."""
+        before, after = self.baked.get(value.name), value.shape
+        if before is None or after is None or len(before) != len(after):
+            return
+        axes = [k for k, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+        if len(axes) == 1 and self._grown(before, axes[0]) == after:
+            self._layouts[value] = Layout(axes[0])
+
+    def _inherit(self, step: Step, value: Value, sources: list[Value]) -> None:
+        """What is to the right of the batch within its dimension follows from the inputs."""
+        layout = self._layouts.get(value)
+        known = [source for source in sources if source in self._layouts]
+        if layout is None or not known:
+            return
+        shape = self.baked[value.name]
+        if step.node.op_type in _SAME_ORDER:
+            right = math.prod(shape[layout.axis + 1 :])
+            inner = max(self._right_of_batch(known[0]) // right, 1)
+        else:
+            same = [s for s in known if self._extent(s) == shape[layout.axis]]
+            inner = self._layouts[same[0]].inner if same else 1
+        self._layouts[value] = Layout(layout.axis, inner)
+
+    # -------------------------------------------------------------------------------- arithmetic
+
+    def _grown(self, shape: Shape, axis: int) -> Shape | None:
+        """A shape with one extent scaled, or None where that is not a whole number."""
+        extent = shape[axis] * self.ratio
+        if extent.denominator != 1:
+            return None
+        return (*shape[:axis], int(extent), *shape[axis + 1 :])
+
+    def _extent(self, value: Value) -> int:
+        """The file's own extent of the dimension that holds the batch."""
+        return self.baked[value.name][self._layouts[value].axis]
+
+    def _right_of_batch(self, value: Value) -> int:
+        layout = self._layouts[value]
+        return layout.inner * math.prod(self.baked[value.name][layout.axis + 1 :])
+
+    def _axis_after(self, right_of_batch: int, shape: Shape) -> int | None:
+        """The dimension that holds the batch after a reshape to ``shape`` (the file's own)."""
+        candidates = []
+        for axis, extent in enumerate(shape):
+            right = math.prod(shape[axis + 1 :])
+            inner, rest = divmod(right_of_batch, right)
+            if rest == 0 and inner and extent % (inner * self.batch) == 0:
+                alone = inner == 1 and extent == self.batch
+                outermost = inner * self.batch == extent and axis < len(shape) - 1
+                candidates.append((0 if alone else 1 if outermost else 2, axis))
+        return min(candidates)[1] if candidates else None
+
+    # -------------------------------------------------------------------------------- constants
+
+    def _retarget(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+        data, target = (*inputs, None, None)[:2]
+        before = self.baked.get(node.output[0])
+        if data is None or target is None or data not in self._layouts or not before:
+            return inputs
+        if node.op_type == "Reshape":
+            axis = self._axis_after(self._right_of_batch(data), before)
+        else:
+            axis = self._layouts[data].axis + len(before) - len(self.baked[data.name])
+        wanted = None if axis is None else self._grown(before, axis)
+        if wanted is None:
+            return inputs
+        extents = np.asarray(wanted, dtype=np.int64)
+        scaled = Value(f"{target.name} of {node.output[0]}", target.type, True, extents)  # noqa: FBT003
+        return [data, scaled, *inputs[2:]]
+
+    def _repeat(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+        grown = next((v for v in inputs if v is not None and v in self._layouts), None)
+        if grown is None:
+            return inputs
+        axis, extent = self._layouts[grown].axis, self._extent(grown)
+        from_right = len(self.baked[grown.name]) - axis
+        if node.op_type == "Concat" and _axis(node) in (axis, -from_right):
+            return inputs
+        if node.op_type in _COMBINES and extent == 1:
+            return inputs
+        return [
+            self._repeated(value, -from_right, extent) if value and value.constant else value
+            for value in inputs
+        ]
+
+    def _reindex(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+        """Constant indices into the batch, one set per sample; of Gather only a permutation."""
+        data, indices = (*inputs, None, None)[:2]
+        if data is None or indices is None or data not in self._layouts or not indices.constant:
+            return inputs
+        everything = math.prod(indices.shape or ()) == self._extent(data)
+        if node.op_type == "Gather" and not (
+            everything and _axis(node) == self._layouts[data].axis
+        ):
+            return inputs
+        return [data, self._repeated(indices, 0, self.batch), *inputs[2:]]
+
+    def _repeated(self, value: Value, axis: int, extent: int) -> Value:
+        """A constant repeated for the new batch, its elements not made; itself if it has none."""
+        shape = value.shape or ()
+        if len(shape) < max(-axis, 1) or shape[axis] != extent:
+            return value
+        grown = self._grown(shape, axis % len(shape))
+        if grown is None:
+            return value
+        kind = tensor_type(element_type(value.type), grown)
+        return Value(f"{value.name} for {grown[axis]}", kind, constant=True)
+
+    def check(self, outputs: list[Value], source: Source) -> None:
+        """Refuse a graph in which an output has not followed the batch.
+
+        Raises:
+            ModelError: naming the output, its shape and what it should have been.
+        """
+        for value in outputs:
+            before = self.baked.get(value.name)
+            if value.constant or not before or value in self._layouts:
+                continue
+            raise source.error(
+                f"at another batch its shape {list(before)} became {list(value.shape or ())}:"
+                " the batch is fixed inside the graph",
+                value.name,
+                "export with a dynamic batch",
+            )
+
+
+def _axis(node: NodeProto) -> int:
+    return next((int(a.i) for a in node.attribute if a.name == "axis"), 0)

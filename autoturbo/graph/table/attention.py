@@ -1,0 +1,137 @@
+"""Attention in one operator, and rotary position embedding.
+
+Domain ``b, h, g, s, l, d``: batch, key head, query head within it, query position, key position,
+channel of a head. The two products (scores, and weights by values) visit the same points when keys
+and values are equally wide, so a point is two multiply-accumulates; the softmax between them is
+counted per score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autoturbo.graph.domain import AccessMap, DimAccess, along, merged
+from autoturbo.graph.operators import Engine, Pattern, Work
+from autoturbo.graph.table.build import (
+    MICROSOFT,
+    ONNX,
+    Domain,
+    Rows,
+    agree,
+    answer,
+    broadcast,
+    everything,
+    has_output,
+    integer,
+    shape_in,
+    shape_out,
+    value_in,
+    whole_if,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
+
+_FLAT, _HEADS = 3, 4
+"""Ranks of queries with heads folded into channels, and with heads of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """Extents of an attention: heads of queries per head of keys, positions, channels."""
+
+    batch: int
+    keys: int
+    groups: int
+    queries: int
+    length: int
+    channels: int
+
+
+def _attention_of(node: NodeView, heads: int, key_heads: int) -> _Heads:
+    query, key, value = (shape_in(node, position) for position in range(3))
+    agree(len(query) == len(key) == len(value) and key == value, "keys and values differ in shape")
+    if len(query) == _HEADS:
+        heads, key_heads = query[1], key[1]
+    width = query[-1] // heads if len(query) == _FLAT else query[-1]
+    agree(heads > 0 and heads % key_heads == 0, f"{heads} heads over {key_heads}")
+    return _Heads(query[0], key_heads, heads // key_heads, query[-2], key[-2], width)
+
+
+def _describe(node: NodeView, heads: _Heads, masks: Sequence[ValueView | None]) -> OperatorSpec:
+    agree(not any(has_output(node, i) for i in range(1, len(node.outputs))), "caches are outputs")
+    domain = Domain()
+    b, h = domain.axis("b", heads.batch), domain.axis("h", heads.keys)
+    g, s = domain.axis("g", heads.groups), domain.axis("s", heads.queries)
+    d = domain.whole("d", heads.channels)
+    length = domain.reduction("l", heads.length)
+    query = merged((h, heads.keys), (g, heads.groups))
+    if len(shape_in(node, 0)) == _HEADS:
+        read = AccessMap((along(b), query, along(s), along(d)))
+        kept = AccessMap((along(b), along(h), along(length), along(d)))
+    else:
+        folded = merged((h, heads.keys), (g, heads.groups), (d, heads.channels))
+        read = AccessMap((along(b), along(s), folded))
+        kept = AccessMap((along(b), along(length), merged((h, heads.keys), (d, heads.channels))))
+    target = (heads.batch, heads.keys * heads.groups, heads.queries, heads.length)
+    scores = (along(b), query, along(s), along(length))
+    others = [_mask(mask, target, scores) for mask in masks]
+    # Softmax of a score: 3 vector and 2 special, mask and scale 2 more; per output element.
+    rate = heads.length / max(heads.channels, 1)
+    return answer(
+        node,
+        domain,
+        [read, kept, kept, *others],
+        [read],
+        Work(macs=2, vector=5.0 * rate, special=2.0 * rate),
+        engine=Engine.MATRIX,
+        pattern=Pattern.OUT_ELEMENTWISE_FUSABLE,
+    )
+
+
+def _mask(
+    mask: ValueView | None, target: tuple[int, ...], scores: tuple[DimAccess, ...]
+) -> AccessMap | None:
+    if mask is None or len(mask.shape) != len(target):
+        return everything(mask)
+    return broadcast(mask.shape, target, scores)
+
+
+def _attention(node: NodeView) -> OperatorSpec:
+    """ONNX's Attention without a cache: inputs Q, K, V and a mask."""
+    agree(not any(value is not None for value in node.inputs[4:]), "a cache is an input")
+    heads, key_heads = integer(node, "q_num_heads", 0), integer(node, "kv_num_heads", 0)
+    return _describe(node, _attention_of(node, heads, key_heads), node.inputs[3:4])
+
+
+def _multi_head(node: NodeView) -> OperatorSpec:
+    """com.microsoft.MultiHeadAttention without a cache and packing; bias and masks are allowed."""
+    agree(not any(value is not None for value in node.inputs[6:]), "a cache is an input")
+    heads = integer(node, "num_heads", 0)
+    masks = [value_in(node, i) for i in (3, 4, 5)]
+    return _describe(node, _attention_of(node, heads, heads), masks)
+
+
+def _rotary(node: NodeView) -> OperatorSpec:
+    """Pairs of channels of a head are rotated: two multiplications and an addition per element.
+
+    Channels stay whole; so do heads where they are folded into the channels. Angles are looked up
+    by position where positions are an input.
+    """
+    shape, domain = shape_in(node, 0), Domain()
+    agree(shape == shape_out(node) and len(shape) in (_FLAT, _HEADS), "3 or 4 dimensions expected")
+    access = AccessMap(domain.dims(shape, whole_if([len(shape) - 1])))
+    others = [everything(value) for value in node.inputs[1:]]
+    work = Work(vector=3.0)
+    return answer(node, domain, [access, *others], [access], work, pattern=Pattern.INJECTIVE)
+
+
+ROWS: Rows = {
+    (ONNX, "Attention"): _attention,
+    (ONNX, "RotaryEmbedding"): _rotary,
+    (MICROSOFT, "RotaryEmbedding"): _rotary,
+    (MICROSOFT, "MultiHeadAttention"): _multi_head,
+}

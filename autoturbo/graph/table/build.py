@@ -1,0 +1,283 @@
+"""What rows are written with: reading a node, collecting axes, putting an answer together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from autoturbo.graph.domain import (
+    WHOLE_DIM,
+    AccessMap,
+    Axis,
+    AxisKind,
+    DimAccess,
+    along,
+    fixed,
+)
+from autoturbo.graph.operators import Engine, Pattern, Work
+from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, Row, ValueView
+
+ONNX = ""
+MICROSOFT = "com.microsoft"
+
+Rows = dict[tuple[str, str], Row]
+"""Rows of one family, by ``(domain, operator type)``."""
+
+SCALAR = AccessMap(())
+"""The access map of a tensor without dimensions."""
+
+_IN_THE_MAPS = frozenset({
+    "allowzero", "auto_pad", "axes", "axis", "batch_axis", "blocksize", "ceil_mode", "dilations",
+    "ends", "equation", "group", "keepdims", "kernel_shape", "noop_with_empty_axes", "num_outputs",
+    "output_padding", "output_shape", "pads", "perm", "scales", "seed", "split", "starts",
+    "strides", "transA", "transB", "transBatchA", "transBatchB", "value", "value_float",
+    "value_floats", "value_int", "value_ints",
+})  # fmt: skip
+"""Attributes that shapes and maps already express; the others change the values computed."""
+
+
+# ------------------------------------------------------------------------------- reading a node
+
+
+def value_in(node: NodeView, position: int) -> ValueView | None:
+    """An input, or None where it is absent."""
+    return node.inputs[position] if position < len(node.inputs) else None
+
+
+def shape_in(node: NodeView, position: int) -> tuple[int, ...]:
+    """The shape of an input that the operator cannot do without."""
+    value = value_in(node, position)
+    if value is None:
+        raise NoRowError(f"input {position} is missing")
+    return value.shape
+
+
+def shape_out(node: NodeView, position: int = 0) -> tuple[int, ...]:
+    """The shape of an output that the operator always has."""
+    value = node.outputs[position] if position < len(node.outputs) else None
+    if value is None:
+        raise NoRowError(f"output {position} is missing")
+    return value.shape
+
+
+def has_output(node: NodeView, position: int) -> bool:
+    """Whether an optional output is asked for."""
+    return position < len(node.outputs) and node.outputs[position] is not None
+
+
+def is_weight(node: NodeView, *positions: int) -> bool:
+    """Whether any of the given inputs is a constant: a learned parameter."""
+    values = [value_in(node, position) for position in positions]
+    return any(value is not None and value.constant for value in values)
+
+
+def integer(node: NodeView, name: str, default: int) -> int:
+    """An integer attribute."""
+    value = node.attributes.get(name, default)
+    if not isinstance(value, (int, np.integer)):
+        raise NoRowError(f"attribute {name} is not an integer")
+    return int(value)
+
+
+def integers(node: NodeView, name: str) -> tuple[int, ...] | None:
+    """A list attribute, or None where it is absent."""
+    value = node.attributes.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, Iterable):
+        raise NoRowError(f"attribute {name} is not a list")
+    return tuple(int(item) for item in value)
+
+
+def text(node: NodeView, name: str, default: str) -> str:
+    """A string attribute."""
+    value = node.attributes.get(name, default)
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def constant(node: NodeView, position: int) -> np.ndarray | None:
+    """The value of a parameter input; None where absent, refused where not known in advance."""
+    value = value_in(node, position)
+    if value is None:
+        return None
+    if value.value is None:
+        raise NoRowError(f"input {position} ({value.name}) is not a known constant")
+    return value.value
+
+
+def constant_integers(node: NodeView, position: int) -> tuple[int, ...] | None:
+    """The elements of a parameter input, or None where it is absent."""
+    value = constant(node, position)
+    return None if value is None else tuple(int(item) for item in np.asarray(value).ravel())
+
+
+def parameter(node: NodeView, name: str, position: int) -> tuple[int, ...] | None:
+    """Integers that were an attribute in early opsets and are an input since."""
+    given = integers(node, name)
+    return constant_integers(node, position) if given is None else given
+
+
+def positive_axis(axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    if not -rank <= axis < rank:
+        raise NoRowError(f"axis {axis} of {rank} dimensions")
+    return axis % rank
+
+
+def chosen_axes(axes: Iterable[int] | None, rank: int) -> frozenset[int]:
+    """Axes counted from the front; all of them for None."""
+    wanted = range(rank) if axes is None else axes
+    return frozenset(positive_axis(axis, rank) for axis in wanted)
+
+
+def agree(condition: object, what: str) -> None:
+    """Refuse a node whose shapes contradict each other."""
+    if not condition:
+        raise NoRowError(what)
+
+
+# ------------------------------------------------------------------------------ the domain's axes
+
+
+class Domain:
+    """The axes of a node while its row is being worked out; an axis is named by its index."""
+
+    def __init__(self) -> None:
+        self.axes: list[Axis] = []
+
+    def axis(self, name: str, extent: int, kind: AxisKind = AxisKind.PARALLEL) -> int:
+        """Add an axis."""
+        self.axes.append(Axis(name, extent, kind))
+        return len(self.axes) - 1
+
+    def whole(self, name: str, extent: int) -> int:
+        """Add an axis that cannot be split though it appears in the outputs."""
+        return self.axis(name, extent, AxisKind.WHOLE)
+
+    def reduction(self, name: str, extent: int) -> int:
+        """Add an axis that is summed over."""
+        return self.axis(name, extent, AxisKind.REDUCTION)
+
+    def window(self, name: str, extent: int) -> int:
+        """Add an axis that runs over a kernel window."""
+        return self.axis(name, extent, AxisKind.WINDOW)
+
+    def dims(
+        self,
+        shape: Sequence[int],
+        kind: Callable[[int], AxisKind] = lambda _: AxisKind.PARALLEL,
+    ) -> tuple[DimAccess, ...]:
+        """Add one axis per dimension of a shape, of the kind that ``kind`` says for it."""
+        return tuple(
+            along(self.axis(f"d{index}", extent, kind(index))) for index, extent in enumerate(shape)
+        )
+
+
+def whole_if(dims: Iterable[int]) -> Callable[[int], AxisKind]:
+    """The kinds of axes of which the given ones are needed in full."""
+    held = frozenset(dims)
+    return lambda dim: AxisKind.WHOLE if dim in held else AxisKind.PARALLEL
+
+
+# ----------------------------------------------------------------------------------- access maps
+
+
+def broadcast(shape: Sequence[int], target: Sequence[int], dims: Sequence[DimAccess]) -> AccessMap:
+    """How an operand of ``shape`` is read when broadcast to ``target``, addressed by ``dims``."""
+    agree(len(shape) <= len(target), f"shape {tuple(shape)} has more dimensions than {target}")
+    start = len(target) - len(shape)
+    return AccessMap(
+        tuple(
+            _broadcast_dim(extent, wanted, dim)
+            for extent, wanted, dim in zip(shape, target[start:], dims[start:], strict=True)
+        )
+    )
+
+
+def _broadcast_dim(extent: int, wanted: int, dim: DimAccess) -> DimAccess:
+    agree(extent in (1, wanted), f"extent {extent} does not broadcast to {wanted}")
+    return dim if extent == wanted else fixed()
+
+
+def per_channel(value: ValueView | None, channel: DimAccess, extent: int) -> AccessMap | None:
+    """A parameter with one element per channel, or one for all."""
+    if value is None:
+        return None
+    agree(value.shape in ((), (1,), (extent,)), f"{value.name} has shape {value.shape}")
+    if not value.shape:
+        return SCALAR
+    return AccessMap((channel if value.shape == (extent,) else fixed(),))
+
+
+def everything(value: ValueView | None) -> AccessMap | None:
+    """A tensor that is read in full whatever part of the output is asked for."""
+    return None if value is None else AccessMap((WHOLE_DIM,) * len(value.shape))
+
+
+# -------------------------------------------------------------------------------------- the answer
+
+
+def answer(
+    node: NodeView,
+    domain: Domain,
+    inputs: Sequence[AccessMap | None],
+    outputs: Sequence[AccessMap | None],
+    work: Work = Work(),  # noqa: B008 - frozen
+    *,
+    engine: Engine = Engine.VECTOR,
+    pattern: Pattern = Pattern.OPAQUE,
+    parameterised: bool = False,
+    extra: Sequence[tuple[str, object]] = (),
+) -> OperatorSpec:
+    """Put an answer together.
+
+    Args:
+        node: the node described.
+        domain: its axes.
+        inputs: access maps by position; positions left out at the end were absorbed.
+        outputs: access maps by position.
+        work: arithmetic per point.
+        engine: what it keeps busy.
+        pattern: its class in TVM's fusion pass.
+        parameterised: whether it has learned parameters.
+        extra: absorbed parameters that neither shapes nor maps show.
+    """
+    return OperatorSpec(
+        axes=tuple(domain.axes),
+        inputs=_fit(inputs, node.inputs),
+        outputs=_fit(outputs, node.outputs),
+        work=work,
+        engine=engine,
+        pattern=pattern,
+        parameterised=parameterised,
+        attributes=tuple(sorted([*_value_attributes(node), *((k, str(v)) for k, v in extra)])),
+    )
+
+
+def _fit(
+    maps: Sequence[AccessMap | None], values: Sequence[ValueView | None]
+) -> tuple[AccessMap | None, ...]:
+    padded = [*maps, *([None] * len(values))][: len(values)]
+    return tuple(
+        None if value is None else access for access, value in zip(padded, values, strict=True)
+    )
+
+
+def _value_attributes(node: NodeView) -> list[tuple[str, str]]:
+    return [
+        (name, _spelt(value))
+        for name, value in node.attributes.items()
+        if name not in _IN_THE_MAPS and not isinstance(value, np.ndarray)
+    ]
+
+
+def _spelt(value: object) -> str:
+    """One spelling per value; floats to the seven digits that float32 holds."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, float):
+        return f"{value:.7g}"
+    if isinstance(value, (tuple, list)):
+        return ",".join(_spelt(item) for item in value)
+    return str(value)

@@ -1,0 +1,299 @@
+"""Convolutions in any number of spatial dimensions.
+
+Domain: ``n, g, oc, o0.., ic, k0..`` with ``oc`` and ``ic`` counted within a group; axes of extent 1
+are left out for a depthwise convolution. Input row ``o * stride + k * dilation - pad``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merged
+from autoturbo.graph.operators import Engine, Pattern, Work
+from autoturbo.graph.table.build import (
+    MICROSOFT,
+    ONNX,
+    Domain,
+    Rows,
+    agree,
+    answer,
+    everything,
+    integer,
+    integers,
+    is_weight,
+    per_channel,
+    shape_in,
+    shape_out,
+    text,
+    value_in,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from autoturbo.graph.table.spec import NodeView, OperatorSpec, ValueView
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One spatial dimension of a sliding window."""
+
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+
+
+def windows(
+    node: NodeView, kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
+) -> tuple[Window, ...]:
+    """The windows of a node, from its attributes and the extents on both sides of it.
+
+    Args:
+        node: a convolution or a pool.
+        kernel: extents of the window.
+        source: spatial extents that the window slides over.
+        target: number of window positions.
+    """
+    rank = len(kernel)
+    agree(len(source) == len(target) == rank, f"{rank} spatial dimensions expected")
+    strides = integers(node, "strides") or (1,) * rank
+    dilations = integers(node, "dilations") or (1,) * rank
+    pads = (integers(node, "pads") or (0,) * (2 * rank))[:rank]
+    automatic = text(node, "auto_pad", "NOTSET")
+    rows = zip(kernel, strides, dilations, pads, source, target, strict=True)
+    return tuple(
+        Window(k, s, d, _pad(automatic, p, Window(k, s, d, 0), i, o)) for k, s, d, p, i, o in rows
+    )
+
+
+def _pad(automatic: str, given: int, window: Window, source: int, target: int) -> int:
+    """Padding before the first element, by ONNX's rule for each ``auto_pad``."""
+    if not automatic.startswith("SAME"):
+        return 0 if automatic == "VALID" else given
+    reach = (window.kernel - 1) * window.dilation + 1
+    total = max((target - 1) * window.stride + reach - source, 0)
+    return total // 2 if automatic == "SAME_UPPER" else total - total // 2
+
+
+def slide(domain: Domain, positions: Sequence[int], windows: Sequence[Window]) -> list[DimAccess]:
+    """Add the window axes; answers how the dimensions slid over are addressed."""
+    accesses = []
+    for index, (position, window) in enumerate(zip(positions, windows, strict=True)):
+        if window.kernel == 1:
+            accesses.append(along(position, window.stride, -window.pad))
+            continue
+        k = domain.window(f"k{index}", window.kernel)
+        terms = ((position, window.stride), (k, window.dilation))
+        accesses.append(DimAccess(terms, -window.pad))
+    return accesses
+
+
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    """The domain of a convolution, and how its tensors are addressed."""
+
+    domain: Domain
+    source: AccessMap
+    weight: AccessMap
+    output: AccessMap
+    channel: DimAccess
+    channels: int
+
+
+def _convolution(node: NodeView, data: int, weight: int) -> _Convolution:
+    source, kernel, target = shape_in(node, data), shape_in(node, weight), shape_out(node)
+    groups = integer(node, "group", 1)
+    outer, inner = target[1] // groups, kernel[1]
+    agree(len(source) == len(kernel) == len(target) > 2, "data and weight differ in rank")  # noqa: PLR2004
+    agree(source[1] == groups * inner, f"{source[1]} channels, {groups} groups of {inner}")
+    agree(kernel[0] == target[1] == groups * outer, "channels are not a multiple of the groups")
+    domain = Domain()
+    n = domain.axis("n", target[0])
+    group = [] if groups == 1 else [(domain.axis("g", groups), groups)]
+    oc = _in_group(domain.axis, "oc", outer, groups)
+    positions = [domain.axis(f"o{i}", extent) for i, extent in enumerate(target[2:])]
+    ic = _in_group(domain.reduction, "ic", inner, groups)
+    spatial = windows(node, kernel[2:], source[2:], target[2:])
+    rows = slide(domain, positions, spatial)
+    channel = merged(*group, *oc)
+    return _Convolution(
+        domain,
+        AccessMap((along(n), merged(*group, *ic), *rows)),
+        AccessMap((channel, merged(*ic), *_kernel_dims(rows, spatial))),
+        AccessMap((along(n), channel, *(along(position) for position in positions))),
+        channel,
+        target[1],
+    )
+
+
+def _in_group(
+    add: Callable[[str, int], int], name: str, extent: int, groups: int
+) -> list[tuple[int, int]]:
+    """The axis of channels within a group; none where each group has only one."""
+    return [(add(name, extent), extent)] if groups == 1 or extent > 1 else []
+
+
+def _kernel_dims(rows: Sequence[DimAccess], spatial: Sequence[Window]) -> list[DimAccess]:
+    """How the kernel is addressed: by the last axis of each row's access, if it has a window."""
+    return [
+        along(row.terms[-1][0]) if window.kernel > 1 else DimAccess()
+        for row, window in zip(rows, spatial, strict=True)
+    ]
+
+
+def _finish(
+    node: NodeView,
+    conv: _Convolution,
+    inputs: Sequence[AccessMap | None],
+    weight: int,
+    vector: float,
+) -> OperatorSpec:
+    """The answer every convolution has in common."""
+    return answer(
+        node,
+        conv.domain,
+        inputs,
+        [conv.output],
+        Work(macs=1, vector=vector),
+        engine=Engine.MATRIX,
+        pattern=Pattern.OUT_ELEMENTWISE_FUSABLE,
+        parameterised=is_weight(node, weight),
+    )
+
+
+def _per_output(value: ValueView | None, conv: _Convolution) -> AccessMap | None:
+    return per_channel(value, conv.channel, conv.channels)
+
+
+def _conv(node: NodeView) -> OperatorSpec:
+    """A bias costs one addition per output."""
+    conv = _convolution(node, 0, 1)
+    bias = _per_output(value_in(node, 2), conv)
+    return _finish(node, conv, [conv.source, conv.weight, bias], 1, 0.0 if bias is None else 1.0)
+
+
+def _fused_conv(node: NodeView) -> OperatorSpec:
+    """com.microsoft.FusedConv: bias, an addend of the output's shape, an activation (1 each)."""
+    conv = _convolution(node, 0, 1)
+    bias, addend = _per_output(value_in(node, 2), conv), value_in(node, 3)
+    if addend is not None:
+        agree(addend.shape == shape_out(node), "the addend has a shape of its own")
+    inputs = [conv.source, conv.weight, bias, None if addend is None else conv.output]
+    vector = 1.0 + (bias is not None) + (addend is not None)
+    return _finish(node, conv, inputs, 1, vector)
+
+
+def _deform_conv(node: NodeView) -> OperatorSpec:
+    """Samples lie anywhere in the image: offsets (and weights) per window point and position.
+
+    A bilinear sample is 8 operations, made once for all output channels of a group.
+    """
+    conv = _convolution(node, 0, 1)
+    spatial = conv.output.dims[2:]
+    source = AccessMap((*conv.source.dims[:2], *(WHOLE_DIM for _ in spatial)))
+    placed = AccessMap((conv.output.dims[0], WHOLE_DIM, *spatial))
+    bias = _per_output(value_in(node, 3), conv)
+    spec = _finish(
+        node, conv, [source, conv.weight, placed, bias, placed], 1, float(bias is not None)
+    )
+    sampling = 8.0 * integer(node, "group", 1) / max(conv.channels, 1)
+    return replace(spec, work=replace(spec.work, vector_per_point=sampling))
+
+
+def _conv_integer(node: NodeView) -> OperatorSpec:
+    """Zero points cost one subtraction per output, sums of windows and kernels taken before."""
+    conv = _convolution(node, 0, 1)
+    points = [everything(value_in(node, 2)), _per_output(value_in(node, 3), conv)]
+    vector = float(sum(point is not None for point in points))
+    return _finish(node, conv, [conv.source, conv.weight, *points], 1, vector)
+
+
+def _qlinear_conv(node: NodeView) -> OperatorSpec:
+    """Requantised: subtract, scale, round, add the zero point, saturate (5), and a bias (1)."""
+    conv = _convolution(node, 0, 3)
+    bias = _per_output(value_in(node, 8), conv)
+    inputs = [
+        conv.source,
+        everything(value_in(node, 1)),
+        everything(value_in(node, 2)),
+        conv.weight,
+        _per_output(value_in(node, 4), conv),
+        _per_output(value_in(node, 5), conv),
+        everything(value_in(node, 6)),
+        everything(value_in(node, 7)),
+        bias,
+    ]
+    return _finish(node, conv, inputs, 3, 5.0 if bias is None else 6.0)
+
+
+def _conv_transpose(node: NodeView) -> OperatorSpec:
+    """Each input adds a scaled kernel to the output, from row ``i * stride + k * dilation - pad``.
+
+    Domain ``n, g, oc, i0.., ic, k0..``: the multiply-accumulates of the definition, those that fall
+    into the padding included. Output elements are reached by several points, or by none.
+    """
+    source, kernel, target = shape_in(node, 0), shape_in(node, 1), shape_out(node)
+    groups = integer(node, "group", 1)
+    inner, outer = source[1] // groups, kernel[1]
+    agree(len(source) == len(kernel) == len(target) > 2, "data and weight differ in rank")  # noqa: PLR2004
+    agree(kernel[0] == source[1] == groups * inner, "channels are not a multiple of the groups")
+    agree(target[1] == groups * outer, f"{target[1]} channels, {groups} groups of {outer}")
+    domain = Domain()
+    n = domain.axis("n", source[0])
+    group = [] if groups == 1 else [(domain.axis("g", groups), groups)]
+    oc = _in_group(domain.axis, "oc", outer, groups)
+    positions = [domain.axis(f"i{i}", extent) for i, extent in enumerate(source[2:])]
+    ic = _in_group(domain.reduction, "ic", inner, groups)
+    spatial = _transposed_windows(node, kernel[2:], source[2:], target[2:])
+    rows = slide(domain, positions, spatial)
+    channel, read = merged(*group, *oc), merged(*group, *ic)
+    conv = _Convolution(
+        domain,
+        AccessMap((along(n), read, *(along(position) for position in positions))),
+        AccessMap((read, merged(*oc), *_kernel_dims(rows, spatial))),
+        AccessMap((along(n), channel, *rows)),
+        channel,
+        target[1],
+    )
+    bias = _per_output(value_in(node, 2), conv)
+    # One addition per output element, of which there are not as many as positions.
+    ratio = math.prod(target[2:]) / max(math.prod(source[2:]), 1)
+    inputs = [conv.source, conv.weight, bias]
+    return _finish(node, conv, inputs, 1, 0.0 if bias is None else ratio)
+
+
+def _transposed_windows(
+    node: NodeView, kernel: Sequence[int], source: Sequence[int], target: Sequence[int]
+) -> tuple[Window, ...]:
+    """Windows of a transposed convolution: padding follows from the output's extents.
+
+    With ``auto_pad`` or ``output_shape`` the total padding is what makes the extents agree, shared
+    between both ends by ONNX's rule; otherwise it is given.
+    """
+    given = windows(node, kernel, source, target)
+    automatic = text(node, "auto_pad", "NOTSET")
+    if not automatic.startswith("SAME") and integers(node, "output_shape") is None:
+        return given
+    extra = integers(node, "output_padding") or (0,) * len(kernel)
+    rows = zip(given, source, target, extra, strict=True)
+    return tuple(_shared(automatic, w, i, o, more) for w, i, o, more in rows)
+
+
+def _shared(automatic: str, window: Window, source: int, target: int, extra: int) -> Window:
+    reach = (window.kernel - 1) * window.dilation + 1
+    total = max((source - 1) * window.stride + extra + reach - target, 0)
+    pad = total // 2 if automatic == "SAME_UPPER" else total - total // 2
+    return Window(window.kernel, window.stride, window.dilation, pad)
+
+
+ROWS: Rows = {
+    (ONNX, "Conv"): _conv,
+    (ONNX, "ConvTranspose"): _conv_transpose,
+    (ONNX, "DeformConv"): _deform_conv,
+    (ONNX, "ConvInteger"): _conv_integer,
+    (ONNX, "QLinearConv"): _qlinear_conv,
+    (MICROSOFT, "FusedConv"): _fused_conv,
+}

@@ -1,0 +1,156 @@
+"""Element-wise operators, broadcast included: every output element is computed by itself.
+
+Work is counted per output element: ``vector`` for each addition, multiplication, comparison,
+selection or conversion, ``special`` for each exponential, logarithm, division, root, error function
+or trigonometric function.
+"""
+
+from __future__ import annotations
+
+from autoturbo.graph.domain import AccessMap, along
+from autoturbo.graph.operators import Engine, Pattern, Work
+from autoturbo.graph.table.build import (
+    MICROSOFT,
+    ONNX,
+    Domain,
+    Rows,
+    agree,
+    answer,
+    broadcast,
+    has_output,
+    per_channel,
+    shape_in,
+    shape_out,
+    value_in,
+)
+from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, Row, ValueView
+
+_UNARY: dict[str, tuple[float, float]] = {
+    # (vector, special); one operation unless a comment says what the several are
+    **dict.fromkeys(("Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Relu", "Not"), (1, 0)),
+    **dict.fromkeys(("BitwiseNot", "IsNaN", "IsInf", "Cast"), (1, 0)),
+    **dict.fromkeys(("Exp", "Log", "Sqrt", "Reciprocal", "Erf"), (0, 1)),
+    **dict.fromkeys(("Sin", "Cos", "Tan", "Asin", "Acos", "Atan"), (0, 1)),
+    **dict.fromkeys(("Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh"), (0, 1)),
+    "LeakyRelu": (2, 0),  # multiply, select
+    "ThresholdedRelu": (2, 0),  # compare, select
+    "Shrink": (4, 0),  # two comparisons, add, select
+    "HardSigmoid": (4, 0),  # multiply, add, two bounds
+    "HardSwish": (5, 0),  # hard sigmoid, multiply
+    "Elu": (3, 1),  # exp; subtract, multiply, select
+    "Celu": (4, 1),  # exp; scale, subtract, multiply, select
+    "Selu": (4, 1),  # exp; subtract, two multiplications, select
+    "Sigmoid": (1, 2),  # exp, division; add
+    "Swish": (2, 2),  # sigmoid; multiply
+    "Softplus": (1, 2),  # exp, log; add
+    "Softsign": (2, 1),  # division; absolute, add
+    "Mish": (2, 3),  # exp, log, tanh; add, multiply
+    "Gelu": (4, 1),  # error function (or tanh); scale, add, two multiplications
+}
+
+_MICROSOFT_UNARY: dict[str, tuple[float, float]] = {
+    "Gelu": (4, 1),  # as ONNX's
+    "FastGelu": (7, 1),  # tanh; cubic polynomial (3), add a half, two multiplications, bias
+    "QuickGelu": (3, 2),  # sigmoid; scale, multiply
+    "BiasGelu": (5, 1),  # Gelu after one addition
+}
+
+_BINARY: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("Add", "Sub", "Mul", "And", "Or", "Xor", "PRelu", "BitShift"), (1, 0)),
+    **dict.fromkeys(("BitwiseAnd", "BitwiseOr", "BitwiseXor"), (1, 0)),
+    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), (1, 0)),
+    "Where": (1, 0),
+    "Clip": (2, 0),  # two bounds
+    "Div": (0, 1),
+    "Pow": (0, 2),  # exp of a multiple of log
+    "Mod": (2, 1),  # division; multiply, subtract
+}
+
+
+def _elementwise(vector: float, special: float, pattern: Pattern) -> Row:
+    """All inputs broadcast to the first output."""
+
+    def row(node: NodeView) -> OperatorSpec:
+        return _broadcasting(node, Work(vector=vector, special=special), pattern)
+
+    return row
+
+
+def _broadcasting(node: NodeView, work: Work, pattern: Pattern) -> OperatorSpec:
+    agree("axis" not in node.attributes, "broadcasting by an axis attribute (opset 6 and before)")
+    shape, domain = shape_out(node), Domain()
+    dims = domain.dims(shape)
+    inputs = [None if v is None else broadcast(v.shape, shape, dims) for v in node.inputs]
+    outputs = [AccessMap(dims)] * len(node.outputs)
+    return answer(node, domain, inputs, outputs, work, pattern=pattern)
+
+
+def _variadic(finish: int) -> Row:
+    """One operation per operand beyond the first, and ``finish`` more (the mean's scaling)."""
+
+    def row(node: NodeView) -> OperatorSpec:
+        work = Work(vector=float(max(len(node.inputs) - 1 + finish, 0)))
+        return _broadcasting(node, work, Pattern.BROADCAST)
+
+    return row
+
+
+def _first_input(engine: Engine, vector: float) -> Row:
+    """Only the first input has data; the others say a type or a rate."""
+
+    def row(node: NodeView) -> OperatorSpec:
+        shape, domain = shape_out(node), Domain()
+        agree(shape_in(node, 0) == shape, "input and output shapes differ")
+        access = AccessMap(domain.dims(shape))
+        outputs = [access] * len(node.outputs)
+        work = Work(vector=vector)
+        return answer(
+            node, domain, [access], outputs, work, engine=engine, pattern=Pattern.ELEMENTWISE
+        )
+
+    return row
+
+
+def _batch_normalization(node: NodeView) -> OperatorSpec:
+    """One multiplication and one addition per element, the four statistics folded beforehand."""
+    if any(has_output(node, position) for position in range(1, len(node.outputs))):
+        raise NoRowError("statistics are outputs only in training")
+    shape, domain = shape_out(node), Domain()
+    agree(shape_in(node, 0) == shape and len(shape) > 1, "input and output shapes differ")
+    access = AccessMap(domain.dims(shape))
+    statistics = [per_channel(value_in(node, i), along(1), shape[1]) for i in range(1, 5)]
+    work = Work(vector=2.0)
+    return answer(node, domain, [access, *statistics], [access], work, pattern=Pattern.BROADCAST)
+
+
+def _affine_channels(value: ValueView | None, shape: tuple[int, ...]) -> AccessMap | None:
+    return per_channel(value, along(len(shape) - 1), shape[-1])
+
+
+def _bias_last(vector: float, special: float) -> Row:
+    """A bias along the last dimension, then a function: com.microsoft's fused activations."""
+
+    def row(node: NodeView) -> OperatorSpec:
+        shape, domain = shape_out(node), Domain()
+        access = AccessMap(domain.dims(shape))
+        bias = _affine_channels(value_in(node, 1), shape)
+        work = Work(vector=vector, special=special)
+        return answer(node, domain, [access, bias], [access], work, pattern=Pattern.BROADCAST)
+
+    return row
+
+
+ROWS: Rows = {
+    **{(ONNX, op): _elementwise(*work, Pattern.ELEMENTWISE) for op, work in _UNARY.items()},
+    **{(ONNX, op): _elementwise(*work, Pattern.BROADCAST) for op, work in _BINARY.items()},
+    **{(MICROSOFT, op): _bias_last(*work) for op, work in _MICROSOFT_UNARY.items()},
+    (ONNX, "Clip"): _elementwise(*_BINARY["Clip"], Pattern.ELEMENTWISE),
+    (ONNX, "Max"): _variadic(0),
+    (ONNX, "Min"): _variadic(0),
+    (ONNX, "Sum"): _variadic(0),
+    (ONNX, "Mean"): _variadic(1),
+    (ONNX, "CastLike"): _first_input(Engine.VECTOR, 1.0),
+    (ONNX, "Identity"): _first_input(Engine.NONE, 0.0),
+    (ONNX, "Dropout"): _first_input(Engine.NONE, 0.0),
+    (ONNX, "BatchNormalization"): _batch_normalization,
+}

@@ -1,0 +1,282 @@
+"""Matrix products: one multiply-accumulate per point of (batch, m, n, k)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autoturbo.graph.domain import AccessMap, DimAccess, along, fixed
+from autoturbo.graph.operators import Engine, Pattern, Work
+from autoturbo.graph.table.build import (
+    MICROSOFT,
+    ONNX,
+    Domain,
+    Rows,
+    agree,
+    answer,
+    broadcast,
+    everything,
+    integer,
+    is_weight,
+    per_channel,
+    shape_in,
+    shape_out,
+    text,
+    value_in,
+)
+from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, ValueView
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """The domain of a matrix product, and how its operands and its result are addressed."""
+
+    domain: Domain
+    left: AccessMap
+    right: AccessMap
+    output: AccessMap
+    rows: DimAccess
+    columns: DimAccess
+
+
+def _product(
+    left: tuple[int, ...], right: tuple[int, ...], *, flip_left: bool, flip_right: bool
+) -> _Product:
+    """``numpy.matmul`` of the two shapes, either of them transposed in its last two dimensions.
+
+    An operand of one dimension is a row (left) or a column (right) that the result lacks.
+    """
+    agree(left and right, "an operand is a scalar")
+    batch = _broadcast_shape(left[:-2], right[:-2])
+    domain = Domain()
+    dims = domain.dims(batch)
+    output = list(dims)
+    k = along(domain.reduction("k", left[-2] if flip_left and len(left) > 1 else left[-1]))
+    rows, columns = fixed(), fixed()
+    if len(left) > 1:
+        rows = along(domain.axis("m", left[-1] if flip_left else left[-2]))
+        output.append(rows)
+    if len(right) > 1:
+        columns = along(domain.axis("n", right[-2] if flip_right else right[-1]))
+        output.append(columns)
+    inner = right[-1] if flip_right or len(right) == 1 else right[-2]
+    agree(domain.axes[k.terms[0][0]].extent == inner, f"{left} and {right} do not multiply")
+    return _Product(
+        domain,
+        _operand(left, batch, dims, (k, rows) if flip_left else (rows, k)),
+        _operand(right, batch, dims, (columns, k) if flip_right else (k, columns)),
+        AccessMap(tuple(output)),
+        rows,
+        columns,
+    )
+
+
+def _operand(
+    shape: tuple[int, ...],
+    batch: tuple[int, ...],
+    dims: Sequence[DimAccess],
+    matrix: tuple[DimAccess, DimAccess],
+) -> AccessMap:
+    if len(shape) == 1:
+        summed = next(dim for dim in matrix if dim.terms)
+        return AccessMap((summed,))
+    return AccessMap((*broadcast(shape[:-2], batch, dims).dims, *matrix))
+
+
+def _broadcast_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    rank = max(len(left), len(right))
+    left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
+    pairs = list(zip(left, right, strict=True))
+    agree(all(a == b or 1 in (a, b) for a, b in pairs), f"{left} and {right} do not broadcast")
+    return tuple(b if a == 1 else a for a, b in pairs)
+
+
+def _finish(
+    node: NodeView,
+    product: _Product,
+    inputs: Sequence[AccessMap | None],
+    weights: tuple[int, ...],
+    *,
+    vector: float = 0.0,
+    macs: int = 1,
+) -> OperatorSpec:
+    """The answer every matrix product has in common."""
+    return answer(
+        node,
+        product.domain,
+        inputs,
+        [product.output],
+        Work(macs=macs, vector=vector),
+        engine=Engine.MATRIX,
+        pattern=Pattern.OUT_ELEMENTWISE_FUSABLE,
+        parameterised=is_weight(node, *weights),
+    )
+
+
+def _matmul(node: NodeView) -> OperatorSpec:
+    product = _product(shape_in(node, 0), shape_in(node, 1), flip_left=False, flip_right=False)
+    return _finish(node, product, [product.left, product.right], (0, 1))
+
+
+def _fused_matmul(node: NodeView) -> OperatorSpec:
+    """com.microsoft.FusedMatMul: operands transposed, the product scaled by ``alpha``."""
+    batched = integer(node, "transBatchA", 0) or integer(node, "transBatchB", 0)
+    agree(not batched, "transposed batch dimensions")
+    product = _product(
+        shape_in(node, 0),
+        shape_in(node, 1),
+        flip_left=bool(integer(node, "transA", 0)),
+        flip_right=bool(integer(node, "transB", 0)),
+    )
+    return _finish(node, product, [product.left, product.right], (0, 1), vector=1.0)
+
+
+def _gemm(node: NodeView) -> OperatorSpec:
+    """``alpha A B + beta C``: the third operand costs one addition per output.
+
+    com.microsoft.FusedGemm has an activation after it, one operation more.
+    """
+    left, right, target = shape_in(node, 0), shape_in(node, 1), shape_out(node)
+    agree(len(left) == len(right) == len(target) == 2, "operands are not matrices")  # noqa: PLR2004
+    product = _product(
+        left,
+        right,
+        flip_left=bool(integer(node, "transA", 0)),
+        flip_right=bool(integer(node, "transB", 0)),
+    )
+    addend = value_in(node, 2)
+    third = None if addend is None else broadcast(addend.shape, target, product.output.dims)
+    inputs = [product.left, product.right, third]
+    vector = float(third is not None) + float("activation" in node.attributes)
+    return _finish(node, product, inputs, (0, 1), vector=vector)
+
+
+def _matmul_integer(node: NodeView) -> OperatorSpec:
+    """Zero points cost one subtraction per output, their rows and columns summed beforehand."""
+    product = _product(shape_in(node, 0), shape_in(node, 1), flip_left=False, flip_right=False)
+    points = [_of_rows(value_in(node, 2), product), _of_columns(value_in(node, 3), product)]
+    vector = float(sum(point is not None for point in points))
+    return _finish(node, product, [product.left, product.right, *points], (0, 1), vector=vector)
+
+
+def _qlinear_matmul(node: NodeView) -> OperatorSpec:
+    """Requantised: subtract, scale, round, add the zero point, saturate (5 per output)."""
+    product = _product(shape_in(node, 0), shape_in(node, 3), flip_left=False, flip_right=False)
+    inputs = [
+        product.left,
+        _of_rows(value_in(node, 1), product),
+        _of_rows(value_in(node, 2), product),
+        product.right,
+        _of_columns(value_in(node, 4), product),
+        _of_columns(value_in(node, 5), product),
+        everything(value_in(node, 6)),
+        everything(value_in(node, 7)),
+    ]
+    return _finish(node, product, inputs, (0, 3), vector=5.0)
+
+
+def _of_rows(value: ValueView | None, product: _Product) -> AccessMap | None:
+    return _quantisation(value, product, product.rows)
+
+
+def _of_columns(value: ValueView | None, product: _Product) -> AccessMap | None:
+    return _quantisation(value, product, product.columns)
+
+
+def _quantisation(value: ValueView | None, product: _Product, dim: DimAccess) -> AccessMap | None:
+    """A scale or zero point: one for all, one per row or column, or in some shape of its own."""
+    if value is None or len(value.shape) > 1 or not dim.terms:
+        return everything(value)
+    return per_channel(value, dim, product.domain.axes[dim.terms[0][0]].extent)
+
+
+def _matmul_nbits(node: NodeView) -> OperatorSpec:
+    """com.microsoft.MatMulNBits: a weight of K x N packed in blocks, unpacked on the way.
+
+    Unpacking (subtract the zero point, scale) is counted once per weight element as vector work
+    spread over the outputs, since the packed weight is what is stored.
+    """
+    left, packed = shape_in(node, 0), value_in(node, 1)
+    inner, outer = integer(node, "K", -1), integer(node, "N", -1)
+    agree(packed is not None and packed.shape[0] == outer, "the packed weight is not N x ...")
+    product = _product(left, (inner, outer), flip_left=False, flip_right=False)
+    others = [_blocks(value_in(node, i), outer, product.columns) for i in range(1, 4)]
+    rest = [everything(value) for value in node.inputs[4:]]
+    rows = max(product.domain.axes[product.rows.terms[0][0]].extent, 1) if len(left) > 1 else 1
+    return _finish(node, product, [product.left, *others, *rest], (1,), vector=2.0 * inner / rows)
+
+
+def _blocks(value: ValueView | None, columns: int, dim: DimAccess) -> AccessMap | None:
+    """Quantised blocks with the columns of the weight outermost, maybe flattened."""
+    whole = everything(value)
+    if value is None or whole is None or not value.shape or value.shape[0] != columns:
+        return whole
+    return AccessMap((dim, *whole.dims[1:]))
+
+
+def _einsum(node: NodeView) -> OperatorSpec:
+    """Any number of operands; one axis per letter, summed over where the result lacks it.
+
+    ``f`` operands take ``f - 1`` multiply-accumulates per point of the whole domain; the order of
+    contractions that a library would choose is not modelled.
+    """
+    terms, result = _equation(node)
+    domain, letters = Domain(), dict[str, DimAccess]()
+    extents = _letter_extents(node, terms)
+    for letter in dict.fromkeys("".join([result, *terms])):
+        add = domain.axis if letter in result else domain.reduction
+        agree(letter in extents, f"{letter} is in no operand")
+        letters[letter] = along(add(letter, extents[letter]))
+    inputs = [AccessMap(tuple(letters[letter] for letter in term)) for term in terms]
+    output = AccessMap(tuple(letters[letter] for letter in result))
+    positions = tuple(range(len(terms)))
+    product = _Product(domain, inputs[0], inputs[-1], output, fixed(), fixed())
+    if len(terms) == 1:
+        return _alone(node, product, inputs)
+    return _finish(node, product, inputs, positions, macs=len(terms) - 1)
+
+
+def _alone(node: NodeView, product: _Product, inputs: list[AccessMap]) -> OperatorSpec:
+    """An Einsum of one operand: a transposition, or a sum over some dimensions."""
+    work = Work(vector_per_point=1.0)
+    return answer(node, product.domain, inputs, [product.output], work, pattern=Pattern.REDUCE)
+
+
+def _equation(node: NodeView) -> tuple[list[str], str]:
+    """Operand terms and result; without an arrow the result is the letters used once, sorted."""
+    equation = text(node, "equation", "").replace(" ", "")
+    agree("." not in equation, "an ellipsis")
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    if not arrow:
+        result = "".join(sorted(letter for letter in set(left) - {","} if left.count(letter) == 1))
+    repeated = any(len(set(term)) < len(term) for term in [*terms, result])
+    agree(not repeated, "a diagonal (a repeated letter)")
+    return terms, result
+
+
+def _letter_extents(node: NodeView, terms: list[str]) -> dict[str, int]:
+    extents: dict[str, int] = {}
+    agree(len(terms) == len(node.inputs), "as many operands as terms are needed")
+    for position, term in enumerate(terms):
+        shape = shape_in(node, position)
+        agree(len(shape) == len(term), f"operand {position} has {len(shape)} dimensions")
+        for letter, extent in zip(term, shape, strict=True):
+            if extents.setdefault(letter, extent) != extent:
+                raise NoRowError(f"extents of {letter} differ (broadcast)")
+    return extents
+
+
+ROWS: Rows = {
+    (ONNX, "MatMul"): _matmul,
+    (ONNX, "Gemm"): _gemm,
+    (ONNX, "Einsum"): _einsum,
+    (ONNX, "MatMulInteger"): _matmul_integer,
+    (ONNX, "QLinearMatMul"): _qlinear_matmul,
+    (MICROSOFT, "FusedGemm"): _gemm,
+    (MICROSOFT, "FusedMatMul"): _fused_matmul,
+    (MICROSOFT, "MatMulNBits"): _matmul_nbits,
+}

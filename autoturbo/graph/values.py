@@ -1,0 +1,118 @@
+"""What the import knows of a value of the model: type, static shape, and data where it is small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from onnx import TensorProto, TypeProto, helper
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onnx import NodeProto
+
+    from autoturbo.errors import ModelError
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A value while the model is imported.
+
+    Attributes:
+        name: as in the file.
+        type: element type and shape as far as they are known.
+        constant: depends on no real input.
+        data: its elements, where it is a small constant.
+        literal: its data come from the file alone, not from the shape of another value.
+        missing: the data file without which its elements are not known.
+        unknown: why its type or shape is not known: raised if the graph needs it.
+    """
+
+    name: str
+    type: TypeProto
+    constant: bool = False
+    data: np.ndarray | None = None
+    literal: bool = False
+    missing: str | None = None
+    unknown: ModelError | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Static extents, or None where one is not known."""
+        return static_shape(self.type)
+
+    @property
+    def dtype(self) -> str:
+        """Element type in numpy's spelling; ``""`` where it is not known."""
+        return dtype_name(element_type(self.type))
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """A node that stays in the graph, with its values looked up.
+
+    Attributes:
+        node: as in the file.
+        name: a name for people, not necessarily unique.
+        inputs: by position, None where absent.
+        captured: outer values that bodies of control flow read.
+        outputs: by position, None where absent.
+    """
+
+    node: NodeProto
+    name: str
+    inputs: list[Value | None]
+    captured: list[Value]
+    outputs: list[Value | None]
+
+
+def tensor_type(element: int, shape: Sequence[int]) -> TypeProto:
+    """The type of a tensor of static shape."""
+    return helper.make_tensor_type_proto(element, tuple(shape))
+
+
+def dims_of(kind: TypeProto) -> list[int | None] | None:
+    """Extents of a tensor type, None for each that is not known; None for an unknown rank."""
+    field = kind.WhichOneof("value")
+    if field not in ("tensor_type", "sparse_tensor_type"):
+        return None
+    tensor = kind.tensor_type if field == "tensor_type" else kind.sparse_tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
+
+
+def static_shape(kind: TypeProto) -> tuple[int, ...] | None:
+    """Extents of a tensor type; ``()`` for sequences and optionals, None where not all known."""
+    if kind.WhichOneof("value") in ("sequence_type", "optional_type", "map_type"):
+        return ()
+    dims = dims_of(kind)
+    if dims is None or any(dim is None for dim in dims):
+        return None
+    return tuple(dim for dim in dims if dim is not None)
+
+
+def element_type(kind: TypeProto) -> int:
+    """Element type of a tensor, or of the tensors of a sequence; 0 where not known."""
+    match kind.WhichOneof("value"):
+        case "tensor_type":
+            return kind.tensor_type.elem_type
+        case "sparse_tensor_type":
+            return kind.sparse_tensor_type.elem_type
+        case "sequence_type":
+            return element_type(kind.sequence_type.elem_type)
+        case "optional_type":
+            return element_type(kind.optional_type.elem_type)
+        case _:
+            return TensorProto.UNDEFINED
+
+
+def dtype_name(element: int) -> str:
+    """An ONNX element type in numpy's spelling (``"float32"``, ``"bfloat16"``, ``"string"``)."""
+    if element == TensorProto.UNDEFINED:
+        return ""
+    if element == TensorProto.STRING:
+        return "string"
+    return str(np.dtype(helper.tensor_dtype_to_np_dtype(element)).name)

@@ -1,0 +1,41 @@
+"""What networks run on: targets, their files and presets. Knows nothing of graphs."""
+
+from autoturbo.hardware.loader import load_target, validate_target_file, with_field
+from autoturbo.hardware.presets import preset_names
+from autoturbo.hardware.scaffold import scaffold
+from autoturbo.hardware.schema import target_schema
+from autoturbo.hardware.target import (
+    DATAFLOWS,
+    DTYPES,
+    DmaEngine,
+    Energy,
+    GlobalBuffer,
+    LocalBuffer,
+    MatrixEngine,
+    OffChip,
+    Overheads,
+    Target,
+    TransferEngine,
+    VectorEngine,
+)
+
+__all__ = [
+    "DATAFLOWS",
+    "DTYPES",
+    "DmaEngine",
+    "Energy",
+    "GlobalBuffer",
+    "LocalBuffer",
+    "MatrixEngine",
+    "OffChip",
+    "Overheads",
+    "Target",
+    "TransferEngine",
+    "VectorEngine",
+    "load_target",
+    "preset_names",
+    "scaffold",
+    "target_schema",
+    "validate_target_file",
+    "with_field",
+]

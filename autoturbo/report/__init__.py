@@ -1,0 +1,1 @@
+"""What people read: numbers with units, tables, the live line."""

@@ -1,0 +1,66 @@
+"""Tables for people. Names come from files, so every cell is shown as the text that it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from autoturbo.report.units import count, duration, percent, plain, ratio, size
+from autoturbo.simulate.measurement import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from autoturbo.simulate.measurement import Outcome
+
+_COMPARISON = (
+    "scheduler", "latency", "samples/s", "speed-up", "DDR", "matrix engine", "of bound",
+)  # fmt: skip
+_TITLES = {
+    "tvm": "tvm (TVM-like)",
+    "astitch": "astitch (AStitch-like)",
+    "default": "graphturbo (default)",
+    "best": "tuned",
+}
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 1) -> Table:
+    """A table whose first ``words`` columns are text and whose others are numbers."""
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for index, header in enumerate(headers):
+        justify = "left" if index < words else "right"
+        made.add_column(Text(header), justify=justify, overflow="fold", no_wrap=index >= words)
+    for row in rows:
+        made.add_row(*(Text(plain(cell)) for cell in row))
+    return made
+
+
+def comparison(outcomes: Mapping[str, Outcome], reference: str | None = None) -> Table:
+    """Schedulers side by side, in the order given.
+
+    Args:
+        outcomes: what each scheduler's schedule measured, by its name (``"default"`` is the
+            published heuristic of a run, ``"best"`` the tuned schedule).
+        reference: whose latency the speed-ups refer to; the first that has one by default.
+    """
+    measured = {n: o for n, o in outcomes.items() if isinstance(o, Measurement)}
+    base = measured.get(reference or "") or next(iter(measured.values()), None)
+    return table(_COMPARISON, (_row(name, outcome, base) for name, outcome in outcomes.items()))
+
+
+def _row(name: str, outcome: Outcome, base: Measurement | None) -> tuple[str, ...]:
+    title = _TITLES.get(name, name)
+    if not isinstance(outcome, Measurement):
+        return (f"{title}: {outcome.message}", *["-"] * (len(_COMPARISON) - 1))
+    return (
+        title,
+        duration(outcome.latency),
+        count(outcome.throughput),
+        "-" if base is None else ratio(base.latency / outcome.latency),
+        size(outcome.ddr_bytes),
+        percent(outcome.matrix_utilization),
+        percent(outcome.bound_fraction),
+    )

@@ -1,0 +1,99 @@
+"""Numbers for people: three significant digits and a unit.
+
+Spelling: a space before every unit (``7.41 ms``, ``88 %``, ``18.4 k``), decimal prefixes, ASCII only.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from typing import Final
+
+_Scale = tuple[tuple[float, str], ...]
+
+_SECONDS: Final[_Scale] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_BYTES: Final[_Scale] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_COUNTS: Final[_Scale] = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_ROUNDS_UP: Final = 0.9995
+"""Share of a unit from which three digits show the whole unit: 999.6 us reads 1.00 ms."""
+
+
+def duration(seconds: float) -> str:
+    """A short time: ``7.41 ms``."""
+    return _scaled(seconds, _SECONDS)
+
+
+def size(count: float) -> str:
+    """Bytes: ``1.23 GB``."""
+    return _whole(count, " B") or _scaled(count, _BYTES)
+
+
+def count(number: float) -> str:
+    """How many: ``24``, ``18.4 k``, ``0.52``."""
+    return _whole(number, "") or _scaled(number, _COUNTS).rstrip()
+
+
+def macs(number: float) -> str:
+    """Multiply-accumulates: ``4.09 GMAC``."""
+    text = count(number)
+    return f"{text}MAC" if text[-1].isalpha() else f"{text} MAC"
+
+
+def percent(share: float) -> str:
+    """A share of one: ``88 %``."""
+    return f"{_rounded(100 * share)} %"
+
+
+def change(new: float, old: float) -> str:
+    """How much ``new`` is off ``old``, with its sign: ``-31 %``."""
+    share = 100 * (new / old - 1)
+    return "0 %" if round(share) == 0 else f"{round(share):+d} %"
+
+
+def ratio(value: float) -> str:
+    """A factor: ``1.45x``."""
+    return f"{_digits(value)}x"
+
+
+def clock(seconds: float) -> str:
+    """A span as on a watch: ``0:38``, ``1:02:03``."""
+    minutes, left = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
+
+
+def plain(text: object) -> str:
+    """``text`` on one line, with control, format and surrogate characters written as escapes."""
+    return "".join(_visible(character) for character in str(text))
+
+
+def _visible(character: str) -> str:
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    return character.encode("unicode_escape").decode("ascii") if hidden else character
+
+
+def _whole(number: float, unit: str) -> str | None:
+    small = float(number).is_integer() and abs(number) < 1000  # noqa: PLR2004 - the next prefix
+    return f"{int(number)}{unit}" if small else None
+
+
+def _scaled(value: float, scale: _Scale) -> str:
+    if not math.isfinite(value):
+        return "-"
+    fits = ((factor, unit) for factor, unit in scale if abs(value) >= _ROUNDS_UP * factor)
+    factor, unit = next(fits, scale[-1])
+    return f"{_digits(value / factor)} {unit}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, none behind the point from 100 on."""
+    if not math.isfinite(value):
+        return "-"
+    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0  # noqa: PLR2004
+    return f"{value:.{decimals}f}"
+
+
+def _rounded(value: float) -> str:
+    """A whole number, or one digit where it would be zero but is not."""
+    tiny = 0 < abs(value) < 0.5  # noqa: PLR2004 - rounds to zero
+    return f"{value:.2g}" if tiny else f"{value:.0f}"

@@ -1,0 +1,231 @@
+"""Grouping layers into sub-graphs: GraphTurbo, OSDI '23, section 3.2, Algorithm 2.
+
+Straight, diamond and branch patterns are merged, each followed by fresh splits, until a round
+merges nothing. Rule (i), straight and branch merges of a producer P into a consumer Q: ``f(Q) >=
+a * f(P)`` (a large factor must not leak to what follows a down-sampling) and ``f(merged) <= b *
+f(Q)``. Rule (ii), diamonds: ``f(merged) <= b * max(f)`` over what is merged. The paper has
+``a = b = 1``; here they are knobs.
+
+Readings of ours: the sides of a diamond may be chains of sub-graphs that straight merges could not
+join (a down-sampling block, whose first convolution needs a larger factor than its second); a
+merge whose result no split makes fit is refused, although infinity <= infinity; a sub-graph whose
+output leaves the model counts the outside as one more consumer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.split import Split, SplitRules, best_split
+
+OUTSIDE = -1
+"""The consumer that a model's outputs have."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubGraph:
+    """Layers that form one kernel per instance.
+
+    Attributes:
+        index: position in topological order.
+        layers: indices into :attr:`Problem.layers`, in topological order; the last makes the
+            output.
+        split: how it is cut into instances.
+    """
+
+    index: int
+    layers: tuple[int, ...]
+    split: Split
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """The knobs that Algorithm 2 reads."""
+
+    splits: SplitRules
+    producer_ratio: float = 1.0
+    merged_ratio: float = 1.0
+    max_layers: int = 1 << 30
+    order: str = "sdb"
+    cuts: frozenset[str] = frozenset()
+    merges: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(knobs: Knobs) -> GroupRules:
+        """Read them from a setting."""
+        return GroupRules(
+            splits=SplitRules.of(knobs),
+            producer_ratio=_number(knobs.producer_factor_ratio, 1.0),
+            merged_ratio=_number(knobs.merged_factor_ratio, 1.0),
+            max_layers=int(_number(knobs.max_layers, 1 << 30)),
+            order="sdb" if knobs.merge_order == AUTO else knobs.merge_order,
+            cuts=frozenset(o.layer for o in knobs.overrides if o.boundary == "cut"),
+            merges=frozenset(o.layer for o in knobs.overrides if o.boundary == "merge"),
+        )
+
+
+def _number(value: str | float, default: float) -> float:
+    return default if value == AUTO else float(value)
+
+
+def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
+    """Algorithm 2: sub-graphs in topological order, remembered."""
+    key = ("group", rules)
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        found = _group(problem, rules)
+        problem.memory[key] = found
+    return found
+
+
+def _group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
+    merger = _Merger(problem, rules)
+    passes: dict[str, Callable[[], int]] = {
+        "s": merger.straight_merge,
+        "d": merger.diamond_merge,
+        "b": merger.branch_merge,
+    }
+    while sum(passes[letter]() for letter in rules.order):
+        pass
+    parts = sorted(merger.members.values(), key=lambda layers: layers[-1])
+    return tuple(
+        SubGraph(index, layers, best_split(problem, layers, rules.splits))
+        for index, layers in enumerate(parts)
+    )
+
+
+@dataclass
+class _Merger:
+    """Sub-graphs while they grow; a node's number is its first layer when it was made."""
+
+    problem: Problem
+    rules: GroupRules
+    members: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    producers: dict[int, set[int]] = field(default_factory=dict)
+    consumers: dict[int, set[int]] = field(default_factory=dict)
+    refused: set[tuple[int, ...]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        outputs = set(self.problem.graph.outputs)
+        for layer in self.problem.layers:
+            number = layer.index
+            self.members[number] = (number,)
+            made_by = {self.problem.producer[t] for t in layer.inputs} - {-1}
+            self.producers[number] = made_by
+            self.consumers[number] = {r for t in layer.outputs for r in self.problem.consumers[t]}
+            if outputs & set(layer.outputs):
+                self.consumers[number].add(OUTSIDE)
+
+    def straight_merge(self) -> int:
+        """P is the unique producer of Q and Q the unique consumer of P: merge {P, Q}."""
+        merged = 0
+        for number in sorted(self.members):
+            while number in self.members and self._straight(number):
+                merged += 1
+        return merged
+
+    def _straight(self, producer: int) -> bool:
+        readers = self.consumers[producer]
+        if len(readers) != 1 or OUTSIDE in readers:
+            return False
+        consumer = next(iter(readers))
+        return self.producers[consumer] == {producer} and self._merge_pair(producer, consumer)
+
+    def branch_merge(self) -> int:
+        """Q has several producers and is the unique consumer of one, P: merge {P, Q}."""
+        merged = 0
+        for consumer in sorted(self.members):
+            if consumer not in self.members or len(self.producers[consumer]) < 2:  # noqa: PLR2004
+                continue
+            for producer in sorted(self.producers[consumer], reverse=True):
+                if self.consumers[producer] == {consumer}:
+                    merged += self._merge_pair(producer, consumer)
+        return merged
+
+    def diamond_merge(self) -> int:
+        """Two or more paths from an entry to an exit: merge what lies on them and the exit."""
+        merged = 0
+        for exit_node in sorted(self.members):
+            if exit_node in self.members and len(self.producers[exit_node]) > 1:
+                merged += self._diamond(exit_node)
+        return merged
+
+    def _diamond(self, exit_node: int) -> bool:
+        by_entry: dict[int, list[int]] = {}
+        for producer in sorted(self.producers[exit_node]):
+            path, entry = self._walk_back(producer, exit_node)
+            if path and entry is not None:
+                by_entry.setdefault(entry, []).extend(path)
+        for nodes in by_entry.values():
+            if sum(exit_node in self.consumers[n] for n in nodes) > 1:
+                return self._merge_diamond([*nodes, exit_node])
+        return False
+
+    def _walk_back(self, node: int, reader: int) -> tuple[list[int], int | None]:
+        """Sub-graphs with one producer and one consumer, up to the entry."""
+        path: list[int] = []
+        while self.consumers[node] == {reader} and len(self.producers[node]) == 1:
+            path.append(node)
+            reader, node = node, next(iter(self.producers[node]))
+        return path, node if path else None
+
+    def _merge_diamond(self, nodes: list[int]) -> bool:
+        factors = [self._split(n).factor for n in nodes]
+        return self._try(nodes, lambda f: f <= self.rules.merged_ratio * max(factors))
+
+    def _merge_pair(self, producer: int, consumer: int) -> bool:
+        """Rule (i)."""
+        before, after = self._split(producer).factor, self._split(consumer).factor
+        if self._last_name(producer) in self.rules.merges:
+            return self._try([producer, consumer], lambda _: True)
+        if after < self.rules.producer_ratio * before:
+            return False
+        return self._try([producer, consumer], lambda f: f <= self.rules.merged_ratio * after)
+
+    def _try(self, nodes: list[int], allowed: Callable[[float], bool]) -> bool:
+        """Merge if size, cuts and the rule allow it."""
+        layers = tuple(sorted(x for n in nodes for x in self.members[n]))
+        if layers in self.refused:
+            return False
+        if not self._may_join(nodes, layers) or not self._fits(layers, allowed):
+            self.refused.add(layers)
+            return False
+        self._join(nodes, layers)
+        return True
+
+    def _may_join(self, nodes: list[int], layers: tuple[int, ...]) -> bool:
+        cut = any(self._last_name(n) in self.rules.cuts for n in nodes[:-1])
+        opaque = any(
+            self.problem.graph.operators[op].opaque
+            for layer in layers
+            for op in self.problem.layers[layer].operators
+        )
+        return len(layers) <= self.rules.max_layers and not cut and not opaque
+
+    def _fits(self, layers: tuple[int, ...], allowed: Callable[[float], bool]) -> bool:
+        factor = best_split(self.problem, layers, self.rules.splits).factor
+        return not math.isinf(factor) and allowed(factor)
+
+    def _join(self, nodes: list[int], layers: tuple[int, ...]) -> None:
+        """Replace nodes by their union, kept under the last one's number."""
+        kept, gone = nodes[-1], set(nodes)
+        made_by = set().union(*(self.producers[n] for n in nodes)) - gone
+        for node in nodes[:-1]:
+            del self.members[node], self.consumers[node], self.producers[node]
+        self.members[kept], self.producers[kept] = layers, made_by
+        for node in made_by:
+            self.consumers[node] = _replaced(self.consumers[node], gone, kept)
+
+    def _split(self, node: int) -> Split:
+        return best_split(self.problem, self.members[node], self.rules.splits)
+
+    def _last_name(self, node: int) -> str:
+        return self.problem.layers[self.members[node][-1]].name
+
+
+def _replaced(nodes: Iterable[int], gone: set[int], kept: int) -> set[int]:
+    return {kept if node in gone else node for node in nodes}

@@ -1,0 +1,177 @@
+"""One model at one batch size on one target: what every pass of the scheduler reads.
+
+Built once per (graph, target, data type, batches per cluster) and shared by all settings of the
+knobs, it holds what does not depend on them: layers, flat arrays, the order of loops, and the
+memory of splits already computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays
+from autoturbo.graph.domain import AxisKind
+from autoturbo.graph.layers import Layer, layers_of
+from autoturbo.graph.operators import Engine, Graph, Operator
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.work import WorkArrays, work_arrays
+
+
+class LayerArrays(NamedTuple):
+    """Layers for compiled code; ``x_start[i]:x_start[i+1]`` are layer ``i``'s entries of ``x``.
+
+    ``work`` is the weight of one domain point per operator when recomputation is judged: its
+    multiply-accumulates and vector operations.
+    """
+
+    op_start: Ints
+    op: Ints
+    in_start: Ints
+    in_tensor: Ints
+    out_start: Ints
+    out_tensor: Ints
+    in_place: Ints
+    work: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What the passes read.
+
+    Attributes:
+        graph: the model for ``graph.batch`` samples: what a cluster processes at once.
+        target: the accelerator.
+        dtype: the compute type.
+        arrays: the graph for compiled code.
+        work: its operators' arithmetic for compiled code.
+        layers: its layers in topological order.
+        layer_arrays: the layers for compiled code.
+        loop_order: per tensor, its dimensions from the outermost loop to the innermost: samples,
+            rows, columns, then channels, whatever the file's layout (the paper's is NHWC).
+        producer: per tensor, the layer that makes it, -1 for inputs and weights.
+        consumers: per tensor, the layers that read it.
+        memory: results of passes that depend on few knobs, by key.
+    """
+
+    graph: Graph
+    target: Target
+    dtype: str
+    arrays: GraphArrays
+    work: WorkArrays
+    layers: tuple[Layer, ...]
+    layer_arrays: LayerArrays
+    loop_order: tuple[tuple[int, ...], ...]
+    producer: tuple[int, ...]
+    consumers: tuple[tuple[int, ...], ...]
+    memory: dict[object, object] = field(default_factory=dict)
+
+    @property
+    def cluster_lb_bytes(self) -> int:
+        """Local buffers of all cores of a cluster: an instance always runs on all of them."""
+        return self.target.cores * self.target.lb.capacity
+
+
+def make_problem(
+    graph: Graph, target: Target, dtype: str, layers: tuple[Layer, ...] | None = None
+) -> Problem:
+    """Prepare a graph for scheduling.
+
+    Args:
+        graph: the model for the samples that a cluster processes at once.
+        target: the accelerator.
+        dtype: the compute type.
+        layers: a cut into layers other than :func:`layers_of` (the baselines').
+    """
+    layers = layers_of(graph) if layers is None else layers
+    producer = [-1] * len(graph.tensors)
+    readers: list[list[int]] = [[] for _ in graph.tensors]
+    for layer in layers:
+        for tensor in layer.outputs:
+            producer[tensor] = layer.index
+        for tensor in layer.inputs:
+            readers[tensor].append(layer.index)
+    return Problem(
+        graph, target, dtype, graph_arrays(graph, dtype),
+        work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers),
+        loop_orders(graph), tuple(producer), tuple(tuple(r) for r in readers),
+    )  # fmt: skip
+
+
+def _layer_arrays(graph: Graph, layers: tuple[Layer, ...]) -> LayerArrays:
+    def flat(groups: list[tuple[int, ...]]) -> tuple[Ints, Ints]:
+        starts = np.concatenate(([0], np.cumsum([len(g) for g in groups]))).astype(np.int64)
+        return starts, np.asarray([x for g in groups for x in g], dtype=np.int64)
+
+    op_start, op = flat([layer.operators for layer in layers])
+    in_start, in_tensor = flat([layer.inputs for layer in layers])
+    out_start, out_tensor = flat([layer.outputs for layer in layers])
+    in_place = np.asarray([layer.in_place for layer in layers], dtype=np.int64)
+    work = np.asarray([_work(operator) for operator in graph.operators], dtype=np.int64)
+    return LayerArrays(op_start, op, in_start, in_tensor, out_start, out_tensor, in_place, work)
+
+
+def _work(operator: Operator) -> int:
+    """Cost of one domain point in vector-lane operations; a matrix engine is many lanes wide."""
+    if operator.work.macs:
+        return operator.work.macs
+    return round(32 * (operator.work.vector + operator.work.vector_per_point)) + 128 * round(
+        operator.work.special
+    )
+
+
+def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
+    """Dimensions of every tensor from the outermost loop to the innermost, channels last."""
+    channel: list[int] = [_last(len(t.shape)) for t in graph.tensors]
+    for tensor in graph.inputs:
+        rank = len(graph.tensors[tensor].shape)
+        channel[tensor] = 1 if rank >= 4 else _last(rank)  # noqa: PLR2004  NCHW, NCDHW
+    for operator in graph.operators:
+        axis = _channel_axis(graph, operator, channel)
+        for tensor, access in zip(operator.outputs, operator.output_maps, strict=True):
+            dims = [d for d, one in enumerate(access.dims) if any(a == axis for a, _ in one.terms)]
+            channel[tensor] = dims[0] if dims else _last(len(graph.tensors[tensor].shape))
+    return tuple(
+        _order(len(tensor.shape), channel[index]) for index, tensor in enumerate(graph.tensors)
+    )
+
+
+def _last(rank: int) -> int:
+    return rank - 1
+
+
+def _order(rank: int, channel: int) -> tuple[int, ...]:
+    return (*(d for d in range(rank) if d != channel), *((channel,) if rank else ()))
+
+
+def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int | None:
+    """The axis of an operator along which its output has channels."""
+    if operator.engine is Engine.MATRIX and len(operator.inputs) > 1:
+        return _second_operand_axis(operator)
+    for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
+        if graph.tensors[tensor].constant or not access.dims:
+            continue
+        terms = access.dims[channel[tensor]].terms if channel[tensor] < len(access.dims) else ()
+        return terms[0][0] if terms else None
+    return None
+
+
+def _second_operand_axis(operator: Operator) -> int | None:
+    """The axis that only the second operand and the output have: output channels, columns."""
+    own = sorted((operator.input_axes(1) - operator.input_axes(0)) & operator.output_axes)
+    return own[-1] if own else None
+
+
+def outer_axis(operator: Operator, output: int, dim: int) -> int | None:
+    """The axis that splits an output dimension into contiguous parts; None if it may not be split.
+
+    In a merged dimension that is the outermost axis with more than one step; it must be parallel.
+    """
+    access = operator.output_maps[output].dims[dim]
+    terms = sorted(access.terms, key=lambda term: -abs(term[1]))
+    for axis, _ in terms:
+        if operator.axes[axis].extent > 1:
+            return axis if operator.axes[axis].kind is AxisKind.PARALLEL else None
+    return None

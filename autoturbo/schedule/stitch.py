@@ -1,0 +1,356 @@
+"""Buffer stitching: all layers of an instance in one kernel (GraphTurbo, OSDI '23, section 4.2).
+
+A :class:`Template` is what all instances of a sub-graph with the same part shape and binding have
+in common: per layer, the work of one core, the weights, and what comes from other cores. Where
+buffers end up is decided later and differs from instance to instance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numba import njit
+
+from autoturbo.graph.arrays import (
+    MAX_AXES,
+    GraphArrays,
+    Ints,
+    need,
+    propagate,
+    region_bytes,
+)
+from autoturbo.schedule.bind import Binding, extents_in, layer_bindings
+from autoturbo.schedule.instances import PartShape, external_inputs
+from autoturbo.schedule.problem import LayerArrays, Problem
+from autoturbo.schedule.work import (
+    COLUMNS,
+    COUNT,
+    DEPTH,
+    MATRIX,
+    MOVE,
+    NONE,
+    ROWS,
+    VECTOR,
+    Floats,
+    WorkArrays,
+)
+
+
+class Stage(IntEnum):
+    """Columns of a template's stage table: one row per layer, quantities of one core.
+
+    ``COUNT`` products of ``ROWS`` x ``COLUMNS`` x ``DEPTH`` on the matrix engine; ``VECTOR`` and
+    ``SPECIAL`` operations on the vector engine; ``MOVED`` bytes rearranged in LB; ``WEIGHTS`` bytes
+    of weights that the cluster loads and ``CORE_WEIGHTS`` that one core keeps; ``EXCHANGED`` bytes
+    that one core gets from others; ``READ`` and ``WRITTEN`` bytes of activations; ``STEPS`` the
+    rows into which its tiles may be cut; ``MACS`` multiply-accumulates on the matrix engine.
+    """
+
+    COUNT = 0
+    ROWS = 1
+    COLUMNS = 2
+    DEPTH = 3
+    VECTOR = 4
+    SPECIAL = 5
+    MOVED = 6
+    WEIGHTS = 7
+    CORE_WEIGHTS = 8
+    EXCHANGED = 9
+    READ = 10
+    WRITTEN = 11
+    STEPS = 12
+    MACS = 13
+
+
+STAGE_COLUMNS = len(Stage)
+
+_MAX_RANK = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """What instances of one sub-graph, part shape and binding share.
+
+    Attributes:
+        layers: layer indices in order.
+        binding: of the output.
+        stages: array (layers, :data:`STAGE_COLUMNS`).
+        bindings: per layer, the binding of its output.
+        inputs: external input tensors.
+        wanted: per external input, the binding that the kernel wants.
+        reads: per layer, ``(tensor, cluster bytes)`` of its activations.
+        writes: per layer, ``(tensor, cluster bytes, bytes per core)`` of its outputs.
+        input_bytes: per external input tensor, ``(cluster bytes, bytes per core)``.
+        digest: of all that its time depends on.
+    """
+
+    layers: tuple[int, ...]
+    binding: Binding
+    stages: Floats
+    bindings: tuple[Binding, ...]
+    inputs: tuple[int, ...]
+    wanted: dict[int, Binding]
+    reads: tuple[tuple[tuple[int, int], ...], ...]
+    writes: tuple[tuple[tuple[int, int, int], ...], ...]
+    input_bytes: dict[int, tuple[int, int]]
+    digest: bytes
+
+
+def stitch(
+    problem: Problem, layers: tuple[int, ...], shape: PartShape, binding: Binding
+) -> Template:
+    """The template of a part, remembered by sub-graph, extents and binding."""
+    extents = extents_in(problem, layers, shape)
+    key = ("stitch", layers, binding, (shape.high - shape.low).tobytes())
+    found = problem.memory.get(key)
+    if not isinstance(found, Template):
+        found = _stitch(problem, layers, shape, binding, extents)
+        problem.memory[key] = found
+    return found
+
+
+def _stitch(
+    problem: Problem,
+    layers: tuple[int, ...],
+    shape: PartShape,
+    binding: Binding,
+    extents: dict[int, list[int]],
+) -> Template:
+    chosen, wanted = layer_bindings(problem, layers, extents, binding)
+    inputs = external_inputs(problem, layers)
+    bindings = tuple(chosen[layer] for layer in layers)
+    held = {problem.layers[x].outputs[0]: b for x, b in zip(layers, bindings, strict=True)}
+    table = _binding_table(problem, held | wanted)
+    stages = _stage_table(
+        problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
+        shape.low, shape.high, shape.seen, shape.box_low, shape.box_high, table,
+    )  # fmt: skip
+    sizes = _Sizes(problem, shape, held | wanted)
+    digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
+    digest.update(repr(_local_edges(problem, layers)).encode())
+    return Template(
+        layers, binding, stages, bindings, inputs, wanted,
+        tuple(_reads(problem, layer, sizes) for layer in layers),
+        tuple(_writes(problem, layer, sizes) for layer in layers),
+        {t: (sizes.cluster(t), sizes.core(t)) for t in inputs},
+        digest.digest(),
+    )  # fmt: skip
+
+
+def _local_edges(problem: Problem, layers: Sequence[int]) -> list[tuple[int, ...]]:
+    """Per layer, the positions of the layers of the kernel that it waits for."""
+    position = {layer: p for p, layer in enumerate(layers)}
+    return [
+        tuple(
+            position[problem.producer[t]]
+            for t in problem.layers[layer].inputs
+            if problem.producer[t] in position
+        )
+        for layer in layers
+    ]
+
+
+def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Per layer of a kernel, the positions of the layers that it waits for, remembered."""
+    key = ("edges", layers)
+    found = problem.memory.get(key)
+    if not isinstance(found, list):
+        found = _local_edges(problem, layers)
+        problem.memory[key] = found
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sizes:
+    """Bytes of tensors in a part, whole and per core."""
+
+    problem: Problem
+    shape: PartShape
+    held: dict[int, Binding]
+
+    def _extents(self, tensor: int) -> Ints:
+        start = self.problem.arrays.dim_start
+        part = slice(int(start[tensor]), int(start[tensor + 1]))
+        return np.maximum(self.shape.high[part] - self.shape.low[part], 0)
+
+    def cluster(self, tensor: int) -> int:
+        """Bytes of the part of a tensor."""
+        if not self.shape.seen[tensor]:
+            return 0
+        return int(self._extents(tensor).prod()) * int(self.problem.arrays.element[tensor])
+
+    def core(self, tensor: int) -> int:
+        """Bytes that the busiest core keeps."""
+        binding = self.held.get(tensor)
+        if binding is None or not self.shape.seen[tensor]:
+            return -(-self.cluster(tensor) // self.problem.target.cores)
+        parts = -(-self._extents(tensor) // np.asarray(binding, np.int64))
+        return int(parts.prod()) * int(self.problem.arrays.element[tensor])
+
+
+def _reads(problem: Problem, layer: int, sizes: _Sizes) -> tuple[tuple[int, int], ...]:
+    return tuple((t, sizes.cluster(t)) for t in problem.layers[layer].inputs)
+
+
+def _writes(problem: Problem, layer: int, sizes: _Sizes) -> tuple[tuple[int, int, int], ...]:
+    outputs = problem.layers[layer].outputs
+    return tuple((t, sizes.cluster(t), sizes.core(t)) for t in outputs)
+
+
+def _binding_table(problem: Problem, held: dict[int, Binding]) -> Ints:
+    """Binding factors per tensor; row of zeros where a tensor has none."""
+    table = np.zeros((len(problem.graph.tensors), _MAX_RANK), np.int64)
+    for tensor, binding in held.items():
+        table[tensor, : len(binding)] = binding
+    return table
+
+
+@njit(cache=True)
+def _core_region(
+    g: GraphArrays, tensor: int, core: int, table: Ints, low: Ints, high: Ints,
+    out_low: Ints, out_high: Ints,
+) -> bool:
+    """The part of a tensor's region that a core has under the tensor's binding.
+
+    Cores count row-major over the factors; False if the core has none.
+    """  # fmt: skip
+    first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
+    left = core
+    for back in range(rank):
+        dim = rank - 1 - back
+        factor = max(table[tensor, dim], 1)
+        place, left = left % factor, left // factor
+        extent = high[first + dim] - low[first + dim]
+        size = -(-extent // factor)
+        out_low[dim] = low[first + dim] + min(place * size, extent)
+        out_high[dim] = low[first + dim] + min((place + 1) * size, extent)
+        if out_high[dim] <= out_low[dim]:
+            return False
+    return left == 0
+
+
+@njit(cache=True)
+def _foreign_bytes(
+    g: GraphArrays, tensor: int, core: int, table: Ints, low: Ints, high: Ints,
+    core_low: Ints, core_high: Ints,
+) -> int:
+    """Bytes of a tensor that a core needs and another core has."""  # fmt: skip
+    first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
+    own_low, own_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    needed, common = 1, 1
+    has = _core_region(g, tensor, core, table, low, high, own_low, own_high)
+    for dim in range(rank):
+        begin, end = core_low[first + dim], core_high[first + dim]
+        needed *= max(end - begin, 0)
+        common *= max(min(end, own_high[dim]) - max(begin, own_low[dim]), 0) if has else 0
+    return (needed - common) * g.element[tensor]
+
+
+@njit(cache=True)
+def _add_operator(
+    w: WorkArrays, g: GraphArrays, op: int, box_low: Ints, box_high: Ints, row: Floats, moved: int
+) -> None:
+    """Add one operator's work on one core to its layer's row."""
+    sizes = np.ones(5, np.int64)
+    points, shown = 1, 1
+    for axis in range(g.axis_start[op], g.axis_start[op + 1]):
+        steps = max(box_high[axis] - box_low[axis], 0)
+        points *= steps
+        sizes[w.role[axis]] *= steps
+        if w.shown[axis]:
+            shown *= steps
+    if w.engine[op] == MATRIX:
+        row[Stage.COUNT], row[Stage.ROWS] = sizes[COUNT], sizes[ROWS]
+        row[Stage.COLUMNS], row[Stage.DEPTH] = sizes[COLUMNS], sizes[DEPTH]
+        row[Stage.MACS] += points * w.macs[op]
+    elif w.engine[op] == VECTOR:
+        row[Stage.VECTOR] += points * w.macs[op]
+    row[Stage.VECTOR] += shown * w.vector[op] + points * w.per_point[op]
+    row[Stage.SPECIAL] += shown * w.special[op]
+    if w.engine[op] == MOVE:
+        row[Stage.MOVED] += moved
+
+
+@njit(cache=True)
+def _output_bytes(g: GraphArrays, op: int, low: Ints, high: Ints, seen: Ints) -> int:
+    total = 0
+    for position in range(g.out_start[op], g.out_start[op + 1]):
+        if seen[g.out_tensor[position]]:
+            total += region_bytes(g, g.out_tensor[position], low, high)
+    return total
+
+
+@njit(cache=True)
+def _weight_bytes(
+    g: GraphArrays, w: WorkArrays, op: int, low: Ints, high: Ints, seen: Ints
+) -> int:
+    """Bytes of constants that an operator reads; one that only moves data reads what it writes."""
+    total = 0
+    for position in range(g.in_start[op], g.in_start[op + 1]):
+        tensor = g.in_tensor[position]
+        if g.constant[tensor] and seen[tensor]:
+            size = region_bytes(g, tensor, low, high)
+            if w.engine[op] == MOVE or w.engine[op] == NONE:
+                size = min(size, _output_bytes(g, op, low, high, seen))
+            total += size
+    return total
+
+
+@njit(cache=True)
+def _stage_table(
+    g: GraphArrays, a: LayerArrays, w: WorkArrays, layers: Ints, low: Ints, high: Ints,
+    seen: Ints, box_low: Ints, box_high: Ints, table: Ints,
+) -> Floats:
+    """One row per layer: the work of its busiest core."""  # fmt: skip
+    rows = np.zeros((len(layers), STAGE_COLUMNS))
+    core_low, core_high = np.zeros(len(low), np.int64), np.zeros(len(low), np.int64)
+    core_box_low = np.zeros(len(box_low), np.int64)
+    core_box_high = np.zeros(len(box_low), np.int64)
+    core_seen = np.zeros(len(seen), np.int64)
+    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    for index in range(len(layers)):
+        layer, row = layers[index], rows[index]
+        ops = a.op[a.op_start[layer] : a.op_start[layer + 1]]
+        core_seen[:] = 0
+        output = a.out_tensor[a.out_start[layer]]
+        used = 1
+        for dim in range(_MAX_RANK):
+            used *= max(table[output, dim], 1)
+        core = used // 2
+        if not _core_region(g, output, core, table, low, high, part_low, part_high):
+            core = 0
+        for position in range(a.out_start[layer], a.out_start[layer + 1]):
+            tensor = a.out_tensor[position]
+            for dim in range(_MAX_RANK):
+                if table[tensor, dim] == 0 and tensor != output:
+                    table[tensor, dim] = table[output, dim]
+            if seen[tensor] and _core_region(
+                g, tensor, core, table, low, high, part_low, part_high
+            ):
+                need(g, tensor, part_low, part_high, core_low, core_high, core_seen)
+        propagate(g, ops, core_low, core_high, core_seen, core_box_low, core_box_high)
+        for op in ops:
+            moved = _output_bytes(g, op, core_low, core_high, core_seen)
+            _add_operator(w, g, op, core_box_low, core_box_high, row, moved)
+            row[Stage.WEIGHTS] += _weight_bytes(g, w, op, low, high, seen)
+            row[Stage.CORE_WEIGHTS] += _weight_bytes(g, w, op, core_low, core_high, core_seen)
+        for position in range(a.in_start[layer], a.in_start[layer + 1]):
+            tensor = a.in_tensor[position]
+            if core_seen[tensor]:
+                row[Stage.READ] += region_bytes(g, tensor, core_low, core_high)
+                if table[tensor, 0] > 0:
+                    row[Stage.EXCHANGED] += _foreign_bytes(
+                        g, tensor, core, table, low, high, core_low, core_high
+                    )
+        for position in range(a.out_start[layer], a.out_start[layer + 1]):
+            tensor = a.out_tensor[position]
+            if core_seen[tensor]:
+                row[Stage.WRITTEN] += region_bytes(g, tensor, core_low, core_high)
+        element = max(g.element[output], 1)
+        row[Stage.STEPS] = max(row[Stage.WRITTEN] // element, 1)
+    return rows
+

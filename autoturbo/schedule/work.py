@@ -1,0 +1,112 @@
+"""Arithmetic of operators for compiled code, and which engine does it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.graph.domain import AxisKind
+from autoturbo.graph.operators import Engine, Graph, Operator
+from autoturbo.hardware.target import Target
+
+Floats = NDArray[np.float64]
+
+NONE, MATRIX, VECTOR, MOVE = range(4)
+"""Codes of :class:`autoturbo.graph.operators.Engine`."""
+
+OTHER, COUNT, ROWS, COLUMNS, DEPTH = range(5)
+"""Role of an axis in a matrix product: batch of products, M, N, K."""
+
+_CODES = {Engine.NONE: NONE, Engine.MATRIX: MATRIX, Engine.VECTOR: VECTOR, Engine.MOVE: MOVE}
+
+
+class WorkArrays(NamedTuple):
+    """Per operator: engine code and vector work per output point and per domain point.
+
+    ``role`` and ``shown`` are per axis: its role in a matrix product, and 1 if it appears in the
+    outputs.
+    """
+
+    engine: Ints
+    vector: Floats
+    special: Floats
+    per_point: Floats
+    macs: Ints
+    role: Ints
+    shown: Ints
+
+
+def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
+    """Flatten the work of a graph's operators for one target."""
+    operators = graph.operators
+    shown = (AxisKind.PARALLEL, AxisKind.WHOLE)
+    return WorkArrays(
+        engine=np.asarray([engine_code(op, target, dtype) for op in operators], np.int64),
+        vector=np.asarray([op.work.vector for op in operators], np.float64),
+        special=np.asarray([op.work.special for op in operators], np.float64),
+        per_point=np.asarray([op.work.vector_per_point for op in operators], np.float64),
+        macs=np.asarray([op.work.macs for op in operators], np.int64),
+        role=np.asarray([role for op in operators for role in axis_roles(op)], np.int64),
+        shown=np.asarray([int(a.kind in shown) for op in operators for a in op.axes], np.int64),
+    )
+
+
+def axis_roles(operator: Operator) -> list[int]:
+    """Which axes of a matrix operator are batch, M, N and K.
+
+    From the access maps alone: in both operands and the output, batch; in the first and the
+    output, M; in the second and the output, N; not in the output, K.
+    """
+    if operator.engine is not Engine.MATRIX or len(operator.inputs) < 2:  # noqa: PLR2004
+        return [OTHER] * len(operator.axes)
+    first, second = operator.input_axes(0), operator.input_axes(1)
+    out = operator.output_axes
+    return [_role(axis, first, second, out) for axis in range(len(operator.axes))]
+
+
+def _role(axis: int, first: set[int], second: set[int], out: set[int]) -> int:
+    if axis not in out or (axis not in first and axis not in second):
+        return DEPTH
+    if axis in first and axis in second:
+        return COUNT
+    return ROWS if axis in first else COLUMNS
+
+
+def matrix_shape(operator: Operator) -> tuple[int, int, int, int]:
+    """``(count, m, n, k)`` of a matrix operator's whole domain."""
+    shape = [1] * 5
+    for role, extent in zip(axis_roles(operator), operator.extents, strict=True):
+        shape[role] *= extent
+    return shape[COUNT], shape[ROWS], shape[COLUMNS], shape[DEPTH]
+
+
+def engine_code(operator: Operator, target: Target, dtype: str) -> int:
+    """The engine that does an operator's work on a target.
+
+    A product that uses so little of the array that vector lanes are faster (a depthwise
+    convolution, one output channel per product) goes to the vector engine.
+    """
+    code = _CODES[operator.engine]
+    if code != MATRIX:
+        return code
+    lanes = target.vector.elements_per_cycle(dtype)
+    if not target.matrix.macs_per_cycle(dtype) or not lanes:
+        return VECTOR
+    return VECTOR if operator.points / lanes < matrix_cycles_of(operator, target, dtype) else MATRIX
+
+
+def matrix_cycles_of(operator: Operator, target: Target, dtype: str) -> float:
+    """Cycles of one core's array for a whole matrix operator, start-up left out."""
+    count, m, n, k = matrix_shape(operator)
+    engine = target.matrix
+    steps = math.ceil(k / engine.depth)
+    folds = min(_folds(m, n, engine.rows, engine.columns), _folds(n, m, engine.rows, engine.columns))
+    return count * folds * steps / dict(engine.rate).get(dtype, 1.0)
+
+
+def _folds(m: int, n: int, rows: int, columns: int) -> int:
+    return math.ceil(m / rows) * math.ceil(n / columns)

@@ -1,0 +1,42 @@
+"""What the search needs of whatever turns knobs into measurements.
+
+A protocol, not a base class: the tuner hands an evaluator to executors, tests hand in doubles that
+fail, hang or return nonsense, and neither side imports the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.measurement import Outcome
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanStatistics:
+    """What is known of a setting's kernels before a schedule is built: the cost model's input.
+
+    Attributes:
+        values: one row per sub-graph, one column per name in
+            :data:`autoturbo.schedule.statistics.STATISTICS`; float64.
+        launches: how often one cluster launches each sub-graph's kernel over the whole batch.
+    """
+
+    values: NDArray[np.float64]
+    launches: NDArray[np.int64]
+
+
+class Evaluates(Protocol):
+    """Measures settings of one model on one target."""
+
+    def evaluate(self, knobs: Knobs) -> Outcome:
+        """Build the schedule and measure it; a failure is a value, never an exception."""
+        ...
+
+    def statistics(self, knobs: Knobs) -> PlanStatistics | None:
+        """Cheap facts about the setting's kernels; None where no plan exists."""
+        ...

@@ -1,0 +1,158 @@
+"""What a measurement says about a schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SIMULATOR_VERSION = "1"
+"""Raised whenever the same schedule would measure differently; part of every record's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class LowerBound:
+    """The parts of a latency that no schedule of the model on the target can beat.
+
+    Attributes:
+        matrix_s: matrix work of the whole batch at the chip's peak rate.
+        vector_s: vector work at peak.
+        ddr_s: weights, inputs and outputs moved once at full bandwidth.
+    """
+
+    matrix_s: float
+    vector_s: float
+    ddr_s: float
+
+    @property
+    def seconds(self) -> float:
+        """The largest of the parts."""
+        return max(self.matrix_s, self.vector_s, self.ddr_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One schedule measured. Times in seconds, sizes in bytes, for the whole batch on the chip.
+
+    Attributes:
+        latency: of one evaluation of the whole batch.
+        batch: samples in it.
+        ddr_bytes: moved from and to DDR by all clusters.
+        gb_bytes: moved from and to global buffers by all clusters.
+        matrix_utilization: multiply-accumulates over peak times latency.
+        vector_utilization: vector operations over peak times latency.
+        peak_lb_bytes: most bytes of one core's local buffer in use.
+        peak_gb_bytes: most bytes of one cluster's global buffer in use.
+        kernels: kernels launched by one cluster over the whole batch.
+        bound: the lower bound and its parts.
+        busy: busy seconds of each engine of one cluster (matrix, vector, transfer, dma_in, dma_out).
+        overlap: seconds in which two engines were busy at once, by ``"matrix+dma_in"``.
+        energy: joules, where the target gives the figures.
+        kernel_times: seconds of each distinct kernel by signature.
+        kernel_counts: how often each is launched by one cluster, by signature.
+        tensors: tensors kept in each scope over one pass.
+        subgraph_times: mean seconds of one launch of each sub-graph's kernels, the movements before
+            them included, aligned with the rows of the schedule's plan.
+    """
+
+    latency: float
+    batch: int
+    ddr_bytes: int
+    gb_bytes: int
+    matrix_utilization: float
+    vector_utilization: float
+    peak_lb_bytes: int
+    peak_gb_bytes: int
+    kernels: int
+    bound: LowerBound
+    busy: Mapping[str, float] = field(default_factory=dict)
+    overlap: Mapping[str, float] = field(default_factory=dict)
+    energy: float | None = None
+    kernel_times: Mapping[str, float] = field(default_factory=dict)
+    kernel_counts: Mapping[str, int] = field(default_factory=dict)
+    tensors: Mapping[str, int] = field(default_factory=dict)
+    subgraph_times: tuple[float, ...] = ()
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second."""
+        return self.batch / self.latency
+
+    @property
+    def bound_fraction(self) -> float:
+        """Lower bound over latency: 1 is as good as it gets."""
+        return self.bound.seconds / self.latency
+
+    def is_valid(self) -> bool:
+        """False for what a broken measurer hands out: not finite, not positive."""
+        return math.isfinite(self.latency) and self.latency > 0
+
+    def as_json(self) -> dict[str, Any]:
+        """The object M of the command line's ``--json`` (product.md)."""
+        return {
+            "latency_s": self.latency,
+            "throughput_per_s": self.throughput,
+            "ddr_bytes": self.ddr_bytes,
+            "gb_bytes": self.gb_bytes,
+            "matrix_utilization": self.matrix_utilization,
+            "vector_utilization": self.vector_utilization,
+            "peak_lb_bytes": self.peak_lb_bytes,
+            "peak_gb_bytes": self.peak_gb_bytes,
+            "kernels": self.kernels,
+            "lower_bound_s": self.bound.seconds,
+            "bound_fraction": self.bound_fraction,
+            "energy_j": self.energy,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON values, for the database; :meth:`from_dict` reads it back."""
+        return {**asdict(self), "busy": dict(self.busy), "overlap": dict(self.overlap)}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Measurement:
+        """Rebuild from :meth:`as_dict`."""
+        times = tuple(values.get("subgraph_times", ()))
+        bound = LowerBound(**values["bound"])
+        return Measurement(**{**values, "bound": bound, "subgraph_times": times})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A measurement that could not be had, as a value.
+
+    Attributes:
+        reason: class of the failure: ``"LB"``, ``"GB"``, ``"DDR"`` (a buffer that overflows),
+            ``"timeout"``, ``"raised"``, ``"invalid"``, ``"worker"``.
+        message: one line for people.
+        demand: bytes asked for, where it is about memory.
+        capacity: bytes there are.
+        tensors: names of the tensors that contribute most.
+        levers: what would make it fit.
+    """
+
+    reason: str
+    message: str
+    demand: int | None = None
+    capacity: int | None = None
+    tensors: tuple[str, ...] = ()
+    levers: tuple[str, ...] = ()
+
+    @property
+    def infeasible(self) -> bool:
+        """True where the knobs are at fault, not the machinery."""
+        return self.reason in ("LB", "GB", "DDR")
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return {**asdict(self), "tensors": list(self.tensors), "levers": list(self.levers)}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Failure:
+        """Rebuild from :meth:`as_dict`."""
+        lists = {name: tuple(values.get(name, ())) for name in ("tensors", "levers")}
+        return Failure(**{**values, **lists})
+
+
+Outcome = Measurement | Failure
+"""What measuring a setting yields."""

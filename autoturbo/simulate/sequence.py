@@ -1,0 +1,160 @@
+"""Level two: kernels and movements in order.
+
+A cluster runs one kernel at a time and a kernel's boundary is a barrier, so a pass takes the sum of
+its kernels and of the movements between them; clusters work alike and side by side on their shares
+of the batch, and loop over them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.allocate import peak_use
+from autoturbo.schedule.instructions import ENGINES
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch import Stage
+from autoturbo.schedule.timeline import Step
+from autoturbo.simulate.bound import lower_bound
+from autoturbo.simulate.kernels import PAIRS, KernelTime, dma_bandwidth, rates_of, run_kernel
+from autoturbo.simulate.measurement import Measurement
+
+
+@dataclass(eq=False)
+class KernelMemory:
+    """Kernels already simulated, by signature."""
+
+    times: dict[str, KernelTime] = field(default_factory=dict)
+
+    def time(self, schedule: Schedule, step: Step, rates: np.ndarray) -> tuple[str, KernelTime]:
+        """A kernel's signature and time."""
+        signature = schedule.signature(step)
+        found = self.times.get(signature)
+        if found is None:
+            found = run_kernel(schedule.instructions(step), rates)
+            self.times[signature] = found
+        return signature, found
+
+
+@dataclass
+class _Totals:
+    """Sums over one pass of one cluster."""
+
+    seconds: float = 0.0
+    ddr: float = 0.0
+    gb: float = 0.0
+    busy: np.ndarray = field(default_factory=lambda: np.zeros(len(ENGINES)))
+    overlap: np.ndarray = field(default_factory=lambda: np.zeros(len(PAIRS)))
+
+
+def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
+    """Measure a schedule: latency of the whole batch on the whole chip, and where it went."""
+    memory = memory or KernelMemory()
+    target = schedule.problem.target
+    rates = rates_of(target, schedule.problem.dtype)
+    totals = _Totals()
+    times: dict[str, float] = {}
+    counts: Counter[str] = Counter()
+    by_subgraph = np.zeros((len(schedule.instances.subgraphs), 2))
+    for step in schedule.timeline.steps:
+        signature, kernel = memory.time(schedule, step, rates)
+        seconds = kernel.seconds + target.overheads.kernel_launch + target.overheads.barrier
+        moved = _movement_seconds(step, target)
+        _add(totals, step, kernel, seconds + moved)
+        times[signature] = kernel.seconds
+        counts[signature] += 1
+        subgraph = schedule.instances.instances[step.instance].subgraph
+        by_subgraph[subgraph] += (seconds + moved, 1)
+    return _measurement(schedule, totals, times, counts, by_subgraph)
+
+
+def _add(totals: _Totals, step: Step, kernel: KernelTime, seconds: float) -> None:
+    from_gb, from_ddr = step.copied
+    totals.seconds += seconds
+    totals.ddr += kernel.ddr_bytes + from_ddr
+    totals.gb += kernel.gb_bytes + from_gb + from_ddr
+    totals.busy += kernel.busy
+    totals.overlap += kernel.overlap
+
+
+def _movement_seconds(step: Step, target: Target) -> float:
+    """Copies into LB and core-to-core traffic before a kernel; a barrier ends them."""
+    from_gb, from_ddr = step.copied
+    seconds = 0.0
+    if from_ddr:
+        seconds += from_ddr / dma_bandwidth(target) + target.dma.latency + target.ddr.latency
+    shared = from_gb + (from_ddr if target.gb.capacity else 0)
+    if shared and target.gb.capacity:
+        seconds += shared / target.gb.bandwidth + target.gb.latency + target.transfer.latency
+    if step.crossing:
+        seconds += step.crossing / target.transfer.bandwidth + target.transfer.latency
+    return seconds + (target.overheads.barrier if seconds else 0.0)
+
+
+def _measurement(
+    schedule: Schedule,
+    totals: _Totals,
+    times: dict[str, float],
+    counts: Counter[str],
+    by_subgraph: np.ndarray,
+) -> Measurement:
+    loops, clusters = schedule.share.loops, schedule.share.clusters
+    target, dtype = schedule.problem.target, schedule.problem.dtype
+    bound = lower_bound(schedule.model, target, dtype)
+    latency = totals.seconds * loops
+    ddr = round(totals.ddr * loops * clusters)
+    gb = round(totals.gb * loops * clusters)
+    buffers = schedule.timeline.buffers
+    return Measurement(
+        latency=latency,
+        batch=schedule.model.batch,
+        ddr_bytes=ddr,
+        gb_bytes=gb,
+        matrix_utilization=bound.matrix_s / latency,
+        vector_utilization=bound.vector_s / latency,
+        peak_lb_bytes=peak_use(buffers, Scope.LB),
+        peak_gb_bytes=peak_use(buffers, Scope.GB),
+        kernels=len(schedule.timeline.steps) * loops,
+        bound=bound,
+        busy=dict(zip(ENGINES, (totals.busy * loops).tolist(), strict=True)),
+        overlap={
+            f"{ENGINES[a]}+{ENGINES[b]}": seconds * loops
+            for (a, b), seconds in zip(PAIRS, totals.overlap.tolist(), strict=True)
+        },
+        energy=_energy(schedule, latency, ddr, gb),
+        kernel_times=times,
+        kernel_counts={signature: count * loops for signature, count in counts.items()},
+        tensors=_tensor_counts(schedule),
+        subgraph_times=tuple((by_subgraph[:, 0] / np.maximum(by_subgraph[:, 1], 1)).tolist()),
+    )
+
+
+def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | None:
+    """Joules: multiply-accumulates, bytes per level, and what is drawn all the time."""
+    energy = schedule.problem.target.energy
+    if energy is None:
+        return None
+    passes = schedule.share.loops * schedule.share.clusters
+    local = sum(
+        float(step.template.stages[:, [Stage.READ, Stage.WRITTEN, Stage.CORE_WEIGHTS]].sum())
+        for step in schedule.timeline.steps
+    )
+    per_mac = dict(energy.mac).get(schedule.problem.dtype, 0.0)
+    picojoules = (
+        schedule.model.macs * per_mac
+        + local * schedule.problem.target.cores * passes * energy.lb
+        + gb * energy.gb
+        + ddr * energy.ddr
+    )
+    return picojoules * 1e-12 + energy.static * latency
+
+
+def _tensor_counts(schedule: Schedule) -> dict[str, int]:
+    """Buffers per scope over one pass (the paper's Table 3 counts tensors)."""
+    scopes = schedule.timeline.buffers.scope
+    tensors = np.asarray([name.kind == "tensor" for name in schedule.timeline.names], bool)
+    return {scope.name: int(((scopes == scope) & tensors).sum()) for scope in Scope}

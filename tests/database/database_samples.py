@@ -1,0 +1,178 @@
+"""Records to test with: one of each kind by hand, and any of each kind by hypothesis."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from autoturbo.database import (
+    BestSchedule,
+    Database,
+    KernelRecord,
+    PairKey,
+    RunInfo,
+    TrialRecord,
+)
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs
+from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autoturbo.database.records import Record
+
+NOW = "2026-01-31T12:00:00Z"
+KEY = PairKey("9f31", "77aa", "fp16", "0.1.0/1/1")
+
+
+def measurement(latency: float = 0.01, **changes: Any) -> Measurement:
+    bound = LowerBound(0.004, 0.001, 0.002)
+    given = Measurement(latency, 64, 1000, 2000, 0.5, 0.1, 512, 1024, 7, bound)
+    return dataclasses.replace(given, **changes)
+
+
+def run_info(run: str = "aa00", **changes: Any) -> RunInfo:
+    settings = {"seed": 0, "trials": 20, "effort": "quick", "shapes": {"x": [64, 3, 224, 224]}}
+    versions = {"autoturbo": "0.1.0", "python": "3.11.7"}
+    file = "models/resnet50.onnx"
+    info = RunInfo(run, KEY, "resnet50", file, 64, "stcp920", settings, versions, NOW)
+    return dataclasses.replace(info, **changes)
+
+
+def trial(number: int, latency: float | None = 0.01, run: str = "aa00") -> TrialRecord:
+    failed = Failure("LB", "local buffer overflows", 4096, 2048, ("conv1",), ("split more",))
+    outcome = failed if latency is None else measurement(latency)
+    knobs = Knobs(max_layers=number + 1)
+    return TrialRecord(run, number, knobs, outcome, NOW)
+
+
+def best(latency: float = 0.01, **changes: Any) -> BestSchedule:
+    found = BestSchedule(
+        KEY, "resnet50", 64, "stcp920", Knobs(), measurement(latency), '{"x":1}', "aa00", 0, NOW
+    )
+    return dataclasses.replace(found, **changes)
+
+
+def kernel(signature: str = "51a9", seconds: float = 1e-6) -> KernelRecord:
+    return KernelRecord("77aa", "0.1.0/1/1", signature, seconds)
+
+
+def sample_records() -> list[Record]:
+    return [run_info(), trial(0), trial(1, None), best(), kernel()]
+
+
+def filled(path: Path, trials: int = 3) -> Database:
+    """An open database with one of everything."""
+    database = Database.open(path)
+    database.add_run(run_info())
+    database.add_trials([trial(n, 0.01 / (n + 1)) for n in range(trials)])
+    database.put_best(best())
+    database.add_kernels({"51a9": 1e-6}, target_hash="77aa", scheduler_version="0.1.0/1/1")
+    return database
+
+
+def content(database: Database, path: Path) -> bytes:
+    """All that a database holds, as its sorted export."""
+    database.export_jsonl(path)
+    return path.read_bytes()
+
+
+# Whatever a record may hold. Identifiers come from small sets, so that they meet.
+
+tokens = st.text("ab/.-1", min_size=1, max_size=4)
+names = st.text(st.characters(exclude_categories=()), max_size=6)
+counts = st.integers(0, 2**63 - 1)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+positive = st.floats(0, exclude_min=True, allow_nan=False, allow_infinity=False)
+times = st.sampled_from([NOW, "2026-01-31T12:00:01.25+00:00", "2025-12-01T00:00:00Z"])
+texts = st.dictionaries(names, names, max_size=2)
+scalars = st.none() | st.booleans() | st.integers() | numbers | names
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=2),
+    max_leaves=4,
+)
+overrides = st.builds(SubGraphKnobs, layer=names, factor=st.sampled_from(["auto", 2]))
+knob_settings: st.SearchStrategy[Knobs] = st.fixed_dictionaries(
+    {},
+    optional={
+        **{n: st.sampled_from(spec.choices) for n, spec in knob_specs().items() if spec.choices},
+        "overrides": st.lists(overrides, max_size=2).map(tuple),
+    },
+).map(lambda values: Knobs(**values))
+measurements = st.builds(
+    Measurement,
+    latency=positive,
+    batch=st.integers(1, 2**63 - 1),
+    ddr_bytes=counts,
+    gb_bytes=counts,
+    matrix_utilization=numbers,
+    vector_utilization=numbers,
+    peak_lb_bytes=counts,
+    peak_gb_bytes=counts,
+    kernels=counts,
+    bound=st.builds(LowerBound, numbers, numbers, numbers),
+    busy=st.dictionaries(names, numbers, max_size=2),
+    energy=st.none() | numbers,
+    kernel_times=st.dictionaries(tokens, numbers, max_size=2),
+    kernel_counts=st.dictionaries(tokens, counts, max_size=2),
+    subgraph_times=st.lists(numbers, max_size=2).map(tuple),
+)
+failures = st.builds(
+    Failure,
+    reason=st.sampled_from(["LB", "timeout", "raised"]),
+    message=names,
+    demand=st.none() | counts,
+    capacity=st.none() | counts,
+    tensors=st.lists(names, max_size=2).map(tuple),
+)
+keys = st.builds(PairKey, *[st.sampled_from(["a", "b"])] * 4)
+runs = st.builds(
+    RunInfo,
+    id=tokens,
+    key=keys,
+    model=names,
+    model_file=names,
+    batch=st.integers(1, 9),
+    target=names,
+    settings=st.dictionaries(names, json_values, max_size=2),
+    versions=texts,
+    created=times,
+    state=st.sampled_from(["running", "done", "interrupted", "failed"]),
+    trials=st.just(0),
+    best_trial=st.none(),
+    best_latency=st.none(),
+    default_latency=st.none(),
+)
+trials = st.builds(
+    TrialRecord,
+    run=tokens,
+    number=counts,
+    knobs=knob_settings,
+    outcome=measurements | failures,
+    created=times,
+)
+bests = st.builds(
+    BestSchedule,
+    key=keys,
+    model=names,
+    batch=st.integers(1, 9),
+    target=names,
+    knobs=knob_settings,
+    measurement=measurements,
+    schedule=names,
+    run=tokens,
+    trial=counts,
+    created=times,
+    versions=texts,
+)
+kernels = st.builds(
+    KernelRecord,
+    target_hash=st.sampled_from(["a", "b"]),
+    scheduler_version=st.just("1"),
+    signature=tokens,
+    seconds=numbers,
+)
+records: st.SearchStrategy[Record] = runs | trials | bests | kernels

@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import database_samples as samples
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoturbo.database import (
+    RECORD_SCHEMA,
+    BestSchedule,
+    KernelRecord,
+    RunInfo,
+    TrialRecord,
+    record_schema,
+)
+from autoturbo.database.formats import KINDS, decode, encode, parse_line, shape
+from autoturbo.database.shapes import Count, MismatchError, Text, shape_of
+from autoturbo.errors import DatabaseError, Location, MeasurerError
+from autoturbo.simulate.measurement import Failure, Measurement
+
+HERE = Location("export.jsonl", 3)
+VALIDATOR = jsonschema.Draft202012Validator(record_schema())
+
+
+@given(samples.runs)
+def test_a_run_survives_its_dict(run: RunInfo) -> None:
+    assert RunInfo.from_dict(json.loads(json.dumps(run.as_dict()))) == run
+
+
+@given(samples.trials)
+def test_a_trial_survives_its_dict(trial: TrialRecord) -> None:
+    assert TrialRecord.from_dict(json.loads(json.dumps(trial.as_dict()))) == trial
+
+
+@given(samples.bests)
+def test_a_best_schedule_survives_its_dict(best: BestSchedule) -> None:
+    assert BestSchedule.from_dict(json.loads(json.dumps(best.as_dict()))) == best
+
+
+@given(samples.kernels)
+def test_a_kernel_survives_its_dict(kernel: KernelRecord) -> None:
+    assert KernelRecord.from_dict(json.loads(json.dumps(kernel.as_dict()))) == kernel
+
+
+@given(samples.records)
+def test_text_and_back_and_the_same_text(record: Any) -> None:
+    text = encode(record)
+    assert text.isascii()
+    assert "\n" not in text
+    assert decode(text, HERE) == record
+    assert encode(parse_line(text.encode(), HERE)) == text
+
+
+@given(samples.records)
+def test_every_record_obeys_the_published_schema(record: Any) -> None:
+    VALIDATOR.validate(json.loads(encode(record)))
+
+
+def test_the_published_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(record_schema())
+    assert len(record_schema()["oneOf"]) == len(KINDS)
+
+
+def spoilt() -> list[tuple[str, dict[str, Any]]]:
+    """Every record with one field taken away, set to another type, or added."""
+    cases = []
+    for record in samples.sample_records():
+        whole = json.loads(encode(record))
+        cases.append((f"{whole['kind']} + extra", {**whole, "extra": 1}))
+        for name in whole:
+            less = {key: value for key, value in whole.items() if key != name}
+            cases.append((f"{whole['kind']} - {name}", less))
+            cases += [
+                (f"{whole['kind']} {name}={wrong!r}", {**whole, name: wrong})
+                for wrong in (None, True, -1, 1.5, "", "x y", [], {}, [1], {"a": 1})
+            ]
+    return cases
+
+
+@pytest.mark.parametrize(
+    "values", [v for _, v in spoilt()], ids=[f"{i} {name}" for i, (name, _) in enumerate(spoilt())]
+)
+def test_our_check_and_the_published_schema_agree(values: dict[str, Any]) -> None:
+    try:
+        parse_line(json.dumps(values).encode(), HERE)
+    except DatabaseError as error:
+        assert str(error).startswith("export.jsonl:3: ")
+        assert "\n" not in str(error)
+        if not (error.at.field or "").startswith("knobs"):  # the schema leaves knobs to their owner
+            assert not VALIDATOR.is_valid(values)
+    else:
+        assert VALIDATOR.is_valid(values)
+
+
+def test_the_shapes_follow_the_measurement_and_the_failure() -> None:
+    """A field added to either is in the records without a word here."""
+    trial = shape("trial").fields
+    for name, kind in (("measurement", Measurement), ("failure", Failure)):
+        fields = {field.name for field in dataclasses.fields(kind)}
+        assert set(trial[name].schema()["properties"]) == fields
+
+
+def test_numpy_scalars_become_plain_numbers() -> None:
+    found = samples.measurement(
+        np.float64(0.5), ddr_bytes=np.int64(7), energy=np.float32(0.25), kernel_times={"k": 1}
+    )
+    record = dataclasses.replace(samples.trial(0), outcome=found)
+    plain = decode(encode(record), HERE)
+    assert isinstance(plain, TrialRecord)
+    assert plain == record
+    assert isinstance(plain.outcome, Measurement)
+    assert type(plain.outcome.ddr_bytes) is int
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"latency": math.nan}, "measurement.latency: nan is not finite"),
+        ({"latency": 0.0}, "measurement.latency: 0.0 is not above 0"),
+        ({"ddr_bytes": -1}, "measurement.ddr_bytes: -1 is out of range"),
+        ({"kernel_times": {"k": math.inf}}, "measurement.kernel_times.k: inf is not finite"),
+        ({"busy": {1: 2.0}}, "measurement.busy: the name 1 is not text"),
+        ({"bound": None}, "measurement.bound: None is not an object"),
+    ],
+)
+def test_what_no_record_may_hold(changes: dict[str, Any], message: str) -> None:
+    outcome = samples.measurement()
+    values = {**outcome.as_dict(), **changes}
+
+    class Odd(Measurement):
+        def as_dict(self) -> dict[str, Any]:
+            return values
+
+    odd = Odd(*(getattr(outcome, field.name) for field in dataclasses.fields(outcome)))
+    with pytest.raises(MeasurerError) as caught:
+        encode(dataclasses.replace(samples.trial(0), outcome=odd))
+    assert str(caught.value) == f"trial record: {message}"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"created": "yesterday"}, {"id": "a\nb"}, {"id": " a"}, {"state": "lost"}, {"batch": 0}],
+)
+def test_a_run_that_no_export_could_hold_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^run record: {next(iter(changes))}: "):
+        encode(samples.run_info(**changes))
+
+
+def line(record: Any, **changes: Any) -> bytes:
+    return json.dumps({**json.loads(encode(record)), **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            b'{"kind": "run",',
+            "export.jsonl:3:16: not JSON: Expecting property name enclosed in double quotes; expected "
+            "one JSON record a line, as 'autoturbo db export' writes them",
+        ),
+        (
+            b"\xff\xfe",
+            "export.jsonl:3: not UTF-8 text; expected one JSON record a line, as 'autoturbo db export'"
+            " writes them",
+        ),
+        (
+            b"[1, 2]",
+            "export.jsonl:3: not a JSON object; expected one JSON record a line, as "
+            "'autoturbo db export' writes them",
+        ),
+        (
+            b"[" * 100_000,
+            "export.jsonl:3: nested too deeply; expected one JSON record a line, as "
+            "'autoturbo db export' writes them",
+        ),
+        (
+            b'{"kind": "run", "kind": "run"}',
+            "export.jsonl:3: the field 'kind' is there twice; expected one JSON record a line, as "
+            "'autoturbo db export' writes them",
+        ),
+        (
+            b'{"a": 1}',
+            "export.jsonl:3: kind: None is not a kind of record; expected a line of "
+            "'autoturbo db export': one of run, trial, best, kernel",
+        ),
+        (
+            line(samples.kernel(), schema=9),
+            f"export.jsonl:3: schema: a record of version 9; this version reads {RECORD_SCHEMA}; "
+            "export it with a matching version",
+        ),
+        (
+            line(samples.kernel(), secnds=1),
+            "export.jsonl:3: secnds: unknown field; did you mean 'seconds'?",
+        ),
+        (
+            line(samples.kernel(), seconds="fast"),
+            "export.jsonl:3: seconds: 'fast' is not a number",
+        ),
+        (
+            line(samples.kernel(), signature="sp\u00e4t"),
+            "export.jsonl:3: signature: 'sp\u00e4t' is not of the right form; for example 3f2a90c1d4",
+        ),
+        (
+            line(samples.trial(0), number=2**63),
+            "export.jsonl:3: number: 9223372036854775808 is out of range; "
+            "from 0 to 9223372036854775807",
+        ),
+        (
+            line(samples.trial(0), number=0.5),
+            "export.jsonl:3: number: 0.5 is not a whole number",
+        ),
+        (
+            line(samples.trial(0), failure={"reason": "LB", "message": "m"}),
+            "export.jsonl:3: exactly one of the fields measurement and failure is needed",
+        ),
+        (
+            line(samples.trial(1, None), failure={"reason": "LB"}),
+            "export.jsonl:3: failure.message: this field is missing",
+        ),
+        (
+            line(samples.trial(1, None), failure={"reason": "LB", "message": "m", "levers": 1}),
+            "export.jsonl:3: failure.levers: 1 is not a list",
+        ),
+        (
+            line(samples.trial(0), knobs={"max_layer": 4}),
+            "export.jsonl:3: knobs.max_layer: unknown knob; did you mean 'max_layers'?",
+        ),
+        (
+            line(samples.run_info(), state="lost"),
+            "export.jsonl:3: state: 'lost' is not a value of it; "
+            "one of running, done, interrupted, failed",
+        ),
+        (
+            line(samples.run_info(), created="today"),
+            "export.jsonl:3: created: 'today' is not of the right form; "
+            "for example 2026-01-31T12:00:00Z",
+        ),
+        (
+            line(samples.run_info(), settings={"a\nb": math.nan}),
+            "export.jsonl:3: settings.'a\\nb': nan is not finite",
+        ),
+        (
+            line(samples.run_info(), model=3),
+            "export.jsonl:3: model: 3 is not text",
+        ),
+    ],
+)
+def test_a_line_that_is_not_a_record_is_located(text: bytes, message: str) -> None:
+    with pytest.raises(DatabaseError) as caught:
+        parse_line(text, HERE)
+    assert str(caught.value) == message
+
+
+def test_whole_numbers_may_be_written_with_a_point() -> None:
+    record = parse_line(line(samples.trial(0), number=3.0), HERE)
+    assert isinstance(record, TrialRecord)
+    assert type(record.number) is int
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(lambda t: t.encode("utf-8", "ignore")))
+def test_any_bytes_at_all_give_one_located_line(text: bytes) -> None:
+    with pytest.raises(DatabaseError) as caught:
+        parse_line(text, HERE)
+    assert str(caught.value).startswith("export.jsonl:3:")
+
+
+@given(samples.records, st.data())
+def test_a_cut_line_gives_one_located_line(record: Any, data: st.DataObject) -> None:
+    text = encode(record).encode()
+    cut = data.draw(st.integers(0, len(text) - 1))
+    with pytest.raises(DatabaseError, match="not JSON"):
+        parse_line(text[:cut], HERE)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind":"trial","schema":1}', "x", "1"])
+def test_a_damaged_text_in_the_database_is_located(text: str) -> None:
+    with pytest.raises(DatabaseError) as caught:
+        decode(text, HERE)
+    assert str(caught.value).startswith("export.jsonl:3: a damaged record: ")
+
+
+def test_a_record_with_knobs_of_another_version_says_so() -> None:
+    with pytest.raises(DatabaseError) as caught:
+        decode(line(samples.trial(0), knobs={"gone": 1}).decode(), HERE)
+    assert caught.value.hint == "another version of the scheduler wrote it"
+
+
+def test_shapes_refuse_types_they_do_not_know() -> None:
+    with pytest.raises(TypeError, match="no shape for"):
+        shape_of(set[int])
+    with pytest.raises(MismatchError, match="True is not a whole number"):
+        Count().load(True)  # noqa: FBT003
+    with pytest.raises(MismatchError, match="is not of the right form"):
+        Text("[a-z]+", "abc").load("ABC")

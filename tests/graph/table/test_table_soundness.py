@@ -1,0 +1,120 @@
+"""What a row says is needed is enough: whatever lies outside of it does not change the result.
+
+Each case runs a one-node model, picks regions of the output, draws anew everything outside of the
+regions that the access maps name, and compares the region of the output.
+"""
+
+from __future__ import annotations
+
+import collections
+import zlib
+
+import numpy as np
+import pytest
+from operator_cases import CASES
+from operator_harness import (
+    Array,
+    Case,
+    Described,
+    Runner,
+    address,
+    overlaps,
+    random_region,
+    shown_points,
+    single,
+    slices,
+)
+
+from autoturbo.graph.domain import AxisKind, hull
+from autoturbo.graph.table import supported
+
+REGIONS = 6
+
+
+def _seeded(case: Case) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(case.label.encode()))
+
+
+def _described(case: Case, values: dict[int, Array]) -> tuple[Described, Runner, list[Array]]:
+    runner = Runner(case, values)
+    results = runner(values)
+    described = Described(case.view(values, results))
+    assert described.spec.opaque is None, described.spec.opaque
+    return described, runner, results
+
+
+all_cases = pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])
+
+
+def test_every_row_has_a_case() -> None:
+    covered = {f"{case.domain}.{case.op}" if case.domain else case.op for case in CASES}
+    assert covered == set(supported())
+
+
+@all_cases
+def test_outside_does_not_matter(case: Case) -> None:
+    rng = _seeded(case)
+    values = case.draw(rng)
+    described, runner, results = _described(case, values)
+    for trial in range(REGIONS):
+        output = trial % len(results)
+        region = random_region(results[output].shape, rng)
+        changed = dict(values)
+        fresh = case.draw(rng)
+        for position, read in described.reads(region, output).items():
+            replaced = fresh[position].copy()
+            replaced[slices(read)] = values[position][slices(read)]
+            changed[position] = replaced
+        expected, actual = results[output][slices(region)], runner(changed)[output][slices(region)]
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@all_cases
+def test_the_domain_addresses_every_output_element_once(case: Case) -> None:
+    described, _, results = _described(case, case.draw(_seeded(case)))
+    if overlaps(described.spec):
+        pytest.skip("outputs of a transposed convolution overlap")
+    points = shown_points(described.spec)
+    for position, result in enumerate(results):
+        access = described.spec.outputs[position]
+        assert access is not None
+        hits = collections.Counter(address(access, point) for point in points)
+        inside = {i: n for i, n in hits.items() if all(p >= 0 for p in i) and _in(i, result)}
+        assert set(inside) == set(np.ndindex(result.shape))
+        if position == 0:
+            assert set(inside.values()) <= {1}
+
+
+def _in(index: tuple[int, ...], result: Array) -> bool:
+    return all(p < extent for p, extent in zip(index, result.shape, strict=True))
+
+
+@all_cases
+def test_one_element_needs_one_point_of_each_parallel_axis(case: Case) -> None:
+    rng = _seeded(case)
+    described, _, results = _described(case, case.draw(rng))
+    if overlaps(described.spec) or len(results) > 1:
+        pytest.skip("outputs overlap or differ")
+    for _ in range(REGIONS):
+        axes = described.operator.axis_region({0: single(results[0].shape, rng)})
+        for axis, (low, high) in zip(described.spec.axes, axes, strict=True):
+            assert high - low == (1 if axis.kind is AxisKind.PARALLEL else axis.extent)
+
+
+@all_cases
+def test_tiles_cover_what_the_whole_needs(case: Case) -> None:
+    described, _, results = _described(case, case.draw(_seeded(case)))
+    shape = results[0].shape
+    everything = tuple((0, extent) for extent in shape)
+    wanted = described.reads(everything)
+    for dim, extent in enumerate(shape):
+        if extent < 2:
+            continue
+        cut = extent // 2
+        tiles = [
+            tuple(part if i == dim else whole for i, whole in enumerate(everything))
+            for part in ((0, cut), (cut, extent))
+        ]
+        first, second = (described.reads(tile) for tile in tiles)
+        for position, region in wanted.items():
+            assert hull(first[position], second[position]) == region

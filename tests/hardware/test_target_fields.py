@@ -1,0 +1,152 @@
+"""The table of fields: complete, consistent with its units, and its own inverse."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoturbo.hardware import DTYPES, Target, load_target, scaffold
+from autoturbo.hardware.document import parse_document
+from autoturbo.hardware.fields import (
+    ENGINES,
+    PARTS,
+    TOP,
+    Field,
+    Section,
+    build_target,
+    to_document,
+)
+
+SECTIONS = (*ENGINES, *PARTS)
+FIELDS = [*TOP, *(field for section in SECTIONS for field in section.fields)]
+
+UNITS = {  # suffix of a name: power of ten to SI
+    "_gb_s": 9,
+    "_mhz": 6,
+    "_us": -6,
+    "_ns": -9,
+}
+BLOCKS = {"_kib": 2**10, "_gib": 2**30}
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.key)
+def test_every_attribute_has_one_field(section: Section) -> None:
+    attributes = [field.name for field in dataclasses.fields(section.type)]
+    assert sorted(field.attribute for field in section.fields) == sorted(attributes)
+
+
+def test_every_attribute_of_a_target_has_one_field_or_section() -> None:
+    attributes = [field.name for field in dataclasses.fields(Target)]
+    described = [field.attribute for field in TOP] + [section.key for section in SECTIONS]
+    assert sorted(described) == sorted(attributes)
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.key)
+def test_names_are_used_once(section: Section) -> None:
+    names = [field.name for field in section.fields]
+    assert len(set(names)) == len(names)
+    assert "kind" not in names
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+def test_units_in_names_are_the_units_used(field: Field) -> None:
+    exponent = next((power for suffix, power in UNITS.items() if field.name.endswith(suffix)), 0)
+    block = next((size for suffix, size in BLOCKS.items() if field.name.endswith(suffix)), 1)
+    assert (field.exponent, field.block) == (exponent, block)
+    assert (field.kind == "bytes") == (block > 1)
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+def test_examples_are_within_bounds(field: Field) -> None:
+    figures = field.example.values() if field.kind == "per_dtype" else [field.example]
+    for figure in figures:
+        if not isinstance(figure, str | bool):
+            assert field.low <= figure <= field.high
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+def test_documented_in_one_line(field: Field) -> None:
+    assert field.doc
+    assert "\n" not in field.doc
+    assert not field.doc.endswith(".")
+
+
+NUMBERS = [field for field in FIELDS if field.kind in ("number", "bytes")]
+
+
+@given(st.sampled_from(NUMBERS), st.data())
+def test_units_convert_without_residue(field: Field, data: st.DataObject) -> None:
+    """File to SI to file to SI: the same SI value, bit for bit."""
+    value = data.draw(st.floats(field.low, field.high))
+    once = field.to_si(value)
+    assert field.to_si(field.from_si(once)) == once
+    assert field.from_si(field.to_si(field.from_si(once))) == field.from_si(once)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "si"),
+    [
+        ("clock_mhz", 1325, 1.325e9),
+        ("clock_mhz", 0.1, 1e5),
+        ("bandwidth_gb_s", 119.4, 119.4e9),
+        ("bandwidth_gb_s", 0.1, 1e8),
+        ("latency_ns", 0.3, 3e-10),
+        ("latency_ns", -0.0, 0.0),
+        ("kernel_launch_us", 2.5, 2.5e-6),
+        ("capacity_gib", 0.5, 2**29),
+        ("capacity_kib", 624, 624 * 1024),
+        ("capacity_kib", 1.5, 1536),
+    ],
+)
+def test_conversions(name: str, value: float, si: float) -> None:
+    field = next(field for field in FIELDS if field.name == name)
+    found = field.to_si(value)
+    assert repr(found) == repr(si)
+    assert field.from_si(found) == value
+
+
+@given(st.dictionaries(st.sampled_from(DTYPES), st.floats(0.01, 100), min_size=1))
+def test_rates_are_in_a_fixed_order(rate: dict[str, float]) -> None:
+    field = next(field for field in FIELDS if field.name == "rate")
+    stored = field.to_si(rate)
+    backwards = dict(reversed(rate.items()))
+    assert [dtype for dtype, _ in stored] == [dtype for dtype in DTYPES if dtype in rate]
+    assert field.to_si(backwards) == stored
+    assert field.to_si(field.from_si(stored)) == stored
+
+
+def test_whole_numbers_may_be_written_as_fractions() -> None:
+    """JSON writers turn 4 into 4.0; the value stays an integer."""
+    document = load_target("stcp920").as_dict()
+    document["clusters"] = 4.0
+    clusters = Target.from_dict(document).clusters
+    assert (clusters, type(clusters)) == (4, int)
+
+
+def test_writing_inverts_building() -> None:
+    document: dict[str, Any] = parse_document(scaffold(), "x").value
+    assert to_document(build_target(document)) == document
+
+
+def test_defaults() -> None:
+    document: dict[str, Any] = parse_document(scaffold(), "x").value
+    del document["description"], document["gb"], document["energy"]
+    del document["engines"][0]["dataflow"], document["engines"][0]["depth"]
+    target = Target.from_dict(document)
+    assert target.description == ""
+    assert (target.matrix.dataflow, target.matrix.depth) == ("output_stationary", 1)
+    assert (target.gb.capacity, target.gb.bandwidth, target.gb.latency) == (0, 0.0, 0.0)
+    assert target.energy is None
+
+
+def test_energy_without_a_global_buffer() -> None:
+    document: dict[str, Any] = parse_document(scaffold(), "x").value
+    del document["gb"], document["energy"]["gb_pj_per_byte"]
+    energy = Target.from_dict(document).energy
+    assert energy is not None
+    assert energy.gb == 0.0
+    assert energy.mac == (("float16", 0.8), ("int8", 0.3))
