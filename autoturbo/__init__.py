@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
     from autoturbo.schedule.knobs import Knobs
-    from autoturbo.search.cost_model_sampler import CostModelSampler
+    from autoturbo.search.samplers import CostModelSampler
     from autoturbo.simulate.measurement import Measurement
     from autoturbo.tuner import resume, tune
 
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CostModelSampler": "autoturbo.search.cost_model_sampler",
+    "CostModelSampler": "autoturbo.search.samplers",
     "Graph": "autoturbo.graph.operators",
     "Knobs": "autoturbo.schedule.knobs",
     "Measurement": "autoturbo.simulate.measurement",

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import shutil
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autoturbo.commands.values import did_you_mean, wrong
@@ -13,7 +14,9 @@ from autoturbo.errors import UsageError
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from autoturbo.commands.console import Console
 
 DEFAULT_DATABASE = "autoturbo.db"
 _WIDEST = 100
@@ -95,6 +98,27 @@ def add_global_options(parser: Parser) -> None:
     add("--version", action="version", version=version, help="show the version")
 
 
+def add_command(
+    names: argparse._SubParsersAction[Parser],
+    name: str,
+    title: str,
+    line: str,
+    example: str,
+    usage: str,
+) -> Parser:
+    """Add a parser below another one, with its one-line help and example; the caller fills it."""
+    made = names.add_parser(
+        name,
+        prog=title,
+        usage=f"{title} {usage}".rstrip(),
+        help=line.rstrip("."),
+        description=line,
+        epilog=f"example:\n  {example}",
+    )
+    made.set_defaults(parser=made)
+    return made
+
+
 def _global_defaults() -> dict[str, object]:
     flags = ("json", "verbose", "quiet", "no_progress", "debug")
     database = os.environ.get("AUTOTURBO_DB") or DEFAULT_DATABASE
@@ -109,3 +133,32 @@ def _not_understood(argument: str, parser: Parser) -> UsageError:
     close = did_you_mean(flag, parser.flags())
     hint = close if close.startswith("did") else f"see '{parser.prog} --help'"
     return UsageError(f"unknown flag {flag!r}", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Subcommand:
+    """One action of a command that has several.
+
+    Attributes:
+        help: one line.
+        example: one command line.
+        run: does it; gives the exit status.
+        add_arguments: its own arguments.
+        usage: what follows its name.
+    """
+
+    help: str
+    example: str
+    run: Callable[[argparse.Namespace, Console], int]
+    add_arguments: Callable[[Parser], None] = lambda _parser: None
+    usage: str = ""
+
+
+def add_subcommands(parser: Parser, actions: Mapping[str, Subcommand]) -> None:
+    """Give a command its actions; which one was chosen is in ``options.action``."""
+    names = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    for name, action in actions.items():
+        title = f"{parser.prog} {name}"
+        inner = add_command(names, name, title, action.help, action.example, action.usage)
+        action.add_arguments(inner)
+        add_global_options(inner)

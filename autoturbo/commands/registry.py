@@ -17,7 +17,7 @@ from autoturbo.commands import (
     targets,
     tune,
 )
-from autoturbo.commands.parser import Parser, add_global_options
+from autoturbo.commands.parser import Parser, add_command, add_global_options
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +29,7 @@ class Command(Protocol):
     """What a command's module offers: its docstring's first line is its help."""
 
     __doc__: str | None
+    USAGE: str
     EXAMPLE: str
 
     @staticmethod
@@ -67,13 +68,8 @@ def build_parser() -> Parser:
     names = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
         line = (command.__doc__ or "").splitlines()[0]
-        inner = names.add_parser(
-            name,
-            help=line.rstrip("."),
-            description=line,
-            epilog=f"example:\n  {command.EXAMPLE}",
-        )
-        inner.set_defaults(parser=inner)
+        title = f"{parser.prog} {name}"
+        inner = add_command(names, name, title, line, command.EXAMPLE, command.USAGE)
         command.add_arguments(inner)
         add_global_options(inner)
     return parser

@@ -5,7 +5,7 @@ Importing this package loads the standard library's ``sqlite3`` and nothing heav
 
 from __future__ import annotations
 
-from autoturbo.database.atomic import atomic_write
+from autoturbo.atomic import atomic_write
 from autoturbo.database.formats import record_schema
 from autoturbo.database.records import (
     DATABASE_SCHEMA,

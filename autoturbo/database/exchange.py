@@ -6,7 +6,7 @@ import io
 from collections import Counter
 from typing import TYPE_CHECKING, BinaryIO
 
-from autoturbo.database.atomic import atomic_writer
+from autoturbo.atomic import atomic_writer
 from autoturbo.database.formats import encode, parse_line
 from autoturbo.database.merging import merge
 from autoturbo.database.records import (

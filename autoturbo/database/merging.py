@@ -93,9 +93,10 @@ def row_of(record: Record) -> tuple[Any, ...]:
             latency = None if record.latency is None else float(record.latency)
             return (record.run, int(record.number), latency, encode(record))
         case BestSchedule():
-            names = (column(record.model), column(record.target), int(record.batch))
+            names = (column(record.model), column(record.target))
             found = (record.run, int(record.trial), float(record.measurement.latency))
-            return (*astuple(record.key), *names, *found, encode(record))
+            batch = int(record.batch)
+            return (*astuple(record.key), *names, batch, *found, encode(record))
         case KernelRecord():
             encode(record)  # for its check
             return (*astuple(record)[:-1], float(record.seconds))
@@ -124,8 +125,8 @@ def _check_same_run(new: Record, old: Record, at: Location) -> None:
         return
     names = [n for n in RESULT_SETTINGS if new.settings.get(n) != old.settings.get(n)]
     if new.key != old.key or names:
-        differs = ", ".join(names) or "its key"
-        message = f"run {new.id!r} is another one in the database: {differs} differs"
+        differs = ", ".join(names) or "hashes or versions"
+        message = f"run {new.id!r} is another one in the database, with other {differs}"
         raise DatabaseError(message, at, "import it into a database of its own")
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.database.atomic import atomic_write
+from autoturbo.atomic import atomic_write
 from autoturbo.errors import Location, RunError
 
 if TYPE_CHECKING:

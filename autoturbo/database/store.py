@@ -229,7 +229,7 @@ class Database:
         where, values = misses.condition(filters)
         order = " ORDER BY model, target, batch, dtype, scheduler_version, graph_hash, target_hash"
         with self._reading() as connection:
-            query = f"SELECT record FROM best {where}{order}"  # noqa: S608 (names are columns)
+            query = f"SELECT record FROM best {where}{order}"  # noqa: S608 (columns)
             texts = connection.execute(query, values).fetchall()
         return tuple(self._decoded(text, BestSchedule) for (text,) in texts)
 

@@ -78,17 +78,18 @@ def _drop_unused_outputs(steps: Iterable[Step], outputs: Sequence[Value], source
     steps = list(steps)
     read = {value for step in steps for value in (*step.inputs, *step.captured)}.union(outputs)
     for step in steps:
-        optional = _optional_outputs(step.node, source)
+        optional = _optional_outputs(step, source)
         step.outputs = [
             None if position in optional and value not in read else value
             for position, value in enumerate(step.outputs)
         ]
 
 
-def _optional_outputs(node: NodeProto, source: Source) -> set[int]:
-    schema = schema_of(node, source)
+def _optional_outputs(step: Step, source: Source) -> set[int]:
+    """Positions that may be left out; of unknown operators those of unknown shape."""
+    schema = schema_of(step.node, source)
     if schema is None:
-        return set()
+        return {k for k, value in enumerate(step.outputs) if value and value.unknown}
     kinds = schema.FormalParameterOption
     return {k for k, formal in enumerate(schema.outputs) if formal.option == kinds.Optional}
 

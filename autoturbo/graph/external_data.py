@@ -118,7 +118,7 @@ def stored_bytes(tensor: TensorProto, source: Source) -> int:
     """Bytes that the values of a tensor take in a file (0 for strings)."""
     if tensor.data_type == TensorProto.STRING:
         return 0
-    elements = math.prod(tensor.dims)
+    elements: int = math.prod(tensor.dims)
     try:
         bits = _SUB_BYTE_BITS.get(TensorProto.DataType.Name(tensor.data_type))
         if bits:
@@ -128,10 +128,10 @@ def stored_bytes(tensor: TensorProto, source: Source) -> int:
         raise source.error(f"unknown element type {tensor.data_type}", tensor.name) from None
 
 
-def _inside(location: str, name: str, source: Source) -> Path:
+def _inside(location: str | bytes, name: str, source: Source) -> Path:
     """The path of a data file, refused if it leaves the model's folder."""
-    if not location:
-        raise source.error("external data without a location", name)
+    if not location or not isinstance(location, str):
+        raise source.error("external data without a readable location", name)
     folder = source.path.absolute().parent
     path = folder / location
     inside = not Path(location).is_absolute() and ".." not in Path(location).parts

@@ -116,9 +116,10 @@ def _check_request(
 
 
 def _close(name: str, names: Mapping[str, object]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
+    folded = {known.casefold(): known for known in names}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1)
     if near:
-        return f"did you mean {near[0]!r}?"
+        return f"did you mean {folded[near[0]]!r}?"
     return "inputs are " + ", ".join(repr(known) for known in names) if names else "it has no input"
 
 
@@ -196,7 +197,7 @@ def _check_complete(
     if not open_inputs:
         return
     name = open_inputs[0]
-    more = f" (and {len(open_inputs) - 1} more inputs)" if len(open_inputs) > 1 else ""
+    more = f" (nor have {len(open_inputs) - 1} more inputs)" if len(open_inputs) > 1 else ""
     dims = declared[name]
     if dims is None:
         raise source.error(f"input has no shape{more}", name, f"give --shape {name}=N,...")

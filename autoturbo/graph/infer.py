@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnx import ModelProto, NodeProto, TypeProto, defs, helper, numpy_helper, shape_inference
+from onnx import (
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TypeProto,
+    defs,
+    helper,
+    numpy_helper,
+    shape_inference,
+)
 
 from autoturbo.graph.source import Source, domain_of
 from autoturbo.graph.values import Value, element_type, static_shape
@@ -86,7 +95,7 @@ def _by_body(node: NodeProto, inputs: Mapping[str, Value], source: Source) -> di
     return {value.name: value.type for value in inferred.graph.output}
 
 
-def _opset_ids(source: Source) -> list[helper.OperatorSetIdProto]:
+def _opset_ids(source: Source) -> list[OperatorSetIdProto]:
     return [helper.make_opsetid(domain, version) for domain, version in source.opsets.items()]
 
 
@@ -109,7 +118,7 @@ def merge(first: TypeProto | None, second: TypeProto | None) -> TypeProto:
 
 
 def _is_tensor(first: TypeProto, second: TypeProto) -> bool:
-    return (
+    return bool(
         first.HasField("tensor_type")
         and second.HasField("tensor_type")
         and second.tensor_type.HasField("shape")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import string
 
 import onnx
-from onnx import ModelProto, inliner
+from onnx import GraphProto, ModelProto, inliner
 
 from autoturbo.graph.source import Source, one_line
+from autoturbo.graph.structure import bodies, initializer_names
 from autoturbo.graph.wire import TruncatedError, WireError, read_without_weights
 
 _SNIFF_BYTES = 64
@@ -34,6 +35,7 @@ def open_model(source: Source) -> ModelProto:
     model = _read(source)
     if not model.HasField("graph"):
         raise source.error("no graph in the file", hint="is it an ONNX model?")
+    _check_text(model.graph, source)
     _check_versions(model, source)
     if not model.graph.node:
         raise source.error("the graph has no nodes")
@@ -73,6 +75,19 @@ def _refuse_other_formats(head: bytes, source: Source) -> None:
             raise source.error(f"not an ONNX file but {what}", hint=mend)
     if all(chr(byte) in string.printable for byte in head):
         raise source.error("not an ONNX file but text")
+
+
+def _check_text(graph: GraphProto, source: Source) -> None:
+    """Refuse names that are not UTF-8: protobuf hands them out as bytes."""
+    texts: list[str | bytes] = [*initializer_names(graph), *(v.name for v in graph.input)]
+    texts += [value.name for value in (*graph.output, *graph.value_info)]
+    for node in graph.node:
+        texts += [node.op_type, node.domain, node.name, *node.input, *node.output]
+        texts += [attribute.name for attribute in node.attribute]
+        for body in bodies(node):
+            _check_text(body, source)
+    if any(isinstance(text, bytes) for text in texts):
+        raise source.error("not an ONNX file, or a damaged one: a name is not text")
 
 
 def _check_versions(model: ModelProto, source: Source) -> None:

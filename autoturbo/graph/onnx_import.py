@@ -12,7 +12,6 @@ A reader's map, in the order in which things happen:
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ from autoturbo.graph.freeze import Frozen, freeze, resolve
 from autoturbo.graph.model_file import open_model
 from autoturbo.graph.propagate import Declared, Program, Propagation
 from autoturbo.graph.rebatch import Rebatch
-from autoturbo.graph.slimming import slim_types
 from autoturbo.graph.source import Source
 from autoturbo.graph.values import Value, static_shape, tensor_type
 from autoturbo.graph.weights import real_inputs
@@ -124,9 +122,7 @@ class _Import:
         types = {name: resolve(kind, frozen.bindings) for name, kind in self._types.items()}
         if rebatch is not None:
             types = {name: rebatch.scaled_type(kind) for name, kind in types.items()}
-        inputs = [*self._values(shapes), *self._weights]
-        guess = functools.cache(lambda: slim_types(self._model, inputs, self._source))
-        return Declared(types, guess, trusted=frozen.as_declared or frozen.baked == dict(shapes))
+        return Declared(types, trusted=frozen.as_declared or frozen.baked == dict(shapes))
 
 
 def _weight(value: ValueInfoProto, source: Source) -> Value:

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
@@ -16,7 +17,9 @@ from autoturbo.graph.domain import (
     Interval,
     Region,
     axes_of,
+    hull,
     interval_of,
+    volume,
 )
 
 GRAPH_SCHEMA = 1
@@ -96,7 +99,8 @@ class Operator:
     Attributes:
         name: unique in its graph.
         kind: operator type, with its domain in front if not ONNX's own (``com.microsoft.Gelu``).
-        inputs: indices into :attr:`Graph.tensors`, absent optional inputs left out.
+        inputs: indices into :attr:`Graph.tensors`, absent optional inputs left out; what the bodies
+            of control flow read from outside is among them.
         outputs: indices into :attr:`Graph.tensors`.
         axes: the iteration domain.
         input_maps: one per input.
@@ -108,7 +112,6 @@ class Operator:
             normalisation with scale), so that a layer holds at most one.
         attributes: what else distinguishes it (``(("epsilon", "1e-05"),)``), for hashes only.
         opaque: why it has no access maps (never split, runs alone), or None.
-        captured: tensors that the bodies of control flow read from outside, also in ``inputs``.
     """
 
     name: str
@@ -165,24 +168,32 @@ class Operator:
         """Axes that address any output."""
         return {a for access in self.output_maps for dim in access.dims for a, _ in dim.terms}
 
-    def axis_region(self, regions: dict[int, Region]) -> tuple[Interval, ...]:
-        """Axis intervals needed for the given regions of the outputs (by output position)."""
+    def axis_region(self, regions: Mapping[int, Region]) -> tuple[Interval, ...]:
+        """Axis intervals needed for the given regions of the outputs (by output position).
+
+        Regions without elements ask for nothing; all intervals are empty where all of them are.
+        """
         needed: list[Interval] | None = None
         for position, region in regions.items():
+            if volume(region) == 0:
+                continue
             axes: list[Interval] = [(0, axis.extent) for axis in self.axes]
             for access, interval in zip(self.output_maps[position].dims, region, strict=True):
                 axes_of(access, interval, axes)
-            needed = axes if needed is None else [
-                (min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(needed, axes, strict=True)
-            ]
-        result = needed or [(0, axis.extent) for axis in self.axes]
+            needed = axes if needed is None else list(hull(tuple(needed), tuple(axes)))
+        if needed is None:
+            return ((0, 0),) * len(self.axes)
         return tuple(
             interval if axis.kind is AxisKind.PARALLEL else (0, axis.extent)
-            for axis, interval in zip(self.axes, result, strict=True)
+            for axis, interval in zip(self.axes, needed, strict=True)
         )
 
-    def input_region(self, position: int, axes: tuple[Interval, ...], shape: tuple[int, ...]) -> Region:
-        """The part of an input that the given axis intervals read."""
+    def input_region(
+        self, position: int, axes: tuple[Interval, ...], shape: tuple[int, ...]
+    ) -> Region:
+        """The part of an input that the given axis intervals read; empty if any of them is."""
+        if any(high <= low for low, high in axes):
+            return ((0, 0),) * len(shape)
         return tuple(
             interval_of(access, axes, extent)
             for access, extent in zip(self.input_maps[position].dims, shape, strict=True)
@@ -274,7 +285,7 @@ def operator_key(operator: Operator) -> list[object]:
         axes,
         maps,
         [work.macs, work.vector, work.special, work.vector_per_point],
-        operator.engine.value,
+        [operator.engine.value, int(operator.pattern), int(operator.parameterised)],
         [list(pair) for pair in operator.attributes],
     ]
 

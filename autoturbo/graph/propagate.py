@@ -21,6 +21,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, h
 
 from autoturbo.graph.external_data import SMALL
 from autoturbo.graph.fold import RANDOM, Folder, constant_array, small_array
+from autoturbo.graph.foreign import foreign_types
 from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 from autoturbo.graph.structure import bodies, captured_names, check_names, in_order
@@ -28,7 +29,7 @@ from autoturbo.graph.unknown_extents import upper_bounds
 from autoturbo.graph.values import Step, Value, element_type, static_shape, tensor_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from autoturbo.errors import ModelError
     from autoturbo.graph.rebatch import Rebatch
@@ -60,12 +61,10 @@ class Declared:
 
     Attributes:
         types: by value name, for the input shapes that are wanted.
-        guess: asked for the types that neither inference nor the file knows.
         trusted: whether they hold for the input shapes that are wanted.
     """
 
     types: Mapping[str, TypeProto]
-    guess: Callable[[], Mapping[str, TypeProto]]
     trusted: bool = True
 
     def get(self, name: str) -> TypeProto | None:
@@ -215,16 +214,13 @@ class Propagation:
         types = {name: merge(inferred.get(name), self.declared.get(name)) for name in names}
         if any(static_shape(kind) is None for kind in types.values()):
             self._bound(step, types)
-        if any(not _known(kind) for kind in types.values()):
-            guess = self.declared.guess()
-            types = {name: merge(kind, guess.get(name)) for name, kind in types.items()}
         return types
 
     def _inferred(
         self, step: Step, schema: defs.OpSchema | None, read: Mapping[str, Value]
     ) -> dict[str, TypeProto]:
         if schema is None:
-            return {}
+            return foreign_types(step)
         try:
             return infer(step.node, schema, read, self.source)
         except InferenceError as error:

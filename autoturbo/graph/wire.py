@@ -9,7 +9,7 @@ external data under the key :data:`INLINE`: the tensor keeps its name, type and 
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto, TensorProto
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from google.protobuf.descriptor import Descriptor
 
 LARGE = 32 * 1024
 """Bytes above which a payload is left behind: 4096 64-bit integers, the longest value folded."""
@@ -37,6 +36,9 @@ _MORE = 0x80
 _PAYLOADS = frozenset(
     ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 )
+
+Descriptor = Any
+"""Describes a message type; protobuf ships no annotations."""
 
 Part = bytes | memoryview
 
@@ -64,9 +66,10 @@ def read_without_weights(path: Path) -> ModelProto:
     ):
         small = b"".join(_skim(view, ModelProto.DESCRIPTOR, 0, len(view)))
     try:
-        return ModelProto.FromString(small)
+        model: ModelProto = ModelProto.FromString(small)
     except Exception as error:  # protobuf's own exception class moves between its releases
         raise WireError("damaged protobuf") from error
+    return model
 
 
 def inline_bytes(tensor: TensorProto) -> int | None:
@@ -139,7 +142,7 @@ def _replace(
 def _mark(size: int) -> bytes:
     tensor = TensorProto(data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key=INLINE, value=str(size))
-    return tensor.SerializeToString()
+    return bytes(tensor.SerializeToString())
 
 
 def _header(number: int, size: int) -> bytes:

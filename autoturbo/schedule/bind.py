@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from autoturbo.graph.arrays import Ints
 from autoturbo.graph.domain import AccessMap, AxisKind
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.instances import InstanceGraph, PartShape, external_inputs
@@ -147,13 +148,17 @@ def layer_bindings(
             chosen[layer] = last
         else:
             plain = plain_for(problem, layer, extents[output])
-            taken = implied.get(output, ())
-            better = cores_used(plain) > cores_used(taken) if taken else True
-            chosen[layer] = plain if better else taken
+            taken = _clipped(implied.get(output, plain), extents[output])
+            chosen[layer] = plain if cores_used(plain) > cores_used(taken) else taken
         for tensor, binding in infer_layer(problem, layer, chosen[layer]).items():
             implied.setdefault(tensor, binding)
     inputs = external_inputs(problem, layers)
     return chosen, {t: implied[t] for t in inputs if t in implied}
+
+
+def _clipped(binding: Binding, extents: Sequence[int]) -> Binding:
+    """A binding with no more parts than elements."""
+    return tuple(min(f, max(extent, 1)) for f, extent in zip(binding, extents, strict=True))
 
 
 def plain_for(problem: Problem, layer: int, extents: Sequence[int]) -> Binding:
@@ -213,12 +218,18 @@ def _push(
         maker = graph.subgraphs[graph.instances[producer].subgraph]
         first = problem.layers[maker.layers[-1]].outputs[0]
         binding = wanted.get(first, ())
-        if not binding:
+        if not binding or not _divides(binding, graph.instances[producer].outputs[first]):
             continue
         if not bindings[producer]:
             bindings[producer] = binding
         elif bindings[producer] != binding:
             scopes[producer] = Scope.GB
+
+
+def _divides(binding: Binding, region: Ints) -> bool:
+    """Whether a part of a tensor can be bound so: a consumer of several parts may want more."""
+    extents = (region[:, 1] - region[:, 0]).tolist()
+    return all(extent % factor == 0 for extent, factor in zip(extents, binding, strict=True))
 
 
 def wanted_inputs(

@@ -98,6 +98,8 @@ class InstructionRules:
         cores: cores of a cluster.
         has_gb: DDR traffic passes a global buffer.
         broadcast: one read of GB feeds all cores.
+        native_rows: rows of the matrix engine.
+        native_columns: its columns.
     """
 
     ahead: int
@@ -109,6 +111,8 @@ class InstructionRules:
     cores: int
     has_gb: bool
     broadcast: bool
+    native_rows: int
+    native_columns: int
 
     @staticmethod
     def of(problem: Problem, knobs: Knobs) -> InstructionRules:
@@ -125,13 +129,16 @@ class InstructionRules:
             cores=target.cores,
             has_gb=target.gb.capacity > 0,
             broadcast=target.transfer.broadcast,
+            native_rows=target.matrix.rows,
+            native_columns=target.matrix.columns,
         )
 
     def as_array(self) -> Ints:
         """For compiled code, in the order of the fields."""
         values = (
             self.ahead, self.divisor, self.across, self.weight_room, self.staging,
-            self.tile_bytes, self.cores, self.has_gb, self.broadcast,
+            self.tile_bytes, self.cores, self.has_gb, self.broadcast, self.native_rows,
+            self.native_columns,
         )  # fmt: skip
         return np.asarray([int(v) for v in values], np.int64)
 
@@ -180,6 +187,35 @@ def _ceil(a: float, b: float) -> int:
 
 
 @njit(cache=True)
+def _best_cut(extent: float, native: int, least: int) -> int:
+    """Tiles of an extent, at least ``least`` and at most twice that, that waste least of the array."""
+    most = max(min(2 * least, int(extent // native)), 1)
+    best = min(least, most)
+    best_cost = np.inf
+    for tiles in range(best, most + 1):
+        cost = tiles * np.ceil(np.ceil(extent / tiles) / native)
+        if cost < best_cost:
+            best, best_cost = tiles, cost
+    return best
+
+
+@njit(cache=True)
+def _product_tiles(row: Floats, weight_tiles: int, tiles: int, rules: Ints) -> tuple[int, int]:
+    """Column and row tiles of a matrix layer.
+
+    Columns are cut for the weights; rows, then columns again, and products for the rest. A tile
+    never falls below the engine's native one while another way to cut is left.
+    """
+    by_columns = max(_ceil(row[Stage.COLUMNS], rules[10]), 1) * max(int(row[Stage.COUNT]), 1)
+    columns = min(max(weight_tiles, 1), int(max(row[Stage.COLUMNS] * row[Stage.COUNT], 1.0)))
+    if columns <= by_columns and row[Stage.COUNT] <= 1:
+        columns = _best_cut(row[Stage.COLUMNS], rules[10], columns)
+    rows = _best_cut(row[Stage.ROWS], rules[9], max(_ceil(tiles, columns), 1))
+    left = _ceil(tiles, rows)
+    return max(columns, min(left, by_columns)), rows
+
+
+@njit(cache=True)
 def _tile_counts(stages: Floats, streams: Ints, rules: Ints) -> Ints:
     """Per layer: column tiles (weights), row tiles, and 1 if rows are the outer loop."""
     counts = np.ones((len(stages), 3), np.int64)
@@ -188,23 +224,19 @@ def _tile_counts(stages: Floats, streams: Ints, rules: Ints) -> Ints:
     for layer in range(len(stages)):
         row = stages[layer]
         columns = _ceil(row[Stage.CORE_WEIGHTS] * (ahead + 1), weight_room)
-        most = max(row[Stage.COLUMNS] * row[Stage.COUNT], 1.0)
-        if row[Stage.MACS] > 0:
-            columns = min(columns, int(most))
         streamed = 0.0
         for column in range(streams.shape[1]):
             streamed += streams[layer, column] / cores
-        rows = max(
-            _ceil(streamed * (ahead + 1), staging), _ceil(row[Stage.WRITTEN], tile_bytes)
-        )
-        if row[Stage.MACS] == 0:
-            rows, columns = max(rows, columns), 1
-        rows = min(max(rows, 1) * divisor, MAX_TILES, int(row[Stage.STEPS]))
-        counts[layer, 0], counts[layer, 1] = max(min(columns, 4096), 1), max(rows, 1)
+        tiles = max(_ceil(streamed * (ahead + 1), staging), _ceil(row[Stage.WRITTEN], tile_bytes))
+        tiles = min(tiles * divisor, MAX_TILES)
+        if row[Stage.MACS] > 0:
+            columns, rows = _product_tiles(row, columns, tiles, rules)
+        else:
+            columns, rows = 1, min(max(tiles, min(columns, MAX_TILES)), int(row[Stage.STEPS]))
+        counts[layer, 0], counts[layer, 1] = max(columns, 1), max(rows, 1)
         read = streams[layer, IN_GB] + streams[layer, IN_DDR]
         read += streams[layer, LATE_GB] + streams[layer, LATE_DDR]
-        weights = row[Stage.WEIGHTS]
-        again_rows = weights * (counts[layer, 1] - 1)
+        again_rows = row[Stage.WEIGHTS] * (counts[layer, 1] - 1)
         again_columns = (read + row[Stage.EXCHANGED] * cores) * (counts[layer, 0] - 1)
         counts[layer, 2] = int(again_rows < again_columns)
     return counts

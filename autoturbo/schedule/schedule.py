@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.bind import Placement
@@ -54,6 +57,7 @@ class Schedule:
         placement: bindings and declared scopes.
         timeline: kernels in order, their inputs and streams, buffers and their addresses.
         rules: how kernels become instructions.
+        expected: what a measurement of it gave (the object M of ``--json``), or None.
     """
 
     model: Graph
@@ -66,6 +70,24 @@ class Schedule:
     placement: Placement
     timeline: Timeline
     rules: InstructionRules
+    expected: Mapping[str, Any] | None = None
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The one canonical text of this schedule: its file's content."""
+        from autoturbo.schedule.files import schedule_text
+
+        return schedule_text(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the schedule file, atomically.
+
+        Raises:
+            ScheduleFileError: the path cannot be written.
+        """
+        from autoturbo.schedule.files import write_schedule
+
+        write_schedule(self, Path(path))
 
     def instructions(self, step: Step) -> Instructions:
         """The program of one kernel."""

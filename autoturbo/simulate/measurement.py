@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 SIMULATOR_VERSION = "1"
@@ -107,7 +107,12 @@ class Measurement:
 
     def as_dict(self) -> dict[str, Any]:
         """All fields as JSON values, for the database; :meth:`from_dict` reads it back."""
-        return {**asdict(self), "busy": dict(self.busy), "overlap": dict(self.overlap)}
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["bound"] = asdict(self.bound)
+        values["subgraph_times"] = list(self.subgraph_times)
+        for name in ("busy", "overlap", "kernel_times", "kernel_counts", "tensors"):
+            values[name] = dict(values[name])
+        return values
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Measurement:

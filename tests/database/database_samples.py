@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from autoturbo.database.records import Record
 
+KERNELS = {"target_hash": "77aa", "scheduler_version": "0.1.0/1/1"}
 NOW = "2026-01-31T12:00:00Z"
 KEY = PairKey("9f31", "77aa", "fp16", "0.1.0/1/1")
 
@@ -69,7 +70,7 @@ def filled(path: Path, trials: int = 3) -> Database:
     database.add_run(run_info())
     database.add_trials([trial(n, 0.01 / (n + 1)) for n in range(trials)])
     database.put_best(best())
-    database.add_kernels({"51a9": 1e-6}, target_hash="77aa", scheduler_version="0.1.0/1/1")
+    database.add_kernels({"51a9": 1e-6}, **KERNELS)
     return database
 
 
@@ -94,6 +95,12 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=2),
     max_leaves=4,
 )
+
+
+def _knobs(values: dict[str, Any]) -> Knobs:
+    return Knobs(**values)
+
+
 overrides = st.builds(SubGraphKnobs, layer=names, factor=st.sampled_from(["auto", 2]))
 knob_settings: st.SearchStrategy[Knobs] = st.fixed_dictionaries(
     {},
@@ -101,7 +108,7 @@ knob_settings: st.SearchStrategy[Knobs] = st.fixed_dictionaries(
         **{n: st.sampled_from(spec.choices) for n, spec in knob_specs().items() if spec.choices},
         "overrides": st.lists(overrides, max_size=2).map(tuple),
     },
-).map(lambda values: Knobs(**values))
+).map(_knobs)
 measurements = st.builds(
     Measurement,
     latency=positive,

@@ -150,7 +150,9 @@ def test_the_files_of_a_run(tmp_path: Path) -> None:
     assert folder.write_schedule('{"x":1}').read_text() == '{"x":1}'
     folder.log("started\nat once")
     folder.log("done \udcff")
-    times, lines = zip(*(x.split(" ", 1) for x in folder.log_file.read_text().splitlines()), strict=True)
+    times, lines = zip(
+        *(x.split(" ", 1) for x in folder.log_file.read_text().splitlines()), strict=True
+    )
     assert lines == ("started at once", "done \\udcff")
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", time) for time in times)
     assert {p.name for p in folder.path.iterdir()} == {"manifest.json", "schedule.json", "log.txt"}
@@ -225,7 +227,7 @@ def test_folders_that_cannot_be(tmp_path: Path) -> None:
 def test_a_folder_that_was_taken_away(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "m", "t", "1")
     folder.path.rmdir()
-    with pytest.raises(RunError, match="no folder .*; create it first"):
+    with pytest.raises(RunError, match=r"no folder .*; create it first"):
         folder.write_schedule("{}")
     with pytest.raises(RunError, match=r"log\.txt: cannot write: No such file or directory"):
         folder.log("line")

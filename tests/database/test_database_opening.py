@@ -90,8 +90,10 @@ BAD_FILES = [
     ),
     (
         newer,
-        f"DB: a database of version 9; this version reads up to {DATABASE_SCHEMA}; "
-        "update autoturbo, or give another --db",
+        (
+            f"DB: a database of version 9; this version reads up to {DATABASE_SCHEMA}; "
+            "update autoturbo, or give another --db"
+        ),
     ),
     (
         folder,
@@ -107,7 +109,7 @@ def test_files_that_are_no_database_of_ours(
     tmp_path: Path,
     make: Callable[[Path], None],
     expected: str,
-    read_only: bool,  # noqa: FBT001
+    read_only: bool,
 ) -> None:
     path = tmp_path / "at.db"
     make(path)
@@ -201,7 +203,9 @@ def test_damage_within_the_file_is_met_when_it_is_read(tmp_path: Path) -> None:
     with Database.open(path) as database:
         with pytest.raises(DatabaseError) as caught:
             database.trials("aa00")
-        assert str(caught.value).replace(str(path), "DB") == f"DB: the database is damaged; {RESTORE}"
+        assert (
+            str(caught.value).replace(str(path), "DB") == f"DB: the database is damaged; {RESTORE}"
+        )
         assert not database._connection.in_transaction
         with contextlib.suppress(DatabaseError):  # SQLite may call it too damaged to say
             assert database.health()["integrity"] != "ok"
@@ -258,7 +262,7 @@ def test_another_writer_that_does_not_end(tmp_path: Path, *, exists: bool) -> No
         samples.filled(path).close()
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(DatabaseError) as caught:  # noqa: PT012, SIM117
+        with pytest.raises(DatabaseError) as caught:  # noqa: SIM117
             with Database.open(path, timeout_s=0.05) as database:
                 database.add_run(samples.run_info("bb11"))
         assert str(caught.value).replace(str(path), "DB") == (
@@ -308,13 +312,13 @@ def test_a_migration_that_fails_leaves_the_old_version(
 ) -> None:
     path = tmp_path / "at.db"
     samples.filled(path).close()
-    broken = ("CREATE TABLE notes (text TEXT)", "ALTER TABLE nothing ADD COLUMN note TEXT")
+    broken = ("CREATE TABLE notes (text TEXT)", "ALTER TABLE absent ADD COLUMN note TEXT")
     with monkeypatch.context() as patch:
         patch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, broken))
         with pytest.raises(DatabaseError) as caught:
             Database.open(path)
     assert str(caught.value).replace(str(path), "DB") == (
-        "DB: the database refuses: no such table: nothing"
+        "DB: the database refuses: no such table: absent"
     )
     with Database.open(path) as database:
         assert database.health()["user_version"] == 1

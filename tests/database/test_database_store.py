@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PER_EXAMPLE = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None
 )
 FRESH = itertools.count()
 
@@ -61,7 +61,12 @@ def test_a_run_whose_trials_all_failed_has_no_best(database: Database) -> None:
     database.add_run(samples.run_info())
     database.add_trials([samples.trial(0, None)])
     run = database.run("aa00")
-    assert (run.trials, run.best_trial, run.best_latency, run.default_latency) == (1, None, None, None)
+    assert (run.trials, run.best_trial, run.best_latency, run.default_latency) == (
+        1,
+        None,
+        None,
+        None,
+    )
 
 
 def test_runs_come_oldest_first(database: Database) -> None:
@@ -170,9 +175,7 @@ def test_another_trial_of_the_same_number_is_refused_with_its_batch(database: Da
     other = dataclasses.replace(samples.trial(1), knobs=Knobs(max_layers=32))
     with pytest.raises(RunError) as caught:
         database.add_trials([samples.trial(0), other])
-    expected = (
-        "DB: trial 1 of run 'aa00' is there with other knobs; is the run going on elsewhere?"
-    )
+    expected = "DB: trial 1 of run 'aa00' is there with other knobs; is the run going on elsewhere?"
     assert message(database, caught.value) == expected
     assert database.trials("aa00") == (samples.trial(1),)
 
@@ -280,13 +283,17 @@ def test_a_filter_that_there_is_not(database: Database) -> None:
     [
         (
             {"model": "r50", "target": "goya", "dtype": "int8"},
-            "nothing matches; the nearest is r50 @ goya (run aa00, trial 0), which differs in "
-            "dtype (asked 'int8', there 'fp16')",
+            (
+                "nothing matches; the nearest is r50 @ goya (run aa00, trial 0), which differs in "
+                "dtype (asked 'int8', there 'fp16')"
+            ),
         ),
         (
             {"model": "r50", "target": "goya", "scheduler_version": "2", "batch": 1},
-            "nothing matches; the nearest is r50 @ goya (run aa00, trial 0), which differs in "
-            "batch (asked 1, there 64), scheduler_version (asked '2', there '1')",
+            (
+                "nothing matches; the nearest is r50 @ goya (run aa00, trial 0), which differs in "
+                "batch (asked 1, there 64), scheduler_version (asked '2', there '1')"
+            ),
         ),
         ({"model": "bert", "target": "goya"}, "bert @ goya (run aa00, trial 0) matches"),
         ({}, "bert @ goya (run aa00, trial 0) matches"),
@@ -300,9 +307,7 @@ def test_why_nothing_matched(database: Database, filters: Any, expected: str) ->
 def test_the_nearest_differs_in_what_weighs_least(database: Database) -> None:
     """One field differs in both: the model's is the worse."""
     database.put_best(samples.best(model="bert"))
-    database.put_best(
-        samples.best(key=dataclasses.replace(samples.KEY, scheduler_version="old"))
-    )
+    database.put_best(samples.best(key=dataclasses.replace(samples.KEY, scheduler_version="old")))
     text = database.explain_miss(model="resnet50", scheduler_version="0.1.0/1/1")
     assert "differs in scheduler_version (asked '0.1.0/1/1', there 'old')" in text
 
@@ -395,9 +400,13 @@ def test_each_commit_is_forced_to_the_disk(database: Database) -> None:
 
 
 def test_an_interrupt_within_a_write_rolls_it_back(database: Database) -> None:
-    with pytest.raises(KeyboardInterrupt), database._writing() as connection:
-        connection.execute("INSERT INTO kernels VALUES ('t', '1', 'k', 1.0)")
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with database._writing() as connection:
+            connection.execute("INSERT INTO kernels VALUES ('t', '1', 'k', 1.0)")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert not database._connection.in_transaction
     assert database.counts() == Counts()
 

@@ -78,11 +78,21 @@ def _pad(automatic: str, given: int, window: Window, source: int, target: int) -
     return total // 2 if automatic == "SAME_UPPER" else total - total // 2
 
 
-def slide(domain: Domain, positions: Sequence[int], windows: Sequence[Window]) -> list[DimAccess]:
-    """Add the window axes; answers how the dimensions slid over are addressed."""
+def slide(
+    domain: Domain,
+    positions: Sequence[int],
+    windows: Sequence[Window],
+    *,
+    always: bool = False,
+) -> list[DimAccess]:
+    """Add the window axes; answers how the dimensions slid over are addressed.
+
+    Windows of one element get no axis, unless ``always``: in outputs, a window axis tells that
+    positions may be reached several times, or never.
+    """
     accesses = []
     for index, (position, window) in enumerate(zip(positions, windows, strict=True)):
-        if window.kernel == 1:
+        if window.kernel == 1 and not always:
             accesses.append(along(position, window.stride, -window.pad))
             continue
         k = domain.window(f"k{index}", window.kernel)
@@ -122,7 +132,7 @@ def _convolution(node: NodeView, data: int, weight: int) -> _Convolution:
     return _Convolution(
         domain,
         AccessMap((along(n), merged(*group, *ic), *rows)),
-        AccessMap((channel, merged(*ic), *_kernel_dims(rows, spatial))),
+        AccessMap((channel, merged(*ic), *_kernel_dims(rows))),
         AccessMap((along(n), channel, *(along(position) for position in positions))),
         channel,
         target[1],
@@ -136,12 +146,9 @@ def _in_group(
     return [(add(name, extent), extent)] if groups == 1 or extent > 1 else []
 
 
-def _kernel_dims(rows: Sequence[DimAccess], spatial: Sequence[Window]) -> list[DimAccess]:
+def _kernel_dims(rows: Sequence[DimAccess]) -> list[DimAccess]:
     """How the kernel is addressed: by the last axis of each row's access, if it has a window."""
-    return [
-        along(row.terms[-1][0]) if window.kernel > 1 else DimAccess()
-        for row, window in zip(rows, spatial, strict=True)
-    ]
+    return [along(row.terms[-1][0]) if len(row.terms) > 1 else DimAccess() for row in rows]
 
 
 def _finish(
@@ -248,12 +255,12 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
     positions = [domain.axis(f"i{i}", extent) for i, extent in enumerate(source[2:])]
     ic = _in_group(domain.reduction, "ic", inner, groups)
     spatial = _transposed_windows(node, kernel[2:], source[2:], target[2:])
-    rows = slide(domain, positions, spatial)
+    rows = slide(domain, positions, spatial, always=True)
     channel, read = merged(*group, *oc), merged(*group, *ic)
     conv = _Convolution(
         domain,
         AccessMap((along(n), read, *(along(position) for position in positions))),
-        AccessMap((read, merged(*oc), *_kernel_dims(rows, spatial))),
+        AccessMap((read, merged(*oc), *_kernel_dims(rows))),
         AccessMap((along(n), channel, *rows)),
         channel,
         target[1],

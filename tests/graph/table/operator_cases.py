@@ -185,6 +185,7 @@ CONVOLUTION = [
     _deconv(real(1, 4, 5, 4), real(4, 2, 2, 2), group=2, strides=(2, 2), output_padding=(1, 1)),
     _deconv(real(2, 4, 6), real(4, 1, 3), group=4, dilations=(2,)),
     _deconv(real(1, 2, 5), real(2, 3, 2), strides=(2,)),
+    _deconv(real(1, 2, 5), real(2, 3, 1), strides=(2,), output_padding=(1,)),
     _deconv(real(1, 2, 5), real(2, 3, 3), strides=(2,), auto_pad="SAME_UPPER"),
     Case(
         "DeformConv",
@@ -265,8 +266,9 @@ NORMALISATION = [
     Case("InstanceNormalization", (real(2, 3, 4, 4), real(3), real(3))),
     _one("LpNormalization", real(3, 4), axis=0, p=2),
     _one("MeanVarianceNormalization", real(2, 3, 4, 4)),
-    _one("LRN", real(2, 7, 3, 3), size=3, alpha=5.0),
-    _one("LRN", real(2, 7, 3, 2), size=4, alpha=5.0),
+    # The reference fills in as many channels as there are samples.
+    _one("LRN", real(7, 7, 3, 2), size=3, alpha=5.0),
+    _one("LRN", real(7, 7, 3, 2), size=4, alpha=5.0),
 ]
 
 _SUMS = [

@@ -270,3 +270,34 @@ def overlaps(spec: OperatorSpec) -> bool:
     """Whether window axes appear in an output (transposed convolution)."""
     terms = [t for m in spec.outputs if m is not None for dim in m.dims for t in dim.terms]
     return any(spec.axes[axis].kind is AxisKind.WINDOW for axis, _ in terms)
+
+
+REGIONS = 6
+"""Regions tried per node."""
+
+
+def describe_case(case: Case, values: Mapping[int, Array]) -> tuple[Described, Runner, list[Array]]:
+    """Run a case once and describe it with the shapes that came out."""
+    runner = Runner(case, values)
+    results = runner(values)
+    described = Described(case.view(values, results))
+    assert described.spec.opaque is None, described.spec.opaque
+    return described, runner, results
+
+
+def check_outside(case: Case, rng: np.random.Generator, regions: int = REGIONS) -> Described:
+    """Draw anew all that lies outside of what a region needs: the region must stay as it is."""
+    values = case.draw(rng)
+    described, runner, results = describe_case(case, values)
+    for trial in range(regions):
+        output = trial % len(results)
+        region = random_region(results[output].shape, rng)
+        changed = dict(values)
+        fresh = case.draw(rng)
+        for position, read in described.reads(region, output).items():
+            replaced = fresh[position].copy()
+            replaced[slices(read)] = values[position][slices(read)]
+            changed[position] = replaced
+        expected, actual = results[output][slices(region)], runner(changed)[output][slices(region)]
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    return described

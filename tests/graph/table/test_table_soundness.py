@@ -13,34 +13,23 @@ import numpy as np
 import pytest
 from operator_cases import CASES
 from operator_harness import (
+    REGIONS,
     Array,
     Case,
-    Described,
-    Runner,
     address,
+    check_outside,
+    describe_case,
     overlaps,
-    random_region,
     shown_points,
     single,
-    slices,
 )
 
 from autoturbo.graph.domain import AxisKind, hull
 from autoturbo.graph.table import supported
 
-REGIONS = 6
-
 
 def _seeded(case: Case) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(case.label.encode()))
-
-
-def _described(case: Case, values: dict[int, Array]) -> tuple[Described, Runner, list[Array]]:
-    runner = Runner(case, values)
-    results = runner(values)
-    described = Described(case.view(values, results))
-    assert described.spec.opaque is None, described.spec.opaque
-    return described, runner, results
 
 
 all_cases = pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])
@@ -53,25 +42,12 @@ def test_every_row_has_a_case() -> None:
 
 @all_cases
 def test_outside_does_not_matter(case: Case) -> None:
-    rng = _seeded(case)
-    values = case.draw(rng)
-    described, runner, results = _described(case, values)
-    for trial in range(REGIONS):
-        output = trial % len(results)
-        region = random_region(results[output].shape, rng)
-        changed = dict(values)
-        fresh = case.draw(rng)
-        for position, read in described.reads(region, output).items():
-            replaced = fresh[position].copy()
-            replaced[slices(read)] = values[position][slices(read)]
-            changed[position] = replaced
-        expected, actual = results[output][slices(region)], runner(changed)[output][slices(region)]
-        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    check_outside(case, _seeded(case))
 
 
 @all_cases
 def test_the_domain_addresses_every_output_element_once(case: Case) -> None:
-    described, _, results = _described(case, case.draw(_seeded(case)))
+    described, _, results = describe_case(case, case.draw(_seeded(case)))
     if overlaps(described.spec):
         pytest.skip("outputs of a transposed convolution overlap")
     points = shown_points(described.spec)
@@ -92,7 +68,7 @@ def _in(index: tuple[int, ...], result: Array) -> bool:
 @all_cases
 def test_one_element_needs_one_point_of_each_parallel_axis(case: Case) -> None:
     rng = _seeded(case)
-    described, _, results = _described(case, case.draw(rng))
+    described, _, results = describe_case(case, case.draw(rng))
     if overlaps(described.spec) or len(results) > 1:
         pytest.skip("outputs overlap or differ")
     for _ in range(REGIONS):
@@ -103,7 +79,7 @@ def test_one_element_needs_one_point_of_each_parallel_axis(case: Case) -> None:
 
 @all_cases
 def test_tiles_cover_what_the_whole_needs(case: Case) -> None:
-    described, _, results = _described(case, case.draw(_seeded(case)))
+    described, _, results = describe_case(case, case.draw(_seeded(case)))
     shape = results[0].shape
     everything = tuple((0, extent) for extent in shape)
     wanted = described.reads(everything)

@@ -5,16 +5,15 @@ Fusions are left to the scheduler: only constants are folded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
-
-    import numpy as np
 
 _FOLDABLE = frozenset({"Shape", "Size", "ConstantOfShape", "Constant", "Identity", "If", "Pad"})
 """Operators that torch's own folding leaves behind although they may do nothing at run time."""
@@ -44,18 +43,20 @@ def strip(model: onnx.ModelProto) -> None:
 
 
 def free_batch(model: onnx.ModelProto) -> None:
-    """Take the batch out of constant Reshape targets where the shape stays the same without it.
+    """Take the batch out of constant targets where the shape stays the same without it.
 
-    The leading number of a target becomes 0 where it repeats the input's leading dimension, and
-    -1 where the batch is merged into it: the same shape at this batch, the right one at others.
+    In a Reshape the leading number becomes 0 where it repeats the input's leading dimension, and
+    -1 where the batch is merged into it; in an Expand it becomes 1 where the input already has
+    it. The shapes at this batch do not change, and those at other batches come out right.
     """
     shapes = _shapes(model)
     batch = model.graph.input[0].type.tensor_type.shape.dim[0].dim_value
     constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer if _index(t)}
     for node in model.graph.node:
-        if node.op_type == "Reshape" and node.input[1] in constants:
-            target = _freed(constants[node.input[1]], shapes.get(node.input[0], ()), batch)
-            _replace_target(model.graph, node, target)
+        rule = _RULES.get(node.op_type)
+        if rule is not None and node.input[1] in constants:
+            target = constants[node.input[1]].tolist()
+            _replace_target(model.graph, node, rule(target, shapes[node.input[0]], batch))
 
 
 def _index(tensor: onnx.TensorProto) -> bool:
@@ -66,31 +67,37 @@ def _index(tensor: onnx.TensorProto) -> bool:
 def _shapes(model: onnx.ModelProto) -> Mapping[str, tuple[int, ...]]:
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     values = (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output)
-    return {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in values}
+    shapes = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in values}
+    return shapes | {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
 
 
-def _freed(
-    target: np.ndarray[Any, Any], shape: tuple[int, ...], batch: int
-) -> np.ndarray[Any, Any]:
-    freed = target.copy()
-    if shape and len(freed) and freed[0] > 0 and freed[0] % batch == 0:
-        if freed[0] == shape[0]:
-            freed[0] = 0
-        elif (freed > 0).all():
-            freed[0] = -1
-    return freed
+def _free_reshape(target: list[int], shape: tuple[int, ...], batch: int) -> list[int]:
+    if not target or not shape or target[0] <= 0 or target[0] % batch:
+        return target
+    if target[0] == shape[0]:
+        return [0, *target[1:]]
+    return [-1, *target[1:]] if min(target) > 0 else target
 
 
-def _replace_target(
-    graph: onnx.GraphProto, node: onnx.NodeProto, target: np.ndarray[Any, Any]
-) -> None:
-    """Give the node a constant named after its values, shared by all nodes that reshape alike.
+def _free_expand(target: list[int], shape: tuple[int, ...], batch: int) -> list[int]:
+    same_rank = len(target) == len(shape) > 0
+    return [1, *target[1:]] if same_rank and target[0] == shape[0] == batch else target
 
-    torch sets ``allowzero``, under which 0 would be a size; no tensor here is empty.
+
+_RULES: Mapping[str, Callable[[list[int], tuple[int, ...], int], list[int]]] = {
+    "Reshape": _free_reshape,
+    "Expand": _free_expand,
+}
+
+
+def _replace_target(graph: onnx.GraphProto, node: onnx.NodeProto, target: list[int]) -> None:
+    """Give the node a constant named after its values, shared by all nodes with the same target.
+
+    torch sets ``allowzero`` on Reshape, under which 0 would be a size; no tensor here is empty.
     """
     name = "shape_" + "_".join("rest" if size < 0 else str(size) for size in target)
     node.input[1] = name
     for attribute in [a for a in node.attribute if a.name == "allowzero"]:
         node.attribute.remove(attribute)
     if all(tensor.name != name for tensor in graph.initializer):
-        graph.initializer.append(numpy_helper.from_array(target, name))
+        graph.initializer.append(numpy_helper.from_array(np.array(target, np.int64), name))

@@ -47,8 +47,10 @@ def atomic_writer(path: str | Path, error: type[InputError] = UsageError) -> Ite
         InputError: as ``error``: the file cannot be written.
     """
     try:
-        target = Path(os.path.realpath(path))
-        opened = _direct(target) if _is_device(target) else _replacing(target)
+        place = Path(path)
+        # A device is opened by the given name: /dev/stdout may lead to a pipe, which has no other.
+        direct = _is_device(place)
+        opened = _direct(place) if direct else _replacing(Path(os.path.realpath(place)))
         with opened as file:
             yield file
     except (OSError, ValueError) as problem:
@@ -80,9 +82,9 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
     _sync_folder(target.parent)
 
 
-def _is_device(target: Path) -> bool:
+def _is_device(path: Path) -> bool:
     try:
-        mode = target.stat().st_mode
+        mode = path.stat().st_mode
     except FileNotFoundError:
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))

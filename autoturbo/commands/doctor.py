@@ -1,0 +1,146 @@
+"""Check what AutoTurbo stands on: versions, compiled code, Ray, the database."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.version import __version__
+
+if TYPE_CHECKING:
+    import argparse
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+
+USAGE = "[--ray [ADDRESS]] [options]"
+EXAMPLE = "autoturbo doctor"
+_PACKAGES = (
+    "numpy", "onnx", "onnxslim", "numba", "optuna", "ray", "rich", "PyYAML", "jsonschema",
+)  # fmt: skip
+_OPTIONAL = ("onnxruntime", "pyarrow")
+
+
+def add_arguments(parser: Parser) -> None:
+    """Whether to reach for a cluster."""
+    text = "connect to a cluster, or start a local one without ADDRESS"
+    parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const="", help=text)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Print every finding; status 1 if something is wrong."""
+    findings = {
+        "versions": _versions(),
+        "cache": _cache(),
+        "ray": _ray(options.ray),
+        "database": _database(options.db),
+    }
+    healthy = all(finding.get("ok", True) for finding in findings.values())
+    console.emit({"ok": healthy, **findings})
+    if not console.json:
+        _print(findings, console)
+    return 0 if healthy else 1
+
+
+def _versions() -> dict[str, Any]:
+    needed = {name: _version(name) for name in _PACKAGES}
+    needed["xgboost"] = _version("xgboost-cpu") or _version("xgboost")
+    return {
+        "ok": all(needed.values()),
+        "autoturbo": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        **{name: version or "missing" for name, version in needed.items()},
+        **{name: _version(name) or "not installed" for name in _OPTIONAL},
+    }
+
+
+def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cache() -> dict[str, Any]:
+    """Where Numba keeps compiled code: its own folder, beside the sources, or the user's cache."""
+    import autoturbo
+
+    package = Path(autoturbo.__file__).parent
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    folder = Path(named) if named else package
+    compiled = [file for file in folder.rglob("*.nb[ic]") if file.is_file()]
+    writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
+    state = f"{len(compiled)} files, {'writable' if writable else 'read-only'}"
+    if not writable:
+        state += "; compiled code goes to the user's cache folder"
+    return {
+        "folder": str(folder),
+        "files": len(compiled),
+        "bytes": sum(file.stat().st_size for file in compiled),
+        "writable": writable,
+        "state": state,
+    }
+
+
+def _ray(address: str | None) -> dict[str, Any]:
+    """Whether Ray can be used; a cluster is reached for only when asked."""
+    from importlib.util import find_spec
+
+    if find_spec("ray") is None:
+        return {"ok": False, "state": "not installed"}
+    if address is None:
+        return {"ok": True, "state": "installed; --ray [ADDRESS] tries a cluster"}
+    return _reached(address)
+
+
+def _reached(address: str) -> dict[str, Any]:
+    import ray
+
+    try:
+        ray.init(address=address or None, include_dashboard=False, log_to_driver=False)
+        resources = ray.cluster_resources()
+    except Exception as error:  # noqa: BLE001 - Ray raises whatever its parts raise
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        return {"ok": False, "state": f"not reached: {reason[0]}"}
+    finally:
+        ray.shutdown()
+    return {"ok": True, "state": f"reached, {resources.get('CPU', 0):.0f} CPUs"}
+
+
+def _database(path: str) -> dict[str, Any]:
+    from autoturbo.database import Database
+    from autoturbo.errors import DatabaseError
+
+    if not Path(path).exists():
+        return {"ok": True, "path": path, "state": "none yet; 'autoturbo tune' makes it"}
+    try:
+        with Database.open(path, create=False, read_only=True) as database:
+            health = database.health()
+    except DatabaseError as error:
+        return {"ok": False, "path": path, "state": str(error)}
+    good = health["integrity"] == "ok"
+    return {"ok": good, **health, "state": health["integrity"]}
+
+
+def _print(findings: dict[str, dict[str, Any]], console: Console) -> None:
+    from autoturbo.report.tables import table
+
+    versions = {k: v for k, v in findings["versions"].items() if k != "ok"}
+    rows = [(name, str(value)) for name, value in versions.items()]
+    cache, database = findings["cache"], findings["database"]
+    rows.append(("compiled code", f"{cache['folder']}: {cache['state']}"))
+    rows.append(("Ray cluster", findings["ray"]["state"]))
+    counts = database.get("counts", {})
+    held = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+    rows.append(("database", f"{database['path']}: {database['state']} {held}".rstrip()))
+    console.show(table(("checked", "found"), rows, words=2))
+    for name, finding in findings.items():
+        if not finding.get("ok", True):
+            print(f"problem: {name}", file=sys.stderr)

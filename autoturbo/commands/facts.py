@@ -1,0 +1,77 @@
+"""What there is to say about a model before anything is scheduled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autoturbo.graph.operators import Graph
+
+_SHOWN = 3
+"""Opaque operators named on one line."""
+
+
+def model_facts(graph: Graph) -> dict[str, Any]:
+    """The object of ``inspect --json``, without the lower bounds.
+
+    Bytes are those of the model's own data types; an activation is a tensor that layers hand on.
+    """
+    from autoturbo.graph.layers import layers_of
+
+    layers = layers_of(graph)
+    weights = {tensor for layer in layers for tensor in layer.weights}
+    handed = {tensor for layer in layers for tensor in (*layer.inputs, *layer.outputs)}
+    return {
+        "model": graph.name,
+        "batch": graph.batch,
+        "operators": len(graph.operators),
+        "layers": len(layers),
+        "macs": graph.macs,
+        "weight_bytes": _total(graph, weights),
+        "activation_bytes": _total(graph, handed),
+        "opaque": [_opaque(graph, index) for index in _opaque_operators(graph)],
+    }
+
+
+def sentence(facts: dict[str, Any]) -> str:
+    """The facts on one line."""
+    from autoturbo.report.units import macs, size
+
+    return (
+        f"batch {facts['batch']}, {facts['operators']} operators in {facts['layers']} layers,"
+        f" {macs(facts['macs'])}, {size(facts['weight_bytes'])} of weights,"
+        f" {size(facts['activation_bytes'])} of activations"
+    )
+
+
+def opaque_sentence(facts: dict[str, Any]) -> str:
+    """The operators that run alone, on one line; empty if there are none."""
+    from autoturbo.report.units import plain
+
+    opaque = facts["opaque"]
+    if not opaque:
+        return ""
+    names = ", ".join(plain(f"{o['name']} ({o['op_type']})") for o in opaque[:_SHOWN])
+    more = f" and {len(opaque) - _SHOWN} more" if len(opaque) > _SHOWN else ""
+    return f"{len(opaque)} opaque, each runs alone: {names}{more}"
+
+
+def _opaque_operators(graph: Graph) -> list[int]:
+    return [index for index, operator in enumerate(graph.operators) if operator.opaque]
+
+
+def _opaque(graph: Graph, index: int) -> dict[str, Any]:
+    operator = graph.operators[index]
+    return {"name": operator.name, "op_type": operator.kind, "reason": operator.opaque}
+
+
+def _total(graph: Graph, tensors: set[int]) -> int:
+    from autoturbo.graph.operators import element_bytes
+
+    values = (graph.tensors[tensor] for tensor in tensors)
+    return sum(v.elements * element_bytes(v.dtype, _stored(v.dtype)) for v in values)
+
+
+def _stored(dtype: str) -> str:
+    """The type that a tensor of the file keeps on a device that computes in the file's own."""
+    return dtype if dtype in ("float16", "bfloat16") else "float32"

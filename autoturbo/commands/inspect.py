@@ -1,0 +1,123 @@
+"""Show what a model consists of, and its lower bound per target.
+
+Nothing is scheduled; weights are not read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.commands.facts import model_facts, opaque_sentence, sentence
+from autoturbo.commands.loading import (
+    add_model_options,
+    add_target_options,
+    chosen_dtype,
+    load_model,
+    load_targets,
+)
+from autoturbo.commands.values import merged_shapes
+
+if TYPE_CHECKING:
+    import argparse
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+    from autoturbo.graph.operators import Graph
+
+USAGE = "MODEL [options]"
+EXAMPLE = "autoturbo inspect examples/models/resnet50.onnx --batch 1"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The model, and the targets of the bounds."""
+    add_model_options(parser)
+    add_target_options(parser, several=True, default="every preset")
+    parser.add_argument("--layers", action="store_true", help="list every layer")
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Import and describe."""
+    from autoturbo.report.units import plain
+
+    targets = _bounded(options)
+    graph = load_model(
+        options.model, batch=options.batch, shapes=merged_shapes(options.shape) or None
+    )
+    facts = model_facts(graph)
+    bounds = _bounds(graph, targets, options.dtype)
+    console.emit({**facts, "lower_bound_s": {name: bound["s"] for name, bound in bounds.items()}})
+    if console.json:
+        return 0
+    console.answer(f"{plain(graph.name)}: {sentence(facts)}")
+    if facts["opaque"]:
+        console.answer(opaque_sentence(facts))
+    for note in graph.notes:
+        console.say(f"note: {plain(note)}")
+    _show_kinds(graph, console)
+    if options.layers:
+        _show_layers(graph, console)
+    _show_bounds(bounds, console)
+    return 0
+
+
+def _bounded(options: argparse.Namespace) -> list[Any]:
+    from autoturbo.hardware import preset_names
+
+    targets = load_targets(options.targets or preset_names())
+    if options.dtype and not options.targets:
+        targets = [target for target in targets if target.supports(options.dtype)]
+    return targets
+
+
+def _bounds(graph: Graph, targets: list[Any], dtype: str | None) -> dict[str, dict[str, Any]]:
+    from autoturbo.simulate.bound import lower_bound
+
+    bounds = {}
+    for target in targets:
+        chosen = chosen_dtype(target, dtype)
+        bound = lower_bound(graph, target, chosen)
+        parts = (bound.matrix_s, bound.vector_s, bound.ddr_s)
+        bounds[target.name] = {"s": bound.seconds, "dtype": chosen, "parts": parts}
+    return bounds
+
+
+def _show_kinds(graph: Graph, console: Console) -> None:
+    from collections import Counter
+
+    from autoturbo.report.tables import table
+    from autoturbo.report.units import macs
+
+    number: Counter[str] = Counter()
+    work: Counter[str] = Counter()
+    for operator in graph.operators:
+        number[operator.kind] += 1
+        work[operator.kind] += operator.macs
+    ordered = sorted(number, key=lambda kind: (-work[kind], -number[kind], kind))
+    rows = ((kind, number[kind], macs(work[kind]) if work[kind] else "-") for kind in ordered)
+    console.show(table(("operator", "number", "work"), rows))
+
+
+def _show_layers(graph: Graph, console: Console) -> None:
+    from autoturbo.graph.layers import layers_of
+    from autoturbo.report.tables import table
+    from autoturbo.report.units import macs
+
+    rows = []
+    for layer in layers_of(graph):
+        operators = [graph.operators[index] for index in layer.operators]
+        kinds = " ".join(operator.kind for operator in operators)
+        work = sum(operator.macs for operator in operators)
+        shape = "x".join(map(str, graph.tensors[layer.outputs[0]].shape)) if layer.outputs else "-"
+        rows.append((layer.name, kinds, shape, macs(work) if work else "-"))
+    console.show(table(("layer", "operators", "output", "work"), rows, words=2))
+
+
+def _show_bounds(bounds: dict[str, dict[str, Any]], console: Console) -> None:
+    from autoturbo.report.tables import table
+    from autoturbo.report.units import duration
+
+    rows = (
+        (name, bound["dtype"], duration(bound["s"]), *map(duration, bound["parts"]))
+        for name, bound in bounds.items()
+    )
+    console.show(table(("target", "dtype", "lower bound", "matrix", "vector", "DDR"), rows, words=2))

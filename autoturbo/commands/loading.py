@@ -1,0 +1,158 @@
+"""From what the user named to a model, a target and a data type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from autoturbo.commands.values import did_you_mean, merged_shapes, one_of, shape, whole_number, wrong
+from autoturbo.errors import Location, ModelError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from autoturbo.commands.parser import Parser
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware import Target
+    from autoturbo.simulate.evaluator import Evaluator
+
+DEFAULT_TARGET = "stcp920"
+
+
+class Pair(NamedTuple):
+    """What is scheduled, on what, in which data type.
+
+    Attributes:
+        model: the graph.
+        target: the accelerator.
+        dtype: what it computes in.
+    """
+
+    model: Graph
+    target: Target
+    dtype: str
+
+    def evaluator(self) -> Evaluator:
+        """What measures settings of it."""
+        from autoturbo.simulate.evaluator import Evaluator
+
+        return Evaluator(self.model, self.target, self.dtype)
+
+
+def load_model(
+    path: str | Path,
+    *,
+    batch: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Graph:
+    """The graph of an ONNX file, or of a workload that is part of this package.
+
+    Args:
+        path: the file, or the name of a workload; of both, the file.
+        batch: samples processed at once; None keeps the model's own.
+        shapes: extents by input name, where the batch does not say enough.
+
+    Raises:
+        ModelError: the model is not usable, with the node or tensor and how to mend it.
+    """
+    from autoturbo.graph.onnx_import import import_model
+
+    return import_model(model_file(path), batch=batch, shapes=shapes)
+
+
+def model_file(name: str | Path) -> Path:
+    """The file that a name stands for.
+
+    Raises:
+        ModelError: neither a file nor a workload has that name.
+    """
+    path = Path(name)
+    if path.exists() or path.suffix or len(path.parts) != 1:
+        return path
+    from autoturbo.datasets import workloads
+
+    if str(name) in workloads.names():
+        return workloads.get(str(name)).file
+    hint = did_you_mean(str(name), workloads.names())
+    raise ModelError("no such file, and no workload has that name", Location(name), hint)
+
+
+def add_model_options(parser: Parser, *, several: bool = False) -> None:
+    """The model, and what fixes its shapes."""
+    text = "ONNX file, or the name of a workload"
+    if several:
+        parser.add_argument("models", metavar="MODEL", nargs="+", help=text)
+    else:
+        parser.add_argument("model", metavar="MODEL", help=text)
+    batch = "samples processed at once (default: the model's own)"
+    parser.add_argument("--batch", metavar="N", type=whole_number("--batch", 1), help=batch)
+    text = "extents of one input; may be repeated"
+    parser.add_argument(
+        "--shape", metavar="NAME=1,3,224,224", type=shape, action="append", default=[], help=text
+    )
+
+
+def add_target_options(parser: Parser, *, several: bool = False, default: str = "") -> None:
+    """The target, and the data type."""
+    text = f"preset or target file (default: {default or DEFAULT_TARGET})"
+    if several:
+        text += "; may be repeated"
+        parser.add_argument(
+            "--target", dest="targets", metavar="T", action="append", default=[], help=text
+        )
+    else:
+        parser.add_argument("--target", metavar="T", default=DEFAULT_TARGET, help=text)
+    text = "float32, float16, bfloat16 or int8 (default: what suits the target)"
+    parser.add_argument("--dtype", metavar="TYPE", type=one_of("--dtype", _dtypes), help=text)
+
+
+def load_pair(options: argparse.Namespace) -> Pair:
+    """The one model and target of a command."""
+    target = _target(options.target)
+    dtype = chosen_dtype(target, options.dtype)
+    return Pair(_model(options.model, options), target, dtype)
+
+
+def load_pairs(options: argparse.Namespace) -> list[Pair]:
+    """Every model with every target, model by model; all are loaded before the first is used."""
+    targets = load_targets(options.targets or [DEFAULT_TARGET])
+    dtypes = [chosen_dtype(target, options.dtype) for target in targets]
+    models = [_model(name, options) for name in dict.fromkeys(options.models)]
+    known = list(zip(targets, dtypes, strict=True))
+    return [Pair(model, target, dtype) for model in models for target, dtype in known]
+
+
+def load_targets(names: Iterable[str]) -> list[Target]:
+    """The targets of some names, each once."""
+    return [_target(name) for name in dict.fromkeys(names)]
+
+
+def chosen_dtype(target: Target, dtype: str | None) -> str:
+    """The data type asked for, or the target's default.
+
+    Raises:
+        UsageError: the target does not compute in it.
+    """
+    if dtype is None:
+        return target.default_dtype
+    if not target.supports(dtype):
+        message = f"{target.name} does not compute in {dtype!r}"
+        raise wrong("--dtype", message, f"one of {', '.join(target.dtypes)}")
+    return dtype
+
+
+def _model(name: str, options: argparse.Namespace) -> Graph:
+    return load_model(name, batch=options.batch, shapes=merged_shapes(options.shape) or None)
+
+
+def _target(name: str) -> Target:
+    from autoturbo.hardware import load_target
+
+    return load_target(name)
+
+
+def _dtypes() -> tuple[str, ...]:
+    from autoturbo.hardware import DTYPES
+
+    return DTYPES

@@ -1,0 +1,75 @@
+"""List the runs: best latency, gain, budget used, state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+    from autoturbo.database import RunInfo
+
+USAGE = "[options]"
+EXAMPLE = "autoturbo runs"
+
+
+def add_arguments(_parser: Parser) -> None:
+    """None of its own."""
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Print one row a run, the oldest first."""
+    from autoturbo.database import Database
+    from autoturbo.report.tables import table
+
+    with Database.open(options.db, create=False, read_only=True) as database:
+        runs = database.runs()
+    console.emit({"runs": [as_json(info) for info in runs]})
+    if not console.json:
+        headers = ("run", "model", "target", "state", "started", "trials", "best", "gain")
+        console.show(table(headers, map(_row, runs), words=5))
+    return 0
+
+
+def as_json(info: RunInfo) -> dict[str, Any]:
+    """A run, as it stands in the database."""
+    return {
+        "run": info.id,
+        "model": info.model,
+        "target": info.target,
+        "batch": info.batch,
+        "dtype": info.key.dtype,
+        "state": info.state,
+        "created": info.created,
+        "trials": info.trials,
+        "budget": info.settings.get("trials"),
+        "seed": info.settings.get("seed"),
+        "default_s": info.default_latency,
+        "best_s": info.best_latency,
+        "best_trial": info.best_trial,
+    }
+
+
+def gain(info: RunInfo) -> str:
+    """How much faster the best is than the published heuristic."""
+    from autoturbo.report.units import ratio
+
+    if info.best_latency is None or info.default_latency is None:
+        return "-"
+    return ratio(info.default_latency / info.best_latency)
+
+
+def budget(info: RunInfo) -> str:
+    """Trials made of those asked for."""
+    total = info.settings.get("trials")
+    return str(info.trials) if total is None else f"{info.trials}/{total}"
+
+
+def _row(info: RunInfo) -> tuple[str, ...]:
+    from autoturbo.report.units import duration
+
+    best = "-" if info.best_latency is None else duration(info.best_latency)
+    names = (info.id, info.model, info.target, info.state, info.created)
+    return (*names, budget(info), best, gain(info))

@@ -1,0 +1,87 @@
+"""Show one run: settings, default and best schedule, what failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.commands.runs import as_json, budget
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+    from autoturbo.database import RunInfo, TrialRecord
+
+USAGE = "RUN [options]"
+EXAMPLE = "autoturbo show 4f1c"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The run."""
+    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Print what the database knows of it."""
+    from autoturbo.database import Database
+
+    with Database.open(options.db, create=False, read_only=True) as database:
+        info = database.run(options.run)
+        trials = database.trials(info.id)
+    console.emit(_as_json(info, trials))
+    if not console.json:
+        _print(info, trials, console)
+    return 0
+
+
+def _as_json(info: RunInfo, trials: Sequence[TrialRecord]) -> dict[str, Any]:
+    best = _trial(trials, info.best_trial)
+    return {
+        **as_json(info),
+        "settings": dict(info.settings),
+        "versions": dict(info.versions),
+        "failures": dict(_failures(trials)),
+        "default": _measured(_trial(trials, 0)),
+        "best": _measured(best),
+        "knobs": None if best is None else best.knobs.as_dict(),
+    }
+
+
+def _trial(trials: Sequence[TrialRecord], number: int | None) -> TrialRecord | None:
+    return next((trial for trial in trials if trial.number == number), None)
+
+
+def _measured(trial: TrialRecord | None) -> dict[str, Any] | None:
+    from autoturbo.simulate.measurement import Measurement
+
+    if trial is None or not isinstance(trial.outcome, Measurement):
+        return None
+    return trial.outcome.as_json()
+
+
+def _failures(trials: Sequence[TrialRecord]) -> Counter[str]:
+    from autoturbo.simulate.measurement import Failure
+
+    return Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure))
+
+
+def _print(info: RunInfo, trials: Sequence[TrialRecord], console: Console) -> None:
+    from autoturbo.report.tables import comparison
+    from autoturbo.report.units import plain
+
+    name = f"run {info.id}: {info.model} @ {info.target}, batch {info.batch}, {info.key.dtype}"
+    console.answer(plain(name))
+    failed = ", ".join(f"{reason} {number}" for reason, number in _failures(trials).most_common())
+    console.answer(f"{info.state}, {budget(info)} trials, failed: {plain(failed) or 'none'}")
+    chosen = {"default": _trial(trials, 0), "best": _trial(trials, info.best_trial)}
+    outcomes = {name: trial.outcome for name, trial in chosen.items() if trial is not None}
+    console.show(comparison(outcomes, "default"))
+    best = chosen["best"]
+    if best is not None:
+        console.answer(f"knobs of trial {best.number}: {plain(best.knobs.canonical())}")
+    for key in ("settings", "versions"):
+        values = getattr(info, key).items()
+        console.detail(f"{key}: {plain(', '.join(f'{k} {v}' for k, v in values))}")

@@ -1,0 +1,158 @@
+"""List, show and check descriptions of accelerators."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.commands.parser import Subcommand, add_subcommands
+
+if TYPE_CHECKING:
+    import argparse
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+    from autoturbo.errors import AutoTurboError
+    from autoturbo.hardware import Target
+
+USAGE = "list|show|validate|schema|scaffold"
+EXAMPLE = "autoturbo targets show stcp920"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The actions."""
+    add_subcommands(parser, _ACTIONS)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Do one of them."""
+    return _ACTIONS[options.action].run(options, console)
+
+
+def _list(_options: argparse.Namespace, console: Console) -> int:
+    from autoturbo.hardware import load_target, preset_names
+    from autoturbo.report.tables import table
+
+    targets = [load_target(name) for name in preset_names()]
+    console.emit({"targets": [_summary(target) for target in targets]})
+    if not console.json:
+        headers = ("target", "description", "cores", "dtype", "MAC/s", "LB", "GB", "DDR/s")
+        console.show(table(headers, map(_row, targets), words=2))
+    return 0
+
+
+def _summary(target: Target) -> dict[str, Any]:
+    dtype = target.default_dtype
+    return {
+        "name": target.name,
+        "description": target.description,
+        "clusters": target.clusters,
+        "cores": target.cores,
+        "dtypes": list(target.dtypes),
+        "default_dtype": dtype,
+        "macs_per_s": target.matrix_macs_per_second(dtype),
+        "lb_bytes": target.lb.capacity,
+        "gb_bytes": target.gb.capacity,
+        "ddr_bytes_per_s": target.ddr.bandwidth,
+        "hash": target.hash,
+    }
+
+
+def _row(target: Target) -> tuple[str, ...]:
+    from autoturbo.report.units import count, size
+
+    return (
+        target.name,
+        target.description,
+        f"{target.clusters} x {target.cores}",
+        target.default_dtype,
+        count(target.matrix_macs_per_second(target.default_dtype)),
+        size(target.lb.capacity),
+        size(target.gb.capacity) if target.gb.capacity else "-",
+        size(target.ddr.bandwidth),
+    )
+
+
+def _show(options: argparse.Namespace, console: Console) -> int:
+    from autoturbo.hardware import load_target
+    from autoturbo.hardware.presets import is_builtin, preset_text
+
+    target = load_target(options.target)
+    console.emit(target.as_dict())
+    if is_builtin(options.target):  # with its comments, which say where each figure is from
+        console.answer(preset_text(options.target).rstrip("\n"))
+    else:
+        console.answer(json.dumps(target.as_dict(), indent=2, ensure_ascii=False))
+    return 0
+
+
+def _validate(options: argparse.Namespace, console: Console) -> int:
+    from autoturbo.hardware import validate_target_file
+
+    found = {name: validate_target_file(name) for name in options.files}
+    for name, errors in found.items():
+        console.emit(_verdict(name, list(errors)))
+        _tell(name, list(errors), console)
+    return 2 if any(found.values()) else 0
+
+
+def _verdict(name: str, errors: list[AutoTurboError]) -> dict[str, Any]:
+    verdict: dict[str, Any] = {"file": name, "valid": not errors}
+    if errors:
+        verdict["error"] = errors[0].as_json()
+        verdict["errors"] = [error.as_json() for error in errors]
+    return verdict
+
+
+def _tell(name: str, errors: list[AutoTurboError], console: Console) -> None:
+    import sys
+
+    from autoturbo.report.units import plain
+
+    for error in errors:
+        print(f"error: {plain(error)}", file=sys.stderr)
+    if not errors:
+        console.say(f"{plain(name)}: valid")
+
+
+def _schema(_options: argparse.Namespace, console: Console) -> int:
+    from autoturbo.hardware import target_schema
+
+    console.emit(target_schema())
+    console.answer(json.dumps(target_schema(), indent=2))
+    return 0
+
+
+def _scaffold(_options: argparse.Namespace, console: Console) -> int:
+    from autoturbo.hardware import scaffold
+
+    console.emit({"scaffold": scaffold()})
+    console.answer(scaffold().rstrip("\n"))
+    return 0
+
+
+def _one_target(parser: Parser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="preset or target file")
+
+
+def _files(parser: Parser) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="+", help="target file (YAML)")
+
+
+_ACTIONS = {
+    "list": Subcommand("List the presets.", "autoturbo targets list", _list),
+    "show": Subcommand(
+        "Show one description.", "autoturbo targets show stcp920", _show, _one_target, "TARGET"
+    ),
+    "validate": Subcommand(
+        "Check files and say all that is wrong with them.",
+        "autoturbo targets validate examples/targets/edge.yaml",
+        _validate,
+        _files,
+        "FILE...",
+    ),
+    "schema": Subcommand("Print the JSON schema.", "autoturbo targets schema", _schema),
+    "scaffold": Subcommand(
+        "Print a commented template.", "autoturbo targets scaffold > my.yaml", _scaffold
+    ),
+}

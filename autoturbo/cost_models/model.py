@@ -1,0 +1,186 @@
+"""Predicts the latency of settings from their kernels, and whether they are feasible.
+
+Unit of prediction: one launch of a sub-graph's kernel. A setting's latency is put together as the
+simulator does it: ``sum(launches * exp(prediction))``. Trained on the logarithm of kernel times:
+squared error there is relative error, and one fast outlier does not drown the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.cost_models.booster import Booster
+from autoturbo.cost_models.features import FEATURES_SCHEMA, Rows
+from autoturbo.errors import InputError, Location
+
+FEWEST = 8
+"""Measured settings without which the model does not predict: fewer say less than a heuristic."""
+
+MOST_ROWS = 1 << 14
+"""Rows of a training set: more cost time linearly and change little."""
+
+CARD: Final = "card.json"
+_TIMES: Final = "times.ubj"
+_FEASIBLE: Final = "feasible.ubj"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    """A setting tried.
+
+    Attributes:
+        rows: features of its kernels, ``(sub-graphs, columns)``.
+        launches: of each kernel.
+        setting: features of the setting as a whole.
+        times: seconds of one launch of each kernel; None for a failed setting.
+    """
+
+    rows: Rows
+    launches: NDArray[np.int64]
+    setting: Rows
+    times: NDArray[np.float64] | None = None
+
+
+@dataclass
+class CostModel:
+    """Kernel times and feasibility, learned from examples.
+
+    Attributes:
+        names: of the kernel columns.
+        seed: of the trees.
+        trained_on: settings in the training set, by whether they were measured.
+    """
+
+    names: tuple[str, ...]
+    seed: int = 0
+    trained_on: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._times = Booster("reg:squarederror", self.seed)
+        self._feasible = Booster("binary:logistic", self.seed)
+
+    @property
+    def trained(self) -> bool:
+        """Whether :meth:`predict` can be asked."""
+        return self._times.trained
+
+    def fit(self, examples: Sequence[Example], *, more: bool = False) -> bool:
+        """Learn from examples, each weighing the same; False where they are too few.
+
+        Args:
+            examples: in the order of their trials.
+            more: grow further trees on what is there, instead of beginning anew.
+        """
+        measured = [e for e in examples if e.times is not None]
+        if len(measured) < FEWEST:
+            return False
+        self._fit_times(_recent(measured), more=more)
+        self._fit_feasibility(examples, len(measured))
+        self.trained_on = {"measured": len(measured), "failed": len(examples) - len(measured)}
+        return True
+
+    def _fit_times(self, measured: Sequence[Example], *, more: bool) -> None:
+        rows = np.concatenate([e.rows for e in measured])
+        times = np.concatenate([e.times for e in measured if e.times is not None])
+        weights = np.concatenate([np.full(len(e.rows), 1 / max(len(e.rows), 1)) for e in measured])
+        known = times > 0  # a sub-graph without work of its own has no logarithm
+        labels = np.log(times[known])
+        # Fewer trees where trees are already there: between rounds little is new.
+        trees = 20 if more and self.trained else 80
+        self._times.fit(
+            rows[known], labels, weights[known] / weights.mean(), trees=trees, more=more
+        )
+
+    def _fit_feasibility(self, examples: Sequence[Example], measured: int) -> None:
+        if measured == len(examples):
+            self._feasible = Booster("binary:logistic", self.seed)
+            return
+        rows = np.stack([e.setting for e in examples])
+        labels = np.asarray([e.times is not None for e in examples], np.float64)
+        self._feasible.fit(rows, labels, trees=40)
+
+    def predict(self, examples: Sequence[Example]) -> NDArray[np.float64]:
+        """Latency of settings in seconds, ``(settings,)``.
+
+        Raises:
+            ValueError: it has not been trained.
+        """
+        if not examples:
+            return np.zeros(0)
+        times = np.exp(self._times.predict(np.concatenate([e.rows for e in examples])))
+        totals = times * np.concatenate([e.launches for e in examples])
+        owner = np.repeat(np.arange(len(examples)), [len(e.rows) for e in examples])
+        return np.bincount(owner, totals, len(examples))
+
+    def feasibility(self, examples: Sequence[Example]) -> NDArray[np.float64]:
+        """Probability that settings can be measured; 1 while none failed."""
+        if not self._feasible.trained or not examples:
+            return np.ones(len(examples))
+        return self._feasible.predict(np.stack([e.setting for e in examples]))
+
+    def save(self, folder: Path, notes: dict[str, Any] | None = None) -> None:
+        """Write the trees in XGBoost's own format and a card that says what they are.
+
+        Args:
+            folder: made where it is missing.
+            notes: more for the card: data, accuracy, versions.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._times.save(folder / _TIMES)
+        if self._feasible.trained:
+            self._feasible.save(folder / _FEASIBLE)
+        card = {
+            **(notes or {}),
+            "features_schema": FEATURES_SCHEMA,
+            "names": list(self.names),
+            "seed": self.seed,
+            "trained_on": self.trained_on,
+            "feasibility": self._feasible.trained,
+        }
+        text = json.dumps(card, indent=2, sort_keys=True)
+        (folder / CARD).write_text(text + "\n", encoding="utf-8")
+
+    @staticmethod
+    def load(folder: Path) -> CostModel:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            InputError: a file is missing or damaged, or its features are of another version.
+        """
+        card = _read_card(folder / CARD)
+        model = CostModel(tuple(card["names"]), card["seed"], dict(card["trained_on"]))
+        model._times = Booster.load(folder / _TIMES, "reg:squarederror")  # noqa: SLF001
+        if card["feasibility"]:
+            model._feasible = Booster.load(folder / _FEASIBLE, "binary:logistic")  # noqa: SLF001
+        return model
+
+
+def _recent(measured: Sequence[Example]) -> Sequence[Example]:
+    """The latest that stay within :data:`MOST_ROWS`: what the search looks at now."""
+    rows = 0
+    for position in range(len(measured) - 1, -1, -1):
+        rows += len(measured[position].rows)
+        if rows > MOST_ROWS:
+            return measured[position + 1 :] or measured[-1:]
+    return measured
+
+
+def _read_card(path: Path) -> dict[str, Any]:
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError("no card of a cost model that can be read", Location(path)) from None
+    if not isinstance(card, dict) or {"names", "seed", "trained_on", "feasibility"} - set(card):
+        raise InputError("not the card of a cost model", Location(path))
+    if card.get("features_schema") != FEATURES_SCHEMA:
+        version = card.get("features_schema")
+        message = f"features of version {version}, this release reads {FEATURES_SCHEMA}"
+        raise InputError(message, Location(path), "train it again")
+    return card

@@ -1,0 +1,122 @@
+"""Output types of ONNX Runtime's own operators (``com.microsoft``), unknown to ONNX itself.
+
+Those that optimised and quantised models are full of: each has the shape of its first input, of a
+standard operator, or of a matrix product.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autoturbo.graph.source import domain_of
+from autoturbo.graph.values import Step, Value, element_type, tensor_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from onnx import TypeProto
+
+DOMAIN = "com.microsoft"
+
+Shape = tuple[int, ...]
+
+
+def foreign_types(step: Step) -> dict[str, TypeProto]:
+    """Types of the outputs of a ``com.microsoft`` node, as far as they are known.
+
+    Args:
+        step: the node; its outputs need not be filled in.
+    """
+    rule = _RULES.get(step.node.op_type) if domain_of(step.node) == DOMAIN else None
+    present = [value for value in step.inputs if value is not None]
+    if rule is None or not present or any(value.shape is None for value in present):
+        return {}
+    try:
+        shape = rule(step)
+    except (LookupError, ValueError, TypeError):
+        return {}
+    kind = tensor_type(_element(step), shape)
+    return {name: kind for k, name in enumerate(step.node.output) if name and k in (0, _SUM)}
+
+
+_SUM = 3
+"""Output of the skip normalisations that holds the sum, of the same shape as the first."""
+
+_TYPE_FROM = {"QuantizeLinear": 2, "DequantizeLinear": 1}
+"""Inputs whose element type the output has, where it is not the first one's."""
+
+
+def _element(step: Step) -> int:
+    return element_type(_value(step, _TYPE_FROM.get(step.node.op_type, 0)).type)
+
+
+def _value(step: Step, position: int) -> Value:
+    value = step.inputs[position]
+    if value is None:
+        raise LookupError(position)
+    return value
+
+
+def _shape(step: Step, position: int) -> Shape:
+    return _value(step, position).shape or ()
+
+
+def _integer(step: Step, name: str) -> int:
+    return next((int(a.i) for a in step.node.attribute if a.name == name), 0)
+
+
+def _as_first(step: Step) -> Shape:
+    return _shape(step, 0)
+
+
+def _quantised_pair(step: Step) -> Shape:
+    """Operands are values, scale and zero point each."""
+    return np.broadcast_shapes(_shape(step, 0), _shape(step, 3))
+
+
+def _product(step: Step, turned: tuple[str, str]) -> Shape:
+    """A matrix product of which either operand may be transposed."""
+    left, right = (
+        (*shape[:-2], shape[-1], shape[-2]) if _integer(step, flag) else shape
+        for shape, flag in zip((_shape(step, 0), _shape(step, 1)), turned, strict=True)
+    )
+    if left[-1] != right[-2]:
+        raise ValueError(step.name)
+    return (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1])
+
+
+def _matmul(step: Step) -> Shape:
+    return _product(step, ("transA", "transB"))
+
+
+def _n_bits(step: Step) -> Shape:
+    return (*_shape(step, 0)[:-1], _integer(step, "N"))
+
+
+def _attention(step: Step) -> Shape:
+    """``[batch, sequence, hidden]``: the packed weight makes query, key and value."""
+    return (*_shape(step, 0)[:-1], _shape(step, 1)[-1] // 3)
+
+
+def _multi_head(step: Step) -> Shape:
+    """``[batch, sequence, hidden of the value]``, the value as ``[batch, sequence, hidden]``."""
+    query, value = _shape(step, 0), _shape(step, 2)
+    if len(query) != 3 or len(value) != 3:  # noqa: PLR2004 - packed forms say less
+        raise ValueError(step.name)
+    return (*query[:-1], value[-1])
+
+
+_RULES: dict[str, Callable[[Step], Shape]] = {
+    **dict.fromkeys(("Gelu", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding"), _as_first),
+    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _as_first),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "GroupQueryAttention"), _as_first),
+    **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), _as_first),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), _quantised_pair),
+    "FusedMatMul": _matmul,
+    "FusedGemm": _matmul,
+    "MatMulNBits": _n_bits,
+    "Attention": _attention,
+    "MultiHeadAttention": _multi_head,
+}

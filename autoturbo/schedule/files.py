@@ -1,0 +1,362 @@
+"""Schedule files: the one canonical text of a schedule, and reading it back.
+
+A file holds decisions, not code: how operators are cut into layers, layers into sub-graphs, how each
+is split, the order of the parts, their cores and scopes, and where buffers ended up. Reading one
+rebuilds the schedule from those decisions with the same passes that follow binding, so a schedule
+from elsewhere (a vendor's, another tuner's) is measured on equal terms. Operators are named by their
+position in the model, which does not change when a file is exported again under other names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autoturbo.atomic import atomic_write
+from autoturbo.errors import Location, ScheduleFileError
+from autoturbo.graph.layers import Layer, layers_from
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.bind import Placement, Scope
+from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.instances import InstanceGraph, make_instances
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench, assemble
+from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule, Share
+from autoturbo.schedule.split import Split, sink
+
+SCHEDULE_SCHEMA = 1
+"""Version of the file format."""
+
+FORMAT = "autoturbo-schedule"
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """The canonical text: one top-level field a line, one element of a list a line."""
+    lines = [f"{json.dumps(name)}: {_value(value)}" for name, value in _document(schedule).items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list) and value:
+        return "[\n " + ",\n ".join(json.dumps(item) for item in value) + "\n]"
+    return json.dumps(value)
+
+
+def _document(schedule: Schedule) -> dict[str, Any]:
+    problem = schedule.problem
+    return {
+        "format": FORMAT,
+        "schema_version": SCHEDULE_SCHEMA,
+        "scheduler_version": SCHEDULER_VERSION,
+        "scheduler": schedule.scheduler,
+        "model": {
+            "name": schedule.model.name,
+            "hash": schedule.model.hash,
+            "batch": schedule.model.batch,
+        },
+        "target": {"name": problem.target.name, "hash": problem.target.hash},
+        "dtype": problem.dtype,
+        "knobs": schedule.knobs.as_dict(),
+        "share": dataclasses.asdict(schedule.share),
+        "layers": [{"name": x.name, "operators": list(x.operators)} for x in problem.layers],
+        "subgraphs": [_subgraph(s) for s in schedule.instances.subgraphs],
+        "order": [_instance(schedule, index) for index in schedule.order],
+        "buffers": _buffers(schedule),
+        "expected": None if schedule.expected is None else dict(schedule.expected),
+    }
+
+
+def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
+    split = subgraph.split
+    return {
+        "layers": list(subgraph.layers),
+        "axis": split.axis,
+        "depth": split.depth,
+        "instances": split.instances,
+    }
+
+
+def _instance(schedule: Schedule, index: int) -> dict[str, Any]:
+    instance = schedule.instances.instances[index]
+    return {
+        "subgraph": instance.subgraph,
+        "part": instance.part,
+        "cores": list(schedule.placement.bindings[index]),
+        "scope": schedule.placement.scopes[index].name,
+    }
+
+
+def _buffers(schedule: Schedule) -> list[dict[str, Any]]:
+    buffers = schedule.timeline.buffers
+    tensors = schedule.problem.graph.tensors
+    instances = schedule.instances.instances
+    columns = (buffers.scope, buffers.address, buffers.core_bytes, buffers.cluster_bytes)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    lives = zip(buffers.birth.tolist(), buffers.death.tolist(), strict=True)
+    return [
+        {
+            "kind": name.kind,
+            "tensor": tensors[name.tensor].name if name.tensor >= 0 else "weights",
+            "subgraph": instances[name.instance].subgraph,
+            "part": instances[name.instance].part,
+            "scope": Scope(scope).name,
+            "address": address,
+            "bytes": core if scope == Scope.LB else cluster,
+            "first_step": first,
+            "last_step": last,
+        }
+        for name, (scope, address, core, cluster), (first, last) in zip(
+            schedule.timeline.names, rows, lives, strict=True
+        )
+    ]
+
+
+def write_schedule(schedule: Schedule, path: Path) -> None:
+    """Write a schedule file; the old one stays until the new one is whole.
+
+    Raises:
+        ScheduleFileError: the path cannot be written.
+    """
+    atomic_write(path, schedule_text(schedule), ScheduleFileError)
+
+
+def schedule_schema() -> dict[str, Any]:
+    """The JSON schema of schedule files (draft 2020-12)."""
+    whole = {"type": "integer", "minimum": 0}
+    any_integer = {"type": "integer"}
+    text = {"type": "string"}
+    identity = _object({"name": text, "hash": text}, {"batch": {"type": "integer", "minimum": 1}})
+    scope = {"enum": [s.name for s in Scope]}
+    subgraph = {"layers": _list(whole), "axis": any_integer, "depth": whole, "instances": whole}
+    buffer = {
+        "kind": text, "tensor": text, "subgraph": whole, "part": whole, "scope": scope,
+        "address": any_integer, "bytes": whole, "first_step": whole, "last_step": whole,
+    }  # fmt: skip
+    order = {"subgraph": whole, "part": whole, "cores": _list(whole), "scope": scope}
+    required = {
+        "format": {"const": FORMAT}, "schema_version": {"const": SCHEDULE_SCHEMA},
+        "scheduler_version": text, "scheduler": text, "model": identity, "target": identity,
+        "dtype": text, "knobs": {"type": "object"},
+        "share": _object({"clusters": whole, "samples": whole, "batches": whole}),
+        "layers": _list(_object({"name": text, "operators": _list(whole)})),
+        "subgraphs": _list(_object(subgraph)), "order": _list(_object(order)),
+    }  # fmt: skip
+    optional = {"buffers": _list(_object(buffer)), "expected": {"type": ["object", "null"]}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "AutoTurbo schedule",
+        **_object(required, optional),
+    }
+
+
+def _object(
+    required: Mapping[str, Any], optional: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
+    """Read a schedule file for a model and a target and rebuild the schedule.
+
+    Raises:
+        ScheduleFileError: the file cannot be read, is of another version, was made for something
+            else, or describes no valid schedule.
+    """
+    place = Path(path)
+    document = _read(place)
+    _check_identity(document, graph, target, place)
+    try:
+        return _rebuild(document, graph, target)
+    except _InvalidError as invalid:
+        raise ScheduleFileError(invalid.reason, Location(place, field=invalid.field)) from None
+
+
+class _InvalidError(Exception):
+    """A field that describes no valid schedule."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(reason)
+        self.field, self.reason = field, reason
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        at = Location(path, error.lineno, error.colno)
+        hint = "is it the file that 'autoturbo tune' wrote, whole?"
+        raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
+    except OSError as error:
+        raise ScheduleFileError(f"cannot read: {error.strerror}", Location(path)) from None
+    except (UnicodeDecodeError, RecursionError):
+        raise ScheduleFileError("not a schedule file", Location(path)) from None
+    return _validated(document, path)
+
+
+def _validated(document: Any, path: Path) -> dict[str, Any]:
+    import jsonschema
+
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ScheduleFileError(
+            "not a schedule file", Location(path, field="format"), f"it says {FORMAT!r} in ours"
+        )
+    version = document.get("schema_version")
+    if version != SCHEDULE_SCHEMA:
+        at = Location(path, field="schema_version")
+        hint = f"this release reads version {SCHEDULE_SCHEMA}; tune again or use the other release"
+        raise ScheduleFileError(f"format version {version!r}", at, hint)
+    validator = jsonschema.Draft202012Validator(schedule_schema())
+    first = min(validator.iter_errors(document), key=lambda e: str(e.json_path), default=None)
+    if first is not None:
+        at = Location(path, field=first.json_path.removeprefix("$.").removeprefix("$") or None)
+        raise ScheduleFileError(first.message[:160], at)
+    return document
+
+
+def _check_identity(document: dict[str, Any], graph: Graph, target: Target, path: Path) -> None:
+    """The file must be for this model, target and scheduler version."""
+    model = document["model"]
+    if model["hash"] != graph.hash:
+        at = Location(path, field="model.hash")
+        made = f"{model['name']} at batch {model.get('batch', '?')}"
+        hint = "give the model, batch and shapes that it was tuned with"
+        message = f"made for {made}, not for {graph.name} at batch {graph.batch}"
+        raise ScheduleFileError(message, at, hint)
+    if document["target"]["hash"] != target.hash:
+        at = Location(path, field="target.hash")
+        made = document["target"]["name"]
+        message = f"made for target {made} as it was described then, not for {target.name}"
+        raise ScheduleFileError(message, at, "give the target file that it was tuned with")
+    if document["scheduler_version"] != SCHEDULER_VERSION:
+        at = Location(path, field="scheduler_version")
+        made = document["scheduler_version"]
+        hint = "tune again with this release"
+        raise ScheduleFileError(f"made by scheduler {made}, this is {SCHEDULER_VERSION}", at, hint)
+    if not target.supports(document["dtype"]):
+        at = Location(path, field="dtype")
+        hint = f"it has {', '.join(target.dtypes)}"
+        raise ScheduleFileError(f"{target.name} does not compute in {document['dtype']}", at, hint)
+
+
+def _rebuild(document: dict[str, Any], graph: Graph, target: Target) -> Schedule:
+    bench = Workbench(graph, target, document["dtype"])
+    share = _share(bench, document["share"])
+    problem = _problem(bench, share, document["layers"])
+    subgraphs = _subgraphs(problem, document["subgraphs"])
+    instances = make_instances(problem, subgraphs)
+    order, placement = _order(instances, document["order"])
+    knobs = Knobs.from_dict(document["knobs"])
+    schedule = assemble(
+        graph, problem, document["scheduler"], knobs, share, instances, order, placement
+    )
+    schedule = dataclasses.replace(schedule, expected=document.get("expected"))
+    if "buffers" in document and _buffers(schedule) != document["buffers"]:
+        raise _InvalidError("buffers", "buffers are not where these decisions put them")
+    return schedule
+
+
+def _share(bench: Workbench, values: Mapping[str, int]) -> Share:
+    whole = bench.share()
+    share = Share(**values)
+    if (share.clusters, share.samples) != (whole.clusters, whole.samples):
+        raise _InvalidError("share", f"the target shares out the batch as {whole}")
+    if not 1 <= share.batches <= share.samples:
+        raise _InvalidError("share.batches", f"a cluster has {share.samples} samples")
+    return share
+
+
+def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]]) -> Problem:
+    problem = bench.problem(share.batches)
+    chains = [tuple(entry["operators"]) for entry in entries]
+    if sorted(x for chain in chains for x in chain) != list(range(len(bench.model.operators))):
+        raise _InvalidError("layers", "every operator must be in exactly one layer")
+    if chains == [layer.operators for layer in problem.layers]:
+        return problem
+    layers = layers_from(problem.graph, chains)
+    if [layer.operators for layer in layers] != chains:
+        raise _InvalidError("layers", "layers are not in topological order")
+    return make_problem(problem.graph, bench.target, bench.dtype, layers)
+
+
+def _subgraphs(
+    problem: Problem, entries: Sequence[Mapping[str, Any]]
+) -> tuple[SubGraph, ...]:
+    groups = [tuple(entry["layers"]) for entry in entries]
+    if sorted(x for group in groups for x in group) != list(range(len(problem.layers))):
+        raise _InvalidError("subgraphs", "every layer must be in exactly one sub-graph")
+    for index, group in enumerate(groups):
+        if list(group) != sorted(group) or not _is_closed(problem, group):
+            reason = "only the last layer of a sub-graph may be read from outside"
+            raise _InvalidError(f"subgraphs[{index}].layers", reason)
+    if [g[-1] for g in groups] != sorted(g[-1] for g in groups):
+        raise _InvalidError("subgraphs", "sub-graphs are not in topological order")
+    return tuple(
+        SubGraph(index, group, _split(problem, index, group, entry))
+        for index, (group, entry) in enumerate(zip(groups, entries, strict=True))
+    )
+
+
+def _is_closed(problem: Problem, group: tuple[int, ...]) -> bool:
+    inside = set(group)
+    outputs = set(problem.graph.outputs)
+
+    def leaves(layer: Layer) -> bool:
+        readers = {r for t in layer.outputs for r in problem.consumers[t]}
+        return bool(readers - inside) or bool(outputs & set(layer.outputs))
+
+    return not any(leaves(problem.layers[x]) for x in group[:-1])
+
+
+def _split(
+    problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[str, Any]
+) -> Split:
+    axis, parts = entry["axis"], max(entry["instances"], 1)
+    axes = sink(problem, group).axes
+    if parts > 1 and not (0 <= axis < len(axes) and parts <= axes[axis].extent):
+        field = f"subgraphs[{index}].instances"
+        raise _InvalidError(field, f"cannot be split into {parts} along axis {axis}")
+    return Split(axis if parts > 1 else -1, parts, entry["depth"], 0, 0)
+
+
+def _order(
+    instances: InstanceGraph, entries: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[int, ...], Placement]:
+    known = {(i.subgraph, i.part): i.index for i in instances.instances}
+    asked = [(entry["subgraph"], entry["part"]) for entry in entries]
+    if sorted(asked) != sorted(known):
+        raise _InvalidError("order", "every instance must run exactly once")
+    order = tuple(known[pair] for pair in asked)
+    position = {instance: at for at, instance in enumerate(order)}
+    for at, instance in enumerate(order):
+        if any(position[p] > at for p in instances.producers[instance]):
+            raise _InvalidError(f"order[{at}]", "runs before an instance whose output it reads")
+    bindings: list[tuple[int, ...]] = [()] * len(order)
+    scopes = [Scope.LB] * len(order)
+    for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
+        bindings[instance] = _cores(instances, instance, at, entry["cores"])
+        scopes[instance] = Scope[entry["scope"]]
+    return order, Placement(tuple(bindings), tuple(scopes))
+
+
+def _cores(
+    instances: InstanceGraph, instance: int, at: int, factors: Sequence[int]
+) -> tuple[int, ...]:
+    region = next(iter(instances.instances[instance].outputs.values()))
+    if len(factors) != len(region) or min(factors, default=1) < 1:
+        field = f"order[{at}].cores"
+        raise _InvalidError(field, f"needs one factor of at least 1 for each of {len(region)} dimensions")
+    return tuple(factors)

@@ -1,0 +1,132 @@
+"""What is known of a setting's kernels once it is split and grouped: the cost model's raw material.
+
+Far cheaper than a schedule: no instances, bindings or buffers exist yet, and sub-graphs that several
+settings share are remembered.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from autoturbo.graph.arrays import GraphArrays, Ints
+from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.instances import PartShape, external_inputs, part_bounds, part_regions
+from autoturbo.schedule.pipeline import Workbench, plan
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.problem import LayerArrays, Problem
+from autoturbo.schedule.split import operators_of, peak_bytes, sink
+from autoturbo.schedule.work import MATRIX, MOVE, VECTOR, Floats, WorkArrays
+
+STATISTICS = (
+    "layers",
+    "operators",
+    "macs",
+    "vector_ops",
+    "special_ops",
+    "moved_bytes",
+    "weight_bytes",
+    "input_bytes",
+    "output_bytes",
+    "footprint_bytes",
+    "largest_layer_bytes",
+    "instances",
+    "loops",
+    "samples",
+)
+"""Columns of :class:`autoturbo.simulate.contract.PlanStatistics`: per instance of a sub-graph, the
+layers and operators, the work, the bytes of weights, inputs and outputs, the footprint in the local
+buffers of a cluster and the largest tensor; then instances per pass, passes, samples per pass."""
+
+
+def statistics_of(bench: Workbench, knobs: Knobs) -> tuple[Floats, Ints]:
+    """Rows of :data:`STATISTICS`, one per sub-graph, and launches of each by one cluster.
+
+    Raises:
+        KnobsError: the setting does not fit the model.
+    """
+    problem, share, subgraphs = plan(bench, knobs)
+    rows = np.empty((len(subgraphs), len(STATISTICS)))
+    for subgraph in subgraphs:
+        parts = subgraph.split.instances
+        rows[subgraph.index, :-3] = _row(problem, subgraph)
+        rows[subgraph.index, -3:] = (parts, share.loops, share.batches)
+    launches = np.asarray([s.split.instances * share.loops for s in subgraphs], np.int64)
+    return rows, launches
+
+
+def _row(problem: Problem, subgraph: SubGraph) -> Floats:
+    key = ("statistics", subgraph.layers, subgraph.split.axis, subgraph.split.instances)
+    found = problem.memory.get(key)
+    if not isinstance(found, np.ndarray):
+        found = _compute(problem, subgraph)
+        problem.memory[key] = found
+    return found
+
+
+def _compute(problem: Problem, subgraph: SubGraph) -> Floats:
+    split, layers = subgraph.split, subgraph.layers
+    start = stop = 0
+    if split.axis >= 0:
+        bounds = part_bounds(sink(problem, layers).axes[split.axis].extent, split.instances)
+        start, stop = bounds[len(bounds) // 2]
+    shape = part_regions(problem, layers, split.axis, start, stop)
+    indices = np.asarray(layers, np.int64)
+    row: Floats = np.zeros(len(STATISTICS) - 3)
+    row[0] = len(layers)
+    inputs = np.asarray(external_inputs(problem, layers), np.int64)
+    outputs = np.asarray(problem.layers[layers[-1]].outputs, np.int64)
+    _sum_up(problem.arrays, problem.layer_arrays, problem.work, indices, *_fields(shape), row)
+    row[7], row[8] = _total(problem, shape, inputs), _total(problem, shape, outputs)
+    return row
+
+
+def _fields(shape: PartShape) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    return shape.low, shape.high, shape.seen, shape.box_low, shape.box_high
+
+
+def _total(problem: Problem, shape: PartShape, tensors: Ints) -> float:
+    start, element = problem.arrays.dim_start, problem.arrays.element
+    lengths = np.maximum(shape.high - shape.low, 0)
+    return float(
+        sum(int(lengths[start[t] : start[t + 1]].prod()) * int(element[t]) for t in tensors)
+    )
+
+
+@njit(cache=True)
+def _sum_up(
+    g: GraphArrays, a: LayerArrays, w: WorkArrays, layers: Ints, low: Ints, high: Ints,
+    seen: Ints, box_low: Ints, box_high: Ints, row: Floats,
+) -> None:
+    """Columns 1 to 6, 9 and 10 of a row."""  # fmt: skip
+    for op in operators_of(a, layers):
+        points, shown = 1, 1
+        for axis in range(g.axis_start[op], g.axis_start[op + 1]):
+            steps = max(box_high[axis] - box_low[axis], 0)
+            points *= steps
+            shown *= steps if w.shown[axis] else 1
+        row[1] += 1
+        if w.engine[op] == MATRIX:
+            row[2] += points * w.macs[op]
+        elif w.engine[op] == VECTOR:
+            row[3] += points * w.macs[op]
+        row[3] += shown * w.vector[op] + points * w.per_point[op]
+        row[4] += shown * w.special[op]
+        for position in range(g.out_start[op], g.out_start[op + 1]):
+            size = _size(g, g.out_tensor[position], low, high, seen)
+            row[5] += size if w.engine[op] == MOVE else 0
+            row[10] = max(row[10], size)
+        for position in range(g.in_start[op], g.in_start[op + 1]):
+            if g.constant[g.in_tensor[position]] and w.engine[op] != MOVE:
+                row[6] += _size(g, g.in_tensor[position], low, high, seen)
+    row[9] = peak_bytes(g, a, layers, low, high, seen)
+
+
+@njit(cache=True)
+def _size(g: GraphArrays, tensor: int, low: Ints, high: Ints, seen: Ints) -> int:
+    if not seen[tensor]:
+        return 0
+    size = g.element[tensor]
+    for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
+        size *= max(high[dim] - low[dim], 0)
+    return size

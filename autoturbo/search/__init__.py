@@ -1,0 +1,28 @@
+"""Where to look for better settings: space, samplers, executors.
+
+Optuna and Ray are loaded when they are used, not before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autoturbo.search.names import SAMPLERS
+from autoturbo.search.space import Dimension, Space
+
+if TYPE_CHECKING:
+    from autoturbo.search.samplers import CostModelSampler, make_sampler
+
+_LAZY = ("CostModelSampler", "make_sampler")
+
+
+def __getattr__(name: str) -> object:
+    """Samplers, loaded on first use."""
+    if name in _LAZY:
+        from autoturbo.search import samplers
+
+        return getattr(samplers, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["SAMPLERS", "CostModelSampler", "Dimension", "Space", "make_sampler"]

@@ -1,0 +1,220 @@
+"""Proposes batches of points: evolution guided by what cost models predict.
+
+A reader's map::
+
+    history -> parents (best measured) -> generations of children, ranked by the quick model
+            -> the best few ranked again by the kernel model -> batch: best predicted + exploration
+
+The quick model sees choices only and costs microseconds a point, so thousands are looked at; the
+kernel model needs the plan of a setting, which costs milliseconds, so it sees the best few.
+A proposal follows from seed, first trial number and history, and from nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.cost_models.booster import Booster
+from autoturbo.search.space import ENUMERABLE, Genes, Space
+
+Rerank = Callable[[Genes], NDArray[np.float64] | None]
+"""A dearer model: lower is better; None where it cannot tell yet."""
+
+ENOUGH = 8
+"""Tried points without which the quick model is not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A point and what became of it.
+
+    Attributes:
+        genes: choice indices.
+        score: lower is better; None for a point that failed.
+    """
+
+    genes: tuple[int, ...]
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """How much is looked at for one batch.
+
+    Attributes:
+        parents: best measured points that have children.
+        generations: rounds of children.
+        children: per generation.
+        reranked: points that the dearer model sees.
+        explore: share of a batch that is not taken for its prediction.
+    """
+
+    parents: int = 12
+    generations: int = 4
+    children: int = 192
+    reranked: int = 48
+    explore: float = 0.2
+
+    def propose(
+        self,
+        space: Space,
+        rng: np.random.Generator,
+        history: Sequence[Tried],
+        taken: set[tuple[int, ...]],
+        count: int,
+        rerank: Rerank | None = None,
+    ) -> list[tuple[int, ...]]:
+        """A batch of points that nobody tried, the most promising first.
+
+        Args:
+            space: where to look.
+            rng: where chance comes from.
+            history: what was tried, in order.
+            taken: further points not to propose.
+            count: how many; fewer where the space has no more.
+            rerank: a dearer model for the best few.
+        """
+        taken = taken | {tried.genes for tried in history}
+        fresh = _Fresh(space, rng, taken)
+        parents = _parents(history, self.parents, space)
+        chosen: list[tuple[int, ...]] = []
+        model = QuickModel.of(space, history)
+        if model is not None:
+            pool = self._evolve(space, rng, parents, model)
+            best = fresh.unique(pool)[: self.reranked]
+            wanted = count - round(self.explore * count)
+            chosen = _reranked(best, rerank)[:wanted]
+        fresh.taken.update(chosen)
+        mutants = _mutants(space, rng, parents, 8 * count)
+        chosen += fresh.unique(mutants)[: count - len(chosen)]
+        fresh.taken.update(chosen)
+        return chosen + fresh.any(count - len(chosen))
+
+    def _evolve(
+        self, space: Space, rng: np.random.Generator, parents: Genes, model: QuickModel
+    ) -> Genes:
+        """Points ordered by the quick model, best first."""
+        pool = np.concatenate([parents, _mutants(space, rng, parents, self.children)])
+        for _ in range(self.generations):
+            pool = pool[model.order(pool)][: 4 * self.parents]
+            children = _crossed(rng, pool, self.children // 2)
+            mutants = _mutants(space, rng, pool, self.children // 2)
+            pool = np.unique(np.concatenate([pool, children, mutants]), axis=0)
+        return pool[model.order(pool)]
+
+
+@dataclass(frozen=True, slots=True)
+class QuickModel:
+    """Predicts scores from choices alone.
+
+    Attributes:
+        space: whose points it sees.
+        scores: of points that can be measured.
+        feasible: None while nothing failed.
+    """
+
+    space: Space
+    scores: Booster
+    feasible: Booster | None
+
+    @staticmethod
+    def of(space: Space, history: Sequence[Tried]) -> QuickModel | None:
+        """Trained on what was tried; None while that is too little."""
+        measured = [tried for tried in history if tried.score is not None]
+        if len(measured) < ENOUGH:
+            return None
+        scores = np.asarray([tried.score for tried in measured], np.float64)
+        model = Booster("reg:squarederror")
+        model.fit(_features(space, measured), _levelled(scores), trees=60)
+        feasible = None
+        if len(measured) < len(history):
+            feasible = Booster("binary:logistic")
+            labels = np.asarray([tried.score is not None for tried in history], np.float64)
+            feasible.fit(_features(space, history), labels, trees=40)
+        return QuickModel(space, model, feasible)
+
+    def order(self, genes: Genes) -> NDArray[np.int64]:
+        """Indices from the best predicted to the worst."""
+        rows = self.space.features(genes)
+        figures = self.scores.predict(rows)
+        if self.feasible is not None:
+            figures = figures - np.log(np.clip(self.feasible.predict(rows), 1e-3, 1.0))
+        return np.argsort(figures, kind="stable")
+
+
+def _features(space: Space, tried: Sequence[Tried]) -> NDArray[np.float32]:
+    return space.features(np.asarray([t.genes for t in tried], np.int64))
+
+
+def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores on a scale that outliers do not rule: logarithms where all are positive."""
+    if scores.min() > 0:
+        return np.log(scores) - np.log(np.median(scores))
+    ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
+    return ranks / max(len(scores) - 1, 1)
+
+
+def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
+    """The best measured points; the first choices of all dimensions where there are none."""
+    measured = [tried for tried in history if tried.score is not None]
+    best = sorted(measured, key=lambda tried: tried.score or 0.0)[:count]
+    if not best:
+        return np.zeros((1, len(space.dimensions)), np.int64)
+    return np.asarray([tried.genes for tried in best], np.int64)
+
+
+def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
+    """Half one step away, half further; earlier parents have more children."""
+    weights = 1.0 / np.arange(1, len(parents) + 1)
+    picked = parents[rng.choice(len(parents), count, p=weights / weights.sum())]
+    near = space.mutate(rng, picked[: count // 2])
+    far = space.mutate(rng, picked[count // 2 :], rate=0.15)
+    mixed = np.concatenate([near, far])
+    return mixed[rng.permutation(len(mixed))]
+
+
+def _crossed(rng: np.random.Generator, parents: Genes, count: int) -> Genes:
+    """Children that have each choice from one of two parents."""
+    first = parents[rng.integers(0, len(parents), count)]
+    second = parents[rng.integers(0, len(parents), count)]
+    return np.where(rng.random(first.shape) < 0.5, first, second)  # noqa: PLR2004  a fair coin
+
+
+def _reranked(best: list[tuple[int, ...]], rerank: Rerank | None) -> list[tuple[int, ...]]:
+    """By the mean of both ranks, where the dearer model has an answer."""
+    scores = rerank(np.asarray(best, np.int64)) if rerank is not None and best else None
+    if scores is None:
+        return best
+    ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
+    order = np.argsort(ranks + np.arange(len(best)) * 0.5, kind="stable")
+    return [best[index] for index in order]
+
+
+@dataclass
+class _Fresh:
+    """Points that are not taken."""
+
+    space: Space
+    rng: np.random.Generator
+    taken: set[tuple[int, ...]]
+
+    def unique(self, genes: Genes) -> list[tuple[int, ...]]:
+        """The points not taken, each once, in order."""
+        found = dict.fromkeys(map(tuple, genes.tolist()))
+        return [point for point in found if point not in self.taken]
+
+    def any(self, count: int) -> list[tuple[int, ...]]:
+        """Random points not taken; fewer than asked for only where the space has no more."""
+        if count <= 0:
+            return []
+        if self.space.size <= ENUMERABLE:
+            left = self.unique(self.space.everything())
+            return [left[i] for i in self.rng.permutation(len(left))[:count]]
+        found: dict[tuple[int, ...], None] = {}
+        while len(found) < count:
+            found.update(dict.fromkeys(self.unique(self.space.random(self.rng, 4 * count))))
+        return list(found)[:count]

@@ -1,0 +1,15 @@
+"""Names of the samplers, known without loading any of them."""
+
+SAMPLERS = {
+    "cost-model": "evolution guided by a model of kernel times (the default)",
+    "random": "uniformly at random",
+    "tpe": "Optuna's tree-structured Parzen estimator, multivariate",
+    "cmaes": "Optuna's CMA-ES on choice indices; needs the package cmaes",
+    "gp": "Optuna's Gaussian process; needs the package torch",
+    "nsgaii": "Optuna's NSGA-II, also for several objectives",
+    "qmc": "Optuna's quasi-Monte Carlo on choice indices; needs the package scipy",
+    "grid": "every point, in random order",
+}
+"""Every sampler and what it is, for help texts."""
+
+OURS = "cost-model"

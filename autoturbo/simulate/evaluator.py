@@ -1,0 +1,163 @@
+"""From knobs to measurements: the pipeline and the simulator behind one door."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autoturbo.errors import KnobsError, UsageError
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.baselines import candidates
+from autoturbo.schedule.allocate import live_peak_bytes
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.statistics import statistics_of
+from autoturbo.simulate.bound import weight_bytes
+from autoturbo.simulate.contract import PlanStatistics
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.sequence import KernelMemory, simulate
+
+
+class Measurer(Protocol):
+    """Measures schedules: the simulator, a board, an RTL model.
+
+    Others register a factory without arguments under the entry-point group
+    ``autoturbo.measurers``. An implementation answers in the order it was asked, with a
+    :class:`Failure` where it could not measure.
+    """
+
+    def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
+        """One outcome per schedule."""
+        ...
+
+
+@dataclass(eq=False)
+class Simulator:
+    """The built-in measurer; remembers kernels by signature."""
+
+    memory: KernelMemory = field(default_factory=KernelMemory)
+
+    def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
+        """Simulate each."""
+        return [simulate(schedule, self.memory) for schedule in schedules]
+
+
+def find_measurer(name: str) -> Measurer:
+    """A measurer by name: ``"simulator"`` or a plug-in's.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if name == "simulator":
+        return Simulator()
+    found = importlib.metadata.entry_points(group="autoturbo.measurers", name=name)
+    for entry in found:
+        measurer: Measurer = entry.load()()
+        return measurer
+    raise UsageError(f"no measurer is called {name!r}", hint="install the package that brings it")
+
+
+class Evaluator:
+    """Builds and measures schedules of one model on one target.
+
+    Args:
+        graph: the whole model.
+        target: the accelerator.
+        dtype: the compute type; the target must support it.
+        measurer: the built-in simulator if None.
+
+    Raises:
+        UsageError: the target has no path for the compute type.
+    """
+
+    def __init__(
+        self, graph: Graph, target: Target, dtype: str, measurer: Measurer | None = None
+    ) -> None:
+        if not target.supports(dtype):
+            known = f"it has {', '.join(target.dtypes)}"
+            raise UsageError(f"target {target.name} does not compute in {dtype}", hint=known)
+        self.bench = Workbench(graph, target, dtype)
+        self.measurer = measurer or Simulator()
+
+    def schedule(self, knobs: Knobs) -> Schedule:
+        """The schedule of a setting, with what the simulator expects of it.
+
+        Raises:
+            KnobsError: the setting does not fit the model.
+        """
+        return self._expected(build_schedule(self.bench, knobs))
+
+    def evaluate(self, knobs: Knobs) -> Outcome:
+        """Build the schedule of a setting and measure it; a failure is a value."""
+        try:
+            return self.measure(build_schedule(self.bench, knobs))
+        except KnobsError as error:
+            return Failure("invalid", str(error))
+
+    def measure(self, schedule: Schedule) -> Outcome:
+        """Measure one schedule, or say why it does not fit."""
+        return _overflow(schedule) or self.measurer.measure([schedule])[0]
+
+    def statistics(self, knobs: Knobs) -> PlanStatistics | None:
+        """Cheap facts about a setting's kernels, for the cost model; None if it does not fit."""
+        try:
+            return PlanStatistics(*statistics_of(self.bench, knobs))
+        except KnobsError:
+            return None
+
+    def scheduler(self, name: str) -> tuple[Schedule, Outcome]:
+        """The best that a scheduler by name can do, and what it measures.
+
+        Raises:
+            UsageError: no scheduler of that name.
+        """
+        tried = [(s, self.measure(s)) for s in candidates(name, self.bench)]
+        schedule, outcome = min(tried, key=lambda pair: _latency(pair[1]))
+        return self._expected(schedule), outcome
+
+    def measure_scheduler(self, name: str) -> Outcome:
+        """What the best schedule of a scheduler by name measures.
+
+        Raises:
+            UsageError: no scheduler of that name.
+        """
+        return self.scheduler(name)[1]
+
+    def _expected(self, schedule: Schedule) -> Schedule:
+        outcome = self.measure(schedule)
+        known = outcome.as_json() if isinstance(outcome, Measurement) else None
+        return dataclasses.replace(schedule, expected=known)
+
+
+def _latency(outcome: Outcome) -> float:
+    return outcome.latency if isinstance(outcome, Measurement) else float("inf")
+
+
+def _overflow(schedule: Schedule) -> Failure | None:
+    """DDR is the last resort: what does not fit there does not run."""
+    weights = weight_bytes(schedule.problem.graph, schedule.problem.dtype)
+    demand = live_peak_bytes(schedule.timeline.buffers, Scope.DDR) + weights
+    capacity = schedule.problem.target.ddr.capacity
+    if demand <= capacity:
+        return None
+    return Failure(
+        "DDR", f"DDR of a cluster holds {capacity} bytes, the schedule keeps {demand} there",
+        demand, capacity, tuple(_largest(schedule)),
+        ("fewer batches per cluster", "a smaller data type", "a target with more DDR"),
+    )  # fmt: skip
+
+
+def _largest(schedule: Schedule, count: int = 5) -> Iterable[str]:
+    buffers = schedule.timeline.buffers
+    order = (-buffers.cluster_bytes).argsort(kind="stable")[:count]
+    tensors = schedule.problem.graph.tensors
+    return (tensors[schedule.timeline.names[i].tensor].name for i in order.tolist())
+
+
+__all__ = ["Evaluator", "Measurer", "Simulator", "find_measurer"]

@@ -1,0 +1,29 @@
+"""A process that writes to a database, for the tests that kill it or run several at once.
+
+``database_writer.py DATABASE RUN FIRST BATCHES SIZE`` records BATCHES batches of SIZE trials from
+number FIRST on, puts a best schedule and kernel times with each, and prints the number of the last
+trial of a batch once ``add_trials`` has returned.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import database_samples as samples
+
+from autoturbo.database import Database
+
+
+def main(path: str, run: str, first: int, batches: int, size: int) -> None:
+    with Database.open(path) as database:
+        for start in range(first, first + batches * size, size):
+            numbers = range(start, start + size)
+            database.add_trials([samples.trial(n, 1.0 / (n + 1), run) for n in numbers])
+            print(numbers[-1], flush=True)  # noqa: T201
+            database.put_best(samples.best(1.0 / (numbers[-1] + 1), run=run, trial=numbers[-1]))
+            times = {f"{run}-{n}": 1e-6 for n in numbers}
+            database.add_kernels({**times, "shared": 1.0 / (start + 1)}, **samples.KERNELS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

@@ -1,0 +1,195 @@
+"""Static shapes from the file, ``--batch`` and ``--shape``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from import_models import (
+    FLOAT,
+    INT64,
+    in_names,
+    mlp,
+    model,
+    node,
+    out_shapes,
+    shape_of,
+    value,
+    weight,
+)
+
+if TYPE_CHECKING:
+    from conftest import Load
+    from onnx import ModelProto
+
+
+def pair(first: list[int | str | None], second: list[int | str | None]) -> ModelProto:
+    return model(
+        [node("Relu", ["a"], ["p"]), node("Relu", ["b"], ["q"])],
+        [value("a", first), value("b", second)],
+        [value("p", None), value("q", None)],
+    )
+
+
+def test_a_static_model_keeps_its_own_batch(load: Load) -> None:
+    graph = load(mlp(3))
+    assert (graph.batch, out_shapes(graph)) == (3, [(3, 4)])
+    assert graph.notes == ()
+
+
+def test_a_dynamic_batch_takes_the_number_given(load: Load) -> None:
+    graph = load(mlp("N"), batch=5)
+    assert (graph.batch, out_shapes(graph)) == (5, [(5, 4)])
+
+
+def test_a_nameless_dimension_takes_the_batch_too(load: Load) -> None:
+    assert out_shapes(load(mlp(None), batch=5)) == [(5, 4)]
+
+
+def test_every_dimension_of_the_batch_s_name_follows(load: Load) -> None:
+    graph = load(pair(["N", 3], [7, "N"]), batch=2)
+    assert out_shapes(graph) == [(2, 3), (7, 2)]
+
+
+def test_leading_dimensions_of_other_names_are_batches_too(load: Load) -> None:
+    assert out_shapes(load(pair(["N", 3], ["M", 4]), batch=2)) == [(2, 3), (2, 4)]
+
+
+def test_a_static_input_beside_a_dynamic_one_stays(load: Load) -> None:
+    graph = load(pair(["N", 3], [1, 4]), batch=2)
+    assert out_shapes(graph) == [(2, 3), (1, 4)]
+
+
+def test_a_shape_sets_one_input_and_the_dimensions_of_the_same_name(load: Load) -> None:
+    graph = load(pair(["N", "S"], ["N", "S"]), shapes={"a": [2, 9]})
+    assert out_shapes(graph) == [(2, 9), (2, 9)]
+
+
+def test_a_shape_wins_over_the_batch(load: Load) -> None:
+    graph = load(pair(["N", 3], ["M", 3]), batch=8, shapes={"a": [2, 3]})
+    assert out_shapes(graph) == [(2, 3), (8, 3)]
+
+
+def test_a_shape_gives_a_shapeless_input_its_rank(load: Load) -> None:
+    made = model([node("Relu", ["x"], ["y"])], [value("x", None)], [value("y", None)])
+    assert out_shapes(load(made, shapes={"x": [2, 3, 4]})) == [(2, 3, 4)]
+
+
+def test_a_shape_replaces_static_extents(load: Load) -> None:
+    made = model(
+        [node("Conv", ["x", "w"], ["y"])],
+        [value("x", [1, 3, 8, 8])],
+        [value("y", [1, 4, 6, 6])],
+        [weight("w", 4, 3, 3, 3)],
+    )
+    assert out_shapes(load(made, shapes={"x": [2, 3, 16, 16]})) == [(2, 4, 14, 14)]
+
+
+def test_minus_one_means_any(load: Load) -> None:
+    made = model([node("Relu", ["x"], ["y"])], [value("x", [-1, 3])], [value("y", None)])
+    assert out_shapes(load(made, batch=4)) == [(4, 3)]
+
+
+def test_the_batch_is_the_most_common_leading_extent(load: Load) -> None:
+    made = model(
+        [node("Add", ["a", "b"], ["c"]), node("Gather", ["t", "i"], ["g"])],
+        [value("t", [50, 4]), value("a", [6, 2]), value("b", [6, 2]), value("i", [3], INT64)],
+        [value("c", None), value("g", None)],
+    )
+    graph = load(made)
+    assert graph.batch == 6
+    assert graph.notes == (
+        "batch taken as 6; other inputs begin with another extent (t: 50, i: 3)",
+    )
+    assert out_shapes(load(made, batch=2)) == [(2, 2), (3, 4)]
+
+
+def test_scalars_have_no_batch(load: Load) -> None:
+    made = model([node("Neg", ["x"], ["y"])], [value("x", [])], [value("y", [])])
+    graph = load(made)
+    assert (graph.batch, graph.notes) == (1, ())
+
+
+def test_initializers_listed_as_inputs_are_weights(load: Load) -> None:
+    made = mlp("N")
+    made.ir_version = 3
+    made.graph.input.extend([value("w", [8, 4]), value("b", [4])])
+    graph = load(made, batch=2)
+    assert in_names(graph) == ["x"]
+    assert graph.notes == ()
+
+
+def test_parameters_left_out_of_the_file_are_weights(load: Load) -> None:
+    made = model(
+        [
+            node("Transpose", ["fc.weight"], ["t"]),
+            node("MatMul", ["x", "t"], ["h"]),
+            node("Add", ["h", "fc.bias"], ["a"]),
+            node("LayerNormalization", ["a", "ln.weight", "ln.bias"], ["y"]),
+        ],
+        [
+            value("x", ["N", 5, 8]),
+            value("fc.weight", [4, 8]),
+            value("fc.bias", [4]),
+            value("ln.weight", [4]),
+            value("ln.bias", [4]),
+        ],
+        [value("y", None)],
+    )
+    graph = load(made, batch=2)
+    assert in_names(graph) == ["x"]
+    assert [operator.kind for operator in graph.operators] == ["MatMul", "Add", "LayerNormalization"]
+    assert graph.notes == (
+        "4 inputs without values are read only as parameters and taken for weights",
+    )
+
+
+def test_one_left_out_parameter_is_named(load: Load) -> None:
+    made = model(
+        [node("Conv", ["x", "k"], ["y"])],
+        [value("x", [1, 3, 8, 8]), value("k", [4, 3, 3, 3])],
+        [value("y", None)],
+    )
+    graph = load(made)
+    assert in_names(graph) == ["x"]
+    assert graph.notes == ("input 'k' is read only as a parameter and taken for a weight",)
+
+
+def test_an_embedding_table_is_a_weight_beside_other_weights(load: Load) -> None:
+    made = model(
+        [node("Gather", ["table", "ids"], ["e"]), node("MatMul", ["e", "w"], ["y"])],
+        [value("table", [100, 8]), value("ids", [2, 5], INT64), value("w", [8, 4])],
+        [value("y", None)],
+    )
+    assert in_names(load(made)) == ["ids"]
+
+
+def test_data_that_meet_other_data_are_no_weights(load: Load) -> None:
+    made = model(
+        [node("Gather", ["features", "edges"], ["e"])],
+        [value("features", [100, 8]), value("edges", [7], INT64)],
+        [value("e", None)],
+    )
+    assert in_names(load(made)) == ["features", "edges"]
+    attention = model(
+        [node("MatMul", ["q", "k"], ["y"])],
+        [value("q", [2, 4, 8]), value("k", [2, 8, 4])],
+        [value("y", None)],
+    )
+    assert in_names(load(attention)) == ["q", "k"]
+
+
+def test_an_input_that_is_an_output_too_is_no_weight(load: Load) -> None:
+    made = model(
+        [node("MatMul", ["x", "w"], ["y"])],
+        [value("x", [2, 8]), value("w", [8, 4])],
+        [value("y", None), value("w", [8, 4])],
+    )
+    assert in_names(load(made)) == ["x", "w"]
+
+
+def test_unused_inputs_stay_in_the_signature(load: Load) -> None:
+    made = mlp(2)
+    made.graph.input.append(value("spare", [2, 3], FLOAT))
+    graph = load(made)
+    assert in_names(graph) == ["x", "spare"]
+    assert shape_of(graph, "spare") == (2, 3)

@@ -1,0 +1,456 @@
+"""Every malformed model gives one located line."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from import_models import (
+    BOOL,
+    FLOAT,
+    INT64,
+    graph,
+    ints,
+    mlp,
+    model,
+    node,
+    value,
+    weight,
+)
+from onnx import ModelProto, TensorProto
+
+from autoturbo.errors import ModelError
+from autoturbo.graph.onnx_import import import_model
+
+if TYPE_CHECKING:
+    from conftest import Load
+
+NEWEST_OPSET = onnx.defs.onnx_opset_version()
+
+
+def relu(shape: list[Any] | None, **more: Any) -> ModelProto:
+    return model([node("Relu", ["x"], ["y"], name="r")], [value("x", shape)], [value("y", None)], **more)
+
+
+def changed(change: Callable[[ModelProto], object]) -> ModelProto:
+    made = mlp()
+    change(made)
+    return made
+
+
+def external(location: str, **entries: str) -> ModelProto:
+    tensor = TensorProto(name="w", data_type=FLOAT, dims=[8, 4], data_location=TensorProto.EXTERNAL)
+    for key, text in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=text)
+    made = mlp()
+    made.graph.initializer[0].CopyFrom(tensor)
+    return made
+
+
+def cyclic() -> ModelProto:
+    nodes = [
+        node("Add", ["x", "c"], ["a"], name="one"),
+        node("Relu", ["a"], ["b"], name="two"),
+        node("Neg", ["b"], ["c"], name="three"),
+    ]
+    return model(nodes, [value("x", [2])], [value("c", [2])])
+
+
+def foreign(known: list[Any]) -> ModelProto:
+    return model(
+        [node("Mystery", ["x"], ["m"], domain="org.acme", name="mys"), node("Relu", ["m"], ["y"])],
+        [value("x", [2, 3])],
+        [value("y", None)],
+        known=known,
+        domains=["org.acme"],
+    )
+
+
+def sequence_input() -> ModelProto:
+    made = relu([2])
+    made.graph.input[0].type.Clear()
+    made.graph.input[0].type.sequence_type.elem_type.tensor_type.elem_type = FLOAT
+    return made
+
+
+def without_element_type() -> ModelProto:
+    made = relu([2])
+    made.graph.input[0].type.tensor_type.elem_type = 0
+    return made
+
+
+def assert_says(error: ModelError, expected: str) -> None:
+    """The exact text; up to ``...`` where the rest is the library's, whose wording moves."""
+    ours, dots, _ = f"model.onnx: {expected}".partition("...")
+    if dots and not expected.endswith("N,..."):
+        assert str(error).startswith(ours)
+    else:
+        assert str(error) == f"model.onnx: {expected}"
+
+
+MALFORMED: dict[str, tuple[ModelProto, str]] = {
+    "cycle": (cyclic(), "the graph has a cycle: one -> two -> three -> one"),
+    "undefined input": (
+        model([node("Add", ["x", "ghost"], ["y"], name="a")], [value("x", [2])], [value("y", [2])]),
+        "a: reads 'ghost', which nothing defines",
+    ),
+    "undefined input of a nameless node": (
+        model([node("Neg", ["ghost"], ["y"])], [value("x", [2])], [value("y", [2])]),
+        "Neg of 'y': reads 'ghost', which nothing defines",
+    ),
+    "undefined output": (
+        model([node("Neg", ["x"], ["y"])], [value("x", [2])], [value("z", [2])]),
+        "z: is an output of the graph, but nothing defines it",
+    ),
+    "name defined twice": (
+        model(
+            [node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])], [value("x", [2])], [value("y", [2])]
+        ),
+        "y: defined 2 times; every value has one origin",
+    ),
+    "node makes an input": (
+        model([node("Neg", ["x"], ["x"])], [value("x", [2])], [value("x", [2])]),
+        "x: defined 2 times; every value has one origin",
+    ),
+    "initializer stored twice": (
+        changed(lambda m: m.graph.initializer.append(weight("w", 8, 4))),
+        "w: defined 2 times; every value has one origin",
+    ),
+    "captured name undefined": (
+        model(
+            [
+                node(
+                    "If",
+                    ["c"],
+                    ["y"],
+                    name="choose",
+                    then_branch=graph([node("Neg", ["ghost"], ["t"])], [], [value("t", [2])]),
+                    else_branch=graph([node("Neg", ["x"], ["e"])], [], [value("e", [2])]),
+                )
+            ],
+            [value("x", [2]), value("c", [], BOOL)],
+            [value("y", [2])],
+        ),
+        "choose: reads 'ghost', which nothing defines",
+    ),
+    "no graph": (ModelProto(ir_version=8), "no graph in the file; is it an ONNX model?"),
+    "no nodes": (model([], [value("x", [2])], [value("x", [2])]), "the graph has no nodes"),
+    "no IR version": (
+        changed(lambda m: m.ClearField("ir_version")),
+        "no IR version in the file; is it an ONNX model?",
+    ),
+    "IR version of the future": (
+        relu([2], ir=99),
+        f"IR version 99 is newer than {onnx.IR_VERSION}, the newest that onnx {onnx.__version__} reads;"
+        " upgrade onnx, or export for an older version",
+    ),
+    "opset of the future": (
+        relu([2], opset=99),
+        f"opset 99 is newer than {NEWEST_OPSET}, the newest that onnx {onnx.__version__} knows;"
+        " upgrade onnx, or export for an older opset",
+    ),
+    "opset below one": (relu([2], opset=-1), "opset -1 does not exist"),
+    "no opset": (
+        changed(lambda m: m.ClearField("opset_import")),
+        "no opset is imported; the file may be truncated",
+    ),
+    "dynamic batch": (
+        relu(["N", 3]),
+        "x: dimension 0 ('N') has no value; give --batch N or --shape x=N,3",
+    ),
+    "nameless dynamic batch": (
+        relu([None, 3]),
+        "x: dimension 0 has no value; give --batch N or --shape x=N,3",
+    ),
+    "dynamic inside": (
+        relu([1, "height", "width"]),
+        "x: dimensions 1 ('height') and 2 ('width') have no value; give --shape x=1,HEIGHT,WIDTH",
+    ),
+    "negative extent": (
+        relu([-1, 3]),
+        "x: dimension 0 (-1) has no value; give --batch N or --shape x=N,3",
+    ),
+    "zero extent": (relu([2, 0]), "x: dimension 1 (0) has no value; give --shape x=2,N"),
+    "no shape": (relu(None), "x: input has no shape; give --shape x=N,..."),
+    "several dynamic inputs": (
+        model(
+            [node("Add", ["x", "z"], ["y"])], [value("x", ["N"]), value("z", ["N"])], [value("y", None)]
+        ),
+        "x: dimension 0 ('N') has no value (nor have 1 more inputs); give --batch N or --shape x=N",
+    ),
+    "input of sequences": (
+        sequence_input(),
+        "x: input is not a tensor; export with tensor inputs",
+    ),
+    "input without element type": (without_element_type(), "x: input has no element type"),
+    "a tensor of 2^40 elements": (
+        relu([2**20, 2**20]),
+        "x: shape [1048576, 1048576] makes 1099511627776 elements;"
+        " all tensors together must have fewer than 2^40",
+    ),
+    "a tensor of 2^40 elements on the way": (
+        model(
+            [node("Mul", ["x", "z"], ["m"], name="outer"), node("ReduceSum", ["m"], ["y"])],
+            [value("x", [2**20, 1]), value("z", [1, 2**20])],
+            [value("y", None)],
+        ),
+        "m: shape [1048576, 1048576] makes 1099511627776 elements;"
+        " all tensors together must have fewer than 2^40",
+    ),
+    "too few inputs": (
+        model([node("Conv", ["x"], ["y"], name="c")], [value("x", [1, 1, 4, 4])], [value("y", None)]),
+        "c: invalid node: Node...",
+    ),
+    "unknown attribute": (
+        model([node("Relu", ["x"], ["y"], name="r", slope=1)], [value("x", [2])], [value("y", None)]),
+        "r: invalid node: Unrecognized attribute: slope...",
+    ),
+    "shapes that do not fit": (
+        model(
+            [node("MatMul", ["x", "w"], ["y"], name="mm")],
+            [value("x", [2, 3])],
+            [value("y", None)],
+            [weight("w", 4, 5)],
+        ),
+        "mm: MatMul does not fit its inputs [2, 3], [4, 5]: Incompatible dimensions...",
+    ),
+    "unknown operator": (
+        foreign([]),
+        "mys: unknown operator org.acme.Mystery, and the file does not state the shape of its"
+        " output 'm'; state its shape in the file (value_info)",
+    ),
+    "shape that depends on data": (
+        model(
+            [node("Reshape", ["x", "s"], ["y"], name="r")],
+            [value("x", [2, 3]), value("s", [2], INT64)],
+            [value("y", None)],
+        ),
+        "r: the shape of its output 'y' cannot be inferred; state its shape in the file (value_info)",
+    ),
+    "nothing depends on an input": (
+        model([node("Neg", ["w"], ["y"])], [value("x", [2])], [value("y", [2])], [weight("w", 2)]),
+        "nothing in the model depends on an input: nothing to schedule",
+    ),
+    "empty value": (
+        model(
+            [node("Slice", ["x", "from", "to"], ["h"], name="s"), node("Neg", ["h"], ["y"])],
+            [value("x", [4])],
+            [value("y", None)],
+            [ints("from", 2), ints("to", 2)],
+        ),
+        "h: shape [0] has an extent below 1; it would hold nothing",
+    ),
+    "payload of the wrong length": (
+        changed(lambda m: setattr(m.graph.initializer[0], "raw_data", b"12345678")),
+        "w: holds 8 bytes, its shape needs 128",
+    ),
+    "unknown element type": (
+        changed(lambda m: setattr(m.graph.initializer[0], "data_type", 99)),
+        "w: unknown element type 99",
+    ),
+    "negative extent of a weight": (
+        changed(lambda m: m.graph.initializer[0].dims.__setitem__(0, -8)),
+        "w: extents [-8, 4] are negative",
+    ),
+    "weights above the folder": (
+        external("../w.bin"),
+        "w: external data '../w.bin' leaves the model's folder; keep the weights beside the model",
+    ),
+    "weights at an absolute path": (
+        external("/etc/hostname"),
+        "w: external data '/etc/hostname' leaves the model's folder; keep the weights beside the model",
+    ),
+    "weights without a place": (external(""), "w: external data without a readable location"),
+    "weights at a bad offset": (
+        external("w.bin", offset="-4"),
+        "w: external data with a bad offset or length",
+    ),
+    "weights at no offset": (
+        external("w.bin", offset="four"),
+        "w: external data with a bad offset or length",
+    ),
+    "weights shorter than their shape": (
+        external("w.bin", length="64"),
+        "w: holds 64 bytes, its shape needs 128",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_model_gives_one_located_line(load: Load, case: str) -> None:
+    made, expected = MALFORMED[case]
+    with pytest.raises(ModelError) as caught:
+        load(made)
+    assert_says(caught.value, expected)
+    assert str(caught.value.at.file) == "model.onnx"
+    assert "\n" not in str(caught.value)
+
+
+FLAGS: dict[str, tuple[ModelProto, dict[str, Any], str]] = {
+    "unknown name, near": (
+        mlp("N"),
+        {"shapes": {"X": [2, 8]}},
+        "X: --shape names no input of the model; did you mean 'x'?",
+    ),
+    "unknown name, far": (
+        mlp("N"),
+        {"shapes": {"pixels": [2, 8]}},
+        "pixels: --shape names no input of the model; inputs are 'x'",
+    ),
+    "wrong rank": (
+        mlp("N"),
+        {"shapes": {"x": [2, 8, 1]}},
+        "x: --shape x=2,8,1 has 3 dimensions, the input has 2",
+    ),
+    "extent of zero": (
+        mlp("N"),
+        {"shapes": {"x": [0, 8]}},
+        "x: --shape x=0,8 has an extent below 1",
+    ),
+    "batch of zero": (mlp("N"), {"batch": 0}, "--batch 0 is not a positive number"),
+    "batch without inputs": (
+        model([node("RandomNormal", [], ["y"], shape=[2])], [], [value("y", [2])]),
+        {"batch": 2},
+        "--batch was given, but the model has no input with a batch",
+    ),
+    "batch of scalars": (
+        relu([]),
+        {"batch": 2},
+        "--batch was given, but the model has no input with a batch",
+    ),
+    "one name, two extents": (
+        model(
+            [node("Add", ["x", "z"], ["y"])], [value("x", ["N"]), value("z", ["N"])], [value("y", None)]
+        ),
+        {"shapes": {"x": [2], "z": [3]}},
+        "z: dimension 'N' would be 2 and 3; give every dimension of one name the same extent",
+    ),
+    "shape that the weights refuse": (
+        mlp("N"),
+        {"shapes": {"x": [2, 9]}},
+        "fc: Gemm does not fit its inputs [2, 9], [8, 4], [4]: Dimension mismatch...",
+    ),
+    "batch fixed inside": (
+        model(
+            [node("ReduceMax", ["x"], ["h"], keepdims=0), node("Expand", ["h", "s"], ["y"])],
+            [value("x", [2, 3])],
+            [value("y", [2, 3])],
+            [ints("s", 2, 3)],
+        ),
+        {"batch": 4},
+        "y: at another batch its shape [2, 3] became [2, 3]: the batch is fixed inside the graph;"
+        " export with a dynamic batch",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FLAGS)
+def test_a_flag_that_does_not_fit_gives_one_located_line(load: Load, case: str) -> None:
+    made, flags, expected = FLAGS[case]
+    with pytest.raises(ModelError) as caught:
+        load(made, **flags)
+    assert_says(caught.value, expected)
+
+
+def zip_archive() -> bytes:
+    path = Path("inner.zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data.pkl", "x")
+    return path.read_bytes()
+
+
+BYTES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "empty": (lambda: b"", "the file is empty"),
+    "text": (lambda: b"ir_version: 8\ngraph {}\n" * 9, "not an ONNX file but text"),
+    "zip": (
+        zip_archive,
+        "not an ONNX file but a zip archive; export the network with torch.onnx.export",
+    ),
+    "gzip": (lambda: b"\x1f\x8b\x08" + bytes(64), "not an ONNX file but a gzip archive; unpack it first"),
+    "gguf": (
+        lambda: b"GGUF" + bytes(64),
+        "not an ONNX file but a GGUF file; export the network to ONNX",
+    ),
+    "lfs": (
+        lambda: b"version https://git-lfs.github.com/spec/v1\n",
+        "not an ONNX file but a Git LFS pointer; run 'git lfs pull'",
+    ),
+    "noise": (
+        lambda: np.random.default_rng(1).bytes(4096),
+        "not an ONNX file, or a damaged one",
+    ),
+    "truncated": (
+        lambda: mlp().SerializeToString()[:-60],
+        "truncated: 54 bytes are missing; copy or download the file again",
+    ),
+    "damaged": (
+        lambda: mlp().SerializeToString().replace(b"Gemm", b"\xff\xff\xff\xff"),
+        "not an ONNX file, or a damaged one: a name is not text",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BYTES)
+@pytest.mark.usefixtures("folder")
+def test_bytes_that_are_no_model_give_one_located_line(case: str) -> None:
+    make, expected = BYTES[case]
+    Path("model.onnx").write_bytes(make())
+    with pytest.raises(ModelError) as caught:
+        import_model("model.onnx")
+    assert_says(caught.value, expected)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_path_without_a_file_is_named() -> None:
+    with pytest.raises(ModelError, match=r"^nowhere\.onnx: no such file$"):
+        import_model("nowhere.onnx")
+    Path("models").mkdir()
+    with pytest.raises(ModelError, match=r"^models: is a directory; name the \.onnx file in it$"):
+        import_model("models")
+
+
+def test_an_unreadable_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "model.onnx").write_bytes(mlp().SerializeToString())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ModelError, match=r"^model\.onnx: cannot be read: Permission denied$"):
+        import_model("model.onnx")
+
+
+@pytest.mark.parametrize("length", range(1, 200, 7))
+@pytest.mark.usefixtures("folder")
+def test_no_truncation_escapes_as_a_library_error(length: int) -> None:
+    Path("model.onnx").write_bytes(mlp().SerializeToString()[:-length])
+    with pytest.raises(ModelError):
+        import_model("model.onnx")
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.usefixtures("folder")
+def test_no_damage_escapes_as_a_library_error(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = bytearray(mlp().SerializeToString())
+    for position in rng.integers(0, len(data), 4):
+        data[position] = rng.integers(0, 256)
+    Path("model.onnx").write_bytes(bytes(data))
+    try:
+        import_model("model.onnx")
+    except ModelError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - importing is right too: weights may be hit
+
+
+def test_an_error_survives_the_way_to_another_process() -> None:
+    import pickle
+
+    with pytest.raises(ModelError) as caught:
+        import_model("nowhere.onnx")
+    copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes
+    assert str(copy) == str(caught.value)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from autoturbo.report.tables import comparison, table
+from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
+
+TUNED = Measurement(
+    latency=5e-3,
+    batch=64,
+    ddr_bytes=123_000_000,
+    gb_bytes=0,
+    matrix_utilization=0.61,
+    vector_utilization=0.2,
+    peak_lb_bytes=1000,
+    peak_gb_bytes=1000,
+    kernels=12,
+    bound=LowerBound(4e-3, 1e-3, 2e-3),
+)
+SLOW = dataclasses.replace(TUNED, latency=20e-3)
+TOO_LARGE = Failure("LB", "no room: 2.1 MB of 1 MB", 2_100_000, 1_000_000)
+
+
+def rendered(made: Table, width: int = 100) -> list[str]:
+    stream = io.StringIO()
+    Console(file=stream, width=width, markup=False, no_color=True).print(made)
+    return [line.rstrip() for line in stream.getvalue().splitlines() if line.strip(" ─")]
+
+
+def test_schedulers_side_by_side() -> None:
+    assert rendered(comparison({"tvm": SLOW, "default": SLOW, "best": TUNED})) == [
+        "scheduler              latency   samples/s   speed-up      DDR   matrix engine   of bound",
+        "tvm (TVM-like)         20.0 ms      3.20 k      1.00x   123 MB            61 %       20 %",
+        "graphturbo (default)   20.0 ms      3.20 k      1.00x   123 MB            61 %       20 %",
+        "tuned                  5.00 ms      12.8 k      4.00x   123 MB            61 %       80 %",
+    ]
+
+
+def test_speed_ups_refer_to_the_reference() -> None:
+    lines = rendered(comparison({"O0": SLOW, "tvm": TUNED}, "tvm"))
+    assert "0.25x" in lines[1]
+    assert "1.00x" in lines[2]
+
+
+def test_a_reference_that_failed_gives_way_to_the_first_that_did_not() -> None:
+    lines = rendered(comparison({"tvm": TOO_LARGE, "O0": SLOW}, "tvm"), width=140)
+    assert lines[1].startswith("tvm (TVM-like): no room: 2.1 MB of 1 MB   ")
+    assert "1.00x" in lines[2]
+
+
+def test_only_failures() -> None:
+    lines = rendered(comparison({"tvm": TOO_LARGE}))
+    assert lines[1].split()[-6:] == ["-"] * 6
+
+
+def test_no_rows() -> None:
+    assert len(rendered(comparison({}))) == 1
+
+
+@pytest.mark.parametrize("name", ["[bold]x[/bold]", ":smile:", "[link=http://a]b[/link]", "{x!r}"])
+def test_names_are_shown_as_the_text_that_they_are(name: str) -> None:
+    assert rendered(table(("name", "n"), [(name, 1)]))[1].split() == [name, "1"]
+
+
+def test_control_characters_are_shown_as_escapes() -> None:
+    lines = rendered(table(("name",), [("\x1b[31mred\nnext",)]))
+    assert lines[1] == r"\x1b[31mred\nnext"
+
+
+def test_long_names_are_folded_and_numbers_are_not() -> None:
+    lines = rendered(table(("name", "value"), [("x" * 100, "7.41 ms")]), width=40)
+    assert "7.41 ms" in lines[1]
+    assert sum(line.count("x") for line in lines) == 100
