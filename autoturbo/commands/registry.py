@@ -64,7 +64,6 @@ def build_parser() -> Parser:
     """The parser of the whole command line."""
     usage = "autoturbo COMMAND [arguments]"
     parser = Parser(prog="autoturbo", usage=usage, description=_DESCRIPTION, epilog=_EXAMPLE)
-    add_global_options(parser)
     names = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
         line = (command.__doc__ or "").splitlines()[0]
@@ -72,4 +71,5 @@ def build_parser() -> Parser:
         inner = add_command(names, name, title, line, command.EXAMPLE, command.USAGE)
         command.add_arguments(inner)
         add_global_options(inner)
+    add_global_options(parser)
     return parser

@@ -28,7 +28,7 @@ class Frozen:
     Attributes:
         shapes: by input name.
         bindings: extents that were given to named dimensions.
-        baked: the shapes that the file itself was made for, where their leading extent has been
+        baked: the shapes with the leading extents that the file was made for, where they have been
             changed; else None.
         batch: the leading extent that the file was made for, where it has been changed.
         ratio: new leading extent over the file's, 1 unless ``baked``.
@@ -224,7 +224,8 @@ def _frozen(
     bindings: dict[str, int],
 ) -> Frozen:
     """Compare what the file was made for with what it has become."""
-    made_for = {name: _made_for(declared[name], shape) for name, shape in final.items()}
+    stated = {name: _made_for(declared[name], shape) for name, shape in final.items()}
+    made_for = {name: (*stated[name][:1], *shape[1:]) for name, shape in final.items()}
     changed = Counter(
         (made_for[name][0], shape[0])
         for name, shape in final.items()
@@ -237,7 +238,7 @@ def _frozen(
         baked=made_for if changed else None,
         batch=old,
         ratio=Fraction(new, old),
-        as_declared=all(shape[1:] == made_for[name][1:] for name, shape in final.items()),
+        as_declared=all(shape[1:] == stated[name][1:] for name, shape in final.items()),
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onnx import (
-    ModelProto,
     NodeProto,
     OperatorSetIdProto,
     TypeProto,
@@ -58,7 +57,7 @@ def infer(
     try:
         if schema.has_type_and_shape_inference_function:
             return _by_definition(node, schema, inputs, source)
-        return _by_body(node, inputs, source)
+        return _as_first(node, inputs)
     except Exception as error:  # the library raises its own classes and RuntimeError
         raise InferenceError(str(error)) from error
 
@@ -81,18 +80,14 @@ def _by_definition(
     )
 
 
-def _by_body(node: NodeProto, inputs: Mapping[str, Value], source: Source) -> dict[str, TypeProto]:
-    """Operators that are defined as a function of others: a model of this one node."""
-    graph = helper.make_graph(
-        [node],
-        "node",
-        [helper.make_value_info(name, value.type) for name, value in inputs.items()],
-        [helper.make_value_info(name, TypeProto()) for name in node.output if name],
-    )
-    model = helper.make_model(graph, opset_imports=_opset_ids(source))
-    model.ir_version = source.ir_version
-    inferred: ModelProto = shape_inference.infer_shapes(model, data_prop=True)
-    return {value.name: value.type for value in inferred.graph.output}
+_KEEP_SHAPE = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
+"""Operators that ONNX defines by a body and gives no inference."""
+
+
+def _as_first(node: NodeProto, inputs: Mapping[str, Value]) -> dict[str, TypeProto]:
+    if node.op_type not in _KEEP_SHAPE:
+        return {}
+    return {node.output[0]: inputs[node.input[0]].type}
 
 
 def _opset_ids(source: Source) -> list[OperatorSetIdProto]:

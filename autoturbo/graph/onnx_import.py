@@ -122,7 +122,7 @@ class _Import:
         types = {name: resolve(kind, frozen.bindings) for name, kind in self._types.items()}
         if rebatch is not None:
             types = {name: rebatch.scaled_type(kind) for name, kind in types.items()}
-        return Declared(types, trusted=frozen.as_declared or frozen.baked == dict(shapes))
+        return Declared(types, trusted=frozen.as_declared)
 
 
 def _weight(value: ValueInfoProto, source: Source) -> Value:

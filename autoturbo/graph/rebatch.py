@@ -78,6 +78,7 @@ class Rebatch:
     ratio: Fraction
     baked: Mapping[str, Shape]
     _layouts: dict[Value, Layout] = field(default_factory=dict)
+    _reached: set[Value] = field(default_factory=set)
 
     def scaled_type(self, kind: TypeProto) -> TypeProto:
         """A type that the file states for its own batch, at the new one."""
@@ -99,9 +100,12 @@ class Rebatch:
 
     def follow(self, step: Step) -> None:
         """Note where the outputs of a node hold the batch."""
-        sources = [value for value in step.inputs if value is not None]
+        sources = [value for value in (*step.inputs, *step.captured) if value is not None]
+        if self._reached.isdisjoint(sources):
+            return
         for value in step.outputs:
             if value is not None and not value.constant:
+                self._reached.add(value)
                 self.place(value)
                 self._inherit(step, value, sources)
 
@@ -113,6 +117,7 @@ class Rebatch:
         axes = [k for k, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
         if len(axes) == 1 and self._grown(before, axes[0]) == after:
             self._layouts[value] = Layout(axes[0])
+            self._reached.add(value)
 
     def _inherit(self, step: Step, value: Value, sources: list[Value]) -> None:
         """What is to the right of the batch within its dimension follows from the inputs."""
@@ -222,7 +227,7 @@ class Rebatch:
         """
         for value in outputs:
             before = self.baked.get(value.name)
-            if value.constant or not before or value in self._layouts:
+            if value not in self._reached or not before or value in self._layouts:
                 continue
             raise source.error(
                 f"at another batch its shape {list(before)} became {list(value.shape or ())}:"

@@ -1,7 +1,7 @@
 """Extents that depend on data, taken at their largest, so that detectors can be scheduled.
 
 ``NonZero`` finds at most every element, ``NonMaxSuppression`` keeps at most every box, a ``Loop``
-of known trip count runs at most that often.
+of known trip count runs at most that often and carries values that keep their shape.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from onnx import TensorProto, TypeProto
 
 from autoturbo.graph.source import domain_of
-from autoturbo.graph.values import Step, Value, dims_of, element_type, tensor_type
+from autoturbo.graph.values import Step, Value, dims_of, element_type, static_shape, tensor_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,14 +88,24 @@ _BOUNDS: dict[str, Callable[[Step], Shape | None]] = {
 
 
 def _loop(step: Step, types: Mapping[str, TypeProto]) -> dict[str, TypeProto]:
-    """The stacked outputs of a Loop have one entry per trip, of a shape its body tells."""
+    """Values that a Loop carries keep their shape; stacked ones have an entry per trip."""
     trips = _input(step, 0)
-    if trips is None or trips.data is None:
-        return {}
+    longest = None if trips is None or trips.data is None else int(trips.data.ravel()[0])
     bounded = {}
-    for name, kind in types.items():
-        dims = dims_of(kind)
-        if dims and dims[0] is None and None not in dims[1:]:
-            rest = [int(dim or 0) for dim in dims[1:]]
-            bounded[name] = tensor_type(element_type(kind), [int(trips.data.ravel()[0]), *rest])
+    for position, name in enumerate(step.node.output):
+        kind = types.get(name)
+        if kind is None or static_shape(kind) is not None:
+            continue
+        carried = _input(step, position + 2)
+        shape = _stacked(kind, longest) if carried is None else carried.shape
+        if shape is not None:
+            bounded[name] = tensor_type(element_type(kind), shape)
     return bounded
+
+
+def _stacked(kind: TypeProto, trips: int | None) -> Shape | None:
+    """The shape of an output with one entry per trip."""
+    dims = dims_of(kind)
+    if trips is None or not dims or dims[0] is not None or None in dims[1:]:
+        return None
+    return (trips, *(int(dim or 0) for dim in dims[1:]))

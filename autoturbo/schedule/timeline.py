@@ -293,7 +293,7 @@ class _Writer:
             copied[source] += piece.cluster_bytes
             crossing += piece.crossing_bytes if placed.scope[buffer] == Scope.LB else 0
         weights = resident.get(self.graph.instances[instance].subgraph)
-        keeps = weights is not None and placed.scope[weights] == Scope.GB
+        keeps = weights is not None and bool(placed.scope[weights] == Scope.GB)
         earlier = weights is not None and self.draft.names[weights].instance != instance
         return Step(
             instance, self.templates[instance], self.concats[kernel], streams,

@@ -8,6 +8,7 @@ whoever measures takes the fastest.
 from __future__ import annotations
 
 import difflib
+import importlib.metadata
 from collections.abc import Callable, Iterator
 
 from autoturbo.errors import UsageError
@@ -21,10 +22,17 @@ from autoturbo.schedule.schedule import Schedule
 
 Candidates = Callable[[Workbench], Iterator[Schedule]]
 
+_GROUP = "autoturbo.schedulers"
+
 
 def scheduler_names() -> tuple[str, ...]:
-    """Schedulers by name, the weakest first."""
-    return tuple(_SCHEDULERS)
+    """Schedulers by name, the weakest first, then plug-ins'.
+
+    A plug-in registers a :data:`Candidates` function under the entry-point group
+    ``autoturbo.schedulers``; it cannot take the place of a built-in one.
+    """
+    plugged = {entry.name for entry in importlib.metadata.entry_points(group=_GROUP)}
+    return (*_SCHEDULERS, *sorted(plugged - set(_SCHEDULERS)))
 
 
 def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
@@ -33,11 +41,15 @@ def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
     Raises:
         UsageError: no scheduler of that name.
     """
-    if name not in _SCHEDULERS:
-        close = difflib.get_close_matches(name, _SCHEDULERS, 1)
-        known = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(_SCHEDULERS)}"
-        raise UsageError(f"no scheduler is called {name!r}", hint=known)
-    return _SCHEDULERS[name](bench)
+    if name in _SCHEDULERS:
+        return _SCHEDULERS[name](bench)
+    for entry in importlib.metadata.entry_points(group=_GROUP, name=name):
+        found: Iterator[Schedule] = entry.load()(bench)
+        return found
+    names = scheduler_names()
+    close = difflib.get_close_matches(name, names, 1)
+    known = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(names)}"
+    raise UsageError(f"no scheduler is called {name!r}", hint=known)
 
 
 def _ladder(name: str) -> Candidates:

@@ -337,9 +337,7 @@ def test_a_loop_is_opaque_and_its_stacked_output_as_long_as_its_trips(load: Load
     assert kinds(result) == ["Relu", "Loop"]
     assert out_shapes(result) == [(4,), (5, 4)]
     assert "step" in [result.tensors[i].name for i in result.operators[1].inputs]
-    assert result.notes == (
-        "the extent of 'all' depends on data: taken at its largest, [5, 4]",
-    )
+    assert "the extent of 'all' depends on data: taken at its largest, [5, 4]" in result.notes
 
 
 def test_a_loop_of_unknown_length_needs_a_stated_shape(load: Load) -> None:

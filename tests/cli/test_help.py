@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoturbo.commands.registry import build_parser
+from autoturbo.version import __version__
+
+GOLDEN = Path(__file__).parent / "golden"
+HEAVY = ("numpy", "onnx", "onnxslim", "xgboost", "optuna", "ray", "numba", "rich", "yaml", "scipy")
+
+
+def command_lines() -> list[tuple[str, ...]]:
+    """Every command, and every action of those that have several."""
+    return [(), *_below(build_parser(), ())]
+
+
+def _below(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    found = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                found += [(*names, name), *_below(inner, (*names, name))]
+    return found
+
+
+COMMANDS = command_lines()
+
+
+def test_the_commands_of_the_documentation() -> None:
+    assert [" ".join(names) for names in COMMANDS[1:]] == [
+        *["tune", "resume", "runs", "show", "inspect", "space", "simulate", "compare"],
+        *["targets", "targets list", "targets show", "targets validate"],
+        *["targets schema", "targets scaffold"],
+        *["db", "db list", "db best", "db export", "db import"],
+        "doctor",
+    ]
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_help_is_as_written(names: tuple[str, ...], cli, request: pytest.FixtureRequest) -> None:  # type: ignore[no-untyped-def]
+    ran = cli(*names, "--help")
+    assert (ran.status, ran.err) == (0, "")
+    golden = GOLDEN / f"{'-'.join(names) or 'autoturbo'}.help.txt"
+    if request.config.getoption("--update-golden", default=False):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(ran.out, encoding="utf-8")
+    assert ran.out == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+def test_help_says_what_it_does_in_one_line_and_gives_an_example(
+    names: tuple[str, ...],
+    cli,  # type: ignore[no-untyped-def]
+) -> None:
+    lines = cli(*names, "--help").out.splitlines()
+    title = " ".join(("autoturbo", *names))
+    assert lines[0].startswith(f"usage: {title}")
+    assert lines[2].endswith(".")
+    example = lines[lines.index("example:") + 1]
+    assert example.startswith(f"  {title}")
+
+
+def test_version(cli) -> None:  # type: ignore[no-untyped-def]
+    assert cli("--version").out == f"autoturbo {__version__}\n"
+    assert cli("tune", "--version").out == f"autoturbo {__version__}\n"
+
+
+def test_no_help_imports_anything_heavy() -> None:
+    script = f"""
+import sys
+from autoturbo.cli import main
+for names in {COMMANDS!r}:
+    assert main([*names, "--help"]) == 0
+loaded = set({HEAVY!r}) & set(sys.modules)
+assert not loaded, loaded
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    script = f"import sys, autoturbo; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="no processor time of one child")
+def test_help_costs_less_than_300_ms_of_processor_time() -> None:
+    assert min(_processor_seconds() for _ in range(3)) < 0.3
+
+
+def _processor_seconds() -> float:
+    command = [sys.executable, "-m", "autoturbo", "--help"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_utime + usage.ru_stime

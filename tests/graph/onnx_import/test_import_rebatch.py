@@ -1,0 +1,202 @@
+"""Another batch for a file that has its own written into its constants, checked by running both."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+from import_models import ints, kinds, model, node, out_shapes, shape_of, value, weight
+from onnx.reference import ReferenceEvaluator
+
+from autoturbo.errors import ModelError
+from autoturbo.graph.rebatch import Rebatch
+from autoturbo.graph.values import Value, tensor_type
+
+if TYPE_CHECKING:
+    from conftest import Load
+    from onnx import ModelProto
+
+
+def flat(batch: int) -> ModelProto:
+    """A convolution, a constant reshape with -1, a matrix product."""
+    return model(
+        [
+            node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1]),
+            node("Reshape", ["c", "target"], ["r"]),
+            node("MatMul", ["r", "w"], ["y"]),
+        ],
+        [value("x", [batch, 2, 4, 4])],
+        [value("y", None)],
+        [weight("k", 3, 2, 3, 3), weight("w", 48, 5), ints("target", batch, -1)],
+    )
+
+
+def attention(batch: int) -> ModelProto:
+    """Two heads, split and joined by constant reshapes, batch first."""
+    return model(
+        [
+            node("Reshape", ["x", "rows"], ["f"]),
+            node("Gemm", ["f", "w"], ["g"]),
+            node("Reshape", ["g", "heads"], ["h"]),
+            node("Transpose", ["h"], ["q"], perm=[0, 2, 1, 3]),
+            node("Transpose", ["h"], ["k"], perm=[0, 2, 3, 1]),
+            node("MatMul", ["q", "k"], ["s"]),
+            node("Softmax", ["s"], ["p"], axis=-1),
+            node("MatMul", ["p", "q"], ["o"]),
+            node("Transpose", ["o"], ["t"], perm=[0, 2, 1, 3]),
+            node("Reshape", ["t", "joined"], ["y"]),
+        ],
+        [value("x", [batch, 3, 8])],
+        [value("y", None)],
+        [
+            weight("w", 8, 8),
+            ints("rows", batch * 3, 8),
+            ints("heads", batch, 3, 2, 4),
+            ints("joined", batch, 3, 8),
+        ],
+    )
+
+
+def sequence_first(batch: int) -> ModelProto:
+    """``torch.nn.MultiheadAttention``'s layout: heads merged with a batch that is second."""
+    return model(
+        [
+            node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+            node("Reshape", ["t", "rows"], ["f"]),
+            node("Gemm", ["f", "w"], ["g"]),
+            node("Reshape", ["g", "back"], ["b"]),
+            node("Reshape", ["b", "heads"], ["h"]),
+            node("Transpose", ["h"], ["q"], perm=[1, 0, 2]),
+            node("Transpose", ["h"], ["k"], perm=[1, 2, 0]),
+            node("MatMul", ["q", "k"], ["s"]),
+            node("MatMul", ["s", "q"], ["o"]),
+            node("Transpose", ["o"], ["u"], perm=[1, 0, 2]),
+            node("Reshape", ["u", "back"], ["v"]),
+            node("Transpose", ["v"], ["y"], perm=[1, 0, 2]),
+        ],
+        [value("x", [batch, 3, 8])],
+        [value("y", None)],
+        [
+            weight("w", 8, 8),
+            ints("rows", 3 * batch, 8),
+            ints("back", 3, batch, 8),
+            ints("heads", 3, batch * 2, 4),
+        ],
+    )
+
+
+def class_token(batch: int) -> ModelProto:
+    """A token in front of the patches, expanded to the batch when the file was made."""
+    token = np.repeat(np.ones((1, 1, 8), np.float32), batch, axis=0)
+    return model(
+        [node("Concat", ["token", "x"], ["c"], axis=1), node("Add", ["c", "place"], ["y"])],
+        [value("x", [batch, 3, 8])],
+        [value("y", None)],
+        [onnx.numpy_helper.from_array(token, "token"), weight("place", 1, 4, 8)],
+    )
+
+
+def expanded(batch: int) -> ModelProto:
+    return model(
+        [node("ReduceMean", ["x"], ["m"], axes=[1]), node("Expand", ["m", "full"], ["y"])],
+        [value("x", [batch, 3, 8])],
+        [value("y", None)],
+        [ints("full", batch, 3, 8)],
+    )
+
+
+def masked(batch: int) -> ModelProto:
+    """A mask of the batch's size, and ``GatherND`` with indices that count the samples."""
+    indices = np.stack([np.arange(batch), np.zeros(batch)], axis=-1).astype(np.int64)
+    return model(
+        [
+            node("Add", ["x", "mask"], ["a"]),
+            node("GatherND", ["a", "first"], ["y"]),
+        ],
+        [value("x", [batch, 3, 8])],
+        [value("y", None)],
+        [
+            onnx.numpy_helper.from_array(np.ones((batch, 3, 8), np.float32), "mask"),
+            onnx.numpy_helper.from_array(indices, "first"),
+        ],
+    )
+
+
+MAKERS = [flat, attention, sequence_first, class_token, expanded, masked]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 8])
+@pytest.mark.parametrize("baked", [1, 2, 4])
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_rebatched_file_is_the_file_made_for_that_batch(
+    load: Load, make: type, baked: int, batch: int
+) -> None:
+    changed, made = load(make(baked), batch=batch), load(make(batch))
+    assert changed.hash == made.hash
+    assert changed.macs == made.macs
+    result = ReferenceEvaluator(make(batch)).run(
+        None, {"x": np.ones(changed.tensors[changed.inputs[0]].shape, np.float32)}
+    )
+    assert out_shapes(changed) == [np.asarray(array).shape for array in result]
+
+
+def test_targets_that_follow_by_themselves_are_left_alone(load: Load) -> None:
+    made = model(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Reshape", ["x", "keep"], ["a"]),
+            node("Reshape", ["a", "s"], ["y"]),
+        ],
+        [value("x", [2, 6, 4])],
+        [value("y", None)],
+        [ints("keep", 0, -1)],
+    )
+    result = load(made, batch=5)
+    assert kinds(result) == ["Reshape", "Reshape"]
+    assert shape_of(result, "a") == (5, 24)
+    assert out_shapes(result) == [(5, 6, 4)]
+
+
+def test_a_table_s_constants_are_not_taken_for_samples(load: Load) -> None:
+    made = model(
+        [node("Add", ["x", "bias"], ["y"])],
+        [value("x", [4, 4])],
+        [value("y", None)],
+        [weight("bias", 4)],
+    )
+    result = load(made, batch=2)
+    assert shape_of(result, "bias") == (4,)
+
+
+def test_a_batch_that_does_not_divide_is_refused(load: Load) -> None:
+    made = model(
+        [node("Reshape", ["x", "t"], ["y"])],
+        [value("x", [4, 6])],
+        [value("y", None)],
+        [ints("t", 2, 12)],
+    )
+    assert out_shapes(load(made, batch=8)) == [(4, 12)]
+    with pytest.raises(ModelError):
+        load(made, batch=3)
+
+
+def test_nodes_of_other_domains_are_left_alone() -> None:
+    rebatch = Rebatch(1, Fraction(2), {"x": (1, 3), "y": (3,)})
+    x = Value("x", tensor_type(1, (2, 3)))
+    t = Value("t", tensor_type(7, (1,)), constant=True, data=np.asarray([3]))
+    rebatch.place(x)
+    assert rebatch.adjust(node("Reshape", ["x", "t"], ["y"], domain="org.acme"), [x, t]) == [x, t]
+    changed = rebatch.adjust(node("Reshape", ["x", "t"], ["y"]), [x, t])[1]
+    assert changed is not None
+    assert changed.data is not None
+    assert changed.data.tolist() == [6]
+
+
+def test_stated_types_grow_with_the_batch() -> None:
+    rebatch = Rebatch(2, Fraction(3, 2), {})
+    assert rebatch.scaled_type(tensor_type(1, (2, 5))) == tensor_type(1, (3, 5))
+    assert rebatch.scaled_type(tensor_type(1, (1, 5))) == tensor_type(1, (1, 5))
+    assert rebatch.scaled_type(tensor_type(1, ())) == tensor_type(1, ())
