@@ -17,13 +17,13 @@ from autoturbo.version import __version__
 
 if TYPE_CHECKING:
     from autoturbo import errors
-    from autoturbo.commands.loading import load_model
+    from autoturbo.commands.loading import load_model, resume
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.samplers import CostModelSampler
     from autoturbo.simulate.measurement import Measurement
-    from autoturbo.tuner import resume, tune
+    from autoturbo.tuner import tune
 
 __all__ = [
     "CostModelSampler",
@@ -47,7 +47,7 @@ _HOMES = {
     "Target": "autoturbo.hardware",
     "load_model": "autoturbo.commands.loading",
     "load_target": "autoturbo.hardware",
-    "resume": "autoturbo.tuner",
+    "resume": "autoturbo.commands.loading",
     "tune": "autoturbo.tuner",
 }
 """The module that each public name is defined in."""

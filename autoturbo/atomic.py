@@ -57,6 +57,25 @@ def atomic_writer(path: str | Path, error: type[InputError] = UsageError) -> Ite
         raise _explained(problem, Path(path), error) from problem
 
 
+def check_writable(path: str | Path, error: type[InputError] = UsageError) -> None:
+    """Find out before hours of work whether a file can be written; leaves what is there.
+
+    Raises:
+        InputError: as ``error``: it cannot.
+    """
+    place = Path(path)
+    try:
+        if place.is_dir():
+            raise IsADirectoryError
+        if _is_device(place):
+            return
+        probe = Path(os.path.realpath(place)).with_name(f".autoturbo-{secrets.token_hex(8)}.tmp")
+        probe.touch()
+        probe.unlink()
+    except (OSError, ValueError) as problem:
+        raise _explained(problem, place, error) from problem
+
+
 @contextmanager
 def _direct(target: Path) -> Iterator[BinaryIO]:
     with target.open("wb") as file:

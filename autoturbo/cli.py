@@ -58,9 +58,7 @@ def _run(arguments: Sequence[str]) -> int:
     return COMMANDS[options.command].run(options, console)
 
 
-def _report(
-    error: AutoTurboError, arguments: Sequence[str], cause: Exception | None = None
-) -> int:
+def _report(error: AutoTurboError, arguments: Sequence[str], cause: Exception | None = None) -> int:
     """Print an error where its reader looks for it; its exit status."""
     from autoturbo.report.units import plain
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.loading import Pair, add_model_options, add_target_options, load_pair
+from autoturbo.commands.tuning import REFERENCE
 
 if TYPE_CHECKING:
     import argparse
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 USAGE = "MODEL [--target T] [options]"
 EXAMPLE = "autoturbo compare examples/models/resnet50.onnx --target stcp920"
-REFERENCE = "tvm"
-"""The scheduler that speed-ups refer to."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -50,7 +49,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 def _tuned(pair: Pair, database: str) -> Outcome | None:
     """The best schedule that the database holds for the pair, or None."""
     from autoturbo.database import Database
-    from autoturbo.tuner import SCHEDULER_VERSION
+    from autoturbo.tuner import scheduler_version
 
     if not Path(database).exists():
         return None
@@ -59,7 +58,7 @@ def _tuned(pair: Pair, database: str) -> Outcome | None:
             graph_hash=pair.model.hash,
             target_hash=pair.target.hash,
             dtype=pair.dtype,
-            scheduler_version=SCHEDULER_VERSION,
+            scheduler_version=scheduler_version(),
         )
     return min((best.measurement for best in found), key=lambda m: m.latency, default=None)
 

@@ -40,12 +40,12 @@ class Console:
     def say(self, text: str = "") -> None:
         """A line for people, left out with ``-q``."""
         if self.verbosity >= 0:
-            print(text, file=self.people)
+            print(text, file=self.people, flush=True)
 
     def detail(self, text: str) -> None:
         """A line for people who asked for more with ``-v``."""
         if self.verbosity > 0:
-            print(text, file=self.people)
+            print(text, file=self.people, flush=True)
 
     def answer(self, text: str) -> None:
         """What was asked for, as text; under ``--json`` the object says it."""

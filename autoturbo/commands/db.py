@@ -89,8 +89,8 @@ def _is_known_target(name: str) -> bool:
 
 
 def _write(path: Path, best: tuple[BestSchedule, ...]) -> None:
-    from autoturbo.commands.values import wrong
     from autoturbo.atomic import atomic_write
+    from autoturbo.commands.values import wrong
 
     if len(best) != 1:
         hint = "ask for one with --model, --target, --batch and --dtype"
@@ -138,8 +138,10 @@ def _table(best: Iterable[BestSchedule]) -> Table:
 
     headers = ("model", "target", "dtype", "run", "batch", "trial", "latency", "of bound")
     rows = (
-        (b.model, b.target, b.key.dtype, b.run, b.batch, b.trial)
-        + (duration(b.measurement.latency), percent(b.measurement.bound_fraction))
+        (
+            *(b.model, b.target, b.key.dtype, b.run, b.batch, b.trial),
+            *(duration(b.measurement.latency), percent(b.measurement.bound_fraction)),
+        )
         for b in best
     )
     return table(headers, rows, words=4)

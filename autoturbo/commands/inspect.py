@@ -120,4 +120,6 @@ def _show_bounds(bounds: dict[str, dict[str, Any]], console: Console) -> None:
         (name, bound["dtype"], duration(bound["s"]), *map(duration, bound["parts"]))
         for name, bound in bounds.items()
     )
-    console.show(table(("target", "dtype", "lower bound", "matrix", "vector", "DDR"), rows, words=2))
+    console.show(
+        table(("target", "dtype", "lower bound", "matrix", "vector", "DDR"), rows, words=2)
+    )

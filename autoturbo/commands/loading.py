@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoturbo.commands.values import did_you_mean, merged_shapes, one_of, shape, whole_number, wrong
-from autoturbo.errors import Location, ModelError
+from autoturbo.commands.values import (
+    did_you_mean,
+    merged_shapes,
+    one_of,
+    shape,
+    whole_number,
+    wrong,
+)
+from autoturbo.errors import Location, ModelError, RunError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from autoturbo.commands.parser import Parser
+    from autoturbo.database import RunInfo
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
     from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.tuner import Progress, TuneResult
 
 DEFAULT_TARGET = "stcp920"
 
@@ -59,6 +68,63 @@ def load_model(
     from autoturbo.graph.onnx_import import import_model
 
     return import_model(model_file(path), batch=batch, shapes=shapes)
+
+
+def resume(
+    run: str,
+    *,
+    database: str | Path | None = None,
+    trials: int | None = None,
+    jobs: int = 1,
+    ray: str | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> TuneResult:
+    """Go on with a run, also after a crash; the result is that of a run that was never stopped.
+
+    Args:
+        run: its id, or the beginning of it.
+        database: where it is kept; ``autoturbo.db`` in the working folder if None.
+        trials: a new total, those made included; the run's own if None.
+        jobs: processes that measure.
+        ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
+        on_progress: called after every outcome.
+
+    Raises:
+        RunError: no such run, or what it depends on has changed: model, target, version.
+    """
+    from autoturbo import tuner
+
+    return tuner.resume(
+        run,
+        database=database,
+        load_graph=_model_of_run,
+        trials=trials,
+        jobs=jobs,
+        ray=ray,
+        on_progress=on_progress,
+    )
+
+
+def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
+    """What a run keeps, so that its model can be loaded again."""
+    shapes = {name: list(extents) for name, extents in merged_shapes(options.shape).items()}
+    return {
+        "folder": str(Path.cwd()),
+        "model_batch": options.batch,
+        **({"shapes": shapes} if shapes else {}),
+    }
+
+
+def _model_of_run(info: RunInfo) -> Graph:
+    """The model of a run, found from the folder where the run was begun or from this one."""
+    if not info.model_file:
+        message = f"run {info.id}: the file of its model is not recorded"
+        raise RunError(message, hint="give model_file to 'tune', or resume with autoturbo.tuner")
+    given = Path(info.model_file)
+    there = Path(info.settings.get("folder", "")) / given
+    path = given if given.exists() or not there.exists() else there
+    batch = info.settings.get("model_batch", info.batch)
+    return load_model(path, batch=batch, shapes=info.settings.get("shapes"))
 
 
 def model_file(name: str | Path) -> Path:

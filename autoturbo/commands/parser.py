@@ -74,8 +74,10 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """
     options, unknown = parser.parse_known_args(list(arguments))
     chosen = getattr(options, "parser", parser)
-    if unknown:
-        raise _not_understood(unknown[0], chosen)
+    extra = [argument for argument in unknown if argument != "--"]
+    if extra:
+        after_dashes = "--" in arguments and extra[0] in arguments[arguments.index("--") :]
+        raise _not_understood(extra[0], chosen, positional=after_dashes)
     for name, value in _global_defaults().items():
         if not hasattr(options, name):
             setattr(options, name, value)
@@ -103,6 +105,7 @@ def add_command(
     name: str,
     title: str,
     line: str,
+    *,
     example: str,
     usage: str,
 ) -> Parser:
@@ -125,11 +128,11 @@ def _global_defaults() -> dict[str, object]:
     return {"db": database, **dict.fromkeys(flags, False)}
 
 
-def _not_understood(argument: str, parser: Parser) -> UsageError:
-    if not argument.startswith("-"):
+def _not_understood(argument: str, parser: Parser, *, positional: bool) -> UsageError:
+    if positional or not argument.startswith("-"):
         hint = f"see '{parser.prog} --help'"
         return UsageError(f"unexpected argument {argument!r}", hint=hint)
-    flag = argument.split("=")[0]
+    flag = argument.partition("=")[0]
     close = did_you_mean(flag, parser.flags())
     hint = close if close.startswith("did") else f"see '{parser.prog} --help'"
     return UsageError(f"unknown flag {flag!r}", hint=hint)
@@ -159,6 +162,8 @@ def add_subcommands(parser: Parser, actions: Mapping[str, Subcommand]) -> None:
     names = parser.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     for name, action in actions.items():
         title = f"{parser.prog} {name}"
-        inner = add_command(names, name, title, action.help, action.example, action.usage)
+        inner = add_command(
+            names, name, title, action.help, example=action.example, usage=action.usage
+        )
         action.add_arguments(inner)
         add_global_options(inner)

@@ -28,16 +28,13 @@ if TYPE_CHECKING:
 class Command(Protocol):
     """What a command's module offers: its docstring's first line is its help."""
 
-    __doc__: str | None
     USAGE: str
     EXAMPLE: str
 
-    @staticmethod
-    def add_arguments(parser: Parser) -> None:
+    def add_arguments(self, parser: Parser, /) -> None:
         """Its own arguments."""
 
-    @staticmethod
-    def run(options: argparse.Namespace, console: Console) -> int:
+    def run(self, options: argparse.Namespace, console: Console, /) -> int:
         """Do it; the exit status."""
 
 
@@ -68,7 +65,7 @@ def build_parser() -> Parser:
     for name, command in COMMANDS.items():
         line = (command.__doc__ or "").splitlines()[0]
         title = f"{parser.prog} {name}"
-        inner = add_command(names, name, title, line, command.EXAMPLE, command.USAGE)
+        inner = add_command(names, name, title, line, example=command.EXAMPLE, usage=command.USAGE)
         command.add_arguments(inner)
         add_global_options(inner)
     add_global_options(parser)

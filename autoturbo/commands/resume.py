@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autoturbo.commands.loading import resume
 from autoturbo.commands.tuning import LiveLine, add_machine_options, finish, machine_options
-from autoturbo.commands.values import duration, whole_number
+from autoturbo.commands.values import whole_number
 
 if TYPE_CHECKING:
     import argparse
@@ -22,22 +23,16 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
     trials = "trials in all, those made included (default: as asked for at first)"
     parser.add_argument("--trials", metavar="N", type=whole_number("--trials", 1), help=trials)
-    text = "stop after this long, for example 10m"
-    budget = duration("--time-budget")
-    parser.add_argument("--time-budget", metavar="TIME", type=budget, help=text)
     add_machine_options(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Go on, then print what ``tune`` prints."""
-    from autoturbo.tuner import resume
-
     with LiveLine(console) as line:
         result = resume(
             options.run,
             database=options.db,
             trials=options.trials,
-            time_budget=options.time_budget,
             on_progress=line,
             **machine_options(options),
         )

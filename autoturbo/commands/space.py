@@ -38,30 +38,33 @@ def run(options: argparse.Namespace, console: Console) -> int:
     pair = load_pair(options)
     space = Space.of(pair.model, pair.target)
     seconds = seconds_per_trial(pair, space)
-    expected = {name: seconds * effort.trials for name, effort in EFFORTS.items()}
+    expected = {name: seconds * trials for name, trials in EFFORTS.items()}
     knobs = space.describe()
     names = {"model": pair.model.name, "target": pair.target.name}
     console.emit({**names, "knobs": knobs, "size": space.size, "expected_s": expected})
     if not console.json:
         _print(pair, space, console)
-        times = ", ".join(_time(name, expected[name], EFFORTS[name].trials) for name in expected)
+        times = ", ".join(_time(name, expected[name], EFFORTS[name]) for name in expected)
         console.answer(f"expected time on one core: {times}")
     return 0
 
 
 def seconds_per_trial(
-    pair: Pair, space: Space, clock: Callable[[], float] = time.perf_counter
+    pair: Pair,
+    space: Space,
+    samples: int = _SAMPLES,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """Mean time of a measurement over a few random settings, the first one not counted."""
     import numpy as np
 
     evaluator = pair.evaluator()
-    genes = space.random(np.random.default_rng(0), _SAMPLES + 1)
+    genes = space.random(np.random.default_rng(0), samples + 1)
     evaluator.evaluate(space.knobs_of(genes[0]))  # compiles what is not compiled yet
     start = clock()
     for setting in genes[1:]:
         evaluator.evaluate(space.knobs_of(setting))
-    return (clock() - start) / _SAMPLES
+    return (clock() - start) / samples
 
 
 def _time(name: str, seconds: float, trials: int) -> str:

@@ -59,7 +59,7 @@ def _summary(target: Target) -> dict[str, Any]:
 
 
 def _row(target: Target) -> tuple[str, ...]:
-    from autoturbo.report.units import count, size
+    from autoturbo.report.units import capacity, count, size
 
     return (
         target.name,
@@ -67,8 +67,8 @@ def _row(target: Target) -> tuple[str, ...]:
         f"{target.clusters} x {target.cores}",
         target.default_dtype,
         count(target.matrix_macs_per_second(target.default_dtype)),
-        size(target.lb.capacity),
-        size(target.gb.capacity) if target.gb.capacity else "-",
+        capacity(target.lb.capacity),
+        capacity(target.gb.capacity) if target.gb.capacity else "-",
         size(target.ddr.bandwidth),
     )
 

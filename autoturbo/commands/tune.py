@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoturbo.commands.loading import Pair, add_model_options, add_target_options, load_pairs
-from autoturbo.commands.tuning import (
-    LiveLine,
-    add_machine_options,
-    finish,
-    introduce,
-    machine_options,
+from autoturbo.commands.facts import model_facts, opaque_sentence, sentence
+from autoturbo.commands.loading import (
+    Pair,
+    add_model_options,
+    add_target_options,
+    how_to_load,
+    load_pairs,
 )
+from autoturbo.commands.space import seconds_per_trial
+from autoturbo.commands.tuning import LiveLine, add_machine_options, finish, machine_options
 from autoturbo.commands.values import duration, objectives, one_of, whole_number, wrong
+from autoturbo.report.units import clock, plain
 
 if TYPE_CHECKING:
     import argparse
@@ -24,6 +28,13 @@ if TYPE_CHECKING:
 
 USAGE = "MODEL... [--target T ...] [options]"
 EXAMPLE = "autoturbo tune examples/models/resnet50.onnx --target stcp920 --trials 500"
+DEFAULT_EFFORT = "quick"
+DEFAULT_SAMPLER = "cost-model"
+_LEARNING_S = 0.02
+"""Seconds per trial that proposing and learning take, as measured on a core of 2020."""
+
+_SAMPLES = 3
+"""Settings measured to say how long a run takes."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -45,10 +56,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     pairs = load_pairs(options)
     _check_output(options.output, len(pairs))
     for pair in pairs:
-        introduce(pair, options, console)
+        _introduce(pair, options, console)
         result = _tune(pair, options, console)
-        extra = _write(result, options.output)
-        finish(result, console, options.db, extra)
+        written = _write(result, options.output)
+        finish(result, console, options.db, written)
     return 0
 
 
@@ -61,25 +72,61 @@ def _tune(pair: Pair, options: argparse.Namespace, console: Console) -> TuneResu
             pair.target,
             dtype=pair.dtype,
             trials=options.trials,
-            effort=options.effort,
+            effort=options.effort or DEFAULT_EFFORT,
             seed=options.seed,
             time_budget=options.time_budget,
-            sampler=options.sampler,
-            objective=_objective(options),
+            sampler=options.sampler or DEFAULT_SAMPLER,
+            objective=_objectives(options),
             database=options.db,
             runs_folder=options.runs_folder,
             model_file=pair.model.source,
             storage=options.storage,
+            settings=how_to_load(options),
             on_progress=line,
             **machine_options(options),
         )
+
+
+def _introduce(pair: Pair, options: argparse.Namespace, console: Console) -> None:
+    """Say what was loaded and what is assumed."""
+    if console.verbosity < 0:
+        return
+    model, target = pair.model, pair.target
+    facts = model_facts(model)
+    lines = [
+        ("model", f"{model.source}: {sentence(facts)}"),
+        ("opaque", opaque_sentence(facts)),
+        ("target", f"{target.name}: {target.description}; {pair.dtype}"),
+        ("search", _search(pair, options)),
+        *(("note", note) for note in model.notes),
+    ]
+    console.say(plain(f"{model.name} @ {target.name}"))
+    for name, line in lines:
+        if line:
+            console.say(f"  {name:<8}{plain(line)}")
+
+
+def _search(pair: Pair, options: argparse.Namespace) -> str:
+    """What the search will do, and how long that takes."""
+    from autoturbo.search.space import Space
+    from autoturbo.tuner import EFFORTS
+
+    space = Space.of(pair.model, pair.target)
+    how = f"sampler {options.sampler or DEFAULT_SAMPLER}, seed {options.seed}"
+    if options.time_budget:
+        return f"{clock(options.time_budget)} of time; {how}"
+    effort = options.effort or DEFAULT_EFFORT
+    trials = min(options.trials or EFFORTS[effort], space.size)
+    budget = f"{trials} trials" if options.trials else f"effort {effort}: {trials} trials"
+    measuring = seconds_per_trial(pair, space, _SAMPLES) / options.jobs
+    return f"{budget}, about {clock(trials * (measuring + _LEARNING_S))}; {how}"
 
 
 def _add_budget(parser: Parser) -> None:
     add = parser.add_argument
     efforts = "quick, standard or thorough (default: quick)"
     choose = one_of("--effort", _efforts)
-    add("--effort", metavar="LEVEL", type=choose, default="quick", help=efforts)
+    add("--effort", metavar="LEVEL", type=choose, help=efforts)
     trials = "trials in all (default: as the effort says)"
     add("--trials", metavar="N", type=whole_number("--trials", 1), help=trials)
     budget = duration("--time-budget")
@@ -90,30 +137,39 @@ def _add_search(parser: Parser) -> None:
     add = parser.add_argument
     text = "cost-model, random, tpe, ... (default: cost-model)"
     choose = one_of("--sampler", _samplers)
-    add("--sampler", metavar="NAME", type=choose, default="cost-model", help=text)
-    text = "latency, throughput, energy or ddr-bytes (default: latency)"
+    add("--sampler", metavar="NAME", type=choose, help=text)
+    text = (
+        "latency, throughput, energy or ddr-bytes; several give a Pareto front (default: latency)"
+    )
     add("--objective", metavar="NAME", type=objectives, action="extend", help=text)
     seed = "the same seed, the same result (default: 0)"
     add("--seed", metavar="N", type=whole_number("--seed", 0), default=0, help=seed)
 
 
-def _objective(options: argparse.Namespace) -> str:
-    names = list(dict.fromkeys(options.objective or ["latency"]))
-    if len(names) > 1:
-        raise wrong("--objective", "several objectives are given", "give one of them")
-    return names[0]
+def _objectives(options: argparse.Namespace) -> list[str]:
+    return list(dict.fromkeys(options.objective or ["latency"]))
+
+
+class _OnlyTriedError(Exception):
+    """Leaves a writer before anything is written."""
 
 
 def _check_output(path: Path | None, pairs: int) -> None:
-    """Say before a long run what would fail after it."""
-    from autoturbo.atomic import check_writable
+    """Say before a long run what would fail after it.
+
+    Raises:
+        UsageError: the file cannot be written, or would be written several times.
+    """
+    from autoturbo.atomic import atomic_writer
 
     if path is None:
         return
     if pairs > 1:
         hint = "leave it out: every run folder holds its schedule.json"
         raise wrong("-o", f"one file for {pairs} runs", hint)
-    check_writable(path)
+    if path.is_file() or path.is_dir() or not path.exists():  # a device is not opened twice
+        with suppress(_OnlyTriedError), atomic_writer(path):
+            raise _OnlyTriedError
 
 
 def _write(result: TuneResult, path: Path | None) -> list[Path]:

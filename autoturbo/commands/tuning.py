@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
+from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import whole_number
-from autoturbo.report.live import live_line
+from autoturbo.errors import InterruptedRunError
+from autoturbo.report.live import Standing, live_line
+from autoturbo.report.units import plain
+from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from rich.live import Live
 
     from autoturbo.commands.console import Console
-    from autoturbo.commands.loading import Pair
     from autoturbo.commands.parser import Parser
-    from autoturbo.report.live import Standing
     from autoturbo.simulate.measurement import Outcome
-    from autoturbo.tuner import Progress, TuneResult
+    from autoturbo.tuner import Progress, Trial, TuneResult
 
 _EVERY_S = 10.0
 """Seconds between lines where there is no terminal to redraw one on."""
+
+REFERENCE = "tvm"
+"""The scheduler that speed-ups refer to."""
+
+_MORE = 4
+"""Times the trials that a next run is proposed with."""
 
 
 class LiveLine:
@@ -33,11 +43,7 @@ class LiveLine:
     A context manager; hand the object itself to the tuner as ``on_progress``.
     """
 
-    def __init__(
-        self, console: Console, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        import sys
-
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = sys.stderr
         self._on = console.progress and console.verbosity >= 0
         self._console = console
@@ -80,14 +86,29 @@ class LiveLine:
 
 def standing_of(progress: Progress) -> Standing:
     """What the live line says of the tuner's progress."""
-    from autoturbo.report.live import Standing
-
+    left = progress.remaining_s
     return Standing(
         model=progress.model,
         target=progress.target,
         done=progress.done,
         total=progress.total,
+        best=progress.best_latency,
+        best_trial=progress.best_trial,
+        default=progress.default_latency,
+        bound_fraction=progress.bound_fraction,
+        rate=progress.measured_per_s,
+        screened=progress.screened,
+        infeasible=progress.infeasible,
+        elapsed=progress.elapsed_s,
+        expected=None if left is None else progress.elapsed_s + left,
     )
+
+
+class MachineOptions(TypedDict):
+    """Arguments of the tuner that say where measuring is done."""
+
+    jobs: int
+    ray: str | None
 
 
 def add_machine_options(parser: Parser) -> None:
@@ -104,39 +125,88 @@ def machine_options(options: argparse.Namespace) -> MachineOptions:
     return {"jobs": options.jobs, "ray": options.ray}
 
 
-def introduce(pair: Pair, options: argparse.Namespace, console: Console) -> None:
-    """Say what was loaded and what is assumed."""
-    from autoturbo.commands.facts import model_facts, opaque_sentence, sentence
-    from autoturbo.report.units import plain
-
-    model, target = pair.model, pair.target
-    facts = model_facts(model)
-    lines = {
-        "model": f"{plain(model.source)}: {sentence(facts)}",
-        "opaque": opaque_sentence(facts),
-        "target": plain(f"{target.name}: {target.description}; {pair.dtype}"),
-        "search": _search(options),
-    }
-    console.say(plain(f"{model.name} @ {target.name}"))
-    for name, line in lines.items():
-        if line:
-            console.say(f"  {name:<8}{line}")
-    for note in model.notes:
-        console.say(f"  {'note':<8}{plain(note)}")
-
-
 def finish(
     result: TuneResult, console: Console, database: str, written: Sequence[Path] = ()
 ) -> None:
-    """Print the table, the files and what to do next; the object of ``tune --json``."""
-    console.emit(as_json(result))
-    if console.json:
-        return
-    from autoturbo.report.tables import comparison
+    """Print the table, the files and what to do next; the object of ``tune --json``.
 
+    Raises:
+        InterruptedRunError: the run was stopped before its end.
+    """
+    console.emit(as_json(result))
+    if not console.json:
+        _print(result, console, database, written)
+    if result.state == "interrupted":
+        message = f"interrupted after {result.trials} trials; all of them are saved"
+        raise InterruptedRunError(message, hint=f"go on with '{_resume(result, database)}'")
+
+
+def as_json(result: TuneResult) -> dict[str, Any]:
+    """The object of ``tune --json``."""
+    value = {
+        "model": result.model,
+        "target": result.target,
+        "run": result.run,
+        "trials": result.trials,
+        "seed": result.seed,
+        "default": None if result.default is None else result.default.as_json(),
+        "best": result.best.measurement.as_json(),
+        "best_trial": result.best.trial,
+        "baselines": {name: m.as_json() for name, m in result.baselines.items()},
+        "schedule_file": str(result.schedule_file),
+        "state": result.state,
+    }
+    if result.front:
+        value["front"] = [_point(trial) for trial in result.front]
+    return value
+
+
+def _point(trial: Trial) -> dict[str, Any]:
+    measured = trial.outcome.as_json() if isinstance(trial.outcome, Measurement) else {}
+    return {"trial": trial.number, "knobs": trial.knobs.as_dict(), **measured}
+
+
+def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
+    from autoturbo.report.tables import comparison, front
+
+    console.say()
     console.show(comparison(_outcomes(result), REFERENCE))
-    for name, value in _files(result, database, written):
-        console.say(f"  {name:<14}{value}")
-    console.say("next:")
-    for command in _next_commands(result):
-        console.say(f"  {command}")
+    console.say()
+    if result.front:
+        console.show(front((t.number, t.outcome) for t in result.front))
+    files = {
+        "schedule": result.schedule_file,
+        "copy": ", ".join(map(str, written)),
+        "run folder": result.run_folder,
+        "database": database,
+    }
+    for name, value in files.items():
+        if str(value):
+            console.say(f"{name:<12}{plain(value)}")
+    console.say(f"next:       {_command('show', result, database)}")
+    further = f"{_resume(result, database)} --trials {_MORE * result.trials}"
+    console.say(f"            {further if result.state == 'done' else _resume(result, database)}")
+    console.say()
+
+
+def _outcomes(result: TuneResult) -> dict[str, Outcome]:
+    """Rows of the table; a scheduler that chose what trial 0 is has no row of its own."""
+    outcomes: dict[str, Outcome] = dict(result.baselines)
+    if result.default is not None:
+        ours = outcomes.get("graphturbo")
+        if isinstance(ours, Measurement) and ours.latency == result.default.latency:
+            del outcomes["graphturbo"]
+        outcomes["default"] = result.default
+    return {**outcomes, "best": result.best.measurement}
+
+
+def _resume(result: TuneResult, database: str) -> str:
+    return _command("resume", result, database)
+
+
+def _command(name: str, result: TuneResult, database: str) -> str:
+    """A command line on the run, to be copied."""
+    words = ["autoturbo", name, result.run]
+    if database != DEFAULT_DATABASE:
+        words += ["--db", database]
+    return shlex.join(words)

@@ -110,5 +110,5 @@ class Booster:
             model.load_model(path)
         except (xgboost.core.XGBoostError, OSError):
             raise InputError("not a cost model that XGBoost can read", Location(path)) from None
-        booster._model = model  # noqa: SLF001  a constructor of the class
+        booster._model = model
         return booster

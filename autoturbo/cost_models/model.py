@@ -117,7 +117,7 @@ class CostModel:
         times = np.exp(self._times.predict(np.concatenate([e.rows for e in examples])))
         totals = times * np.concatenate([e.launches for e in examples])
         owner = np.repeat(np.arange(len(examples)), [len(e.rows) for e in examples])
-        return np.bincount(owner, totals, len(examples))
+        return np.bincount(owner, totals, len(examples)).astype(np.float64)
 
     def feasibility(self, examples: Sequence[Example]) -> NDArray[np.float64]:
         """Probability that settings can be measured; 1 while none failed."""
@@ -156,9 +156,9 @@ class CostModel:
         """
         card = _read_card(folder / CARD)
         model = CostModel(tuple(card["names"]), card["seed"], dict(card["trained_on"]))
-        model._times = Booster.load(folder / _TIMES, "reg:squarederror")  # noqa: SLF001
+        model._times = Booster.load(folder / _TIMES, "reg:squarederror")
         if card["feasibility"]:
-            model._feasible = Booster.load(folder / _FEASIBLE, "binary:logistic")  # noqa: SLF001
+            model._feasible = Booster.load(folder / _FEASIBLE, "binary:logistic")
         return model
 
 

@@ -91,12 +91,12 @@ class _Import:
     def program(self, frozen: Frozen) -> Program:
         """What is left of the model at the given input shapes."""
         if frozen.baked is None:
-            return self._run(frozen.shapes, self._declared(frozen, frozen.shapes), None)
+            return self._run(frozen.shapes, self._declared(frozen), None)
         notes = list(self._source.notes)
-        first = self._run(frozen.baked, self._declared(frozen, frozen.baked), None)
+        first = self._run(frozen.baked, self._declared(frozen), None)
         self._source.notes[:] = notes
         rebatch = Rebatch(frozen.batch, frozen.ratio, first.shapes)
-        program = self._run(frozen.shapes, self._declared(frozen, frozen.shapes, rebatch), rebatch)
+        program = self._run(frozen.shapes, self._declared(frozen, rebatch), rebatch)
         rebatch.check(program.outputs, self._source)
         return program
 
@@ -113,12 +113,7 @@ class _Import:
             Value(name, tensor_type(self._elements[name], shape)) for name, shape in shapes.items()
         ]
 
-    def _declared(
-        self,
-        frozen: Frozen,
-        shapes: Mapping[str, tuple[int, ...]],
-        rebatch: Rebatch | None = None,
-    ) -> Declared:
+    def _declared(self, frozen: Frozen, rebatch: Rebatch | None = None) -> Declared:
         types = {name: resolve(kind, frozen.bindings) for name, kind in self._types.items()}
         if rebatch is not None:
             types = {name: rebatch.scaled_type(kind) for name, kind in types.items()}

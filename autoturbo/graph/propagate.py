@@ -158,7 +158,7 @@ class Propagation:
         elif _passes_on(node, inputs, self._used):
             scope[node.output[0]] = next(value for value in inputs if value is not None)
         else:
-            captured = [scope[name] for name in captured_names(node)]
+            captured = [scope[name] for name in _outer_names(node)]
             step = Step(node, label(node), inputs, captured, [])
             step.outputs = self._outputs(step)
             if self.rebatch:
@@ -207,7 +207,7 @@ class Propagation:
     def _types(self, step: Step, schema: defs.OpSchema | None) -> dict[str, TypeProto]:
         """Types of a node's outputs: inferred, else as the file states them, else bounded."""
         named = dict(zip(step.node.input, step.inputs, strict=True))
-        named.update(zip(captured_names(step.node), step.captured, strict=True))
+        named.update(zip(_outer_names(step.node), step.captured, strict=True))
         read = {name: value for name, value in named.items() if value is not None}
         inferred = self._inferred(step, schema, read)
         names = [name for name in step.node.output if name]
@@ -292,6 +292,11 @@ class Propagation:
 
 
 _FROM_SHAPE = frozenset(("Shape", "Size"))
+
+
+def _outer_names(node: NodeProto) -> list[str]:
+    """Names that only the bodies of a node read, not the node itself."""
+    return [name for name in captured_names(node) if name not in node.input]
 
 
 def _known(kind: TypeProto) -> bool:

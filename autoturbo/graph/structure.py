@@ -86,7 +86,7 @@ def in_order(nodes: Sequence[NodeProto], source: Source) -> list[NodeProto]:
             readers[needed].append(index)
     order = _kahn([len(sources) for sources in needs], readers)
     if len(order) < len(nodes):
-        cycle = " -> ".join(label(nodes[i]) for i in _cycle(needs, set(order)))
+        cycle = " -> ".join(_shortened([label(nodes[i]) for i in _cycle(needs, set(order))]))
         raise source.error(f"the graph has a cycle: {cycle}")
     return [nodes[index] for index in order]
 
@@ -115,5 +115,8 @@ def _cycle(needs: Sequence[set[int]], done: set[int]) -> list[int]:
     while index not in path:
         path.append(index)
         index = min(needs[index] - done)
-    cycle = [index, *reversed(path[path.index(index) :])]
-    return cycle if len(cycle) <= _SHOWN + 1 else [*cycle[:_SHOWN], cycle[-1]]
+    return [index, *reversed(path[path.index(index) :])]
+
+
+def _shortened(names: list[str]) -> list[str]:
+    return names if len(names) <= _SHOWN + 1 else [*names[:_SHOWN], "...", names[-1]]

@@ -21,8 +21,9 @@ _COMPARISON = (
 )  # fmt: skip
 _TITLES = {
     "tvm": "tvm (TVM-like)",
+    "graphturbo": "graphturbo (best batch)",
     "astitch": "astitch (AStitch-like)",
-    "default": "graphturbo (default)",
+    "default": "graphturbo (trial 0)",
     "best": "tuned",
 }
 
@@ -31,8 +32,13 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, words: in
     """A table whose first ``words`` columns are text and whose others are numbers."""
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, header in enumerate(headers):
-        justify = "left" if index < words else "right"
-        made.add_column(Text(header), justify=justify, overflow="fold", no_wrap=index >= words)
+        is_number = index >= words
+        made.add_column(
+            Text(header),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=is_number,
+        )
     for row in rows:
         made.add_row(*(Text(plain(cell)) for cell in row))
     return made
@@ -49,6 +55,22 @@ def comparison(outcomes: Mapping[str, Outcome], reference: str | None = None) ->
     measured = {n: o for n, o in outcomes.items() if isinstance(o, Measurement)}
     base = measured.get(reference or "") or next(iter(measured.values()), None)
     return table(_COMPARISON, (_row(name, outcome, base) for name, outcome in outcomes.items()))
+
+
+def front(points: Iterable[tuple[int, Outcome]]) -> Table:
+    """The trials of a Pareto front, the fastest first."""
+    measured = [(number, m) for number, m in points if isinstance(m, Measurement)]
+    rows = (
+        (
+            f"#{number}",
+            duration(m.latency),
+            count(m.throughput),
+            size(m.ddr_bytes),
+            "-" if m.energy is None else f"{m.energy:.3g} J",
+        )
+        for number, m in sorted(measured, key=lambda point: (point[1].latency, point[0]))
+    )
+    return table(("Pareto front", "latency", "samples/s", "DDR", "energy"), rows)
 
 
 def _row(name: str, outcome: Outcome, base: Measurement | None) -> tuple[str, ...]:

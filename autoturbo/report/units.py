@@ -1,6 +1,7 @@
 """Numbers for people: three significant digits and a unit.
 
-Spelling: a space before every unit (``7.41 ms``, ``88 %``, ``18.4 k``), decimal prefixes, ASCII only.
+A space before every unit (``7.41 ms``, ``88 %``, ``18.4 k``), ASCII only. Prefixes are decimal, but
+for the capacity of a memory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ _Scale = tuple[tuple[float, str], ...]
 
 _SECONDS: Final[_Scale] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _BYTES: Final[_Scale] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_CAPACITIES: Final[_Scale] = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 _COUNTS: Final[_Scale] = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _ROUNDS_UP: Final = 0.9995
 """Share of a unit from which three digits show the whole unit: 999.6 us reads 1.00 ms."""
@@ -26,6 +28,12 @@ def duration(seconds: float) -> str:
 def size(count: float) -> str:
     """Bytes: ``1.23 GB``."""
     return _whole(count, " B") or _scaled(count, _BYTES)
+
+
+def capacity(count: float) -> str:
+    """What a memory holds: ``1 MiB``, ``1.50 GiB``."""
+    factor, unit = next((row for row in _CAPACITIES if count >= row[0]), _CAPACITIES[-1])
+    return _whole(count / factor, f" {unit}") or f"{_digits(count / factor)} {unit}"
 
 
 def count(number: float) -> str:
@@ -73,7 +81,8 @@ def _visible(character: str) -> str:
 
 
 def _whole(number: float, unit: str) -> str | None:
-    small = float(number).is_integer() and abs(number) < 1000  # noqa: PLR2004 - the next prefix
+    # from 1000 on a prefix makes it shorter
+    small = float(number).is_integer() and abs(number) < 1000  # noqa: PLR2004
     return f"{int(number)}{unit}" if small else None
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from autoturbo.atomic import atomic_write
-from autoturbo.errors import Location, ScheduleFileError
+from autoturbo.errors import KnobsError, Location, ScheduleFileError
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
@@ -27,7 +28,8 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, assemble
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule, Share
-from autoturbo.schedule.split import Split, sink
+from autoturbo.schedule.split import Split, sink, split_axes
+from autoturbo.schedule.work import MATRIX
 
 SCHEDULE_SCHEMA = 1
 """Version of the file format."""
@@ -181,6 +183,9 @@ def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
     _check_identity(document, graph, target, place)
     try:
         return _rebuild(document, graph, target)
+    except KnobsError as error:
+        field = ".".join(part for part in ("knobs", error.at.field) if part)
+        raise ScheduleFileError(error.message, Location(place, field=field), error.hint) from None
     except _InvalidError as invalid:
         raise ScheduleFileError(invalid.reason, Location(place, field=invalid.field)) from None
 
@@ -219,12 +224,23 @@ def _validated(document: Any, path: Path) -> dict[str, Any]:
         at = Location(path, field="schema_version")
         hint = f"this release reads version {SCHEDULE_SCHEMA}; tune again or use the other release"
         raise ScheduleFileError(f"format version {version!r}", at, hint)
-    validator = jsonschema.Draft202012Validator(schedule_schema())
+    validator = _strict_validator()(schedule_schema())
     first = min(validator.iter_errors(document), key=lambda e: str(e.json_path), default=None)
     if first is not None:
         at = Location(path, field=first.json_path.removeprefix("$.").removeprefix("$") or None)
         raise ScheduleFileError(first.message[:160], at)
     return document
+
+
+def _strict_validator() -> Any:
+    """JSON schema takes 1.0 for an integer; an index must be written as one."""
+    import jsonschema
+
+    base = jsonschema.Draft202012Validator
+    checker = base.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    )
+    return jsonschema.validators.extend(base, type_checker=checker)
 
 
 def _check_identity(document: dict[str, Any], graph: Graph, target: Target, path: Path) -> None:
@@ -258,7 +274,7 @@ def _rebuild(document: dict[str, Any], graph: Graph, target: Target) -> Schedule
     problem = _problem(bench, share, document["layers"])
     subgraphs = _subgraphs(problem, document["subgraphs"])
     instances = make_instances(problem, subgraphs)
-    order, placement = _order(instances, document["order"])
+    order, placement = _order(instances, document["order"], target.cores)
     knobs = Knobs.from_dict(document["knobs"])
     schedule = assemble(
         graph, problem, document["scheduler"], knobs, share, instances, order, placement
@@ -276,6 +292,8 @@ def _share(bench: Workbench, values: Mapping[str, int]) -> Share:
         raise _InvalidError("share", f"the target shares out the batch as {whole}")
     if not 1 <= share.batches <= share.samples:
         raise _InvalidError("share.batches", f"a cluster has {share.samples} samples")
+    if bench.trace.obstacle and share.batches != share.samples:
+        raise _InvalidError("share.batches", f"the batch stays whole: {bench.trace.obstacle}")
     return share
 
 
@@ -284,12 +302,27 @@ def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]
     chains = [tuple(entry["operators"]) for entry in entries]
     if sorted(x for chain in chains for x in chain) != list(range(len(bench.model.operators))):
         raise _InvalidError("layers", "every operator must be in exactly one layer")
+    if not all(chains):
+        raise _InvalidError(f"layers[{chains.index(())}].operators", "a layer has an operator")
     if chains == [layer.operators for layer in problem.layers]:
         return problem
     layers = layers_from(problem.graph, chains)
     if [layer.operators for layer in layers] != chains:
         raise _InvalidError("layers", "layers are not in topological order")
+    for layer in layers:
+        _check_layer(problem, layer)
     return make_problem(problem.graph, bench.target, bench.dtype, layers)
+
+
+def _check_layer(problem: Problem, layer: Layer) -> None:
+    """A layer is computed tile by tile: one product, and one operator whose output is kept."""
+    matrix = sum(int(problem.work.engine[op] == MATRIX) for op in layer.operators)
+    if matrix > 1:
+        reason = f"{matrix} operators of the matrix engine; a layer has at most one"
+        raise _InvalidError(f"layers[{layer.index}].operators", reason)
+    if set(layer.outputs) - set(problem.graph.operators[layer.operators[-1]].outputs):
+        reason = "only the last operator of a layer may be read from outside"
+        raise _InvalidError(f"layers[{layer.index}].operators", reason)
 
 
 def _subgraphs(
@@ -299,6 +332,8 @@ def _subgraphs(
     if sorted(x for group in groups for x in group) != list(range(len(problem.layers))):
         raise _InvalidError("subgraphs", "every layer must be in exactly one sub-graph")
     for index, group in enumerate(groups):
+        if not group:
+            raise _InvalidError(f"subgraphs[{index}].layers", "a sub-graph has a layer")
         if list(group) != sorted(group) or not _is_closed(problem, group):
             reason = "only the last layer of a sub-graph may be read from outside"
             raise _InvalidError(f"subgraphs[{index}].layers", reason)
@@ -325,15 +360,15 @@ def _split(
     problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[str, Any]
 ) -> Split:
     axis, parts = entry["axis"], max(entry["instances"], 1)
-    axes = sink(problem, group).axes
-    if parts > 1 and not (0 <= axis < len(axes) and parts <= axes[axis].extent):
+    allowed = {axis for _, axis in split_axes(problem, group)}
+    if parts > 1 and not (axis in allowed and parts <= sink(problem, group).axes[axis].extent):
         field = f"subgraphs[{index}].instances"
         raise _InvalidError(field, f"cannot be split into {parts} along axis {axis}")
     return Split(axis if parts > 1 else -1, parts, entry["depth"], 0, 0)
 
 
 def _order(
-    instances: InstanceGraph, entries: Sequence[Mapping[str, Any]]
+    instances: InstanceGraph, entries: Sequence[Mapping[str, Any]], cores: int
 ) -> tuple[tuple[int, ...], Placement]:
     known = {(i.subgraph, i.part): i.index for i in instances.instances}
     asked = [(entry["subgraph"], entry["part"]) for entry in entries]
@@ -347,16 +382,19 @@ def _order(
     bindings: list[tuple[int, ...]] = [()] * len(order)
     scopes = [Scope.LB] * len(order)
     for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
-        bindings[instance] = _cores(instances, instance, at, entry["cores"])
+        bindings[instance] = _cores(instances, instance, at, entry["cores"], cores)
         scopes[instance] = Scope[entry["scope"]]
     return order, Placement(tuple(bindings), tuple(scopes))
 
 
 def _cores(
-    instances: InstanceGraph, instance: int, at: int, factors: Sequence[int]
+    instances: InstanceGraph, instance: int, at: int, factors: Sequence[int], cores: int
 ) -> tuple[int, ...]:
     region = next(iter(instances.instances[instance].outputs.values()))
     if len(factors) != len(region) or min(factors, default=1) < 1:
         field = f"order[{at}].cores"
         raise _InvalidError(field, f"needs one factor of at least 1 for each of {len(region)} dimensions")
+    if math.prod(factors) > cores:
+        field = f"order[{at}].cores"
+        raise _InvalidError(field, f"spreads over {math.prod(factors)} cores, a cluster has {cores}")
     return tuple(factors)

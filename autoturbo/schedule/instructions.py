@@ -5,20 +5,25 @@ streamed inputs (DMA, DDR to GB; transfer, GB to LB), compute (matrix, vector), 
 outputs (transfer, LB to GB; DMA, GB to DDR). Engines issue in list order and wait for the
 instructions that an instruction depends on.
 
-With instruction scheduling, fetches of a tile stand ``prefetch_depth`` tiles ahead of its compute,
-over layer boundaries; without it they stay inside their layer, which starts when the layer before it
-has ended. Kernel boundaries are barriers either way.
+With instruction scheduling, weights and inputs are fetched ``prefetch_depth`` tiles ahead of their
+compute, over layer boundaries, and one more tile is on its way from DDR to GB; without it fetches
+stay inside their layer, which starts when the layer before it has ended. Kernel boundaries are
+barriers either way. Weights and inputs have slots of their own: a weight tile serves all row tiles
+of its columns, so the next one is fetched while these are computed.
 
-How many tiles a layer has follows from the buffers: a weight tile is the largest that leaves room for
-``prefetch_depth`` more in the weight share of LB, an activation tile the largest whose streams fit
-the staging zone and whose result is at most a sixteenth of LB (the paper tiles the two outermost
-loops of the anchor with the largest divisor that fits; these are its rows and columns).
+How many tiles a layer has follows from the buffers: a weight tile is the largest that leaves room
+for ``prefetch_depth`` more in the weight share of LB, an activation tile the largest whose streams
+fit the staging zone and whose result is at most a sixteenth of LB. The paper tiles the two outermost
+loops of the anchor with the largest divisor that fits; here a matrix layer is cut over products,
+columns and rows, and where a weight tile would become narrower than the array, over the reduction
+(partial sums stay in LB), because a narrow tile leaves most of the array idle.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -28,14 +33,7 @@ from autoturbo.schedule.allocate import STAGING_SHARE, Zones
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.timeline import (
-    IN_DDR,
-    IN_GB,
-    LATE_DDR,
-    LATE_GB,
-    OUT_DDR,
-    OUT_GB,
-)
+from autoturbo.schedule.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
 from autoturbo.schedule.work import Floats
 
 DMA_IN, TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, DMA_OUT = range(5)
@@ -57,8 +55,9 @@ class Column(IntEnum):
     AFTER = 3
 
 
-INSTRUCTION_COLUMNS = 8
-"""Engine, layer, tile and up to five instructions to wait for (-1 for none)."""
+INSTRUCTION_COLUMNS = 11
+"""Engine, layer, tile and up to eight instructions to wait for (-1 for none): two fetches, one
+exchange, one free slot, and the last instruction of the layers before it on each of four engines."""
 
 
 class Amount(IntEnum):
@@ -84,6 +83,43 @@ class Amount(IntEnum):
 AMOUNT_COLUMNS = len(Amount)
 
 
+class Tiling(IntEnum):
+    """Columns of the table of tiles: one row per layer.
+
+    Parts over ``PRODUCTS`` (or the rows of a layer without matrix work), ``COLUMNS``, ``DEPTHS``
+    and ``ROWS``; ``ROWS_OUTSIDE`` is 1 if row tiles are around column tiles; ``KEPT`` says where
+    inputs stay between column tiles: 0 nowhere, 1 in GB, 2 in LB.
+    """
+
+    PRODUCTS = 0
+    COLUMNS = 1
+    DEPTHS = 2
+    ROWS = 3
+    ROWS_OUTSIDE = 4
+    KEPT = 5
+
+
+TILING_COLUMNS = len(Tiling)
+
+
+class Rule(IntEnum):
+    """Entries of :meth:`InstructionRules.as_array`."""
+
+    AHEAD = 0
+    DIVISOR = 1
+    ACROSS = 2
+    WEIGHT_ROOM = 3
+    STAGING = 4
+    TILE_BYTES = 5
+    CORES = 6
+    HAS_GB = 7
+    BROADCAST = 8
+    NATIVE_ROWS = 9
+    NATIVE_COLUMNS = 10
+    GB_STAGING = 11
+    DDR_COST = 12
+
+
 @dataclass(frozen=True, slots=True)
 class InstructionRules:
     """Knobs and capacities that instructions depend on.
@@ -100,6 +136,8 @@ class InstructionRules:
         broadcast: one read of GB feeds all cores.
         native_rows: rows of the matrix engine.
         native_columns: its columns.
+        gb_staging: bytes of GB for streams and weights on their way.
+        ddr_cost: how many times slower a byte of DDR is than one of GB.
     """
 
     ahead: int
@@ -113,6 +151,8 @@ class InstructionRules:
     broadcast: bool
     native_rows: int
     native_columns: int
+    gb_staging: int = 0
+    ddr_cost: int = 1
 
     @staticmethod
     def of(problem: Problem, knobs: Knobs) -> InstructionRules:
@@ -131,14 +171,16 @@ class InstructionRules:
             broadcast=target.transfer.broadcast,
             native_rows=target.matrix.rows,
             native_columns=target.matrix.columns,
+            gb_staging=zones.gb_staging,
+            ddr_cost=max(round(target.gb.bandwidth / target.ddr_bandwidth_per_cluster), 1),
         )
 
     def as_array(self) -> Ints:
-        """For compiled code, in the order of the fields."""
+        """For compiled code, in the order of the fields (:class:`Rule`)."""
         values = (
             self.ahead, self.divisor, self.across, self.weight_room, self.staging,
             self.tile_bytes, self.cores, self.has_gb, self.broadcast, self.native_rows,
-            self.native_columns,
+            self.native_columns, self.gb_staging, self.ddr_cost,
         )  # fmt: skip
         return np.asarray([int(v) for v in values], np.int64)
 
@@ -154,6 +196,46 @@ class Instructions:
 
     where: Ints
     amounts: Floats
+
+
+class _Plan(NamedTuple):
+    """What is known before instructions are emitted.
+
+    ``starts`` and ``befores`` are the edges between layers; ``first`` and ``first_weight`` count
+    tiles and weight tiles before each layer; ``weight_of`` is the weight tile of a tile (-1 for
+    none), ``first_use`` and ``last_use`` the first and last tile of a weight tile.
+    """
+
+    stages: Floats
+    streams: Ints
+    starts: Ints
+    befores: Ints
+    rules: Ints
+    tiles: Ints
+    resident: int
+    first: Ints
+    first_weight: Ints
+    owner: Ints
+    weight_of: Ints
+    weight_owner: Ints
+    first_use: Ints
+    last_use: Ints
+
+
+class _Trace(NamedTuple):
+    """What has been emitted: the program, and per tile or weight tile who to wait for."""
+
+    where: Ints
+    amounts: Floats
+    size: Ints
+    weight_dma: Ints
+    weight: Ints
+    input_dma: Ints
+    input: Ints
+    late: Ints
+    computed: Ints
+    stored: Ints
+    end: Ints
 
 
 def instruct(
@@ -176,8 +258,9 @@ def instruct(
     starts = np.concatenate(([0], np.cumsum([len(e) for e in edges]))).astype(np.int64)
     befores = np.asarray([p for e in edges for p in e], np.int64)
     table = rules.as_array()
-    tiles = _tile_counts(stages, streams, table)
-    where, amounts = _build(stages, streams, starts, befores, table, tiles, int(weights_resident))
+    tiles = _tile_counts(stages, streams, table, int(weights_resident))
+    plan = _plan(stages, streams, starts, befores, table, tiles, int(weights_resident))
+    where, amounts = _build(plan)
     return Instructions(where, amounts)
 
 
@@ -188,7 +271,10 @@ def _ceil(a: float, b: float) -> int:
 
 @njit(cache=True)
 def _best_cut(extent: float, native: int, least: int) -> int:
-    """Tiles of an extent, at least ``least`` and at most twice that, that waste least of the array."""
+    """Tiles of an extent, at least ``least`` and at most twice that, that waste least of an array.
+
+    Never more than leave whole native tiles.
+    """
     most = max(min(2 * least, int(extent // native)), 1)
     best = min(least, most)
     best_cost = np.inf
@@ -200,273 +286,424 @@ def _best_cut(extent: float, native: int, least: int) -> int:
 
 
 @njit(cache=True)
-def _product_tiles(row: Floats, weight_tiles: int, tiles: int, rules: Ints) -> tuple[int, int]:
-    """Column and row tiles of a matrix layer.
+def _product_tiles(row: Floats, parts: int, tiles: int, rules: Ints, out: Ints) -> None:
+    """Cut a matrix layer into at least ``parts`` weight tiles and ``tiles`` results.
 
-    Columns are cut for the weights; rows, then columns again, and products for the rest. A tile
-    never falls below the engine's native one while another way to cut is left.
+    Products first, then columns, then the reduction for the weights; rows, then columns again for
+    the results. A tile falls below the native width only when no other way to cut is left.
     """
-    by_columns = max(_ceil(row[Stage.COLUMNS], rules[10]), 1) * max(int(row[Stage.COUNT]), 1)
-    columns = min(max(weight_tiles, 1), int(max(row[Stage.COLUMNS] * row[Stage.COUNT], 1.0)))
-    if columns <= by_columns and row[Stage.COUNT] <= 1:
-        columns = _best_cut(row[Stage.COLUMNS], rules[10], columns)
-    rows = _best_cut(row[Stage.ROWS], rules[9], max(_ceil(tiles, columns), 1))
-    left = _ceil(tiles, rows)
-    return max(columns, min(left, by_columns)), rows
+    count, m, n = int(max(row[Stage.COUNT], 1.0)), row[Stage.ROWS], row[Stage.COLUMNS]
+    rows, columns = rules[Rule.NATIVE_ROWS], rules[Rule.NATIVE_COLUMNS]
+    wide = rows if m <= columns else columns
+    products = min(max(parts, tiles), count)
+    parts, tiles = _ceil(parts, products), _ceil(tiles, products)
+    widest = max(_ceil(n, wide), 1)
+    across = _best_cut(n, wide, min(parts, widest))
+    depths = min(_ceil(parts, across), max(int(row[Stage.DEPTH] // rows), 1))
+    across = max(across, min(_ceil(parts, depths), int(max(n, 1.0))))
+    down = _best_cut(m, rows, max(_ceil(tiles, across), 1))
+    across = max(across, min(_ceil(tiles, down), widest))
+    out[Tiling.PRODUCTS], out[Tiling.COLUMNS] = products, across
+    out[Tiling.DEPTHS], out[Tiling.ROWS] = depths, down
 
 
 @njit(cache=True)
-def _tile_counts(stages: Floats, streams: Ints, rules: Ints) -> Ints:
-    """Per layer: column tiles (weights), row tiles, and 1 if rows are the outer loop."""
-    counts = np.ones((len(stages), 3), np.int64)
-    ahead, divisor, weight_room, staging = rules[0], rules[1], rules[3], rules[4]
-    tile_bytes, cores = rules[5], rules[6]
+def _tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: int) -> Ints:
+    """The table of tiles."""
+    counts = np.ones((len(stages), TILING_COLUMNS), np.int64)
+    slots, cores = rules[Rule.AHEAD] + 1, rules[Rule.CORES]
     for layer in range(len(stages)):
-        row = stages[layer]
-        columns = _ceil(row[Stage.CORE_WEIGHTS] * (ahead + 1), weight_room)
-        streamed = 0.0
-        for column in range(streams.shape[1]):
-            streamed += streams[layer, column] / cores
-        tiles = max(_ceil(streamed * (ahead + 1), staging), _ceil(row[Stage.WRITTEN], tile_bytes))
-        tiles = min(tiles * divisor, MAX_TILES)
+        row, out = stages[layer], counts[layer]
+        parts = max(_ceil(row[Stage.CORE_WEIGHTS] * slots, rules[Rule.WEIGHT_ROOM]), 1)
+        read = _read_bytes(streams[layer]) / cores + row[Stage.EXCHANGED]
+        written = (streams[layer, OUT_GB] + streams[layer, OUT_DDR]) / cores
+        tiles = _ceil((read + written) * slots, rules[Rule.STAGING])
+        tiles = max(tiles, _ceil(row[Stage.WRITTEN], rules[Rule.TILE_BYTES]), 1)
+        tiles = min(tiles * rules[Rule.DIVISOR], MAX_TILES)
         if row[Stage.MACS] > 0:
-            columns, rows = _product_tiles(row, columns, tiles, rules)
+            _product_tiles(row, parts, tiles, rules, out)
         else:
-            columns, rows = 1, min(max(tiles, min(columns, MAX_TILES)), int(row[Stage.STEPS]))
-        counts[layer, 0], counts[layer, 1] = max(columns, 1), max(rows, 1)
-        read = streams[layer, IN_GB] + streams[layer, IN_DDR]
-        read += streams[layer, LATE_GB] + streams[layer, LATE_DDR]
-        again_rows = row[Stage.WEIGHTS] * (counts[layer, 1] - 1)
-        again_columns = (read + row[Stage.EXCHANGED] * cores) * (counts[layer, 0] - 1)
-        counts[layer, 2] = int(again_rows < again_columns)
+            steps = max(int(row[Stage.STEPS]), 1)
+            out[Tiling.PRODUCTS] = min(max(tiles, min(parts, MAX_TILES)), steps)
+        in_lb = read / out[Tiling.PRODUCTS] * slots <= rules[Rule.STAGING]
+        in_gb = streams[layer, IN_DDR] * 2 <= rules[Rule.GB_STAGING] and rules[Rule.HAS_GB]
+        out[Tiling.KEPT] = 2 if in_lb else int(in_gb)
+        out[Tiling.ROWS_OUTSIDE] = _rows_outside(row, streams[layer], rules, out, resident)
     return counts
 
 
 @njit(cache=True)
-def _emit(
-    where: Ints, amounts: Floats, at: int, engine: int, layer: int, tile: int, after: Ints
-) -> int:
-    where[at, Column.ENGINE], where[at, Column.LAYER] = engine, layer
-    where[at, Column.TILE] = tile
-    for index in range(len(after)):
-        where[at, Column.AFTER + index] = after[index]
-    return at + 1
+def _rows_outside(row: Floats, streams: Ints, rules: Ints, tiles: Ints, resident: int) -> int:
+    """1 if weights that are loaded again for every row tile cost less than inputs for every column.
+
+    A byte of DDR counts as many bytes of GB as it is slower; other cores are as near as GB.
+    """
+    if tiles[Tiling.KEPT] == 2:  # noqa: PLR2004  kept in LB
+        return 0
+    far = rules[Rule.DDR_COST]
+    weights = row[Stage.WEIGHTS] * (1 if resident else far)
+    inputs = streams[IN_GB] + streams[LATE_GB] + row[Stage.EXCHANGED] * rules[Rule.CORES]
+    inputs += streams[IN_DDR] * (1 if tiles[Tiling.KEPT] else far) + streams[LATE_DDR] * far
+    again = weights * (tiles[Tiling.ROWS] - 1) < inputs * (tiles[Tiling.COLUMNS] - 1)
+    return int(again)
 
 
 @njit(cache=True)
-def _build(
+def _read_bytes(streams: Ints) -> float:
+    return float(streams[IN_GB] + streams[IN_DDR] + streams[LATE_GB] + streams[LATE_DDR])
+
+
+@njit(cache=True)
+def _weight_tiles(stages: Floats, tiles: Ints, layer: int) -> int:
+    """Weight tiles that a layer loads, repetitions included."""
+    if stages[layer, Stage.WEIGHTS] <= 0:
+        return 0
+    once = tiles[layer, Tiling.PRODUCTS] * tiles[layer, Tiling.COLUMNS]
+    once *= tiles[layer, Tiling.DEPTHS]
+    return once * tiles[layer, Tiling.ROWS] if tiles[layer, Tiling.ROWS_OUTSIDE] else once
+
+
+@njit(cache=True)
+def _plan(
     stages: Floats, streams: Ints, starts: Ints, befores: Ints, rules: Ints, tiles: Ints,
     resident: int,
-) -> tuple[Ints, Floats]:
-    """Emit all tiles of all layers in issue order.
-
-    ``fetched``, ``computed``, ``stored`` hold, per tile of the kernel, the instruction that a
-    later one has to wait for.
-    """  # fmt: skip
-    ahead, across = rules[0], rules[2]
+) -> _Plan:  # noqa: PLR0917  compiled code takes no keywords
+    """Number the tiles and weight tiles of a kernel."""  # fmt: skip
     layers = len(stages)
-    first = np.zeros(layers + 1, np.int64)
+    first, first_weight = np.zeros(layers + 1, np.int64), np.zeros(layers + 1, np.int64)
     for layer in range(layers):
-        first[layer + 1] = first[layer] + tiles[layer, 0] * tiles[layer, 1]
-    total = first[layers]
-    owner = np.empty(total, np.int64)
+        first[layer + 1] = first[layer] + tiles[layer, : Tiling.ROWS_OUTSIDE].prod()
+        first_weight[layer + 1] = first_weight[layer] + _weight_tiles(stages, tiles, layer)
+    owner = np.empty(first[layers], np.int64)
+    weight_of = np.full(first[layers], -1, np.int64)
+    weight_owner = np.empty(first_weight[layers], np.int64)
+    first_use = np.full(first_weight[layers], first[layers], np.int64)
+    last_use = np.empty(first_weight[layers], np.int64)
     for layer in range(layers):
+        rows = 1 if tiles[layer, Tiling.ROWS_OUTSIDE] else tiles[layer, Tiling.ROWS]
         owner[first[layer] : first[layer + 1]] = layer
-    where = np.full((total * 9, INSTRUCTION_COLUMNS), -1, np.int64)
-    amounts = np.zeros((total * 9, AMOUNT_COLUMNS))
-    fetched, late = np.full(total, -1, np.int64), np.full(total, -1, np.int64)
-    computed, stored = np.full(total, -1, np.int64), np.full(total, -1, np.int64)
-    matrix = np.full(total, -1, np.int64)
-    end = np.full(layers, -1, np.int64)
-    at, prepared, brought = 0, 0, 0
+        weight_owner[first_weight[layer] : first_weight[layer + 1]] = layer
+        for tile in range(first[layer], first[layer + 1]):
+            if first_weight[layer + 1] > first_weight[layer]:
+                weight = first_weight[layer] + (tile - first[layer]) // rows
+                weight_of[tile], last_use[weight] = weight, tile
+                first_use[weight] = min(first_use[weight], tile)
+    return _Plan(
+        stages, streams, starts, befores, rules, tiles, resident, first, first_weight, owner,
+        weight_of, weight_owner, first_use, last_use,
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _new_trace(tiles: int, weights: int, layers: int) -> _Trace:
+    most = tiles * 8 + weights * 2
+    return _Trace(
+        np.full((most, INSTRUCTION_COLUMNS), -1, np.int64), np.zeros((most, AMOUNT_COLUMNS)),
+        np.zeros(1, np.int64), np.full(weights, -1, np.int64), np.full(weights, -1, np.int64),
+        np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64),
+        np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64), np.full(layers, -1, np.int64),
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _build(p: _Plan) -> tuple[Ints, Floats]:
+    """Emit all tiles of all layers in issue order."""
+    total = len(p.owner)
+    t = _new_trace(total, len(p.weight_owner), len(p.stages))
+    ahead, across = p.rules[Rule.AHEAD], p.rules[Rule.ACROSS]
+    done = np.zeros(5, np.int64)  # weight DMA, input DMA, weight and input transfers, exchanges
+    weight = 0
     for tile in range(total):
-        layer = owner[tile]
-        limit = min(tile + ahead + 1, total if across else first[layer + 1])
-        while prepared < limit:
-            target = owner[prepared]
-            barrier = end[target - 1] if target and not across else -1
-            free = computed[prepared - ahead - 1] if prepared > ahead else -1
-            at = _fetch(
-                where, amounts, at, stages, streams, rules, tiles, target,
-                prepared - first[target], prepared, free, barrier, resident, fetched,
-            )  # fmt: skip
-            prepared += 1
-        while brought <= min(tile + 1, first[layer + 1] - 1):
-            at = _bring(
-                where, amounts, at, stages, streams, rules, tiles, layer,
-                brought - first[layer], brought, starts, befores, end, computed, late,
-            )  # fmt: skip
-            brought += 1
-        at = _compute(
-            where, amounts, at, stages, tiles, layer, tile - first[layer], tile, starts, befores,
-            end, fetched, late, matrix, computed,
-        )  # fmt: skip
-        at = _store(
-            where, amounts, at, streams, rules, tiles, layer, tile - first[layer], computed[tile],
-            stored, tile,
-        )  # fmt: skip
-        if tile == first[layer + 1] - 1:
-            end[layer] = max(computed[tile], stored[tile])
-    return where[:at].copy(), amounts[:at].copy()
+        layer = p.owner[tile]
+        weight = max(weight, p.weight_of[tile])
+        tiles = total if across else p.first[layer + 1]
+        weights = len(p.weight_owner) if across else p.first_weight[layer + 1]
+        while done[0] < min(weight + ahead + 2, weights):
+            _weight_dma(p, t, done[0])
+            done[0] += 1
+        while done[1] < min(tile + ahead + 2, tiles):
+            _input_dma(p, t, done[1])
+            done[1] += 1
+        while done[2] < min(weight + ahead + 1, weights) and p.first_use[done[2]] <= tile + ahead:
+            _weight_transfer(p, t, done[2])
+            done[2] += 1
+        while done[3] < min(tile + ahead + 1, tiles):
+            _input_transfer(p, t, done[3])
+            done[3] += 1
+        while done[4] < min(tile + 2, p.first[layer + 1]):
+            _bring(p, t, done[4])
+            done[4] += 1
+        _compute(p, t, tile)
+        _store(p, t, tile)
+        if tile == p.first[layer + 1] - 1:
+            t.end[layer] = max(t.computed[tile], t.stored[tile])
+    return t.where[: t.size[0]].copy(), t.amounts[: t.size[0]].copy()
 
 
 @njit(cache=True)
-def _is_first_use(tiles: Ints, layer: int, tile: int) -> tuple[bool, bool]:
-    """Whether a tile loads its weights, and whether it loads its inputs.
+def _emit(t: _Trace, engine: int, layer: int, tile: int) -> int:
+    at = t.size[0]
+    t.where[at, Column.ENGINE], t.where[at, Column.LAYER] = engine, layer
+    t.where[at, Column.TILE] = tile
+    t.size[0] = at + 1
+    return at
 
-    The loop nest is columns around rows, or rows around columns; weights belong to a column tile,
-    inputs to a row tile.
+
+@njit(cache=True)
+def _wait(t: _Trace, at: int, before: int) -> None:
+    """Let an instruction wait for another (-1 for none).
+
+    Engines issue in order, so of two on one engine the later is enough.
     """
-    columns, rows, rows_outside = tiles[layer, 0], tiles[layer, 1], tiles[layer, 2]
-    if rows_outside:
-        return True, tile % columns == 0
-    return tile % rows == 0, True
+    if before < 0:
+        return
+    for column in range(Column.AFTER, INSTRUCTION_COLUMNS):
+        other = t.where[at, column]
+        if other < 0:
+            t.where[at, column] = before
+            return
+        if t.where[other, Column.ENGINE] == t.where[before, Column.ENGINE]:
+            t.where[at, column] = max(other, before)
+            return
 
 
 @njit(cache=True)
-def _waits(a: int, b: int, c: int) -> Ints:
-    out = np.full(5, -1, np.int64)
-    out[0], out[1], out[2] = a, b, c
-    return out
+def _wait_for_layers(p: _Plan, t: _Trace, at: int, layer: int) -> None:
+    """Wait for the layers whose results a layer reads, or for the one before it without overlap."""
+    for position in range(p.starts[layer], p.starts[layer + 1]):
+        _wait(t, at, t.end[p.befores[position]])
+    if layer and not p.rules[Rule.ACROSS]:
+        _wait(t, at, t.end[layer - 1])
 
 
 @njit(cache=True)
-def _fetch(
-    where: Ints, amounts: Floats, at: int, stages: Floats, streams: Ints, rules: Ints, tiles: Ints,
-    layer: int, tile: int, index: int, free: int, barrier: int, resident: int, fetched: Ints,
-) -> int:
-    """Weights of a tile, and inputs that are in GB or DDR before the kernel starts."""  # fmt: skip
-    cores, has_gb, broadcast = rules[6], rules[7], rules[8]
-    columns, rows = tiles[layer, 0], tiles[layer, 1]
-    weights_now, inputs_now = _is_first_use(tiles, layer, tile)
-    weight = stages[layer, Stage.WEIGHTS] / columns if weights_now else 0.0
-    core_weight = stages[layer, Stage.CORE_WEIGHTS] / columns if weights_now else 0.0
-    again = not tiles[layer, 2] and tile >= rows and has_gb
-    part = 1.0 / rows if inputs_now else 0.0
-    from_ddr = streams[layer, IN_DDR] * part
-    from_gb = streams[layer, IN_GB] * part
-    ddr = (0.0 if resident else weight) + (0.0 if again else from_ddr)
-    dma = -1
+def _place(p: _Plan, layer: int, tile: int) -> tuple[int, int]:
+    """Column and depth of a tile of a layer, by its number within the layer."""
+    tiles = p.tiles[layer]
+    rows, depths = tiles[Tiling.ROWS], tiles[Tiling.DEPTHS]
+    weights = tiles[Tiling.COLUMNS] * depths
+    inner = tile % (weights * rows)
+    weight = inner % weights if tiles[Tiling.ROWS_OUTSIDE] else inner // rows
+    return weight // depths, weight % depths
+
+
+@njit(cache=True)
+def _inputs_share(p: _Plan, layer: int, tile: int) -> tuple[float, bool]:
+    """Share of a layer's inputs that a tile reads anew, and whether DDR has to be asked."""
+    tiles = p.tiles[layer]
+    column, depth = _place(p, layer, tile)
+    share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.ROWS])
+    if tiles[Tiling.ROWS_OUTSIDE]:
+        return (share if column + depth == 0 else 0.0), True
+    if column and tiles[Tiling.KEPT] == 2:  # noqa: PLR2004  kept in LB
+        return 0.0, False
+    return share / tiles[Tiling.DEPTHS], column == 0 or tiles[Tiling.KEPT] == 0
+
+
+@njit(cache=True)
+def _slot(p: _Plan, t: _Trace, weight: int) -> int:
+    """The instruction after which a weight tile's slot in LB is free."""
+    before = weight - p.rules[Rule.AHEAD] - 1
+    return t.computed[p.last_use[before]] if before >= 0 else -1
+
+
+@njit(cache=True)
+def _weight_share(p: _Plan, layer: int) -> float:
+    tiles = p.tiles[layer]
+    return 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS])
+
+
+@njit(cache=True)
+def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
+    """A weight tile from DDR; its slot in GB is free once an earlier one has left."""
+    layer, has_gb = p.weight_owner[weight], p.rules[Rule.HAS_GB]
+    if p.resident:
+        return
+    at = _emit(t, DMA_IN, layer, weight - p.first_weight[layer])
+    size = p.stages[layer, Stage.WEIGHTS] * _weight_share(p, layer)
+    t.amounts[at, Amount.DDR] = size
+    t.amounts[at, Amount.GB] = size if has_gb else 0.0
+    before = weight - p.rules[Rule.AHEAD] - 1
+    if has_gb:
+        _wait(t, at, t.weight[before] if before >= 0 else -1)
+    else:
+        _wait(t, at, _slot(p, t, weight))
+    if layer and not p.rules[Rule.ACROSS]:
+        _wait(t, at, t.end[layer - 1])
+    t.weight_dma[weight] = t.weight[weight] = at
+
+
+@njit(cache=True)
+def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
+    """A weight tile from GB to the cores."""
+    layer, cores = p.weight_owner[weight], p.rules[Rule.CORES]
+    if not p.rules[Rule.HAS_GB]:
+        return
+    at = _emit(t, TRANSFER, layer, weight - p.first_weight[layer])
+    share = _weight_share(p, layer)
+    core = p.stages[layer, Stage.CORE_WEIGHTS] * share
+    broadcast = p.rules[Rule.BROADCAST]
+    t.amounts[at, Amount.GB] = (
+        p.stages[layer, Stage.WEIGHTS] * share if broadcast else core * cores
+    )
+    t.amounts[at, Amount.CORE] = core
+    _wait(t, at, t.weight_dma[weight])
+    _wait(t, at, _slot(p, t, weight))
+    if layer and not p.rules[Rule.ACROSS]:
+        _wait(t, at, t.end[layer - 1])
+    t.weight[weight] = at
+
+
+@njit(cache=True)
+def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
+    """Inputs of a tile that are in DDR before the kernel starts."""
+    layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
+    tile = index - p.first[layer]
+    share, from_ddr = _inputs_share(p, layer, tile)
+    size = p.streams[layer, IN_DDR] * share
+    if size <= 0 or not from_ddr:
+        return
+    at = _emit(t, DMA_IN, layer, tile)
+    t.amounts[at, Amount.DDR] = size
+    t.amounts[at, Amount.GB] = size if has_gb else 0.0
+    before = index - p.rules[Rule.AHEAD] - 1
+    if before >= 0:
+        _wait(t, at, t.input[before] if has_gb else t.computed[before])
+    if layer and not p.rules[Rule.ACROSS]:
+        _wait(t, at, t.end[layer - 1])
+    t.input_dma[index] = t.input[index] = at
+
+
+@njit(cache=True)
+def _input_transfer(p: _Plan, t: _Trace, index: int) -> None:
+    """Inputs of a tile from GB to the cores."""
+    layer = p.owner[index]
+    tile = index - p.first[layer]
+    share = _inputs_share(p, layer, tile)[0]
+    size = (p.streams[layer, IN_DDR] + p.streams[layer, IN_GB]) * share
+    if size <= 0 or not p.rules[Rule.HAS_GB]:
+        return
+    at = _emit(t, TRANSFER, layer, tile)
+    t.amounts[at, Amount.GB] = size
+    t.amounts[at, Amount.CORE] = size / p.rules[Rule.CORES]
+    before = index - p.rules[Rule.AHEAD] - 1
+    _wait(t, at, t.input_dma[index])
+    _wait(t, at, t.computed[before] if before >= 0 else -1)
+    if layer and not p.rules[Rule.ACROSS]:
+        _wait(t, at, t.end[layer - 1])
+    t.input[index] = at
+
+
+@njit(cache=True)
+def _bring(p: _Plan, t: _Trace, index: int) -> None:
+    """What a tile needs from other cores, and inputs that this kernel itself spilled."""
+    layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
+    tile = index - p.first[layer]
+    share = _inputs_share(p, layer, tile)[0]
+    ddr, gb = p.streams[layer, LATE_DDR] * share, p.streams[layer, LATE_GB] * share
+    core = p.stages[layer, Stage.EXCHANGED] * share
+    free = t.computed[index - 2] if tile > 1 else -1
     if ddr > 0:
-        amounts[at, Amount.DDR] = ddr
-        amounts[at, Amount.GB] = ddr if has_gb else 0.0
-        dma, at = at, _emit(where, amounts, at, DMA_IN, layer, tile, _waits(free, barrier, -1))
-    fetched[index] = dma
-    if has_gb and weight + from_gb + from_ddr > 0:
-        shared = weight if broadcast else core_weight * cores
-        amounts[at, Amount.GB] = shared + from_gb + from_ddr
-        amounts[at, Amount.CORE] = core_weight + (from_gb + from_ddr) / cores
-        fetched[index] = at
-        at = _emit(where, amounts, at, TRANSFER, layer, tile, _waits(dma, free, barrier))
-    return at
-
-
-@njit(cache=True)
-def _bring(
-    where: Ints, amounts: Floats, at: int, stages: Floats, streams: Ints, rules: Ints, tiles: Ints,
-    layer: int, tile: int, index: int, starts: Ints, befores: Ints, end: Ints, computed: Ints,
-    late: Ints,
-) -> int:
-    """What a tile needs from other cores, and inputs that this kernel itself spilled."""  # fmt: skip
-    cores, has_gb = rules[6], rules[7]
-    inputs_now = _is_first_use(tiles, layer, tile)[1]
-    if not inputs_now:
-        return at
-    part = 1.0 / tiles[layer, 1]
-    ddr, gb = streams[layer, LATE_DDR] * part, streams[layer, LATE_GB] * part
-    core = stages[layer, Stage.EXCHANGED] * part
-    after = np.full(5, -1, np.int64)
-    count = 0
-    for position in range(starts[layer], min(starts[layer + 1], starts[layer] + 3)):
-        after[count] = end[befores[position]]
-        count += 1
-    if starts[layer + 1] - starts[layer] > 3:
-        for position in range(starts[layer] + 3, starts[layer + 1]):
-            after[2] = max(after[2], end[befores[position]])
-    after[3] = computed[index - 2] if tile > 1 else -1
-    if ddr > 0:
-        amounts[at, Amount.DDR] = ddr
-        amounts[at, Amount.GB] = ddr if has_gb else 0.0
-        late[index] = at
-        at = _emit(where, amounts, at, DMA_IN, layer, tile, after)
-        after[4] = late[index]
+        at = _emit(t, DMA_IN, layer, tile)
+        t.amounts[at, Amount.DDR] = ddr
+        t.amounts[at, Amount.GB] = ddr if has_gb else 0.0
+        _wait_for_layers(p, t, at, layer)
+        _wait(t, at, free)
+        t.late[index] = at
     if core > 0 or (has_gb and gb + ddr > 0):
-        amounts[at, Amount.GB] = gb + ddr if has_gb else 0.0
-        amounts[at, Amount.CORE] = core + ((gb + ddr) / cores if has_gb else 0.0)
-        late[index] = at
-        at = _emit(where, amounts, at, TRANSFER, layer, tile, after)
-    return at
+        at = _emit(t, TRANSFER, layer, tile)
+        t.amounts[at, Amount.GB] = gb + ddr if has_gb else 0.0
+        t.amounts[at, Amount.CORE] = core + ((gb + ddr) / p.rules[Rule.CORES] if has_gb else 0.0)
+        _wait_for_layers(p, t, at, layer)
+        _wait(t, at, free)
+        _wait(t, at, t.late[index])
+        t.late[index] = at
 
 
 @njit(cache=True)
-def _compute(
-    where: Ints, amounts: Floats, at: int, stages: Floats, tiles: Ints, layer: int, tile: int,
-    index: int, starts: Ints, befores: Ints, end: Ints, fetched: Ints, late: Ints, matrix: Ints,
-    computed: Ints,
-) -> int:
-    """Matrix work of a tile, then its vector work."""  # fmt: skip
-    columns, rows = tiles[layer, 0], tiles[layer, 1]
-    row = stages[layer]
-    share = 1.0 / (columns * rows)
-    after = np.full(5, -1, np.int64)
-    after[0], after[1] = fetched[index], late[index]
-    for position in range(starts[layer], starts[layer + 1]):
-        after[2] = max(after[2], end[befores[position]])
-    read = row[Stage.READ] / rows + row[Stage.CORE_WEIGHTS] / columns
+def _wait_for_inputs(p: _Plan, t: _Trace, at: int, index: int) -> None:
+    """What a tile's first compute instruction waits for."""
+    weight = p.weight_of[index]
+    _wait(t, at, t.weight[weight] if weight >= 0 else -1)
+    _wait(t, at, t.input[index])
+    _wait(t, at, t.late[index])
+    _wait_for_layers(p, t, at, p.owner[index])
+
+
+@njit(cache=True)
+def _compute(p: _Plan, t: _Trace, index: int) -> None:
+    """Matrix work of a tile, then, once its reduction is complete, its vector work."""
+    layer = p.owner[index]
+    row, tile = p.stages[layer], index - p.first[layer]
+    tiles = p.tiles[layer]
+    depth = _place(p, layer, tile)[1]
+    share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.ROWS])
     written = row[Stage.WRITTEN] * share
     last = -1
     if row[Stage.MACS] > 0:
-        after[3] = computed[index - 2] if tile > 1 else -1
-        amounts[at, Amount.LOCAL] = read + written
-        _tile_shape(amounts, at, row, columns, rows)
-        last = matrix[index] = at
-        at = _emit(where, amounts, at, MATRIX_ENGINE, layer, tile, after)
-        after[:] = -1
-        after[0] = last
-        read = written
+        last = _emit(t, MATRIX_ENGINE, layer, tile)
+        _tile_shape(p, t, last, layer)
+        _wait_for_inputs(p, t, last, index)
+        _wait(t, last, t.computed[index - 2] if tile > 1 else -1)
+        t.computed[index] = last
+        if depth < tiles[Tiling.DEPTHS] - 1:
+            return
     moved = row[Stage.MOVED] * share
-    if row[Stage.VECTOR] + row[Stage.SPECIAL] + moved > 0 or last < 0:
-        amounts[at, Amount.LOCAL] = max(read + written, 2.0 * moved) if last < 0 else (
-            (2.0 * written if row[Stage.VECTOR] + row[Stage.SPECIAL] > 0 else 0.0) + moved
-        )
-        amounts[at, Amount.VECTOR] = row[Stage.VECTOR] * share
-        amounts[at, Amount.SPECIAL] = row[Stage.SPECIAL] * share
-        last = at
-        at = _emit(where, amounts, at, VECTOR_ENGINE, layer, tile, after)
-    computed[index] = last
-    return at
+    work = row[Stage.VECTOR] + row[Stage.SPECIAL]
+    if work + moved > 0 or last < 0:
+        at = _emit(t, VECTOR_ENGINE, layer, tile)
+        t.amounts[at, Amount.VECTOR] = row[Stage.VECTOR] * share
+        t.amounts[at, Amount.SPECIAL] = row[Stage.SPECIAL] * share
+        if last < 0:
+            read = row[Stage.READ] + row[Stage.CORE_WEIGHTS]
+            t.amounts[at, Amount.LOCAL] = max(read * share + written, 2.0 * moved)
+            _wait_for_inputs(p, t, at, index)
+        else:
+            t.amounts[at, Amount.LOCAL] = (2.0 * written if work > 0 else 0.0) + moved
+            _wait(t, at, last)
+        t.computed[index] = at
 
 
 @njit(cache=True)
-def _tile_shape(amounts: Floats, at: int, row: Floats, columns: int, rows: int) -> None:
-    """Cut a layer's product: column tiles over N (then over products), row tiles over M."""
-    count, m, n = row[Stage.COUNT], row[Stage.ROWS], row[Stage.COLUMNS]
-    by_columns = min(columns, max(n, 1.0))
-    n, left = n / by_columns, columns / by_columns
-    over_count = min(rows * left, max(count, 1.0))
-    count, left = count / over_count, rows * left / over_count
-    amounts[at, Amount.COUNT], amounts[at, Amount.ROWS] = count, m / left
-    amounts[at, Amount.COLUMNS], amounts[at, Amount.DEPTH] = n, row[Stage.DEPTH]
+def _tile_shape(p: _Plan, t: _Trace, at: int, layer: int) -> None:
+    """The product of one tile and the bytes of LB that it touches.
+
+    Partial sums are read and written at twice the width of the result.
+    """
+    row, tiles = p.stages[layer], p.tiles[layer]
+    products, columns = tiles[Tiling.PRODUCTS], tiles[Tiling.COLUMNS]
+    depths, rows = tiles[Tiling.DEPTHS], tiles[Tiling.ROWS]
+    t.amounts[at, Amount.COUNT] = max(row[Stage.COUNT], 1.0) / products
+    t.amounts[at, Amount.ROWS] = row[Stage.ROWS] / rows
+    t.amounts[at, Amount.COLUMNS] = row[Stage.COLUMNS] / columns
+    t.amounts[at, Amount.DEPTH] = row[Stage.DEPTH] / depths
+    sums = 1.0 if depths == 1 else 4.0
+    t.amounts[at, Amount.LOCAL] = (
+        row[Stage.READ] / (products * rows * depths)
+        + row[Stage.CORE_WEIGHTS] / (products * columns * depths)
+        + row[Stage.WRITTEN] / (products * rows * columns) * sums
+    )
 
 
 @njit(cache=True)
-def _store(
-    where: Ints, amounts: Floats, at: int, streams: Ints, rules: Ints, tiles: Ints, layer: int,
-    tile: int, done: int, stored: Ints, index: int,
-) -> int:
-    """Outputs of a tile that are kept in GB or DDR."""  # fmt: skip
-    cores, has_gb = rules[6], rules[7]
-    share = 1.0 / (tiles[layer, 0] * tiles[layer, 1])
-    gb, ddr = streams[layer, OUT_GB] * share, streams[layer, OUT_DDR] * share
+def _store(p: _Plan, t: _Trace, index: int) -> None:
+    """Outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
+    layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
+    tiles, tile = p.tiles[layer], index - p.first[layer]
+    if _place(p, layer, tile)[1] < tiles[Tiling.DEPTHS] - 1:
+        return
+    share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.ROWS])
+    gb, ddr = p.streams[layer, OUT_GB] * share, p.streams[layer, OUT_DDR] * share
+    done = t.computed[index]
     if has_gb and gb + ddr > 0:
-        amounts[at, Amount.GB] = gb + ddr
-        amounts[at, Amount.CORE] = (gb + ddr) / cores
-        stored[index] = at
-        at = _emit(where, amounts, at, TRANSFER, layer, tile, _waits(done, -1, -1))
-        done = stored[index]
+        at = _emit(t, TRANSFER, layer, tile)
+        t.amounts[at, Amount.GB] = gb + ddr
+        t.amounts[at, Amount.CORE] = (gb + ddr) / p.rules[Rule.CORES]
+        _wait(t, at, done)
+        t.stored[index] = done = at
     if ddr > 0:
-        amounts[at, Amount.DDR] = ddr
-        amounts[at, Amount.GB] = ddr if has_gb else 0.0
-        stored[index] = at
-        at = _emit(where, amounts, at, DMA_OUT, layer, tile, _waits(done, -1, -1))
-    return at
+        at = _emit(t, DMA_OUT, layer, tile)
+        t.amounts[at, Amount.DDR] = ddr
+        t.amounts[at, Amount.GB] = ddr if has_gb else 0.0
+        _wait(t, at, done)
+        t.stored[index] = at

@@ -75,7 +75,7 @@ class Workbench:
         if at_once > samples:
             at = Location(field="batches_per_cluster")
             raise KnobsError(f"{at_once} is more than a cluster's {samples} samples", at)
-        return Share(clusters, samples, at_once)
+        return Share(-(-batch // samples), samples, at_once)
 
     def batch_choices(self) -> tuple[int, ...]:
         """Samples at once that divide a cluster's share, largest first."""

@@ -234,6 +234,18 @@ def _core_region(
 
 
 @njit(cache=True)
+def _busiest_core(g: GraphArrays, tensor: int, table: Ints, low: Ints, high: Ints) -> int:
+    """A core with a full part of a tensor, as far inside as there is one: its halo has all sides."""
+    core = 0
+    for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
+        factor = max(table[tensor, dim - g.dim_start[tensor]], 1)
+        extent = high[dim] - low[dim]
+        size = max(-(-extent // factor), 1)
+        core = core * factor + min(factor // 2, max(extent // size - 1, 0))
+    return core
+
+
+@njit(cache=True)
 def _foreign_bytes(
     g: GraphArrays, tensor: int, core: int, table: Ints, low: Ints, high: Ints,
     core_low: Ints, core_high: Ints,
@@ -317,12 +329,7 @@ def _stage_table(
         ops = a.op[a.op_start[layer] : a.op_start[layer + 1]]
         core_seen[:] = 0
         output = a.out_tensor[a.out_start[layer]]
-        used = 1
-        for dim in range(_MAX_RANK):
-            used *= max(table[output, dim], 1)
-        core = used // 2
-        if not _core_region(g, output, core, table, low, high, part_low, part_high):
-            core = 0
+        core = _busiest_core(g, output, table, low, high)
         for position in range(a.out_start[layer], a.out_start[layer + 1]):
             tensor = a.out_tensor[position]
             for dim in range(_MAX_RANK):

@@ -52,7 +52,8 @@ class Step:
         template: its kernel's template.
         concats: its inputs from other instances.
         streams: array (layers, :data:`STREAM_COLUMNS`) of bytes.
-        copied: bytes that movements bring in from GB and DDR before the kernel, as a pair.
+        copied: bytes that movements before the kernel read from GB and DDR, as a pair; also what
+            they write there where the copy found no room in LB.
         crossing: bytes that movements bring to the busiest core from other cores.
         weights_resident: the weights are in GB already.
     """
@@ -269,6 +270,8 @@ class _Writer:
             subgraph = self.graph.instances[instance].subgraph
             if self.graph.subgraphs[subgraph].split.instances < 2:  # noqa: PLR2004
                 continue
+            if not self._shares_weights(instance):
+                continue
             if subgraph not in first:
                 size = int(self.templates[instance].stages[:, Stage.WEIGHTS].sum())
                 name = BufferName("weights", -1, instance)
@@ -276,6 +279,21 @@ class _Writer:
             steps = len(self.templates[instance].layers)
             self.draft.touch(first[subgraph], self.starts[kernel] + steps - 1)
         return first
+
+    def _shares_weights(self, instance: int) -> bool:
+        """Whether a part reads all weights of its sub-graph, so that the other parts read the same.
+
+        Parts along output channels each have weights of their own, lookups different rows.
+        """
+        template, problem = self.templates[instance], self.problem
+        whole = sum(
+            problem.graph.tensors[t].elements * int(problem.arrays.element[t])
+            for layer in template.layers
+            for index in problem.layers[layer].operators
+            for t in problem.graph.operators[index].inputs
+            if problem.graph.tensors[t].constant
+        )
+        return int(template.stages[:, Stage.WEIGHTS].sum()) == whole
 
     def step(
         self,
@@ -291,6 +309,7 @@ class _Writer:
         for piece, buffer in self.moved[kernel]:
             source = int(placed.scope[self.made[piece.producer, piece.tensor]])
             copied[source] += piece.cluster_bytes
+            copied[int(placed.scope[buffer])] += piece.cluster_bytes
             crossing += piece.crossing_bytes if placed.scope[buffer] == Scope.LB else 0
         weights = resident.get(self.graph.instances[instance].subgraph)
         keeps = weights is not None and bool(placed.scope[weights] == Scope.GB)

@@ -12,6 +12,7 @@ A proposal follows from seed, first trial number and history, and from nothing e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,10 @@ Rerank = Callable[[Genes], NDArray[np.float64] | None]
 
 ENOUGH = 8
 """Tried points without which the quick model is not asked."""
+
+
+ALIKE = 2
+"""Points of one batch that may be predicted to be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class Evolution:
         rng: np.random.Generator,
         history: Sequence[Tried],
         taken: set[tuple[int, ...]],
+        *,
         count: int,
         rerank: Rerank | None = None,
     ) -> list[tuple[int, ...]]:
@@ -87,7 +93,7 @@ class Evolution:
             pool = self._evolve(space, rng, parents, model)
             best = fresh.unique(pool)[: self.reranked]
             wanted = count - round(self.explore * count)
-            chosen = _reranked(best, rerank)[:wanted]
+            chosen = _varied(best, _dearer(best, rerank), model, wanted)
         fresh.taken.update(chosen)
         mutants = _mutants(space, rng, parents, 8 * count)
         chosen += fresh.unique(mutants)[: count - len(chosen)]
@@ -139,11 +145,15 @@ class QuickModel:
 
     def order(self, genes: Genes) -> NDArray[np.int64]:
         """Indices from the best predicted to the worst."""
+        return np.argsort(self.predict(genes), kind="stable")
+
+    def predict(self, genes: Genes) -> NDArray[np.float64]:
+        """Scores, less the logarithm of the chance to be feasible."""
         rows = self.space.features(genes)
         figures = self.scores.predict(rows)
         if self.feasible is not None:
             figures = figures - np.log(np.clip(self.feasible.predict(rows), 1e-3, 1.0))
-        return np.argsort(figures, kind="stable")
+        return figures
 
 
 def _features(space: Space, tried: Sequence[Tried]) -> NDArray[np.float32]:
@@ -155,7 +165,8 @@ def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     if scores.min() > 0:
         return np.log(scores) - np.log(np.median(scores))
     ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
-    return ranks / max(len(scores) - 1, 1)
+    shares: NDArray[np.float64] = ranks / max(len(scores) - 1, 1)
+    return shares
 
 
 def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
@@ -184,14 +195,40 @@ def _crossed(rng: np.random.Generator, parents: Genes, count: int) -> Genes:
     return np.where(rng.random(first.shape) < 0.5, first, second)  # noqa: PLR2004  a fair coin
 
 
-def _reranked(best: list[tuple[int, ...]], rerank: Rerank | None) -> list[tuple[int, ...]]:
-    """By the mean of both ranks, where the dearer model has an answer."""
-    scores = rerank(np.asarray(best, np.int64)) if rerank is not None and best else None
-    if scores is None:
-        return best
-    ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
-    order = np.argsort(ranks + np.arange(len(best)) * 0.5, kind="stable")
-    return [best[index] for index in order]
+def _dearer(best: list[tuple[int, ...]], rerank: Rerank | None) -> NDArray[np.float64] | None:
+    """What the dearer model says, if there is one and it has an answer."""
+    return rerank(np.asarray(best, np.int64)) if rerank is not None and best else None
+
+
+def _varied(
+    best: list[tuple[int, ...]],
+    dearer: NDArray[np.float64] | None,
+    model: QuickModel,
+    count: int,
+) -> list[tuple[int, ...]]:
+    """The best by the mean of both models, few of each kind.
+
+    Most choices make no difference to a given model, and points that differ in such choices only
+    are predicted alike: of each prediction a batch takes :data:`ALIKE`.
+    """
+    if not best:
+        return []
+    scores = model.predict(np.asarray(best, np.int64))
+    if dearer is not None:
+        scores = _centred(scores) + _centred(dearer)
+    kinds: Counter[float] = Counter()
+    chosen: list[tuple[int, ...]] = []
+    for index in np.argsort(scores, kind="stable").tolist():
+        kind = round(float(scores[index]), 3)
+        kinds[kind] += 1
+        if kinds[kind] <= ALIKE and len(chosen) < count:
+            chosen.append(best[index])
+    return chosen
+
+
+def _centred(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    known = scores[np.isfinite(scores)]
+    return scores - (np.median(known) if len(known) else 0.0)
 
 
 @dataclass
@@ -209,12 +246,20 @@ class _Fresh:
 
     def any(self, count: int) -> list[tuple[int, ...]]:
         """Random points not taken; fewer than asked for only where the space has no more."""
-        if count <= 0:
-            return []
-        if self.space.size <= ENUMERABLE:
-            left = self.unique(self.space.everything())
-            return [left[i] for i in self.rng.permutation(len(left))[:count]]
-        found: dict[tuple[int, ...], None] = {}
-        while len(found) < count:
-            found.update(dict.fromkeys(self.unique(self.space.random(self.rng, 4 * count))))
-        return list(found)[:count]
+        return fresh_points(self.space, self.rng, self.taken, count)
+
+
+def fresh_points(
+    space: Space, rng: np.random.Generator, taken: set[tuple[int, ...]], count: int
+) -> list[tuple[int, ...]]:
+    """Random points not taken; fewer than asked for only where the space has no more."""
+    if count <= 0:
+        return []
+    fresh = _Fresh(space, rng, taken)
+    if space.size <= ENUMERABLE:
+        left = fresh.unique(space.everything())
+        return [left[i] for i in rng.permutation(len(left))[:count]]
+    found: dict[tuple[int, ...], None] = {}
+    while len(found) < count:
+        found.update(dict.fromkeys(fresh.unique(space.random(rng, 4 * count))))
+    return list(found)[:count]

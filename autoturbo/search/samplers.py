@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,9 +26,6 @@ from autoturbo.search.space import Dimension, Genes, Space
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.advisor import KernelAdvisor
-
-BATCH = 16
-"""Points proposed at once: enough to feed a few workers, few enough to learn between batches."""
 
 
 class CostModelSampler(BaseSampler):
@@ -114,7 +112,7 @@ class CostModelSampler(BaseSampler):
         rng = np.random.default_rng([self._seed, trial.number])
         history, taken = _history(study, space)
         rerank = None if self._advisor is None else self._rank
-        return self._evolution.propose(space, rng, history, taken, self._batch, rerank)
+        return self._evolution.propose(space, rng, history, taken, count=self._batch, rerank=rerank)
 
     def _rank(self, genes: Genes) -> NDArray[np.float64] | None:
         if self._advisor is None or self._space is None:
@@ -175,7 +173,7 @@ def make_sampler(
     seed: int,
     space: Space | None = None,
     *,
-    batch: int = BATCH,
+    batch: int = 1,
     advisor: KernelAdvisor | None = None,
     objectives: int = 1,
 ) -> SamplerChoice:
@@ -230,27 +228,24 @@ def _tpe(seed: int) -> BaseSampler:
 
 
 def _cmaes(seed: int) -> BaseSampler:
-    import cmaes  # noqa: F401  Optuna would look for it at the first proposal only
-
+    importlib.import_module("cmaes")  # Optuna would look for it at the first proposal only
     return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
 
 
 def _gp(seed: int) -> BaseSampler:
-    import torch  # noqa: F401  likewise
-
+    importlib.import_module("torch")  # likewise
     return optuna.samplers.GPSampler(seed=seed)
 
 
 def _qmc(seed: int) -> BaseSampler:
-    import scipy  # noqa: F401  likewise
-
+    importlib.import_module("scipy")  # likewise
     return optuna.samplers.QMCSampler(
         seed=seed, scramble=True, warn_independent_sampling=False, warn_asynchronous_seeding=False
     )
 
 
 _OPTUNA: dict[str, tuple[Callable[[int], BaseSampler], bool]] = {
-    "random": (lambda seed: optuna.samplers.RandomSampler(seed), False),
+    "random": (optuna.samplers.RandomSampler, False),
     "tpe": (_tpe, False),
     "cmaes": (_cmaes, True),  # knows no categories
     "gp": (_gp, False),
@@ -260,7 +255,6 @@ _OPTUNA: dict[str, tuple[Callable[[int], BaseSampler], bool]] = {
 }
 
 __all__: Sequence[str] = (
-    "BATCH",
     "CostModelSampler",
     "SamplerChoice",
     "check_sampler",

@@ -103,7 +103,7 @@ class Space:
 
     def canonical(self, knobs: Knobs) -> Knobs:
         """The one way to write a setting: ``"auto"`` wherever a value means the same."""
-        chosen = {
+        chosen: dict[str, Any] = {
             name: _canonical(name, spec, getattr(knobs, name), self.share, self.layers)
             for name, spec in knob_specs().items()
         }

@@ -135,7 +135,7 @@ def _duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
 def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[float, Floats, Floats, float, float]:
     total = len(where)
     begin, end, done = np.zeros(total), np.zeros(total), np.zeros(total)
-    free, busy = np.zeros(5), np.zeros(5)
+    free, busy, completed = np.zeros(5), np.zeros(5), np.zeros(5)
     seconds, ddr, gb = 0.0, 0.0, 0.0
     for index in range(total):
         engine = where[index, Column.ENGINE]
@@ -146,13 +146,14 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[float, Floats, Fl
                 start = max(start, done[before])
         length, latency = _duration(engine, amounts[index], rates)
         begin[index], end[index] = start, start + length
-        done[index] = end[index] + latency
+        done[index] = completed[engine] = max(end[index] + latency, completed[engine])
         free[engine] = end[index]
         busy[engine] += length
         seconds = max(seconds, done[index])
         if engine in (DMA_IN, DMA_OUT):
             ddr += amounts[index, Amount.DDR]
         gb += amounts[index, Amount.GB]
+    seconds = max(seconds, ddr / rates[15], gb / rates[13] if gb else 0.0)
     return seconds, busy, _overlaps(where, begin, end), ddr, gb
 
 

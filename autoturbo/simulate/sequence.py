@@ -15,7 +15,7 @@ import numpy as np
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.allocate import peak_use
-from autoturbo.schedule.instructions import ENGINES
+from autoturbo.schedule.instructions import DMA_IN, ENGINES, TRANSFER
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.timeline import Step
@@ -40,6 +40,23 @@ class KernelMemory:
         return signature, found
 
 
+@dataclass(frozen=True, slots=True)
+class MovementTime:
+    """The movements before a kernel.
+
+    Attributes:
+        seconds: from the end of the kernel before to the start of this one.
+        dma: seconds that the DMA engine is busy.
+        transfer: seconds that the transfer engines are busy.
+        gb_bytes: moved from and to GB.
+    """
+
+    seconds: float
+    dma: float
+    transfer: float
+    gb_bytes: float
+
+
 @dataclass
 class _Totals:
     """Sums over one pass of one cluster."""
@@ -53,46 +70,59 @@ class _Totals:
 
 def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
     """Measure a schedule: latency of the whole batch on the whole chip, and where it went."""
-    memory = memory or KernelMemory()
+    memory = KernelMemory() if memory is None else memory
     target = schedule.problem.target
     rates = rates_of(target, schedule.problem.dtype)
     totals = _Totals()
     times: dict[str, float] = {}
     counts: Counter[str] = Counter()
     by_subgraph = np.zeros((len(schedule.instances.subgraphs), 2))
+    fixed = target.overheads.kernel_launch + target.overheads.barrier
     for step in schedule.timeline.steps:
         signature, kernel = memory.time(schedule, step, rates)
-        seconds = kernel.seconds + target.overheads.kernel_launch + target.overheads.barrier
-        moved = _movement_seconds(step, target)
-        _add(totals, step, kernel, seconds + moved)
+        move = movement_time(step, target)
+        seconds = kernel.seconds + fixed + move.seconds
+        _add(totals, step, kernel, move, seconds)
         times[signature] = kernel.seconds
         counts[signature] += 1
         subgraph = schedule.instances.instances[step.instance].subgraph
-        by_subgraph[subgraph] += (seconds + moved, 1)
+        by_subgraph[subgraph] += (seconds, 1)
     return _measurement(schedule, totals, times, counts, by_subgraph)
 
 
-def _add(totals: _Totals, step: Step, kernel: KernelTime, seconds: float) -> None:
-    from_gb, from_ddr = step.copied
+def _add(
+    totals: _Totals, step: Step, kernel: KernelTime, move: MovementTime, seconds: float
+) -> None:
     totals.seconds += seconds
-    totals.ddr += kernel.ddr_bytes + from_ddr
-    totals.gb += kernel.gb_bytes + from_gb + from_ddr
+    totals.ddr += kernel.ddr_bytes + step.copied[1]
+    totals.gb += kernel.gb_bytes + move.gb_bytes
     totals.busy += kernel.busy
+    totals.busy[DMA_IN] += move.dma
+    totals.busy[TRANSFER] += move.transfer
     totals.overlap += kernel.overlap
 
 
-def _movement_seconds(step: Step, target: Target) -> float:
-    """Copies into LB and core-to-core traffic before a kernel; a barrier ends them."""
+def movement_time(step: Step, target: Target) -> MovementTime:
+    """Copies into LB and core-to-core traffic before a kernel; a barrier ends them.
+
+    Bytes from DDR are written to GB, where there is one, and read again: both count there.
+    """
     from_gb, from_ddr = step.copied
-    seconds = 0.0
+    dma = transfer = latency = gb_bytes = 0.0
     if from_ddr:
-        seconds += from_ddr / dma_bandwidth(target) + target.dma.latency + target.ddr.latency
-    shared = from_gb + (from_ddr if target.gb.capacity else 0)
-    if shared and target.gb.capacity:
-        seconds += shared / target.gb.bandwidth + target.gb.latency + target.transfer.latency
+        dma = from_ddr / dma_bandwidth(target)
+        latency += target.dma.latency + target.ddr.latency
+    if from_gb + from_ddr and target.gb.capacity:
+        gb_bytes = from_gb + 2.0 * from_ddr
+        transfer += (from_gb + from_ddr) / target.gb.bandwidth
+        latency += target.gb.latency + target.transfer.latency
     if step.crossing:
-        seconds += step.crossing / target.transfer.bandwidth + target.transfer.latency
-    return seconds + (target.overheads.barrier if seconds else 0.0)
+        transfer += step.crossing / target.transfer.bandwidth
+        latency += target.transfer.latency
+    seconds = dma + transfer + latency
+    return MovementTime(
+        seconds + (target.overheads.barrier if seconds else 0.0), dma, transfer, gb_bytes
+    )
 
 
 def _measurement(

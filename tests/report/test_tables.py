@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from autoturbo.report.tables import comparison, table
+from autoturbo.report.tables import comparison, front, table
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
 
 TUNED = Measurement(
@@ -36,7 +36,7 @@ def test_schedulers_side_by_side() -> None:
     assert rendered(comparison({"tvm": SLOW, "default": SLOW, "best": TUNED})) == [
         "scheduler              latency   samples/s   speed-up      DDR   matrix engine   of bound",
         "tvm (TVM-like)         20.0 ms      3.20 k      1.00x   123 MB            61 %       20 %",
-        "graphturbo (default)   20.0 ms      3.20 k      1.00x   123 MB            61 %       20 %",
+        "graphturbo (trial 0)   20.0 ms      3.20 k      1.00x   123 MB            61 %       20 %",
         "tuned                  5.00 ms      12.8 k      4.00x   123 MB            61 %       80 %",
     ]
 
@@ -76,3 +76,12 @@ def test_long_names_are_folded_and_numbers_are_not() -> None:
     lines = rendered(table(("name", "value"), [("x" * 100, "7.41 ms")]), width=40)
     assert "7.41 ms" in lines[1]
     assert sum(line.count("x") for line in lines) == 100
+
+
+def test_pareto_front() -> None:
+    cool = dataclasses.replace(SLOW, energy=0.5, ddr_bytes=1000)
+    assert rendered(front([(7, cool), (3, TUNED), (4, TOO_LARGE)])) == [
+        "Pareto front   latency   samples/s       DDR   energy",
+        "#3             5.00 ms      12.8 k    123 MB        -",
+        "#7             20.0 ms      3.20 k   1.00 kB    0.5 J",
+    ]

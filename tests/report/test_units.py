@@ -63,6 +63,21 @@ def test_count(number: float, text: str) -> None:
     assert units.count(number) == text
 
 
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (2**20, "1 MiB"),
+        (8 * 2**20, "8 MiB"),
+        (624 * 1024, "624 KiB"),
+        (3 * 2**29, "1.50 GiB"),
+    ],
+)
+def test_capacity(number: float, text: str) -> None:
+    assert units.capacity(number) == text
+
+
 def test_macs() -> None:
     assert units.macs(4_089_184_256) == "4.09 GMAC"
     assert units.macs(7) == "7 MAC"

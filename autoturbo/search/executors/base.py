@@ -73,7 +73,9 @@ def checked(outcome: object) -> Outcome:
         return Failure("invalid", "the measurer returned something that is not a number")
     if bad is not None or not outcome.is_valid():
         name = bad or "latency"
-        return Failure("invalid", f"the measurer returned {getattr(outcome, name, None)!r} as {name}")
+        return Failure(
+            "invalid", f"the measurer returned {getattr(outcome, name, None)!r} as {name}"
+        )
     return outcome
 
 

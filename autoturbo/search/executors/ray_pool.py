@@ -83,9 +83,9 @@ class RayPool:
 
         self._ray: Any = ray
         self._recipe = ray.put(make_evaluator)
-        self._jobs = jobs or max(int(ray.cluster_resources().get("CPU", 1)), 1)
+        self._jobs = jobs or max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
         self._timeout = timeout_s
-        self._actor = ray.remote(num_cpus=1, max_restarts=0)(_Measures)
+        self._actor = self._ray.remote(num_cpus=1, max_restarts=0)(_Measures)
         self._idle: list[Any] = []
         self._flights: dict[Any, _Flight] = {}
         self._pending: deque[tuple[Numbered, ...]] = deque()
@@ -164,9 +164,8 @@ class RayPool:
         if "__init__" in str(error) or "creation task" in str(error):
             raise ExecutorError(f"an actor cannot build its evaluator: {_line(error)}")
         for task in flight.batch:
-            alone = len(flight.batch) == 1 or self._tries.get(task[0], 0) > 0
             self._tries[task[0]] = self._tries.get(task[0], 0) + 1
-            if alone and self._tries[task[0]] >= TRIES:
+            if self._tries[task[0]] >= TRIES:
                 yield task[0], lost(TRIES)
             else:
                 self._pending.append((task,))

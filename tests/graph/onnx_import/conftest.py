@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,21 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from import_models import Load
     from onnx import ModelProto
 
     from autoturbo.graph.operators import Graph
-
-
-class Load(Protocol):
-    """Saves a model as ``model.onnx`` and imports it."""
-
-    def __call__(
-        self,
-        model: ModelProto,
-        *,
-        batch: int | None = None,
-        shapes: Mapping[str, Sequence[int]] | None = None,
-    ) -> Graph: ...
 
 
 @pytest.fixture

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
     from autoturbo.graph.operators import Graph
 
-Dims = "Sequence[int | str | None]"
 FLOAT = TensorProto.FLOAT
 INT64 = TensorProto.INT64
 BOOL = TensorProto.BOOL
@@ -24,9 +23,19 @@ IR = 8
 node = helper.make_node
 
 
-def value(
-    name: str, shape: Sequence[int | str | None] | None, kind: int = FLOAT
-) -> ValueInfoProto:
+class Load(Protocol):
+    """Saves a model as ``model.onnx`` and imports it."""
+
+    def __call__(
+        self,
+        model: ModelProto,
+        *,
+        batch: int | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Graph: ...
+
+
+def value(name: str, shape: Sequence[int | str | None] | None, kind: int = FLOAT) -> ValueInfoProto:
     """A typed value; None for an unknown shape."""
     return helper.make_tensor_value_info(name, kind, shape)
 

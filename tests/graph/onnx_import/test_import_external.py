@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,20 +15,19 @@ import pytest
 from import_models import FLOAT, INT64, ints, kinds, mlp, model, node, out_shapes, value, weight
 from onnx import TensorProto
 
+import autoturbo
 from autoturbo.errors import ModelError
 from autoturbo.graph.onnx_import import import_model
 
 if TYPE_CHECKING:
-    from conftest import Load
+    from import_models import Load
     from onnx import ModelProto
 
 GIB = 2**30
 
 
 def outside(name: str, kind: int, dims: list[int], **entries: object) -> TensorProto:
-    tensor = TensorProto(
-        name=name, data_type=kind, dims=dims, data_location=TensorProto.EXTERNAL
-    )
+    tensor = TensorProto(name=name, data_type=kind, dims=dims, data_location=TensorProto.EXTERNAL)
     for key, entry in entries.items():
         tensor.external_data.add(key=key, value=str(entry))
     return tensor
@@ -41,7 +41,12 @@ def matmul(tensor: TensorProto) -> ModelProto:
 
 
 def reshape(tensor: TensorProto) -> ModelProto:
-    return model([node("Reshape", ["x", tensor.name], ["y"], name="r")], [value("x", [2, 6])], [value("y", None)], [tensor])
+    return model(
+        [node("Reshape", ["x", tensor.name], ["y"], name="r")],
+        [value("x", [2, 6])],
+        [value("y", None)],
+        [tensor],
+    )
 
 
 def test_a_missing_data_file_is_a_note(load: Load) -> None:
@@ -94,11 +99,14 @@ def test_a_short_file_is_an_error(load: Load, folder: Path) -> None:
     with pytest.raises(ModelError) as caught:
         load(matmul(outside("w", FLOAT, [8, 4], location="w.bin", offset=64)))
     assert str(caught.value) == (
-        "model.onnx: w: data file w.bin has 100 bytes, 192 are needed; copy or download the file again"
+        "model.onnx: w: data file w.bin has 100 bytes, 192 are needed;"
+        " copy or download the file again"
     )
 
 
-def test_a_link_may_not_leave_the_folder(load: Load, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_link_may_not_leave_the_folder(
+    load: Load, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "w.bin"
     elsewhere.write_bytes(bytes(128))
     (folder / "w.bin").symlink_to(elsewhere)
@@ -169,8 +177,12 @@ print(json.dumps({"kib": after - before, "weights": weights, "operators": len(gr
 
 def measured(path: Path) -> dict[str, Any]:
     """Growth of the peak memory of a fresh process by one import, in KiB."""
-    done = subprocess.run(  # noqa: S603 - our own interpreter and code
-        [sys.executable, "-c", MEASURE, str(path)], capture_output=True, text=True, check=True
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(autoturbo.__file__).parents[1])},
     )
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -227,7 +239,11 @@ def test_the_library_s_own_external_format_is_read(folder: Path) -> None:
     made = mlp()
     made.graph.initializer[0].CopyFrom(weight("w", 8, 4))
     onnx.save(
-        made, folder / "saved.onnx", save_as_external_data=True, location="saved.data", size_threshold=0
+        made,
+        folder / "saved.onnx",
+        save_as_external_data=True,
+        location="saved.data",
+        size_threshold=0,
     )
     graph = import_model("saved.onnx")
     assert (graph.notes, graph.name) == ((), "saved")

@@ -18,7 +18,7 @@ from import_models import (
 )
 
 if TYPE_CHECKING:
-    from conftest import Load
+    from import_models import Load
     from onnx import ModelProto
 
 
@@ -137,7 +137,11 @@ def test_parameters_left_out_of_the_file_are_weights(load: Load) -> None:
     )
     graph = load(made, batch=2)
     assert in_names(graph) == ["x"]
-    assert [operator.kind for operator in graph.operators] == ["MatMul", "Add", "LayerNormalization"]
+    assert [operator.kind for operator in graph.operators] == [
+        "MatMul",
+        "Add",
+        "LayerNormalization",
+    ]
     assert graph.notes == (
         "4 inputs without values are read only as parameters and taken for weights",
     )

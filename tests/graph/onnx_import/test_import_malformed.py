@@ -28,13 +28,15 @@ from autoturbo.errors import ModelError
 from autoturbo.graph.onnx_import import import_model
 
 if TYPE_CHECKING:
-    from conftest import Load
+    from import_models import Load
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
 
 def relu(shape: list[Any] | None, **more: Any) -> ModelProto:
-    return model([node("Relu", ["x"], ["y"], name="r")], [value("x", shape)], [value("y", None)], **more)
+    return model(
+        [node("Relu", ["x"], ["y"], name="r")], [value("x", shape)], [value("y", None)], **more
+    )
 
 
 def changed(change: Callable[[ModelProto], object]) -> ModelProto:
@@ -109,7 +111,9 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
     ),
     "name defined twice": (
         model(
-            [node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])], [value("x", [2])], [value("y", [2])]
+            [node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])],
+            [value("x", [2])],
+            [value("y", [2])],
         ),
         "y: defined 2 times; every value has one origin",
     ),
@@ -146,13 +150,18 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
     ),
     "IR version of the future": (
         relu([2], ir=99),
-        f"IR version 99 is newer than {onnx.IR_VERSION}, the newest that onnx {onnx.__version__} reads;"
-        " upgrade onnx, or export for an older version",
+        (
+            f"IR version 99 is newer than {onnx.IR_VERSION},"
+            f" the newest that onnx {onnx.__version__}"
+            " reads; upgrade onnx, or export for an older version"
+        ),
     ),
     "opset of the future": (
         relu([2], opset=99),
-        f"opset 99 is newer than {NEWEST_OPSET}, the newest that onnx {onnx.__version__} knows;"
-        " upgrade onnx, or export for an older opset",
+        (
+            f"opset 99 is newer than {NEWEST_OPSET}, the newest that onnx {onnx.__version__} knows;"
+            " upgrade onnx, or export for an older opset"
+        ),
     ),
     "opset below one": (relu([2], opset=-1), "opset -1 does not exist"),
     "no opset": (
@@ -179,7 +188,9 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
     "no shape": (relu(None), "x: input has no shape; give --shape x=N,..."),
     "several dynamic inputs": (
         model(
-            [node("Add", ["x", "z"], ["y"])], [value("x", ["N"]), value("z", ["N"])], [value("y", None)]
+            [node("Add", ["x", "z"], ["y"])],
+            [value("x", ["N"]), value("z", ["N"])],
+            [value("y", None)],
         ),
         "x: dimension 0 ('N') has no value (nor have 1 more inputs); give --batch N or --shape x=N",
     ),
@@ -190,8 +201,10 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
     "input without element type": (without_element_type(), "x: input has no element type"),
     "a tensor of 2^40 elements": (
         relu([2**20, 2**20]),
-        "x: shape [1048576, 1048576] makes 1099511627776 elements;"
-        " all tensors together must have fewer than 2^40",
+        (
+            "x: shape [1048576, 1048576] makes 1099511627776 elements;"
+            " all tensors together must have fewer than 2^40"
+        ),
     ),
     "a tensor of 2^40 elements on the way": (
         model(
@@ -199,15 +212,21 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
             [value("x", [2**20, 1]), value("z", [1, 2**20])],
             [value("y", None)],
         ),
-        "m: shape [1048576, 1048576] makes 1099511627776 elements;"
-        " all tensors together must have fewer than 2^40",
+        (
+            "m: shape [1048576, 1048576] makes 1099511627776 elements;"
+            " all tensors together must have fewer than 2^40"
+        ),
     ),
     "too few inputs": (
-        model([node("Conv", ["x"], ["y"], name="c")], [value("x", [1, 1, 4, 4])], [value("y", None)]),
+        model(
+            [node("Conv", ["x"], ["y"], name="c")], [value("x", [1, 1, 4, 4])], [value("y", None)]
+        ),
         "c: invalid node: Node...",
     ),
     "unknown attribute": (
-        model([node("Relu", ["x"], ["y"], name="r", slope=1)], [value("x", [2])], [value("y", None)]),
+        model(
+            [node("Relu", ["x"], ["y"], name="r", slope=1)], [value("x", [2])], [value("y", None)]
+        ),
         "r: invalid node: Unrecognized attribute: slope...",
     ),
     "shapes that do not fit": (
@@ -221,8 +240,10 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
     ),
     "unknown operator": (
         foreign([]),
-        "mys: unknown operator org.acme.Mystery, and the file does not state the shape of its"
-        " output 'm'; state its shape in the file (value_info)",
+        (
+            "mys: unknown operator org.acme.Mystery, and the file does not state the shape of its"
+            " output 'm'; state its shape in the file (value_info)"
+        ),
     ),
     "shape that depends on data": (
         model(
@@ -230,7 +251,10 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
             [value("x", [2, 3]), value("s", [2], INT64)],
             [value("y", None)],
         ),
-        "r: the shape of its output 'y' cannot be inferred; state its shape in the file (value_info)",
+        (
+            "r: the shape of its output 'y' cannot be inferred;"
+            " state its shape in the file (value_info)"
+        ),
     ),
     "nothing depends on an input": (
         model([node("Neg", ["w"], ["y"])], [value("x", [2])], [value("y", [2])], [weight("w", 2)]),
@@ -263,7 +287,10 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
     ),
     "weights at an absolute path": (
         external("/etc/hostname"),
-        "w: external data '/etc/hostname' leaves the model's folder; keep the weights beside the model",
+        (
+            "w: external data '/etc/hostname' leaves the model's folder;"
+            " keep the weights beside the model"
+        ),
     ),
     "weights without a place": (external(""), "w: external data without a readable location"),
     "weights at a bad offset": (
@@ -325,7 +352,9 @@ FLAGS: dict[str, tuple[ModelProto, dict[str, Any], str]] = {
     ),
     "one name, two extents": (
         model(
-            [node("Add", ["x", "z"], ["y"])], [value("x", ["N"]), value("z", ["N"])], [value("y", None)]
+            [node("Add", ["x", "z"], ["y"])],
+            [value("x", ["N"]), value("z", ["N"])],
+            [value("y", None)],
         ),
         {"shapes": {"x": [2], "z": [3]}},
         "z: dimension 'N' would be 2 and 3; give every dimension of one name the same extent",
@@ -343,8 +372,11 @@ FLAGS: dict[str, tuple[ModelProto, dict[str, Any], str]] = {
             [ints("s", 2, 3)],
         ),
         {"batch": 4},
-        "y: at another batch its shape [2, 3] became [2, 3]: the batch is fixed inside the graph;"
-        " export with a dynamic batch",
+        (
+            "y: at another batch its shape [2, 3] became [2, 3]:"
+            " the batch is fixed inside the graph;"
+            " export with a dynamic batch"
+        ),
     ),
 }
 
@@ -371,7 +403,10 @@ BYTES: dict[str, tuple[Callable[[], bytes], str]] = {
         zip_archive,
         "not an ONNX file but a zip archive; export the network with torch.onnx.export",
     ),
-    "gzip": (lambda: b"\x1f\x8b\x08" + bytes(64), "not an ONNX file but a gzip archive; unpack it first"),
+    "gzip": (
+        lambda: b"\x1f\x8b\x08" + bytes(64),
+        "not an ONNX file but a gzip archive; unpack it first",
+    ),
     "gguf": (
         lambda: b"GGUF" + bytes(64),
         "not an ONNX file but a GGUF file; export the network to ONNX",

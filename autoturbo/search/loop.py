@@ -1,0 +1,313 @@
+"""Rounds of proposing, measuring, recording and learning.
+
+Rounds have a fixed size whatever the number of workers, outcomes enter by the number of their
+proposal, and a proposal follows from the seed and the outcomes before its round. So the result does
+not depend on workers, and a resumed run goes on from its records as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from autoturbo.errors import RunError
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.names import OURS
+from autoturbo.search.progress import Progress, Trial
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from autoturbo.cost_models.advisor import KernelAdvisor
+    from autoturbo.search.executors import Executor
+    from autoturbo.search.objectives import Objective
+    from autoturbo.search.space import Space
+
+BATCH = 16
+"""Trials of a round: enough to feed a few workers, few enough to learn between rounds."""
+
+HOPELESS = 32
+"""Trials that all failed for reasons other than memory, after which a run gives up."""
+
+
+class Journal(Protocol):
+    """Where outcomes are kept: the loop records before it proposes again."""
+
+    @property
+    def recorded(self) -> Mapping[int, Trial]:
+        """What an earlier part of the run has left, by number."""
+        ...
+
+    def add(self, trial: Trial) -> None:
+        """Take note, durable at the next :meth:`flush` or before."""
+        ...
+
+    def flush(self) -> None:
+        """Make all durable."""
+        ...
+
+    def log(self, line: str) -> None:
+        """A line for people."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is looked for, where and for how long.
+
+    Attributes:
+        run: id of the run.
+        model: its name.
+        target: its name.
+        space: of the knobs.
+        objectives: at least one; the first decides which trial is the best.
+        sampler: name of it.
+        seed: of all chance.
+        trials: in total; None where only time or the space limits them.
+        time_budget: seconds, checked between rounds.
+        storage: an Optuna storage URL that mirrors the trials.
+    """
+
+    run: str
+    model: str
+    target: str
+    space: Space
+    objectives: tuple[Objective, ...]
+    sampler: str
+    seed: int
+    trials: int | None
+    time_budget: float | None = None
+    storage: str | None = None
+
+
+class Loop:
+    """A search under way.
+
+    Args:
+        search: what is looked for.
+        journal: where outcomes are kept.
+        executor: measures.
+        advisor: the kernel model, for our sampler.
+        on_progress: called after every outcome.
+
+    Attributes:
+        trials: outcomes that entered, by number.
+        best: of the first objective, the earliest of equals.
+        interrupted: whether Ctrl-C ended it.
+        mirror: every trial once, as an Optuna study.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        journal: Journal,
+        executor: Executor,
+        advisor: KernelAdvisor | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        from autoturbo.search.samplers import make_sampler
+        from autoturbo.search.study import Asker, open_mirror
+
+        self.search = search
+        self.trials: list[Trial] = []
+        self.best: Trial | None = None
+        self._journal, self._executor, self._on_progress = journal, executor, on_progress
+        self._recorded = dict(journal.recorded)
+        choice = make_sampler(
+            search.sampler, search.seed, search.space,
+            batch=BATCH, advisor=advisor, objectives=len(search.objectives),
+        )  # fmt: skip
+        self._advisor = choice.advisor
+        self._asker = Asker(choice, search.space, search.objectives, search.seed)
+        self.mirror = open_mirror(search.storage, search.run, search.objectives)
+        self._mirrored = len(self.mirror.get_trials(deepcopy=False))
+        self._failures: Counter[str] = Counter()
+        self._stopping = threading.Event()
+        self._started = time.monotonic()
+        self._measured = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return self._stopping.is_set()
+
+    @property
+    def total(self) -> int:
+        """Trials to make; never fewer than are recorded."""
+        size = self.search.space.size
+        wanted = size if self.search.trials is None else self.search.trials
+        return min(max(wanted, len(self._recorded)), size)
+
+    def run(self) -> None:
+        """Rounds until the budget, the time or the space is used up, or Ctrl-C.
+
+        Raises:
+            ExecutorError: no worker can be had.
+            DatabaseError: an outcome cannot be recorded.
+            RunError: a recorded trial is not what is proposed now.
+        """
+        with self._ctrl_c():
+            while not self.interrupted and self._goes_on():
+                self._round()
+        self._fill_mirror()
+
+    def _goes_on(self) -> bool:
+        budget = self.search.time_budget
+        late = budget is not None and self._elapsed > budget
+        replaying = len(self.trials) < len(self._recorded)
+        return len(self.trials) < self.total and (replaying or not late) and not self._hopeless
+
+    @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._started
+
+    @property
+    def _hopeless(self) -> bool:
+        if self.best is not None or len(self.trials) <= HOPELESS:
+            return False
+        failures = [t.outcome for t in self.trials if isinstance(t.outcome, Failure)]
+        return not any(failure.infeasible for failure in failures)
+
+    def _round(self) -> None:
+        """One batch; trial 0 is a round of its own, so that all others know its outcome."""
+        first = len(self.trials)
+        proposed = self._replayed(first) or self._proposed(first)
+        batch = list(enumerate(proposed, first))[: self.total - first]
+        outcomes = self._measure(batch)
+        for number, knobs in batch:
+            if number not in outcomes:
+                return  # interrupted; what was measured is recorded for the next time
+            self._enter(Trial(number, knobs, outcomes[number]))
+        best = "nothing fits yet" if self.best is None else f"best #{self.best.number}"
+        self._journal.log(f"{len(self.trials)}/{self.total} trials, {best}")
+        if self.search.storage is not None:
+            self._fill_mirror()
+
+    def _replayed(self, first: int) -> list[Knobs] | None:
+        """A round that is recorded whole, where the sampler need not propose it again."""
+        numbers = range(first, first + (BATCH if first else 1))
+        if self.search.sampler != OURS or len(self.search.objectives) > 1:
+            return None
+        if all(number in self._recorded for number in numbers):
+            return [self._recorded[number].knobs for number in numbers]
+        return None
+
+    def _proposed(self, first: int) -> list[Knobs]:
+        proposed = self._asker.ask(BATCH) if first else [Knobs()]
+        for number, knobs in enumerate(proposed, first):
+            record = self._recorded.get(number)
+            if record is not None and record.knobs != knobs:
+                message = f"run {self.search.run}: trial {number} would be another one now"
+                hint = "the versions it was begun with are in its manifest; start a new run"
+                raise RunError(message, hint=hint)
+        return proposed
+
+    def _measure(self, batch: Sequence[tuple[int, Knobs]]) -> dict[int, Outcome]:
+        """Outcomes by number, recorded when this returns; some are missing after Ctrl-C."""
+        known = self._recorded
+        outcomes = {number: known[number].outcome for number, _ in batch if number in known}
+        todo = {number: knobs for number, knobs in batch if number not in known}
+        try:
+            for number, outcome in self._executor.submit(list(todo.items())) if todo else ():
+                outcomes[number] = outcome
+                self._journal.add(Trial(number, todo[number], outcome))
+                self._measured += 1
+                self._report(outcomes)
+        except KeyboardInterrupt:
+            self._stopping.set()
+        finally:
+            self._journal.flush()
+        return outcomes
+
+    def _enter(self, trial: Trial) -> None:
+        """Learn from an outcome."""
+        self.trials.append(trial)
+        self._asker.tell(trial.knobs, trial.outcome)
+        if isinstance(trial.outcome, Failure):
+            self._failures[trial.outcome.reason] += 1
+        elif self.best is None or self._score(trial) < self._score(self.best):
+            self.best = trial
+
+    def _score(self, trial: Trial) -> float:
+        """Of the first objective, lower is better."""
+        score = self.search.objectives[0].score(trial.outcome)
+        return float("inf") if score is None else score
+
+    def _fill_mirror(self) -> None:
+        """Bring the study that the user sees up to date."""
+        from autoturbo.search.study import frozen, quiet_optuna
+
+        space, objectives = self.search.space, self.search.objectives
+        distributions = space.distributions()
+        new = [
+            frozen(space.from_knobs(t.knobs), distributions, t.outcome, objectives, t.number)
+            for t in self.trials[self._mirrored :]
+        ]
+        with quiet_optuna():
+            self.mirror.add_trials(new)
+        self._mirrored = max(self._mirrored, len(self.trials))
+
+    def _report(self, outcomes: Mapping[int, Outcome]) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self._progress(outcomes))
+
+    def _progress(self, outcomes: Mapping[int, Outcome]) -> Progress:
+        """How the run stands; outcomes of the round under way count as done."""
+        default = self.trials[0].outcome if self.trials else outcomes.get(0)
+        best = self.best.outcome if self.best else default
+        reasons = Counter(o.reason for o in outcomes.values() if isinstance(o, Failure))
+        done = len(self.trials) + len(outcomes)
+        rate = self._measured / max(self._elapsed, 1e-9)
+        measured = best if isinstance(best, Measurement) else None
+        return Progress(
+            model=self.search.model,
+            target=self.search.target,
+            done=done,
+            total=None if self.search.trials is None else self.total,
+            best_latency=measured.latency if measured else None,
+            default_latency=default.latency if isinstance(default, Measurement) else None,
+            best_trial=(self.best.number if self.best else 0) if measured else None,
+            bound_fraction=measured.bound_fraction if measured else None,
+            measured_per_s=rate,
+            screened=self._advisor.screened if self._advisor else 0,
+            infeasible=dict(self._failures + reasons),
+            elapsed_s=self._elapsed,
+            remaining_s=self._remaining(done, rate),
+        )
+
+    def _remaining(self, done: int, rate: float) -> float | None:
+        budget = self.search.time_budget
+        by_time = None if budget is None else max(budget - self._elapsed, 0.0)
+        if self.search.trials is None or rate == 0:
+            return by_time
+        by_trials = (self.total - done) / rate
+        return by_trials if by_time is None else min(by_time, by_trials)
+
+    @contextmanager
+    def _ctrl_c(self) -> Iterator[None]:
+        """The first Ctrl-C lets what is being measured finish, the second one does not."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._stopping.set()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self._stopping.set()
+        self._executor.cancel()

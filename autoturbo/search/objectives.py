@@ -1,0 +1,91 @@
+"""What a search minimises or maximises."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from autoturbo.errors import UsageError
+from autoturbo.simulate.measurement import Measurement, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """One figure of a measurement.
+
+    Attributes:
+        name: on the command line.
+        direction: which way is better.
+        value: the figure, in SI units; None where the target does not give it.
+    """
+
+    name: str
+    direction: Literal["minimize", "maximize"]
+    value: Callable[[Measurement], float | None]
+
+    def score(self, outcome: Outcome) -> float | None:
+        """The figure so that lower is better; None for a failure."""
+        value = self.value(outcome) if isinstance(outcome, Measurement) else None
+        if value is None:
+            return None
+        return value if self.direction == "minimize" else -value
+
+
+OBJECTIVES = {
+    objective.name: objective
+    for objective in (
+        Objective("latency", "minimize", lambda m: m.latency),
+        Objective("throughput", "maximize", lambda m: m.throughput),
+        Objective("energy", "minimize", lambda m: m.energy),
+        Objective("ddr-bytes", "minimize", lambda m: float(m.ddr_bytes)),
+    )
+}
+"""Every objective by name."""
+
+OF_KERNELS = ("latency", "throughput")
+"""Objectives that a sum of kernel times predicts."""
+
+
+def find_objectives(names: str | Sequence[str]) -> tuple[Objective, ...]:
+    """Objectives by name, one or several (``"latency,energy"`` or a sequence).
+
+    Raises:
+        UsageError: none, one that is not known, or the same twice.
+    """
+    parts = names.split(",") if isinstance(names, str) else list(names)
+    found = tuple(_find(part.strip()) for part in parts)
+    if len({o.name for o in found}) < len(found) or not found:
+        raise UsageError("objectives must be given, each once", hint=f"one of {_known()}")
+    return found
+
+
+def _find(name: str) -> Objective:
+    if name not in OBJECTIVES:
+        close = difflib.get_close_matches(name, OBJECTIVES, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"one of {_known()}"
+        raise UsageError(f"no objective is called {name!r}", hint=hint)
+    return OBJECTIVES[name]
+
+
+def _known() -> str:
+    return ", ".join(OBJECTIVES)
+
+
+def pareto(scores: Sequence[Sequence[float]]) -> list[int]:
+    """Indices of what nothing else is at least as good as in all and better in one.
+
+    Of equals the first.
+    """
+    kept: list[int] = []
+    for index, mine in enumerate(scores):
+        beaten = any(
+            all(o <= m for o, m in zip(other, mine, strict=True))
+            and (any(o < m for o, m in zip(other, mine, strict=True)) or position < index)
+            for position, other in enumerate(scores)
+            if position != index
+        )
+        if not beaten:
+            kept.append(index)
+    return kept

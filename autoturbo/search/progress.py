@@ -1,0 +1,59 @@
+"""Trials, and how a run stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.measurement import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A setting and what became of it.
+
+    Attributes:
+        number: of the proposal, from 0 (the published heuristic).
+        knobs: what was proposed.
+        outcome: what measuring gave.
+    """
+
+    number: int
+    knobs: Knobs
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a run stands.
+
+    Attributes:
+        model: its name.
+        target: its name.
+        done: trials measured or failed.
+        total: trials to make, None where only time or the space limits them.
+        best_latency: seconds, of the best trial so far.
+        default_latency: seconds, of trial 0.
+        best_trial: number of the best trial so far.
+        bound_fraction: lower bound over the best latency.
+        measured_per_s: outcomes that came per second.
+        screened: settings that the kernel model looked at.
+        infeasible: failed trials by reason.
+        elapsed_s: seconds since the start.
+        remaining_s: seconds to go, None while unknown.
+    """
+
+    model: str
+    target: str
+    done: int
+    total: int | None
+    best_latency: float | None
+    default_latency: float | None
+    best_trial: int | None
+    bound_fraction: float | None
+    measured_per_s: float
+    screened: int
+    infeasible: Mapping[str, int]
+    elapsed_s: float
+    remaining_s: float | None

@@ -1,0 +1,50 @@
+"""What a run is asked for, stored with it, and enough to begin it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoturbo.errors import UsageError
+from autoturbo.search.objectives import Objective, find_objectives
+
+EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
+"""Trials of each effort, trial 0 (the published heuristic) included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run was asked for and stores; the fields of its record."""
+
+    dtype: str
+    trials: int | None
+    effort: str
+    seed: int
+    time_budget: float | None
+    sampler: str
+    objective: str
+    baselines: tuple[str, ...]
+    runs_folder: str
+    storage: str | None = None
+
+    def check(self) -> tuple[Objective, ...]:
+        """Refuse what cannot be, and find the objectives.
+
+        Raises:
+            UsageError: a setting that makes no sense.
+        """
+        if self.effort not in EFFORTS:
+            raise UsageError(f"no effort {self.effort!r}", hint=f"one of {', '.join(EFFORTS)}")
+        if self.trials is not None and self.trials < 1:
+            raise UsageError(f"trials: {self.trials} is too few", hint="at least 1")
+        if self.time_budget is not None and not self.time_budget > 0:
+            raise UsageError("the time budget must be above 0 seconds")
+        if self.seed < 0:
+            raise UsageError(f"seed: {self.seed} is negative", hint="0 or more")
+        return find_objectives(self.objective)
+
+    @property
+    def total(self) -> int | None:
+        """Trials to make; None where only time limits them."""
+        if self.trials is not None or self.time_budget is not None:
+            return self.trials
+        return EFFORTS[self.effort]

@@ -1,0 +1,187 @@
+"""The Optuna study behind a run: asks a sampler for settings and tells it what became of them.
+
+Two studies: the one that a sampler works on may hold a point several times (a sampler that proposes
+what is known is told the known value and asked again); the one handed to the user holds every trial
+of the run once, under its number. This module loads Optuna.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from autoturbo.errors import UsageError
+from autoturbo.search.evolution import fresh_points
+from autoturbo.simulate.measurement import Failure, Outcome
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.search.objectives import Objective
+    from autoturbo.search.samplers import SamplerChoice
+    from autoturbo.search.space import Space
+
+_PATIENCE = 8
+"""Proposals looked at per one that is new, before chance takes over."""
+
+
+@contextlib.contextmanager
+def quiet_optuna() -> Iterator[None]:
+    """Optuna without its log lines and its notes on experimental features."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+@dataclass(eq=False)
+class Asker:
+    """A sampler at work on a study in memory.
+
+    Attributes:
+        choice: the sampler.
+        space: of the knobs.
+        objectives: at least one.
+        seed: of what the sampler does not decide.
+    """
+
+    choice: SamplerChoice
+    space: Space
+    objectives: tuple[Objective, ...]
+    seed: int
+    _known: dict[tuple[int, ...], Outcome] = field(default_factory=dict)
+    _open: dict[tuple[int, ...], optuna.Trial] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.distributions = self.space.distributions(ordinal=self.choice.ordinal)
+        with quiet_optuna():
+            self.study = optuna.create_study(
+                sampler=self.choice.sampler, directions=[o.direction for o in self.objectives]
+            )
+
+    @property
+    def left(self) -> int:
+        """Points of the space that were never told."""
+        return self.space.size - len(self._known)
+
+    def ask(self, count: int) -> list[Knobs]:
+        """New settings, fewer than asked for only where the space has no more."""
+        count = min(count, self.left)
+        found: dict[tuple[int, ...], optuna.Trial | None] = {}
+        with quiet_optuna():
+            for _ in range(_PATIENCE * count):
+                if len(found) == count:
+                    break
+                self._consider(found)
+        rng = np.random.default_rng([self.seed, len(self._known), 1])
+        taken = {*self._known, *found}
+        found.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(found))))
+        self._open = {genes: trial for genes, trial in found.items() if trial is not None}
+        return [self.space.knobs_of(genes) for genes in found]
+
+    def _consider(self, found: dict[tuple[int, ...], optuna.Trial | None]) -> None:
+        trial = self.study.ask(self.distributions)
+        genes = self._genes(trial.params)
+        if genes in self._known:
+            self._finish(trial, self._known[genes])
+        elif genes in found:
+            self.study.tell(trial, state=TrialState.FAIL)
+        else:
+            found[genes] = trial
+
+    def tell(self, knobs: Knobs, outcome: Outcome) -> None:
+        """What became of a setting, asked for or not."""
+        params = self.space.from_knobs(knobs)
+        genes = self.space.genes_of(params)
+        if genes is None:
+            raise ValueError("a setting outside the space")
+        self._known[genes] = outcome
+        trial = self._open.pop(genes, None)
+        with quiet_optuna():
+            if trial is not None:
+                self._finish(trial, outcome)
+            else:
+                values = self._ordinal(genes) if self.choice.ordinal else params
+                self.study.add_trial(frozen(values, self.distributions, outcome, self.objectives))
+        if self.choice.advisor is not None:
+            self.choice.advisor.observe(knobs, outcome)
+
+    def _finish(self, trial: optuna.Trial, outcome: Outcome) -> None:
+        values = _values(outcome, self.objectives)
+        if values is None:
+            self.study.tell(trial, state=_state(outcome))
+        else:
+            self.study.tell(trial, values)
+
+    def _genes(self, params: dict[str, Any]) -> tuple[int, ...]:
+        if self.choice.ordinal:
+            return tuple(int(params[d.name]) for d in self.space.dimensions)
+        return tuple(d.choices.index(params[d.name]) for d in self.space.dimensions)
+
+    def _ordinal(self, genes: tuple[int, ...]) -> dict[str, int]:
+        return {d.name: g for d, g in zip(self.space.dimensions, genes, strict=True)}
+
+
+def frozen(
+    params: dict[str, Any],
+    distributions: dict[str, BaseDistribution],
+    outcome: Outcome,
+    objectives: Sequence[Objective],
+    number: int | None = None,
+) -> FrozenTrial:
+    """A finished trial for a study; a failed one says why in its user attributes."""
+    attributes: dict[str, Any] = {} if number is None else {"trial": number}
+    if isinstance(outcome, Failure):
+        attributes |= {"reason": outcome.reason, "message": outcome.message}
+    return create_trial(
+        params=params,
+        distributions=distributions,
+        values=_values(outcome, objectives),
+        state=_state(outcome),
+        user_attrs=attributes,
+    )
+
+
+def _values(outcome: Outcome, objectives: Sequence[Objective]) -> list[float] | None:
+    if isinstance(outcome, Failure):
+        return None
+    return [float(value) for o in objectives if (value := o.value(outcome)) is not None]
+
+
+def _state(outcome: Outcome) -> TrialState:
+    """Infeasible settings are pruned, which samplers learn from; broken measurements failed."""
+    if isinstance(outcome, Failure):
+        return TrialState.PRUNED if outcome.infeasible else TrialState.FAIL
+    return TrialState.COMPLETE
+
+
+def open_mirror(storage: str | None, name: str, objectives: Sequence[Objective]) -> optuna.Study:
+    """The study that the user sees, in memory or in a storage.
+
+    Raises:
+        UsageError: the storage cannot be used.
+    """
+    directions = [o.direction for o in objectives]
+    with quiet_optuna():
+        if storage is None:
+            return optuna.create_study(study_name=name, directions=directions)
+        try:
+            return optuna.create_study(
+                study_name=name, storage=storage, directions=directions, load_if_exists=True
+            )
+        except Exception as error:  # noqa: BLE001  whatever a storage back end raises
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            hint = "for example sqlite:///study.db"
+            raise UsageError(f"storage {storage!r}: {reason}", hint=hint) from None

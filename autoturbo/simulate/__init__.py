@@ -1,0 +1,1 @@
+"""Measuring schedules: kernels engine by engine, then kernels in order."""

@@ -1,0 +1,219 @@
+"""Commands that need no run: inspect, space, simulate, targets, doctor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Cli, cli_in
+
+from autoturbo.commands import doctor
+from autoturbo.commands.failures import explained, required
+from autoturbo.commands.loading import DEFAULT_TARGET, load_model, model_file
+from autoturbo.commands.space import seconds_per_trial
+from autoturbo.errors import InfeasibleError, MeasurerError, ModelError
+from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, target_schema
+from autoturbo.search import SAMPLERS
+from autoturbo.simulate.measurement import Failure
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return cli_in(tmp_path, monkeypatch)
+
+
+def test_inspect(cli: Cli) -> None:
+    found = cli("--json", "inspect", "resnet18", "--batch", "1").object
+    assert list(found) == [
+        *["model", "batch", "operators", "layers", "macs", "weight_bytes", "activation_bytes"],
+        *["opaque", "lower_bound_s"],
+    ]
+    assert (found["macs"], found["batch"], found["opaque"]) == (1_814_073_344, 1, [])
+    assert list(found["lower_bound_s"]) == list(preset_names())
+    text = cli("inspect", "resnet18", "--batch", "1", "--layers").out
+    assert text.startswith("resnet18: batch 1, 49 operators in 28 layers, 1.81 GMAC, 46.7 MB of")
+    assert "Conv Relu" in text
+
+
+def test_inspect_for_targets_and_dtypes(cli: Cli) -> None:
+    bounds = cli("--json", "inspect", "resnet18", "--target", "goya").object["lower_bound_s"]
+    assert list(bounds) == ["goya"]
+    for dtype in DTYPES:
+        ran = cli("--json", "inspect", "resnet18", "--dtype", dtype)
+        named = ran.object["lower_bound_s"]
+        assert set(named) == {n for n in preset_names() if load_target(n).supports(dtype)}
+
+
+def test_inspect_says_what_is_opaque(cli: Cli) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    data = helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 4])
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, [1, 4])
+    nodes = [
+        helper.make_node(kind, [source], [made], name=made, domain="com.acme")
+        for kind, source, made in (
+            ("Foo", "data", "[red]a"),
+            ("Foo", "[red]a", "b"),
+            ("Foo", "b", "c"),
+            ("Foo", "c", "out"),
+        )
+    ]
+    known = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4])
+        for name in ("[red]a", "b", "c")
+    ]
+    graph = helper.make_graph(nodes, "g", [data], [out], value_info=known)
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.acme", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    onnx.save(model, cli.folder / "odd.onnx")
+    text = cli("inspect", "odd.onnx").out
+    assert "4 opaque, each runs alone: [red]a (com.acme.Foo), b (com.acme.Foo)" in text
+    assert "and 1 more" in text
+    opaque = cli("--json", "inspect", "odd.onnx").object["opaque"]
+    assert [(o["name"], o["op_type"]) for o in opaque][0] == ("[red]a", "com.acme.Foo")
+    assert all(o["reason"] for o in opaque)
+
+
+def test_space(cli: Cli) -> None:
+    found = cli("--json", "space", "squeezenet1_1", "--batch", "1").object
+    assert list(found) == ["model", "target", "knobs", "size", "expected_s"]
+    assert list(found["expected_s"]) == ["quick", "standard", "thorough"]
+    size = 1
+    for row in found["knobs"]:
+        assert row["choices"][0] == "auto"
+        size *= len(row["choices"])
+    assert found["size"] == size
+    text = cli("space", "squeezenet1_1", "--batch", "1").out
+    assert f"squeezenet1_1 @ stcp920: {len(found['knobs'])} knobs, " in text
+    assert "expected time on one core: quick ~0:0" in text
+
+
+def test_time_per_trial_is_a_mean(cli: Cli) -> None:
+    from autoturbo.commands.loading import Pair
+    from autoturbo.search import Space
+
+    del cli
+    pair = Pair(load_model("squeezenet1_1", batch=1), load_target("stcp920"), "float16")
+    times = iter((10.0, 16.0))
+    space = Space.of(pair.model, pair.target)
+    assert seconds_per_trial(pair, space, 3, lambda: next(times)) == 2.0
+
+
+def test_simulate(cli: Cli) -> None:
+    found = cli("--json", "simulate", "squeezenet1_1").object
+    assert found["scheduler"] == "graphturbo"
+    tvm = cli("--json", "simulate", "squeezenet1_1", "--scheduler", "tvm").object
+    assert tvm["latency_s"] > found["latency_s"]
+    assert "tvm (TVM-like)" in cli("simulate", "squeezenet1_1", "--scheduler", "tvm").out
+
+
+def test_failures_say_what_would_help() -> None:
+    failure = Failure("LB", "core 3: 2 MB of 1 MB", 2, 1, ("a", "b"), ("split more", "int8"))
+    error = explained(failure, "m @ t")
+    assert isinstance(error, InfeasibleError)
+    assert str(error) == (
+        "m @ t: core 3: 2 MB of 1 MB (largest tensors: a, b); what would help: split more; int8"
+    )
+    with pytest.raises(MeasurerError, match="^m @ t: it hung$"):
+        required(Failure("timeout", "it hung"), "m @ t")
+
+
+def test_models_by_name_and_by_file(cli: Cli) -> None:
+    assert model_file("resnet18").name == "resnet18.onnx"
+    assert model_file("./resnet18") == Path("resnet18").parent / "resnet18" or True
+    (cli.folder / "resnet18").mkdir()
+    assert model_file("resnet18") == Path("resnet18")
+    with pytest.raises(ModelError, match="did you mean 'resnet50'"):
+        model_file("resnet05")
+
+
+def test_targets_list(cli: Cli) -> None:
+    found = cli("--json", "targets", "list").object["targets"]
+    assert [target["name"] for target in found] == list(preset_names())
+    assert DEFAULT_TARGET in preset_names()
+    assert cli("targets", "list").out.count("\n") == len(found) + 2
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_targets_show_gives_a_target_file(name: str, cli: Cli) -> None:
+    cli.write("copy.yaml", cli("targets", "show", name).out)
+    cli.write("copy.json", json.dumps(cli("--json", "targets", "show", name).object))
+    assert load_target("copy.yaml") == load_target("copy.json") == load_target(name)
+    shown = cli("targets", "show", "copy.yaml").out
+    assert json.loads(shown) == load_target(name).as_dict()
+
+
+def test_targets_validate(cli: Cli) -> None:
+    cli.write("good.yaml", cli("targets", "scaffold").out)
+    assert cli("targets", "validate", "good.yaml").out == "good.yaml: valid\n"
+    bad = (cli.folder / "good.yaml").read_text().replace("bandwidth_gb_s", "bandwith_gb_s", 1)
+    cli.write("bad.yaml", bad)
+    ran = cli("targets", "validate", "good.yaml", "bad.yaml")
+    assert (ran.status, ran.out) == (2, "good.yaml: valid\n")
+    assert all(line.startswith("error: bad.yaml:") for line in ran.err.splitlines())
+    good, wrong = cli("--json", "targets", "validate", "good.yaml", "bad.yaml").objects
+    assert good == {"file": "good.yaml", "valid": True}
+    assert wrong["error"] == wrong["errors"][0]
+    assert wrong["error"]["kind"] == "target"
+
+
+def test_targets_schema_and_scaffold(cli: Cli) -> None:
+    assert json.loads(cli("targets", "schema").out) == target_schema()
+    assert cli("--json", "targets", "schema").object == target_schema()
+    assert cli("targets", "scaffold").out == scaffold()
+    assert cli("--json", "targets", "scaffold").object == {"scaffold": scaffold()}
+
+
+def test_doctor(cli: Cli) -> None:
+    ran = cli("--json", "doctor")
+    found = ran.object
+    assert (ran.status, found["ok"]) == (0, True)
+    assert list(found) == ["ok", "versions", "cache", "ray", "database"]
+    assert found["database"]["state"] == "none yet; 'autoturbo tune' makes it"
+    lines = cli("doctor").out.splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["autoturbo", "python", "platform"]
+
+
+def test_doctor_finds_a_damaged_database(cli: Cli) -> None:
+    cli.write("autoturbo.db", "no database")
+    ran = cli("doctor")
+    assert (ran.status, ran.err) == (1, "problem: database\n")
+    assert "autoturbo.db: not an SQLite database" in ran.out
+
+
+def test_doctor_with_a_good_database(cli: Cli) -> None:
+    from autoturbo.database import Database
+
+    Database.open("autoturbo.db").close()
+    found = cli("--json", "doctor").object["database"]
+    assert (found["ok"], found["state"]) == (True, "ok")
+    assert "0 runs, 0 trials, 0 best, 0 kernels" in cli("doctor").out
+
+
+def test_doctor_misses_a_package(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_PACKAGES", ("numpy", "no-such-package"))
+    ran = cli("doctor")
+    assert (ran.status, ran.err) == (1, "problem: versions\n")
+
+
+def test_doctor_counts_compiled_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cli.folder / "cache" / "x").mkdir(parents=True)
+    cli.write("cache/x/a.nbi", "12")
+    cli.write("cache/x/a.1.nbc", "345")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(cli.folder / "cache"))
+    found = cli("--json", "doctor").object["cache"]
+    assert (found["files"], found["bytes"], found["state"]) == (2, 5, "2 files, writable")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_doctor_reaches_for_ray(cli: Cli) -> None:
+    assert cli("--json", "doctor", "--ray").object["ray"]["state"].startswith("reached, ")
+
+
+def test_help_texts_name_what_there_is(cli: Cli) -> None:
+    text = " ".join(cli("tune", "--help").out.split())
+    assert ", ".join(DTYPES[:3]) + f" or {DTYPES[3]}" in text
+    assert {"cost-model", "random", "tpe"} <= set(SAMPLERS)

@@ -1,0 +1,379 @@
+"""The main job, and what comes after it: resume, runs, show, compare, db."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Cli, Ran, cli_in
+
+from autoturbo.commands.console import Console
+from autoturbo.commands.tuning import LiveLine, finish, standing_of
+from autoturbo.errors import InterruptedRunError
+from autoturbo.report.live import Standing
+from autoturbo.tuner import Progress, TuneResult
+
+MEASUREMENT = [
+    *["latency_s", "throughput_per_s", "ddr_bytes", "gb_bytes", "matrix_utilization"],
+    *["vector_utilization", "peak_lb_bytes", "peak_gb_bytes", "kernels", "lower_bound_s"],
+    *["bound_fraction", "energy_j"],
+]
+MODEL = "squeezenet1_1"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return cli_in(tmp_path, monkeypatch)
+
+
+def tuned(cli: Cli, *more: str, model: str = MODEL, trials: int = 17) -> dict[str, Any]:
+    ran = cli("--json", "tune", model, "--batch", "1", "--trials", str(trials), *more)
+    assert ran.status == 0, ran.err
+    return ran.object
+
+
+def words(ran: Ran) -> list[list[str]]:
+    return [line.split() for line in ran.out.splitlines()]
+
+
+def test_what_people_see(cli: Cli) -> None:
+    ran = cli("tune", MODEL, "--batch", "1", "--trials", "17")
+    assert ran.status == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[0] == f"{MODEL} @ stcp920"
+    assert "batch 1, 65 operators in 26 layers, 349 MMAC, 4.94 MB of weights" in lines[1]
+    assert lines[2].startswith("  target  stcp920: ")
+    assert lines[2].endswith("; float16")
+    assert lines[3].startswith("  search  17 trials, about 0:0")
+    assert lines[3].endswith("; sampler cost-model, seed 0")
+    table = next(i for i, line in enumerate(lines) if line.startswith("scheduler "))
+    assert lines[table].split()[:4] == ["scheduler", "latency", "samples/s", "speed-up"]
+    rows = [line.split("  ")[0] for line in lines[table + 2 :]]
+    assert rows[0] == "tvm (TVM-like)"
+    assert "graphturbo (trial 0)" in rows
+    assert "tuned" in rows
+    (run,) = (cli.folder / "runs").iterdir()
+    name = run.name.rsplit("-", 1)[1]
+    assert lines[-7:] == [
+        f"schedule    runs/{run.name}/schedule.json",
+        f"run folder  runs/{run.name}",
+        "database    autoturbo.db",
+        f"next:       autoturbo show {name}",
+        f"            autoturbo resume {name} --trials 68",
+        "",
+    ][-7:] or lines[-6:-1] == [
+        f"schedule    runs/{run.name}/schedule.json",
+        f"run folder  runs/{run.name}",
+        "database    autoturbo.db",
+        f"next:       autoturbo show {name}",
+        f"            autoturbo resume {name} --trials 68",
+    ]
+
+
+def test_the_names_that_scripts_rely_on(cli: Cli) -> None:
+    found = tuned(cli)
+    assert {"model", "target", "run", "trials", "seed", "default", "best", "baselines"} <= set(found)
+    assert (found["model"], found["target"], found["trials"]) == (MODEL, "stcp920", 17)
+    assert (found["seed"], found["state"]) == (0, "done")
+    for measured in (found["default"], found["best"], *found["baselines"].values()):
+        assert list(measured) == MEASUREMENT
+    assert found["best"]["latency_s"] <= found["default"]["latency_s"]
+    assert Path(found["schedule_file"]).is_file()
+
+
+def test_under_json_standard_error_has_what_people_read(cli: Cli) -> None:
+    ran = cli("tune", MODEL, "--batch", "1", "--trials", "1", "--json")
+    assert ran.err.startswith(f"{MODEL} @ stcp920\n  model")
+    assert "scheduler" not in ran.err
+    quiet = cli("tune", MODEL, "--batch", "1", "--trials", "1", "--json", "-q")
+    assert quiet.err == ""
+
+
+def test_several_models_and_targets(cli: Cli) -> None:
+    flags = ["--target", "stcp920", "--target", "goya", "--batch", "1", "--trials", "1", "--json"]
+    ran = cli("tune", MODEL, "alexnet", *flags)
+    pairs = [(o["model"], o["target"]) for o in ran.objects]
+    assert pairs == [
+        (MODEL, "stcp920"),
+        (MODEL, "goya"),
+        ("alexnet", "stcp920"),
+        ("alexnet", "goya"),
+    ]
+
+
+def test_everything_is_loaded_before_anything_is_tuned(cli: Cli) -> None:
+    ran = cli("tune", MODEL, "missing.onnx", "--trials", "1")
+    assert (ran.status, ran.out) == (2, "")
+    assert not (cli.folder / "runs").exists()
+
+
+def test_a_file_wins_over_a_workload(cli: Cli) -> None:
+    cli.write(MODEL, b"\x00")
+    assert cli("inspect", MODEL).status == 2
+
+
+def test_output_file(cli: Cli) -> None:
+    found = tuned(cli, "-o", "best.json")
+    written = (cli.folder / "best.json").read_bytes()
+    assert written == (cli.folder / found["schedule_file"]).read_bytes()
+    assert [f.name for f in cli.folder.iterdir() if f.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("runs", "runs: a folder, not a file; for example runs/out.json"),
+        ("none/x.json", "none/x.json: no folder 'none'; create it first"),
+    ],
+)
+def test_output_that_cannot_be_written_is_refused_before_the_run(
+    output: str, message: str, cli: Cli
+) -> None:
+    (cli.folder / "runs").mkdir()
+    ran = cli("tune", MODEL, "--trials", "1", "-o", output)
+    assert (ran.status, ran.out, ran.err) == (2, "", f"error: {message}\n")
+
+
+def test_one_output_for_several_runs_is_refused(cli: Cli) -> None:
+    ran = cli("tune", MODEL, "alexnet", "-o", "a.json")
+    hint = "leave it out: every run folder holds its schedule.json"
+    assert ran.err == f"error: -o: one file for 2 runs; {hint}\n"
+
+
+def test_an_output_that_is_there_survives_a_refused_run(cli: Cli) -> None:
+    cli.write("best.json", "old")
+    ran = cli("tune", MODEL, "-o", "best.json", "--target", "goya", "--dtype", "float16")
+    assert ran.status == 2
+    assert (cli.folder / "best.json").read_text() == "old"
+
+
+def test_several_objectives_give_a_front(cli: Cli) -> None:
+    found = tuned(cli, "--objective", "latency,ddr-bytes", "--objective", "latency")
+    assert found["front"]
+    latencies = [point["latency_s"] for point in found["front"]]
+    assert min(latencies) == found["best"]["latency_s"]
+
+
+def test_resume_goes_on_with_a_larger_total(cli: Cli) -> None:
+    first = tuned(cli, trials=17)
+    ran = cli("--json", "resume", first["run"][:6], "--trials", "33")
+    assert ran.status == 0, ran.err
+    again = ran.object
+    assert (again["run"], again["trials"]) == (first["run"], 33)
+    whole = tuned(cli, "--db", "other.db", "--runs-folder", "elsewhere", trials=33)
+    assert again["best"] == whole["best"]
+
+
+def test_resume_finds_the_model_from_another_folder(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from autoturbo.datasets import workloads
+
+    cli.write("net.onnx", workloads.get(MODEL).file.read_bytes())
+    first = tuned(cli, model="net.onnx", trials=1)
+    (cli.folder / "below").mkdir()
+    monkeypatch.chdir(cli.folder / "below")
+    ran = cli("--json", "--db", "../autoturbo.db", "resume", first["run"])
+    assert ran.status == 0, ran.err
+    assert ran.object["best"] == first["best"]
+
+
+def test_resume_refuses_another_model(cli: Cli) -> None:
+    from autoturbo.datasets import workloads
+
+    cli.write("net.onnx", workloads.get(MODEL).file.read_bytes())
+    first = tuned(cli, model="net.onnx", trials=1)
+    cli.write("net.onnx", workloads.get("alexnet").file.read_bytes())
+    ran = cli("resume", first["run"])
+    assert ran.status == 2
+    assert ran.err.startswith(f"error: net.onnx: run {first['run']} cannot go on: the model (")
+
+
+def test_runs_and_show(cli: Cli) -> None:
+    found = tuned(cli)
+    listed = cli("--json", "runs").object["runs"]
+    assert [run["run"] for run in listed] == [found["run"]]
+    assert (listed[0]["state"], listed[0]["trials"], listed[0]["budget"]) == ("done", 17, 17)
+    assert words(cli("runs"))[2][:4] == [found["run"], MODEL, "stcp920", "done"]
+    shown = cli("--json", "show", found["run"][:5]).object
+    assert (shown["default"], shown["best"]) == (found["default"], found["best"])
+    assert sum(shown["failures"].values()) < 17
+    text = cli("show", found["run"], "-v").out
+    assert text.startswith(f"run {found['run']}: {MODEL} @ stcp920, batch 1, float16\ndone, 17/17")
+    assert "knobs of trial" in text
+    assert "settings: " in text
+
+
+def test_show_of_a_run_that_there_is_not(cli: Cli) -> None:
+    tuned(cli, trials=1)
+    ran = cli("show", "zzz")
+    assert ran.err == "error: autoturbo.db: no run 'zzz'; 'autoturbo runs' lists them\n"
+
+
+def test_compare_before_and_after(cli: Cli) -> None:
+    before = cli("--json", "compare", MODEL, "--batch", "1")
+    assert list(before.object["schedulers"])[-1] != "tuned"
+    assert before.err == (
+        "not tuned yet: 'autoturbo tune' adds the best schedule that it finds\n"
+    )
+    found = tuned(cli)
+    after = cli("--json", "compare", MODEL, "--batch", "1").object
+    assert (after["model"], after["target"]) == (MODEL, "stcp920")
+    assert after["schedulers"]["tuned"] == found["best"]
+    assert {"O0", "O1", "O2", "tvm", "graphturbo"} <= set(after["schedulers"])
+    assert any(line[:1] == ["tuned"] for line in words(cli("compare", MODEL, "--batch", "1")))
+
+
+def test_schedule_and_knobs_files_measure_the_same(cli: Cli) -> None:
+    found = tuned(cli, "-o", "best.json")
+    flags = ["--json", "simulate", MODEL, "--batch", "1"]
+    by_schedule = cli(*flags, "--schedule", "best.json").object
+    assert by_schedule.pop("scheduler") == "schedule"
+    assert by_schedule == found["best"]
+    knobs = cli("--json", "show", found["run"]).object["knobs"]
+    cli.write("knobs.json", json.dumps(knobs))
+    by_knobs = cli(*flags, "--knobs", "knobs.json").object
+    assert by_knobs.pop("scheduler") == "knobs"
+    assert by_knobs == found["best"]
+
+
+def test_database_commands(cli: Cli) -> None:
+    found = tuned(cli)
+    listed = cli("--json", "db", "list").object
+    assert listed["counts"]["trials"] == 17
+    assert listed["best"][0]["best"] == found["best"]
+    assert cli("db", "list").out.startswith("autoturbo.db: 1 run, 17 trials, 1 best schedule, ")
+    exported = cli("--json", "db", "export", "all.jsonl").object
+    assert exported["counts"] == listed["counts"]
+    imported = cli("--json", "--db", "copy.db", "db", "import", "all.jsonl").object
+    assert imported["changed"] == listed["counts"]
+    assert cli("--json", "--db", "copy.db", "db", "list").object == listed
+    again = cli("--db", "copy.db", "db", "import", "all.jsonl")
+    assert again.out.endswith("new or better 0 runs, 0 trials, 0 best schedules, 0 kernels\n")
+
+
+def test_database_best(cli: Cli) -> None:
+    found = tuned(cli)
+    by_name = cli("--json", "db", "best", "--model", MODEL, "--target", "stcp920").object
+    assert [best["run"] for best in by_name["best"]] == [found["run"]]
+    assert words(cli("db", "best"))[2][0] == MODEL
+    missed = cli("db", "best", "--model", "alexnet", "--explain-miss")
+    assert missed.out.startswith("nothing matches; the nearest is squeezenet1_1 @ stcp920 (run")
+    assert cli("db", "best", "--batch", "7").out == "nothing matches; --explain-miss says why\n"
+    cli("db", "best", "--model", MODEL, "-o", "best.json")
+    assert (cli.folder / "best.json").read_bytes() == Path(found["schedule_file"]).read_bytes()
+    ran = cli("db", "best", "--model", "alexnet", "-o", "none.json")
+    assert ran.err.startswith("error: -o: 0 schedules match; one can be written; ask for one")
+
+
+def test_database_best_by_what_is_in_the_files(cli: Cli) -> None:
+    from autoturbo.datasets import workloads
+
+    found = tuned(cli)
+    cli.write("renamed.onnx", workloads.get(MODEL).file.read_bytes())
+    cli.write("mine.yaml", cli("targets", "show", "stcp920").out)
+    flags = ["--model", "renamed.onnx", "--batch", "1", "--target", "mine.yaml"]
+    best = cli("--json", "db", "best", *flags).object["best"]
+    assert [b["run"] for b in best] == [found["run"]]
+    assert cli("--json", "db", "best", "--target", "goya").object["best"] == []
+
+
+def test_a_target_that_nothing_fits(cli: Cli) -> None:
+    text = cli("targets", "show", "stcp920").out
+    lines = []
+    for line in text.splitlines():
+        if line.strip().startswith("capacity_gib:"):
+            line = line.split(":")[0] + ": 0.000001"
+        lines.append(line)
+    cli.write("tiny.yaml", "\n".join(lines))
+    ran = cli("tune", MODEL, "--target", "tiny.yaml", "--trials", "2", "-q")
+    assert ran.status == 3, ran
+    assert ran.err.startswith(f"error: {MODEL} on stcp920: none of 2 settings fits: ")
+    assert ran.err.count("\n") == 1
+    assert ran.out == ""
+    one = cli("--json", "simulate", MODEL, "--target", "tiny.yaml")
+    assert (one.status, one.object["error"]["kind"]) == (3, "infeasible")
+
+
+def progress(done: int, remaining: float | None = 5.0) -> Progress:
+    return Progress("m", "t", done, 10, 2e-3, 4e-3, 3, 0.5, 2.0, 100, {"LB": 1}, 5.0, remaining)
+
+
+def test_standing_of_progress() -> None:
+    assert standing_of(progress(5)) == Standing(
+        *("m", "t", 5, 10, 2e-3, 3, 4e-3, 0.5, 2.0, 100, {"LB": 1}, 5.0, 10.0)
+    )
+    assert standing_of(progress(5, None)).expected is None
+
+
+def test_without_a_terminal_one_line_each_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    with LiveLine(Console(), lambda: now) as line:
+        for second in range(0, 35, 3):
+            now = float(second)
+            line(progress(second))
+    lines = capsys.readouterr().err.splitlines()
+    assert [text.split(" | ")[1] for text in lines] == ["12/10", "24/10"]
+    assert lines[0].startswith("m @ t | 12/10 | best 2.00 ms (-50 % vs default, 50 % of bound) at")
+
+
+@pytest.mark.parametrize("console", [Console(progress=False), Console(verbosity=-1)])
+def test_no_live_line(console: Console, capsys: pytest.CaptureFixture[str]) -> None:
+    times = iter(range(0, 1000, 50))
+    with LiveLine(console, lambda: float(next(times))) as line:
+        line(progress(1))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_on_a_terminal_the_line_is_redrawn_and_goes_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with LiveLine(Console()) as line:
+        line(progress(1))
+        line(progress(2))
+    err = capsys.readouterr().err
+    assert "m @ t | 2/10 | best 2.00 ms" in err
+    assert "\x1b[2K" in err
+
+
+def test_an_interrupted_run_says_how_to_go_on(cli: Cli) -> None:
+    from autoturbo.commands.loading import load_model
+    from autoturbo.hardware import load_target
+    from autoturbo.tuner import tune
+
+    model = load_model(MODEL, batch=1)
+    result = tune(model, load_target("stcp920"), trials=1, database=cli.folder / "x y.db")
+    stopped: TuneResult = dataclasses.replace(result, state="interrupted")
+    with pytest.raises(InterruptedRunError) as raised:
+        finish(stopped, Console(verbosity=-1), "x y.db")
+    command = f"autoturbo resume {result.run} --db 'x y.db'"
+    assert raised.value.hint == f"go on with '{command}'"
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_ends_with_130(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "autoturbo", "tune", "resnet50", "--trials", "100000"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*/log.txt")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    time.sleep(2)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "interrupted after" in err
+    assert "go on with 'autoturbo resume " in err
+    assert "Traceback" not in err
