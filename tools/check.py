@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = (
-    ("ruff", "check", "."),
+    ("ruff", "check", "--output-format=concise", "."),
     ("ruff", "format", "--check", "."),
     ("mypy",),
     ("lint-imports",),

@@ -28,7 +28,6 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure all, print one table."""
     from autoturbo.report.tables import comparison
-    from autoturbo.report.units import plain
     from autoturbo.schedule.baselines import scheduler_names
 
     pair = load_pair(options)
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         outcomes["tuned"] = tuned
     console.emit(_as_json(pair, outcomes))
     if not console.json:
-        console.answer(f"{plain(pair.model.name)} @ {plain(pair.target.name)}, {pair.dtype}")
+        console.answer(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}")
         console.show(comparison(outcomes, REFERENCE))
     if tuned is None:
         console.say("not tuned yet: 'autoturbo tune' adds the best schedule that it finds")

@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
+from autoturbo.report.units import plain
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -38,19 +40,24 @@ class Console:
         return sys.stderr if self.json else sys.stdout
 
     def say(self, text: str = "") -> None:
-        """A line for people, left out with ``-q``."""
+        """A line for people, left out with ``-q``; hidden characters are shown as escapes."""
         if self.verbosity >= 0:
-            print(text, file=self.people, flush=True)
+            print(plain(text), file=self.people, flush=True)
 
     def detail(self, text: str) -> None:
         """A line for people who asked for more with ``-v``."""
         if self.verbosity > 0:
-            print(text, file=self.people, flush=True)
+            print(plain(text), file=self.people, flush=True)
 
     def answer(self, text: str) -> None:
-        """What was asked for, as text; under ``--json`` the object says it."""
+        """What was asked for, as a line; under ``--json`` the object says it."""
         if not self.json:
-            print(text)
+            print(plain(text))
+
+    def document(self, text: str) -> None:
+        """What was asked for, as a whole file's text; under ``--json`` the object says it."""
+        if not self.json:
+            print(text.rstrip("\n"))
 
     def show(self, table: Table) -> None:
         """What was asked for, as a table; under ``--json`` on standard error, gone with ``-q``."""

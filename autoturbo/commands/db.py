@@ -58,9 +58,7 @@ def _best(options: argparse.Namespace, console: Console) -> int:
     if best and not console.json:
         console.show(_table(best))
     elif not best:
-        from autoturbo.report.units import plain
-
-        console.say(plain(why) if why else "nothing matches; --explain-miss says why")
+        console.say(why or "nothing matches; --explain-miss says why")
     return 0
 
 

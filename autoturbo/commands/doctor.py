@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.errors import AutoTurboError
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _OPTIONAL = ("onnxruntime", "pyarrow")
 def add_arguments(parser: Parser) -> None:
     """Whether to reach for a cluster."""
     text = "connect to a cluster, or start a local one without ADDRESS"
-    parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const="", help=text)
+    parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const="local", help=text)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -101,30 +102,31 @@ def _ray(address: str | None) -> dict[str, Any]:
 
 
 def _reached(address: str) -> dict[str, Any]:
+    """Connect as a tuning run does."""
     from importlib import import_module
 
-    ray: Any = import_module("ray")  # most of it is not annotated
+    from autoturbo.search.executors.ray_pool import connect
+
     try:
-        ray.init(address=address or None, include_dashboard=False, log_to_driver=False)
-        processors = sum(node["Resources"].get("CPU", 0) for node in ray.nodes())
-    except Exception as error:  # noqa: BLE001 - Ray raises whatever its parts raise
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        return {"ok": False, "state": f"not reached: {reason[0]}"}
-    finally:
+        ours = connect(address)
+    except AutoTurboError as error:
+        return {"ok": False, "state": str(error)}
+    ray: Any = import_module("ray")  # most of it is not annotated
+    processors = sum(node["Resources"].get("CPU", 0) for node in ray.nodes())
+    if ours:
         ray.shutdown()
     return {"ok": True, "state": f"reached, {processors:.0f} CPUs"}
 
 
 def _database(path: str) -> dict[str, Any]:
     from autoturbo.database import Database
-    from autoturbo.errors import DatabaseError
 
     if not Path(path).exists():
         return {"ok": True, "path": path, "state": "none yet; 'autoturbo tune' makes it"}
     try:
         with Database.open(path, create=False, read_only=True) as database:
             health = database.health()
-    except DatabaseError as error:
+    except AutoTurboError as error:
         return {"ok": False, "path": path, "state": str(error)}
     good = health["integrity"] == "ok"
     return {"ok": good, **health, "state": health["integrity"]}

@@ -46,12 +46,10 @@ def sentence(facts: dict[str, Any]) -> str:
 
 def opaque_sentence(facts: dict[str, Any]) -> str:
     """The operators that run alone, on one line; empty if there are none."""
-    from autoturbo.report.units import plain
-
     opaque = facts["opaque"]
     if not opaque:
         return ""
-    names = ", ".join(plain(f"{o['name']} ({o['op_type']})") for o in opaque[:_SHOWN])
+    names = ", ".join(f"{o['name']} ({o['op_type']})" for o in opaque[:_SHOWN])
     more = f" and {len(opaque) - _SHOWN} more" if len(opaque) > _SHOWN else ""
     return f"{len(opaque)} opaque, each runs alone: {names}{more}"
 

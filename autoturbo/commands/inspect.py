@@ -37,8 +37,6 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Import and describe."""
-    from autoturbo.report.units import plain
-
     targets = _bounded(options)
     graph = load_model(
         options.model, batch=options.batch, shapes=merged_shapes(options.shape) or None
@@ -48,11 +46,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     console.emit({**facts, "lower_bound_s": {name: bound["s"] for name, bound in bounds.items()}})
     if console.json:
         return 0
-    console.answer(f"{plain(graph.name)}: {sentence(facts)}")
+    console.answer(f"{graph.name}: {sentence(facts)}")
     if facts["opaque"]:
         console.answer(opaque_sentence(facts))
     for note in graph.notes:
-        console.say(f"note: {plain(note)}")
+        console.say(f"note: {note}")
     _show_kinds(graph, console)
     if options.layers:
         _show_layers(graph, console)

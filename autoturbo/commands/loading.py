@@ -134,7 +134,8 @@ def model_file(name: str | Path) -> Path:
         ModelError: neither a file nor a workload has that name.
     """
     path = Path(name)
-    if path.exists() or path.suffix or len(path.parts) != 1:
+    is_path = path.suffix or str(name) != path.name
+    if path.exists() or is_path:
         return path
     from autoturbo.datasets import workloads
 

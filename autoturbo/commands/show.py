@@ -70,18 +70,17 @@ def _failures(trials: Sequence[TrialRecord]) -> Counter[str]:
 
 def _print(info: RunInfo, trials: Sequence[TrialRecord], console: Console) -> None:
     from autoturbo.report.tables import comparison
-    from autoturbo.report.units import plain
 
     name = f"run {info.id}: {info.model} @ {info.target}, batch {info.batch}, {info.key.dtype}"
-    console.answer(plain(name))
+    console.answer(name)
     failed = ", ".join(f"{reason} {number}" for reason, number in _failures(trials).most_common())
-    console.answer(f"{info.state}, {budget(info)} trials, failed: {plain(failed) or 'none'}")
+    console.answer(f"{info.state}, {budget(info)} trials, failed: {failed or 'none'}")
     chosen = {"default": _trial(trials, 0), "best": _trial(trials, info.best_trial)}
     outcomes = {name: trial.outcome for name, trial in chosen.items() if trial is not None}
     console.show(comparison(outcomes, "default"))
     best = chosen["best"]
     if best is not None:
-        console.answer(f"knobs of trial {best.number}: {plain(best.knobs.canonical())}")
+        console.answer(f"knobs of trial {best.number}: {best.knobs.canonical()}")
     for key in ("settings", "versions"):
         values = getattr(info, key).items()
-        console.detail(f"{key}: {plain(', '.join(f'{k} {v}' for k, v in values))}")
+        console.detail(f"{key}: {', '.join(f'{k} {v}' for k, v in values)}")

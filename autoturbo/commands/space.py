@@ -75,7 +75,6 @@ def _time(name: str, seconds: float, trials: int) -> str:
 
 def _print(pair: Pair, space: Space, console: Console) -> None:
     from autoturbo.report.tables import table
-    from autoturbo.report.units import plain
 
     rows = (
         (row["knob"], " ".join(map(str, row["choices"])), row["published"], row["help"])
@@ -83,6 +82,6 @@ def _print(pair: Pair, space: Space, console: Console) -> None:
     )
     headers = ("knob", "choices", "auto is", "what it decides")
     console.show(table(headers, rows, words=4))
-    name = plain(f"{pair.model.name} @ {pair.target.name}")
+    name = f"{pair.model.name} @ {pair.target.name}"
     size = f"{space.size:.3g}" if space.size >= 10**6 else str(space.size)
     console.answer(f"{name}: {len(space.dimensions)} knobs, {size} settings")

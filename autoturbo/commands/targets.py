@@ -80,9 +80,9 @@ def _show(options: argparse.Namespace, console: Console) -> int:
     target = load_target(options.target)
     console.emit(target.as_dict())
     if is_builtin(options.target):  # with its comments, which say where each figure is from
-        console.answer(preset_text(options.target).rstrip("\n"))
+        console.document(preset_text(options.target))
     else:
-        console.answer(json.dumps(target.as_dict(), indent=2, ensure_ascii=False))
+        console.document(json.dumps(target.as_dict(), indent=2, ensure_ascii=False))
     return 0
 
 
@@ -112,14 +112,14 @@ def _tell(name: str, errors: list[AutoTurboError], console: Console) -> None:
     for error in errors:
         print(f"error: {plain(error)}", file=sys.stderr)
     if not errors:
-        console.say(f"{plain(name)}: valid")
+        console.say(f"{name}: valid")
 
 
 def _schema(_options: argparse.Namespace, console: Console) -> int:
     from autoturbo.hardware import target_schema
 
     console.emit(target_schema())
-    console.answer(json.dumps(target_schema(), indent=2))
+    console.document(json.dumps(target_schema(), indent=2))
     return 0
 
 
@@ -127,7 +127,7 @@ def _scaffold(_options: argparse.Namespace, console: Console) -> int:
     from autoturbo.hardware import scaffold
 
     console.emit({"scaffold": scaffold()})
-    console.answer(scaffold().rstrip("\n"))
+    console.document(scaffold())
     return 0
 
 

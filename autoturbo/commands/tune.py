@@ -17,7 +17,7 @@ from autoturbo.commands.loading import (
 from autoturbo.commands.space import seconds_per_trial
 from autoturbo.commands.tuning import LiveLine, add_machine_options, finish, machine_options
 from autoturbo.commands.values import duration, objectives, one_of, whole_number, wrong
-from autoturbo.report.units import clock, plain
+from autoturbo.report.units import clock
 
 if TYPE_CHECKING:
     import argparse
@@ -100,10 +100,10 @@ def _introduce(pair: Pair, options: argparse.Namespace, console: Console) -> Non
         ("search", _search(pair, options)),
         *(("note", note) for note in model.notes),
     ]
-    console.say(plain(f"{model.name} @ {target.name}"))
+    console.say(f"{model.name} @ {target.name}")
     for name, line in lines:
         if line:
-            console.say(f"  {name:<8}{plain(line)}")
+            console.say(f"  {name:<8}{line}")
 
 
 def _search(pair: Pair, options: argparse.Namespace) -> str:

@@ -11,7 +11,6 @@ from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import whole_number
 from autoturbo.errors import InterruptedRunError
 from autoturbo.report.live import Standing, live_line
-from autoturbo.report.units import plain
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -182,7 +181,7 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     }
     for name, value in files.items():
         if str(value):
-            console.say(f"{name:<12}{plain(value)}")
+            console.say(f"{name:<12}{value}")
     console.say(f"next:       {_command('show', result, database)}")
     further = f"{_resume(result, database)} --trials {_MORE * result.trials}"
     console.say(f"            {further if result.state == 'done' else _resume(result, database)}")

@@ -13,10 +13,10 @@ of its columns, so the next one is fetched while these are computed.
 
 How many tiles a layer has follows from the buffers: a weight tile is the largest that leaves room
 for ``prefetch_depth`` more in the weight share of LB, an activation tile the largest whose streams
-fit the staging zone and whose result is at most a sixteenth of LB. The paper tiles the two outermost
-loops of the anchor with the largest divisor that fits; here a matrix layer is cut over products,
-columns and rows, and where a weight tile would become narrower than the array, over the reduction
-(partial sums stay in LB), because a narrow tile leaves most of the array idle.
+fit the staging zone and whose result is at most a sixteenth of LB. The paper tiles the two
+outermost loops of the anchor with the largest divisor that fits; here a matrix layer is cut over
+products, columns and rows, and where a weight tile would become narrower than the array, over the
+reduction (partial sums stay in LB), because a narrow tile leaves most of the array idle.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Column(IntEnum):
 
 INSTRUCTION_COLUMNS = 11
 """Engine, layer, tile and up to eight instructions to wait for (-1 for none): two fetches, one
-exchange, one free slot, and the last instruction of the layers before it on each of four engines."""
+exchange, one free slot, and the last instruction of earlier layers on each of four engines."""
 
 
 class Amount(IntEnum):
@@ -360,15 +360,20 @@ def _weight_tiles(stages: Floats, tiles: Ints, layer: int) -> int:
         return 0
     once = tiles[layer, Tiling.PRODUCTS] * tiles[layer, Tiling.COLUMNS]
     once *= tiles[layer, Tiling.DEPTHS]
-    return once * tiles[layer, Tiling.ROWS] if tiles[layer, Tiling.ROWS_OUTSIDE] else once
+    return int(once * tiles[layer, Tiling.ROWS] if tiles[layer, Tiling.ROWS_OUTSIDE] else once)
 
 
 @njit(cache=True)
-def _plan(
-    stages: Floats, streams: Ints, starts: Ints, befores: Ints, rules: Ints, tiles: Ints,
+def _plan(  # noqa: PLR0917  compiled code takes no keywords
+    stages: Floats,
+    streams: Ints,
+    starts: Ints,
+    befores: Ints,
+    rules: Ints,
+    tiles: Ints,
     resident: int,
-) -> _Plan:  # noqa: PLR0917  compiled code takes no keywords
-    """Number the tiles and weight tiles of a kernel."""  # fmt: skip
+) -> _Plan:
+    """Number the tiles and weight tiles of a kernel."""
     layers = len(stages)
     first, first_weight = np.zeros(layers + 1, np.int64), np.zeros(layers + 1, np.int64)
     for layer in range(layers):
@@ -442,7 +447,7 @@ def _build(p: _Plan) -> tuple[Ints, Floats]:
 
 @njit(cache=True)
 def _emit(t: _Trace, engine: int, layer: int, tile: int) -> int:
-    at = t.size[0]
+    at = int(t.size[0])
     t.where[at, Column.ENGINE], t.where[at, Column.LAYER] = engine, layer
     t.where[at, Column.TILE] = tile
     t.size[0] = at + 1
@@ -504,13 +509,13 @@ def _inputs_share(p: _Plan, layer: int, tile: int) -> tuple[float, bool]:
 def _slot(p: _Plan, t: _Trace, weight: int) -> int:
     """The instruction after which a weight tile's slot in LB is free."""
     before = weight - p.rules[Rule.AHEAD] - 1
-    return t.computed[p.last_use[before]] if before >= 0 else -1
+    return int(t.computed[p.last_use[before]]) if before >= 0 else -1
 
 
 @njit(cache=True)
 def _weight_share(p: _Plan, layer: int) -> float:
     tiles = p.tiles[layer]
-    return 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS])
+    return float(1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]))
 
 
 @njit(cache=True)
@@ -543,9 +548,7 @@ def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
     share = _weight_share(p, layer)
     core = p.stages[layer, Stage.CORE_WEIGHTS] * share
     broadcast = p.rules[Rule.BROADCAST]
-    t.amounts[at, Amount.GB] = (
-        p.stages[layer, Stage.WEIGHTS] * share if broadcast else core * cores
-    )
+    t.amounts[at, Amount.GB] = p.stages[layer, Stage.WEIGHTS] * share if broadcast else core * cores
     t.amounts[at, Amount.CORE] = core
     _wait(t, at, t.weight_dma[weight])
     _wait(t, at, _slot(p, t, weight))

@@ -92,7 +92,7 @@ class Evolution:
         if model is not None:
             pool = self._evolve(space, rng, parents, model)
             best = fresh.unique(pool)[: self.reranked]
-            wanted = count - round(self.explore * count)
+            wanted = count - int(rng.binomial(count, self.explore))
             chosen = _varied(best, _dearer(best, rerank), model, wanted)
         fresh.taken.update(chosen)
         mutants = _mutants(space, rng, parents, 8 * count)

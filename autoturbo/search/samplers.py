@@ -94,6 +94,9 @@ class CostModelSampler(BaseSampler):
         if not search_space:
             return {}
         space = self._space or _space_of(search_space)
+        if self._batch == 1:  # no state between trials: several threads may ask at once
+            points = self._propose(study, trial, space)
+            return space.params_of(points[0]) if points else {}
         if not self._queue:
             self._queue = self._propose(study, trial, space)
         return space.params_of(self._queue.pop(0)) if self._queue else {}
@@ -222,6 +225,19 @@ def check_sampler(name: str, objectives: int = 1) -> None:
         )
 
 
+class _EveryPoint(optuna.samplers.BruteForceSampler):
+    """Brute force between asking and telling: Optuna's would stop a loop that there is not."""
+
+    def after_trial(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Nothing: whoever asks knows the size of the space."""
+
+
 def _tpe(seed: int) -> BaseSampler:
     # constant_liar keeps the points of one batch apart
     return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
@@ -251,7 +267,7 @@ _OPTUNA: dict[str, tuple[Callable[[int], BaseSampler], bool]] = {
     "gp": (_gp, False),
     "nsgaii": (lambda seed: optuna.samplers.NSGAIISampler(seed=seed, population_size=32), False),
     "qmc": (_qmc, True),  # categories would be drawn at random
-    "grid": (lambda seed: optuna.samplers.BruteForceSampler(seed=seed), False),
+    "grid": (_EveryPoint, False),
 }
 
 __all__: Sequence[str] = (

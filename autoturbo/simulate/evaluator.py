@@ -11,8 +11,8 @@ from typing import Protocol
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.baselines import candidates
 from autoturbo.schedule.allocate import live_peak_bytes
+from autoturbo.schedule.baselines import candidates
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule

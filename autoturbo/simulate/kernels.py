@@ -1,12 +1,16 @@
 """Level one: a kernel, engine by engine.
 
 Engines issue their instructions in list order, each as soon as the engine is free and everything it
-waits for has ended. All cores of a cluster run the same program, so one core's engines stand for
-all; the global buffer and DDR are shared by rates: GB bandwidth is the cluster's, DDR bandwidth is
-the chip's divided by its clusters, all of which run alike.
+waits for has ended; an engine's instructions also complete in order. All cores of a cluster run the
+same program, so one core's engines stand for all; the global buffer and DDR are shared by rates: GB
+bandwidth is the cluster's, DDR bandwidth is the chip's divided by its clusters, all of which run
+alike.
 
 A transfer occupies its engine for its bytes and completes one latency later, so latencies of
 consecutive transfers overlap, as in hardware with a request queue.
+
+Reading and writing share a memory: a kernel takes no less than its bytes at the memory's bandwidth,
+however its engines overlap.
 """
 
 from __future__ import annotations
@@ -88,8 +92,14 @@ def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
 
 
 @njit(cache=True)
-def matrix_cycles(
-    count: float, m: float, n: float, k: float, rows: float, columns: float, depth: float,
+def matrix_cycles(  # noqa: PLR0917  compiled code takes no keywords
+    count: float,
+    m: float,
+    n: float,
+    k: float,
+    rows: float,
+    columns: float,
+    depth: float,
     dataflow: int,
 ) -> float:
     """Cycles of a product on the array, filling left out: every fold takes its streaming steps.
@@ -103,12 +113,12 @@ def matrix_cycles(
         folds = min(
             np.ceil(m / rows) * np.ceil(n / columns), np.ceil(n / rows) * np.ceil(m / columns)
         )
-        return count * folds * k
+        return float(count * folds * k)
     if dataflow == 1:
-        return count * np.ceil(k / rows) * np.ceil(n / columns) * np.ceil(m)
+        return float(count * np.ceil(k / rows) * np.ceil(n / columns) * np.ceil(m))
     if dataflow == 2:  # noqa: PLR2004  the code of DATAFLOWS
-        return count * np.ceil(k / rows) * np.ceil(m / columns) * np.ceil(n)
-    return count * m * n * k / (rows * columns)
+        return float(count * np.ceil(k / rows) * np.ceil(m / columns) * np.ceil(n))
+    return float(count * m * n * k / (rows * columns))
 
 
 @njit(cache=True)

@@ -46,8 +46,9 @@ class Measurement:
         peak_gb_bytes: most bytes of one cluster's global buffer in use.
         kernels: kernels launched by one cluster over the whole batch.
         bound: the lower bound and its parts.
-        busy: busy seconds of each engine of one cluster (matrix, vector, transfer, dma_in, dma_out).
-        overlap: seconds in which two engines were busy at once, by ``"matrix+dma_in"``.
+        busy: busy seconds of each engine of one cluster (dma_in, transfer, matrix, vector,
+            dma_out), movements between kernels included.
+        overlap: seconds in which two engines were busy at once, by ``"dma_in+matrix"``.
         energy: joules, where the target gives the figures.
         kernel_times: seconds of each distinct kernel by signature.
         kernel_counts: how often each is launched by one cluster, by signature.

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.allocate import peak_use
+from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import DMA_IN, ENGINES, TRANSFER
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import Stage

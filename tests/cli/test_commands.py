@@ -72,7 +72,8 @@ def test_inspect_says_what_is_opaque(cli: Cli) -> None:
     assert "4 opaque, each runs alone: [red]a (com.acme.Foo), b (com.acme.Foo)" in text
     assert "and 1 more" in text
     opaque = cli("--json", "inspect", "odd.onnx").object["opaque"]
-    assert [(o["name"], o["op_type"]) for o in opaque][0] == ("[red]a", "com.acme.Foo")
+    assert [o["name"] for o in opaque] == ["[red]a", "b", "c", "out"]
+    assert {o["op_type"] for o in opaque} == {"com.acme.Foo"}
     assert all(o["reason"] for o in opaque)
 
 
@@ -116,13 +117,14 @@ def test_failures_say_what_would_help() -> None:
     assert str(error) == (
         "m @ t: core 3: 2 MB of 1 MB (largest tensors: a, b); what would help: split more; int8"
     )
-    with pytest.raises(MeasurerError, match="^m @ t: it hung$"):
+    with pytest.raises(MeasurerError, match="m @ t: it hung"):
         required(Failure("timeout", "it hung"), "m @ t")
 
 
 def test_models_by_name_and_by_file(cli: Cli) -> None:
     assert model_file("resnet18").name == "resnet18.onnx"
-    assert model_file("./resnet18") == Path("resnet18").parent / "resnet18" or True
+    assert model_file("./resnet18") == Path("resnet18")
+    assert model_file("resnet18.onnx") == Path("resnet18.onnx")
     (cli.folder / "resnet18").mkdir()
     assert model_file("resnet18") == Path("resnet18")
     with pytest.raises(ModelError, match="did you mean 'resnet50'"):

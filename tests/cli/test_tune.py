@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,25 +62,21 @@ def test_what_people_see(cli: Cli) -> None:
     assert "tuned" in rows
     (run,) = (cli.folder / "runs").iterdir()
     name = run.name.rsplit("-", 1)[1]
-    assert lines[-7:] == [
+    assert lines[-6:] == [
         f"schedule    runs/{run.name}/schedule.json",
         f"run folder  runs/{run.name}",
         "database    autoturbo.db",
         f"next:       autoturbo show {name}",
         f"            autoturbo resume {name} --trials 68",
         "",
-    ][-7:] or lines[-6:-1] == [
-        f"schedule    runs/{run.name}/schedule.json",
-        f"run folder  runs/{run.name}",
-        "database    autoturbo.db",
-        f"next:       autoturbo show {name}",
-        f"            autoturbo resume {name} --trials 68",
     ]
 
 
 def test_the_names_that_scripts_rely_on(cli: Cli) -> None:
     found = tuned(cli)
-    assert {"model", "target", "run", "trials", "seed", "default", "best", "baselines"} <= set(found)
+    assert {"model", "target", "run", "trials", "seed", "default", "best", "baselines"} <= set(
+        found
+    )
     assert (found["model"], found["target"], found["trials"]) == (MODEL, "stcp920", 17)
     assert (found["seed"], found["state"]) == (0, "done")
     for measured in (found["default"], found["best"], *found["baselines"].values()):
@@ -221,9 +217,7 @@ def test_show_of_a_run_that_there_is_not(cli: Cli) -> None:
 def test_compare_before_and_after(cli: Cli) -> None:
     before = cli("--json", "compare", MODEL, "--batch", "1")
     assert list(before.object["schedulers"])[-1] != "tuned"
-    assert before.err == (
-        "not tuned yet: 'autoturbo tune' adds the best schedule that it finds\n"
-    )
+    assert before.err == ("not tuned yet: 'autoturbo tune' adds the best schedule that it finds\n")
     found = tuned(cli)
     after = cli("--json", "compare", MODEL, "--batch", "1").object
     assert (after["model"], after["target"]) == (MODEL, "stcp920")
@@ -288,12 +282,7 @@ def test_database_best_by_what_is_in_the_files(cli: Cli) -> None:
 
 def test_a_target_that_nothing_fits(cli: Cli) -> None:
     text = cli("targets", "show", "stcp920").out
-    lines = []
-    for line in text.splitlines():
-        if line.strip().startswith("capacity_gib:"):
-            line = line.split(":")[0] + ": 0.000001"
-        lines.append(line)
-    cli.write("tiny.yaml", "\n".join(lines))
+    cli.write("tiny.yaml", re.sub(r"capacity_gib: [\d.]+", "capacity_gib: 0.001", text))
     ran = cli("tune", MODEL, "--target", "tiny.yaml", "--trials", "2", "-q")
     assert ran.status == 3, ran
     assert ran.err.startswith(f"error: {MODEL} on stcp920: none of 2 settings fits: ")
@@ -362,16 +351,35 @@ def test_an_interrupted_run_says_how_to_go_on(cli: Cli) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ray
+def test_workers_make_no_difference(cli: Cli) -> None:
+    texts = []
+    for number, where in enumerate(([], ["--jobs", "2"], ["--ray"])):
+        flags = [*where, "--db", f"{number}.db", "--runs-folder", f"runs{number}"]
+        texts.append(Path(tuned(cli, *flags)["schedule_file"]).read_bytes())
+    assert texts[0] == texts[1] == texts[2]
+
+
+@pytest.mark.ray
+def test_an_unreachable_ray_address(cli: Cli) -> None:
+    ran = cli("tune", MODEL, "--batch", "1", "--trials", "1", "-q", "--ray", "127.0.0.1:1")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.startswith("error: no Ray cluster answers at 127.0.0.1:1: ")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.slow
 def test_ctrl_c_saves_and_ends_with_130(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "autoturbo", "tune", "resnet50", "--trials", "100000"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*/log.txt")) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    time.sleep(2)
-    os.kill(process.pid, signal.SIGINT)
+    while process.poll() is None and time.monotonic() < deadline:
+        if list(tmp_path.glob("runs/*/log.txt")):  # the first trial is measured
+            process.send_signal(signal.SIGINT)
+            break
+        time.sleep(0.1)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "interrupted after" in err

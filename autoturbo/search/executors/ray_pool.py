@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
+import sys
 import time
 import warnings
 from collections import deque
@@ -27,6 +29,9 @@ LOCAL = "local"
 
 _CONNECT_S = 3.0
 """Seconds for a cluster's port to answer."""
+
+_HEALTH_S = 15.0
+"""Seconds for a cluster to say that it is one."""
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -224,9 +229,25 @@ def _probe(address: str) -> None:
         raise UsageError(f"{address!r} is not a Ray address", hint="for example 10.0.0.1:6379")
     try:
         with closing(socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S)):
-            return
+            pass
     except (OSError, OverflowError) as error:
         raise _unreachable(address, _line(error)) from None
+    if not address.startswith("ray://"):
+        _ask_health(address)
+
+
+def _ask_health(address: str) -> None:
+    """Ray itself would try for minutes, and write all the while, where something else listens."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    try:
+        done = subprocess.run(  # noqa: S603  our interpreter, and an address already parsed
+            command, capture_output=True, check=False, timeout=_HEALTH_S
+        )
+    except subprocess.TimeoutExpired:
+        raise _unreachable(address, "what listens there is not Ray") from None
+    if done.returncode:
+        reason = _line(RuntimeError(done.stderr.decode("utf-8", "replace")))
+        raise _unreachable(address, reason) from None
 
 
 def _unreachable(address: str, reason: str) -> UsageError:

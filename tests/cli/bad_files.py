@@ -1,0 +1,401 @@
+"""Files that are not usable, each made into an empty folder, and the command that is given them.
+
+A case is a function of the command line's folder that writes what it needs and returns the
+arguments; its name is the name of the case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+from command_line import Cli
+from onnx import ModelProto, TensorProto, helper
+
+from autoturbo.database import Database
+
+Case = Callable[[Cli], list[str]]
+CASES: dict[str, Case] = {}
+FLOAT = TensorProto.FLOAT
+
+
+def case(make: Case) -> Case:
+    """Register a case."""
+    CASES[make.__name__] = make
+    return make
+
+
+def tiny(
+    shape: list[Any] | None = None, nodes: list[onnx.NodeProto] | None = None, **more: Any
+) -> ModelProto:
+    """A network of one layer, or of the given nodes, on an input ``x``."""
+    x = helper.make_tensor_value_info("x", FLOAT, [4, 8] if shape is None else shape)
+    y = helper.make_tensor_value_info("y", FLOAT, None)
+    weight = helper.make_tensor("w", FLOAT, [8, 16], [0.5] * 128)
+    nodes = nodes or [helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")]
+    graph = helper.make_graph(nodes, "tiny", [x], [y], [weight])
+    settings = {"opset_imports": [helper.make_opsetid("", 17)], "ir_version": 8, **more}
+    return helper.make_model(graph, **settings)
+
+
+def saved(cli: Cli, model: ModelProto, name: str = "tiny.onnx") -> str:
+    """Write a model, unchecked."""
+    return str(cli.write(name, model.SerializeToString()))
+
+
+def changed_target(cli: Cli, pattern: str, replacement: str) -> list[str]:
+    """The command that is given a good target file with one line changed."""
+    text, number = re.subn(
+        pattern, replacement, cli("targets", "scaffold").out, count=1, flags=re.MULTILINE
+    )
+    assert number == 1, pattern
+    cli.write("mine.yaml", text)
+    return ["inspect", saved(cli, tiny()), "--target", "mine.yaml"]
+
+
+def changed_schedule(cli: Cli, **fields: Any) -> list[str]:
+    """The command that measures a good schedule with top-level fields changed."""
+    model = saved(cli, tiny())
+    assert cli("tune", model, "--trials", "1", "-q", "-o", "best.json").status == 0
+    document = json.loads((cli.folder / "best.json").read_text())
+    cli.write("best.json", json.dumps({**document, **fields}))
+    return ["simulate", model, "--schedule", "best.json"]
+
+
+def knobs(cli: Cli, text: str) -> list[str]:
+    """The command that measures a knobs file."""
+    cli.write("knobs.json", text)
+    return ["simulate", saved(cli, tiny()), "--knobs", "knobs.json"]
+
+
+def export(cli: Cli, lines: str) -> list[str]:
+    """The command that imports records."""
+    cli.write("records.jsonl", lines)
+    return ["db", "import", "records.jsonl"]
+
+
+# Models
+
+
+@case
+def model_missing(cli: Cli) -> list[str]:
+    del cli
+    return ["tune", "nets/none.onnx"]
+
+
+@case
+def model_misspelt_workload(cli: Cli) -> list[str]:
+    del cli
+    return ["tune", "resnet_50"]
+
+
+@case
+def model_is_a_folder(cli: Cli) -> list[str]:
+    (cli.folder / "nets").mkdir()
+    return ["inspect", "nets"]
+
+
+@case
+def model_empty(cli: Cli) -> list[str]:
+    return ["inspect", str(cli.write("empty.onnx", ""))]
+
+
+@case
+def model_text(cli: Cli) -> list[str]:
+    return ["inspect", str(cli.write("text.onnx", "<html>not a model</html>"))]
+
+
+@case
+def model_of_torch(cli: Cli) -> list[str]:
+    return ["inspect", str(cli.write("net.pt", b"PK\x03\x04" + bytes(60)))]
+
+
+@case
+def model_truncated(cli: Cli) -> list[str]:
+    whole = tiny().SerializeToString()
+    return ["inspect", str(cli.write("cut.onnx", whole[: len(whole) // 2]))]
+
+
+@case
+def model_newer_opset(cli: Cli) -> list[str]:
+    return ["inspect", saved(cli, tiny(opset_imports=[helper.make_opsetid("", 9999)]))]
+
+
+@case
+def model_without_nodes(cli: Cli) -> list[str]:
+    model = tiny()
+    del model.graph.node[:]
+    return ["inspect", saved(cli, model)]
+
+
+@case
+def model_cyclic(cli: Cli) -> list[str]:
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["a"], name="one"),
+        helper.make_node("Relu", ["a"], ["b"], name="two"),
+        helper.make_node("Relu", ["b"], ["y"], name="three"),
+    ]
+    return ["inspect", saved(cli, tiny(nodes=nodes))]
+
+
+@case
+def model_dynamic_dimension(cli: Cli) -> list[str]:
+    return ["inspect", saved(cli, tiny([4, "width"]))]
+
+
+@case
+def model_shape_of_unknown_input(cli: Cli) -> list[str]:
+    return ["inspect", saved(cli, tiny()), "--shape", "data=4,8"]
+
+
+@case
+def model_shape_that_does_not_fit(cli: Cli) -> list[str]:
+    return ["inspect", saved(cli, tiny()), "--shape", "x=4,8,2"]
+
+
+@case
+def model_of_2_to_the_40_elements(cli: Cli) -> list[str]:
+    return ["inspect", saved(cli, tiny([2**20, 2**21]))]
+
+
+@case
+def model_external_data_outside_of_its_folder(cli: Cli) -> list[str]:
+    model = tiny()
+    weight = model.graph.initializer[0]
+    weight.ClearField("float_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../secret.bin")
+    return ["inspect", saved(cli, model)]
+
+
+@case
+def model_hostile_name(cli: Cli) -> list[str]:
+    del cli
+    return ["inspect", "\x1b[31mred\n.onnx"]
+
+
+# Targets
+
+
+@case
+def target_unknown(cli: Cli) -> list[str]:
+    return ["inspect", saved(cli, tiny()), "--target", "stcp92"]
+
+
+@case
+def target_file_missing(cli: Cli) -> list[str]:
+    return ["inspect", saved(cli, tiny()), "--target", "chips/none.yaml"]
+
+
+@case
+def target_misspelt_field(cli: Cli) -> list[str]:
+    return changed_target(cli, r"^( +)columns:", r"\1colums:")
+
+
+@case
+def target_zero_cores(cli: Cli) -> list[str]:
+    return changed_target(cli, r"^cores_per_cluster: \d+", "cores_per_cluster: 0")
+
+
+@case
+def target_negative_bandwidth(cli: Cli) -> list[str]:
+    return changed_target(cli, r"bandwidth_gb_s: [\d.]+", "bandwidth_gb_s: -5")
+
+
+@case
+def target_text_for_a_number(cli: Cli) -> list[str]:
+    return changed_target(cli, r"^clock_mhz: [\d.]+", "clock_mhz: fast")
+
+
+@case
+def target_newer_layout(cli: Cli) -> list[str]:
+    return changed_target(cli, r"^schema_version: \d+", "schema_version: 99")
+
+
+@case
+def target_not_yaml(cli: Cli) -> list[str]:
+    return changed_target(cli, r"^name: .*", "name: [unclosed")
+
+
+@case
+def target_without_the_dtype(cli: Cli) -> list[str]:
+    return ["tune", saved(cli, tiny()), "--target", "goya", "--dtype", "bfloat16"]
+
+
+# Knobs
+
+
+@case
+def knobs_missing(cli: Cli) -> list[str]:
+    return ["simulate", saved(cli, tiny()), "--knobs", "none.json"]
+
+
+@case
+def knobs_not_json(cli: Cli) -> list[str]:
+    return knobs(cli, "{\n  lb_fill: 0.5\n}")
+
+
+@case
+def knobs_list(cli: Cli) -> list[str]:
+    return knobs(cli, "[]")
+
+
+@case
+def knobs_misspelt(cli: Cli) -> list[str]:
+    return knobs(cli, '{"lb_fil": 0.5}')
+
+
+@case
+def knobs_out_of_range(cli: Cli) -> list[str]:
+    return knobs(cli, '{"lb_fill": 1.5}')
+
+
+@case
+def knobs_wrong_word(cli: Cli) -> list[str]:
+    return knobs(cli, '{"merge_order": "abc"}')
+
+
+@case
+def knobs_unknown_layer(cli: Cli) -> list[str]:
+    return knobs(cli, '{"overrides": [{"layer": "mm", "boundry": "cut"}]}')
+
+
+# Schedules
+
+
+@case
+def schedule_missing(cli: Cli) -> list[str]:
+    return ["simulate", saved(cli, tiny()), "--schedule", "none.json"]
+
+
+@case
+def schedule_not_json(cli: Cli) -> list[str]:
+    cli.write("best.json", "{\n  'format': 1\n}")
+    return ["simulate", saved(cli, tiny()), "--schedule", "best.json"]
+
+
+@case
+def schedule_of_something_else(cli: Cli) -> list[str]:
+    cli.write("best.json", '{"a": 1}')
+    return ["simulate", saved(cli, tiny()), "--schedule", "best.json"]
+
+
+@case
+def schedule_of_another_model(cli: Cli) -> list[str]:
+    *command, file = changed_schedule(cli)
+    other = saved(cli, tiny([2, 8]), "other.onnx")
+    return ["simulate", other, *command[2:], file]
+
+
+@case
+def schedule_of_another_target(cli: Cli) -> list[str]:
+    return [*changed_schedule(cli), "--target", "goya"]
+
+
+@case
+def schedule_newer_version(cli: Cli) -> list[str]:
+    return changed_schedule(cli, schema_version=99)
+
+
+@case
+def schedule_without_order(cli: Cli) -> list[str]:
+    return changed_schedule(cli, order=[])
+
+
+@case
+def schedule_unknown_field(cli: Cli) -> list[str]:
+    return changed_schedule(cli, ordre=[])
+
+
+@case
+def schedule_unknown_knob(cli: Cli) -> list[str]:
+    return changed_schedule(cli, knobs={"lb_fil": 1})
+
+
+# Databases
+
+
+@case
+def database_missing(cli: Cli) -> list[str]:
+    del cli
+    return ["runs", "--db", "none.db"]
+
+
+@case
+def database_in_no_folder(cli: Cli) -> list[str]:
+    return ["tune", saved(cli, tiny()), "--trials", "1", "-q", "--db", "none/tuned.db"]
+
+
+@case
+def database_is_a_folder(cli: Cli) -> list[str]:
+    (cli.folder / "folder.db").mkdir()
+    return ["db", "list", "--db", "folder.db"]
+
+
+@case
+def database_text(cli: Cli) -> list[str]:
+    cli.write("tuned.db", "run,latency\n" * 100)
+    return ["db", "list", "--db", "tuned.db"]
+
+
+@case
+def database_of_another_program(cli: Cli) -> list[str]:
+    connection = sqlite3.connect(cli.folder / "tuned.db")
+    connection.execute("CREATE TABLE other (x)")
+    connection.close()
+    return ["tune", saved(cli, tiny()), "--trials", "1", "-q", "--db", "tuned.db"]
+
+
+@case
+def database_newer_version(cli: Cli) -> list[str]:
+    Database.open(cli.folder / "tuned.db").close()
+    connection = sqlite3.connect(cli.folder / "tuned.db")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    return ["runs", "--db", "tuned.db"]
+
+
+@case
+def database_cut_short(cli: Cli) -> list[str]:
+    Database.open(cli.folder / "tuned.db").close()
+    whole = (cli.folder / "tuned.db").read_bytes()
+    cli.write("tuned.db", whole[:100])
+    return ["runs", "--db", "tuned.db"]
+
+
+@case
+def database_without_the_run(cli: Cli) -> list[str]:
+    Database.open(cli.folder / "autoturbo.db").close()
+    return ["resume", "4f1c"]
+
+
+@case
+def export_missing(cli: Cli) -> list[str]:
+    del cli
+    return ["db", "import", "none.jsonl"]
+
+
+@case
+def export_not_json(cli: Cli) -> list[str]:
+    return export(cli, "\n{nothing}\n")
+
+
+@case
+def export_unknown_record(cli: Cli) -> list[str]:
+    return export(cli, '{"kind": "poem", "schema": 1}\n')
+
+
+@case
+def export_into_no_folder(cli: Cli) -> list[str]:
+    Database.open(cli.folder / "autoturbo.db").close()
+    return ["db", "export", "none/records.jsonl"]
+
+
+@case
+def export_over_the_database(cli: Cli) -> list[str]:
+    Database.open(cli.folder / "autoturbo.db").close()
+    return ["db", "export", "autoturbo.db"]

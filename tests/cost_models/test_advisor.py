@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from autoturbo.cost_models.advisor import KernelAdvisor
+from autoturbo.cost_models.model import FEWEST
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.contract import PlanStatistics
+from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+
+TARGET = np.zeros(3, np.float32)
+
+
+@dataclass
+class Plans:
+    """Two kernels whose work grows with the tile divisor; depth 16 has no plan."""
+
+    asked: list[str] = field(default_factory=list)
+    telling: bool = True
+
+    def evaluate(self, knobs: Knobs) -> Outcome:
+        if knobs.prefetch_depth == 2:
+            return Failure("LB", "full")
+        times = self.times(knobs)
+        bound = LowerBound(1e-9, 0, 0)
+        told = times if self.telling else ()
+        return Measurement(
+            sum(times), 1, 1, 1, 0.1, 0.1, 1, 1, 2, bound, subgraph_times=tuple(told)
+        )
+
+    def times(self, knobs: Knobs) -> list[float]:
+        depth = 1 if knobs.tile_divisor == "auto" else int(knobs.tile_divisor)
+        return [1e-3 * depth, 2e-3 / depth**0.5]
+
+    def statistics(self, knobs: Knobs) -> PlanStatistics | None:
+        self.asked.append(knobs.canonical())
+        if knobs.prefetch_depth == 16:
+            return None
+        return PlanStatistics(np.asarray([[1.0, 2.0], [3.0, 4.0]]), np.ones(2, np.int64))
+
+
+def advisor(plans: Plans) -> KernelAdvisor:
+    return KernelAdvisor(plans, TARGET, 1, ("a", "b"))
+
+
+def settings(count: int) -> list[Knobs]:
+    return [Knobs(tile_divisor=n) for n in range(2, 2 + count)]
+
+
+def taught(plans: Plans, tried: Sequence[Knobs]) -> KernelAdvisor:
+    found = advisor(plans)
+    for knobs in tried:
+        found.observe(knobs, plans.evaluate(knobs))
+    return found
+
+
+def test_it_says_what_is_missing_until_it_knows_enough() -> None:
+    plans = Plans()
+    found = taught(plans, settings(FEWEST - 1))
+    assert found.obstacle == f"{FEWEST - 1} of {FEWEST} measured settings that a cost model needs"
+    assert found.rank(settings(2)) is None
+    found.observe(Knobs(), plans.evaluate(Knobs()))
+    assert found.obstacle is None
+    assert found.rank(settings(2)) is not None
+
+
+def test_failures_do_not_count_as_measured() -> None:
+    plans = Plans()
+    failed = [Knobs(prefetch_depth=2, tile_divisor=n) for n in range(2, 20)]
+    assert taught(plans, failed).obstacle is not None
+
+
+def test_it_ranks_as_the_truth_does() -> None:
+    plans = Plans()
+    found = taught(plans, settings(40))
+    fresh = [Knobs(tile_divisor=n, binding="always") for n in (3, 10, 20, 39)]
+    scores = found.rank(fresh)
+    assert scores is not None
+    assert np.argsort(scores).tolist() == [0, 1, 2, 3]
+    assert found.screened == 4
+
+
+def test_what_fails_comes_after_what_does_not() -> None:
+    plans = Plans()
+    failed = [Knobs(prefetch_depth=2, tile_divisor=n) for n in range(2, 20)]
+    found = taught(plans, [*settings(18), *failed])
+    scores = found.rank([Knobs(tile_divisor=30, prefetch_depth=2), Knobs(tile_divisor=30)])
+    assert scores is not None
+    assert scores[0] > scores[1]
+
+
+def test_a_setting_without_a_plan_comes_last() -> None:
+    plans = Plans()
+    found = taught(plans, settings(10))
+    scores = found.rank([Knobs(prefetch_depth=16), Knobs()])
+    assert scores is not None
+    assert np.isinf(scores[0])
+    assert np.isfinite(scores[1])
+
+
+@pytest.mark.parametrize("reason", ["worker", "invalid"])
+def test_broken_machinery_teaches_nothing(reason: str) -> None:
+    found = advisor(Plans())
+    found.observe(Knobs(), Failure(reason, "gone"))
+    assert found.examples == []
+
+
+def test_an_evaluator_without_plans_or_kernel_times_is_told_so() -> None:
+    text = "the evaluator gives no statistics of kernels"
+    assert taught(Plans(), [Knobs(prefetch_depth=16)]).obstacle == text
+    assert taught(Plans(telling=False), settings(20)).obstacle == text
+
+
+def test_answers_depend_on_outcomes_and_not_on_questions() -> None:
+    plans = Plans()
+    curious, quiet = advisor(plans), advisor(plans)
+    for knobs in settings(40):
+        curious.rank(settings(3))
+        curious.observe(knobs, plans.evaluate(knobs))
+        quiet.observe(knobs, plans.evaluate(knobs))
+    first, second = curious.rank(settings(60)), quiet.rank(settings(60))
+    assert first is not None
+    assert second is not None
+    assert first.tobytes() == second.tobytes()
+
+
+def test_plans_are_asked_for_once() -> None:
+    plans = Plans()
+    found = taught(plans, settings(10))
+    found.rank(settings(10))
+    assert len(plans.asked) == 10

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoturbo.cost_models.features import (
+    KNOB_NAMES,
+    TARGET_NAMES,
+    UNLIMITED,
+    feature_names,
+    kernel_rows,
+    knob_vector,
+    setting_row,
+    squash,
+    target_vector,
+)
+from autoturbo.hardware import load_target, preset_names
+from autoturbo.schedule.knobs import Knobs, knob_specs
+
+FLOATS = st.floats(-1e15, 1e15)
+
+
+def value(knobs: Knobs, name: str, share: int = 16) -> float:
+    return float(knob_vector(knobs, share)[KNOB_NAMES.index(name)])
+
+
+@given(FLOATS, FLOATS)
+def test_squashing_keeps_order_and_sign(a: float, b: float) -> None:
+    x, y = squash(np.asarray([a, b]))
+    assert np.isfinite([x, y]).all()
+    assert np.sign(x) == np.sign(np.float32(np.sign(a) * np.log1p(abs(a))))
+    assert x <= y if a <= b else x >= y
+
+
+def test_every_knob_has_a_column() -> None:
+    assert tuple(knob_specs()) == KNOB_NAMES
+    assert knob_vector(Knobs(), 16).shape == (len(KNOB_NAMES),)
+
+
+def test_auto_is_the_number_it_stands_for() -> None:
+    assert value(Knobs(), "batches_per_cluster") == 4.0  # log2 of 16
+    assert value(Knobs(batches_per_cluster=16), "batches_per_cluster") == 4.0
+    assert value(Knobs(), "recompute_limit") == pytest.approx(np.log2(1.25))
+    assert value(Knobs(), "max_layers") == UNLIMITED
+    assert value(Knobs(max_layers=8), "max_layers") == 3.0
+
+
+def test_words_are_positions_and_a_published_word_is_auto() -> None:
+    assert value(Knobs(), "output_scope") == 0.0
+    assert value(Knobs(output_scope="LB"), "output_scope") == 0.0
+    assert value(Knobs(output_scope="GB"), "output_scope") == 1.0
+    assert value(Knobs(output_scope="DDR"), "output_scope") == 2.0
+
+
+def test_a_ratio_of_zero_has_a_number() -> None:
+    assert value(Knobs(producer_factor_ratio=0), "producer_factor_ratio") == -10.0
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_has_finite_features(name: str) -> None:
+    target = load_target(name)
+    vector = target_vector(target, target.default_dtype)
+    assert vector.shape == (len(TARGET_NAMES),)
+    assert np.isfinite(vector).all()
+
+
+def test_presets_look_different() -> None:
+    vectors = {tuple(target_vector(load_target(n), "float16").tolist()) for n in preset_names()}
+    assert len(vectors) == len(preset_names())
+
+
+def test_rows_have_the_named_columns() -> None:
+    knobs, target = knob_vector(Knobs(), 4), target_vector(load_target("stcp920"), "float16")
+    rows = kernel_rows(np.ones((3, 2)), knobs, target)
+    names = feature_names(("macs", "bytes"))
+    assert rows.shape == (3, len(names))
+    assert names[:2] == ("plan.macs", "plan.bytes")
+    assert len(set(names)) == len(names)
+    assert rows.dtype == np.float32
+
+
+def test_a_setting_is_its_totals_and_its_largest() -> None:
+    knobs = np.zeros(0, np.float32)
+    row = setting_row(np.asarray([[1.0], [3.0]]), np.asarray([10, 1]), knobs, knobs)
+    assert row.tolist() == pytest.approx([np.log1p(13.0), np.log1p(3.0)])
+
+
+def test_a_plan_without_kernels_is_zeros() -> None:
+    knobs = np.zeros(0, np.float32)
+    row = setting_row(np.zeros((0, 2)), np.zeros(0, np.int64), knobs, knobs)
+    assert row.tolist() == [0.0] * 4

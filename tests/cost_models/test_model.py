@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autoturbo.cost_models.booster import Booster
+from autoturbo.cost_models.model import FEWEST, CostModel, Example
+from autoturbo.errors import InputError
+
+NAMES = ("a", "b", "c")
+
+
+def example(rng: np.random.Generator, *, feasible: bool = True) -> Example:
+    """Kernels whose time is ``exp(2 a + b)``; infeasible where the setting says 1."""
+    kernels = int(rng.integers(1, 5))
+    rows = rng.uniform(0, 1, (kernels, 3)).astype(np.float32)
+    launches = rng.integers(1, 9, kernels)
+    times = np.exp(2 * rows[:, 0] + rows[:, 1]).astype(np.float64) if feasible else None
+    setting = np.asarray([0.0 if feasible else 1.0, rng.random()], np.float32)
+    return Example(rows, launches, setting, times)
+
+
+def examples(count: int, seed: int = 0, failed: int = 0) -> list[Example]:
+    rng = np.random.default_rng(seed)
+    return [example(rng, feasible=i >= failed) for i in range(count + failed)]
+
+
+def truth(example: Example) -> float:
+    assert example.times is not None
+    return float(example.times @ example.launches)
+
+
+def trained(count: int = 300, failed: int = 0) -> CostModel:
+    model = CostModel(NAMES)
+    assert model.fit(examples(count, failed=failed))
+    return model
+
+
+def test_too_few_measured_settings_train_nothing() -> None:
+    model = CostModel(NAMES)
+    assert not model.fit(examples(FEWEST - 1, failed=20))
+    assert not model.trained
+    with pytest.raises(ValueError, match="before fit"):
+        model.predict(examples(1))
+
+
+def test_a_setting_is_the_sum_over_its_kernels() -> None:
+    fresh = examples(200, seed=1)
+    predicted = trained().predict(fresh)
+    errors = np.abs(np.log(predicted / np.asarray([truth(e) for e in fresh])))
+    assert np.median(errors) < 0.1
+    one = fresh[0]
+    twice = Example(one.rows, 2 * one.launches, one.setting)
+    assert trained().predict([twice])[0] == pytest.approx(2 * predicted[0])
+
+
+def test_order_of_unseen_settings() -> None:
+    fresh = examples(100, seed=2)
+    predicted, real = trained().predict(fresh), np.asarray([truth(e) for e in fresh])
+    pairs = [(i, j) for i in range(100) for j in range(i) if real[i] != real[j]]
+    right = sum((predicted[i] < predicted[j]) == (real[i] < real[j]) for i, j in pairs)
+    assert right / len(pairs) > 0.95
+
+
+def test_the_same_examples_give_the_same_model_to_the_bit() -> None:
+    fresh = examples(50, seed=3)
+    assert trained(failed=9).predict(fresh).tobytes() == trained(failed=9).predict(fresh).tobytes()
+
+
+def test_failed_settings_teach_feasibility() -> None:
+    model = trained(count=60, failed=30)
+    good, bad = examples(20, seed=4), examples(0, seed=5, failed=20)
+    assert model.feasibility(good).min() > 0.8
+    assert model.feasibility(bad).max() < 0.2
+    assert model.trained_on == {"measured": 60, "failed": 30}
+
+
+def test_without_failures_everything_is_feasible() -> None:
+    assert trained().feasibility(examples(3)).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_more_examples_can_be_learned_on_top() -> None:
+    model = trained(count=20)
+    fresh = examples(200, seed=6)
+    real = np.asarray([truth(e) for e in fresh])
+    before = np.abs(np.log(model.predict(fresh) / real)).mean()
+    model.fit(examples(300, seed=7), more=True)
+    assert np.abs(np.log(model.predict(fresh) / real)).mean() < before
+
+
+def test_a_kernel_without_time_is_left_out() -> None:
+    some = examples(20)
+    idle = Example(some[0].rows, some[0].launches, some[0].setting, np.zeros(len(some[0].rows)))
+    model = CostModel(NAMES)
+    assert model.fit([*some, idle])
+    assert np.isfinite(model.predict(some)).all()
+
+
+def test_nothing_to_predict() -> None:
+    assert trained().predict([]).shape == (0,)
+    empty = Example(np.zeros((0, 3), np.float32), np.zeros(0, np.int64), np.zeros(2, np.float32))
+    assert trained().predict([empty, examples(1)[0]])[0] == 0.0
+
+
+def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
+    model = trained(failed=20)
+    model.save(tmp_path / "model", {"data": "made up"})
+    again = CostModel.load(tmp_path / "model")
+    fresh = examples(20, seed=8)
+    assert again.predict(fresh).tobytes() == model.predict(fresh).tobytes()
+    assert again.feasibility(fresh).tobytes() == model.feasibility(fresh).tobytes()
+    assert (again.names, again.trained_on) == (model.names, model.trained_on)
+    names = sorted(p.name for p in (tmp_path / "model").iterdir())
+    assert names == ["card.json", "feasible.ubj", "times.ubj"]
+    assert json.loads((tmp_path / "model/card.json").read_text())["data"] == "made up"
+
+
+def test_a_model_without_failures_is_saved_too(tmp_path: Path) -> None:
+    trained().save(tmp_path)
+    assert CostModel.load(tmp_path).feasibility(examples(1)).tolist() == [1.0]
+
+
+def test_a_model_of_other_features_is_refused(tmp_path: Path) -> None:
+    trained().save(tmp_path)
+    card = json.loads((tmp_path / "card.json").read_text())
+    (tmp_path / "card.json").write_text(json.dumps({**card, "features_schema": 99}))
+    with pytest.raises(InputError, match="features of version 99"):
+        CostModel.load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"names": []}'])
+def test_a_damaged_card_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "card.json").write_text(text)
+    with pytest.raises(InputError, match=r"card\.json"):
+        CostModel.load(tmp_path)
+
+
+def test_damaged_trees_are_refused(tmp_path: Path) -> None:
+    trained().save(tmp_path)
+    (tmp_path / "times.ubj").write_bytes(b"not trees")
+    with pytest.raises(InputError, match=r"times\.ubj"):
+        CostModel.load(tmp_path)
+    with pytest.raises(InputError, match="missing"):
+        Booster.load(tmp_path / "missing.ubj", "reg:squarederror")
+
+
+def test_an_untrained_booster_has_nothing_to_say(tmp_path: Path) -> None:
+    booster = Booster("reg:squarederror")
+    with pytest.raises(ValueError, match="before fit"):
+        booster.save(tmp_path / "x.ubj")
+    with pytest.raises(ValueError, match="before fit"):
+        booster.predict(np.zeros((1, 1), np.float32))

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from search_doubles import (
+    Dying,
+    DyingOnce,
+    Hanging,
+    Landscape,
+    Raising,
+    make_landscape,
+    make_unbuildable,
+    make_vanishing,
+    measurement,
+    toy_space,
+)
+
+from autoturbo.errors import ExecutorError, UsageError
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.executors import (
+    Executor,
+    InProcess,
+    MakeEvaluator,
+    Processes,
+    RayPool,
+    guarded,
+    make_executor,
+)
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+
+SPACE = toy_space()
+BATCH = [(n, SPACE.knobs_of(g)) for n, g in enumerate(SPACE.neighbours((0,) * 18)[:24].tolist(), 5)]
+POISON = (99, Knobs(prefetch_depth=2))
+POOLS = [
+    pytest.param(Processes, id="processes"),
+    pytest.param(RayPool, id="ray", marks=pytest.mark.ray),
+]
+
+
+def build(kind: type, make: MakeEvaluator, jobs: int = 2, timeout: float | None = None) -> Executor:
+    if kind is RayPool:
+        return RayPool(make, "local", jobs, timeout)
+    return Processes(make, jobs, timeout)
+
+
+def outcomes(executor: Executor, batch: list[tuple[int, Knobs]]) -> dict[int, Outcome]:
+    found: dict[int, Outcome] = {}
+    for number, outcome in executor.submit(batch):
+        assert number not in found
+        found[number] = outcome
+    return found
+
+
+def expected() -> dict[int, Outcome]:
+    land = Landscape()
+    return {number: land.evaluate(knobs) for number, knobs in BATCH}
+
+
+def ray_processes() -> list[str]:
+    """Ray's own processes that this one started."""
+    done = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, check=True, text=True)  # noqa: S607
+    names = ("raylet", "gcs_server", "ray::")
+    return [line for line in done.stdout.splitlines() if any(n in line for n in names)]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = set(ray_processes()) if request.node.get_closest_marker("ray") else set()
+    yield
+    if request.node.get_closest_marker("ray"):
+        for _ in range(50):
+            left = set(ray_processes()) - before
+            if not left:
+                return
+            time.sleep(0.1)
+        pytest.fail(f"left behind: {left}")
+
+
+def test_in_process_is_in_order() -> None:
+    executor = InProcess(Landscape())
+    assert list(outcomes(executor, BATCH).items()) == list(expected().items())
+    executor.close()
+
+
+@pytest.mark.parametrize("kind", POOLS)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_pools_give_what_this_process_gives(kind: type, jobs: int) -> None:
+    executor = build(kind, make_landscape, jobs)
+    try:
+        assert outcomes(executor, BATCH) == expected()
+        assert outcomes(executor, BATCH[:3]) == dict(list(expected().items())[:3])
+        assert outcomes(executor, []) == {}
+    finally:
+        executor.close()
+        executor.close()
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_a_setting_that_kills_its_worker_fails_after_two_tries(kind: type) -> None:
+    executor = build(kind, Dying)
+    try:
+        found = outcomes(executor, [*BATCH[:4], POISON, *BATCH[4:]])
+        again = outcomes(executor, BATCH[:2])
+    finally:
+        executor.close()
+    failure = found.pop(99)
+    assert isinstance(failure, Failure)
+    assert (failure.reason, "2 times" in failure.message) == ("worker", True)
+    ours = {n for n, k in BATCH if k.prefetch_depth == 2}
+    assert {n: o for n, o in found.items() if n not in ours} == {
+        n: o for n, o in expected().items() if n not in ours
+    }
+    assert len(again) == 2
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_a_worker_that_dies_once_loses_nothing(kind: type, tmp_path: Path) -> None:
+    executor = build(kind, functools.partial(DyingOnce, str(tmp_path / "mark")))
+    try:
+        found = outcomes(executor, [*BATCH[:4], POISON])
+    finally:
+        executor.close()
+    assert found[99] == Landscape().evaluate(POISON[1])
+    assert (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_a_setting_that_hangs_is_given_up(kind: type) -> None:
+    executor = build(kind, Hanging, timeout=1.0)
+    try:
+        found = outcomes(executor, [BATCH[0], POISON, BATCH[1]])
+    finally:
+        executor.close()
+    assert found[99] == Failure("timeout", "not measured within 1 s")
+    assert isinstance(found[5], Measurement)
+    assert isinstance(found[6], Measurement)
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_an_evaluator_that_cannot_be_built_is_one_line(kind: type) -> None:
+    executor = build(kind, make_unbuildable)
+    try:
+        with pytest.raises(ExecutorError, match="cannot build its evaluator") as caught:
+            outcomes(executor, BATCH)
+    finally:
+        executor.close()
+    assert "\n" not in str(caught.value)
+
+
+def test_workers_that_vanish_at_the_start_are_an_error() -> None:
+    executor = Processes(make_vanishing, 1)
+    with pytest.raises(ExecutorError, match="before it has started; in a script"):
+        outcomes(executor, BATCH)
+    executor.close()
+
+
+def test_a_recipe_that_cannot_be_sent_is_an_error() -> None:
+    executor = Processes(lambda: Landscape(), 1)  # noqa: PLW0108  what cannot be pickled
+    with pytest.raises(ExecutorError, match="cannot start a worker process"):
+        outcomes(executor, BATCH)
+    executor.close()
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_cancelling_begins_nothing_new(kind: type) -> None:
+    executor = build(kind, make_landscape, 1)
+    found = []
+    try:
+        for number, _ in executor.submit(BATCH):
+            found.append(number)
+            executor.cancel()
+        assert 1 <= len(found) < len(BATCH)
+        assert outcomes(executor, BATCH) == {}
+    finally:
+        executor.close()
+
+
+def test_cancelling_in_this_process() -> None:
+    executor = InProcess(Landscape())
+    stream = executor.submit(BATCH)
+    next(stream)
+    executor.cancel()
+    assert list(stream) == []
+
+
+def test_closing_ends_workers_in_the_middle_of_a_measurement() -> None:
+    executor = Processes(Hanging, 2)
+    stream = executor.submit([BATCH[0], POISON])
+    assert next(stream)[0] == BATCH[0][0]
+    pids = [w.process.pid for w in executor._workers]
+    executor.close()
+    for pid in pids:
+        assert pid is not None
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_workers_leave_when_their_parent_is_killed() -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from search_doubles import Hanging; from autoturbo.schedule.knobs import Knobs\n"
+        "from autoturbo.search.executors import Processes\n"
+        "if __name__ == '__main__':\n"
+        "    pool = Processes(Hanging, 1)\n"
+        "    stream = pool.submit([(0, Knobs()), (1, Knobs(prefetch_depth=2))])\n"
+        "    next(stream); print(pool._workers[0].process.pid, flush=True); next(stream)\n"
+    )
+    here = str(Path(__file__).parent)
+    script = Path(here) / "unused"
+    del script
+    driver = subprocess.Popen(
+        [os.sys.executable, "-c", code, here],  # type: ignore[attr-defined]
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert driver.stdout is not None
+    pid = int(driver.stdout.readline())
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
+    for _ in range(100):
+        if not _alive(pid):
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker is still there")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+class Returning(Landscape):
+    def __init__(self, value: object) -> None:
+        super().__init__()
+        self.value = value
+
+    def evaluate(self, knobs: Knobs) -> Outcome:
+        del knobs
+        return self.value  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "the measurer returned NoneType"),
+        (3.5, "the measurer returned float"),
+        (measurement(float("nan")), "nan as latency"),
+        (measurement(float("inf")), "inf as latency"),
+        (measurement(-1.0), "-1.0 as latency"),
+        (measurement(0.0), "0.0 as latency"),
+        (measurement("fast"), "not a number"),  # type: ignore[arg-type]
+        (measurement(1.0, (1.0, float("nan"))), "as subgraph_times"),
+        (measurement(1.0, energy=float("inf")), "inf as energy"),
+    ],
+)
+def test_nonsense_is_a_failure(value: object, message: str) -> None:
+    found = guarded(Returning(value), Knobs())
+    assert isinstance(found, Failure)
+    assert found.reason == "invalid"
+    assert message in found.message
+
+
+def test_an_exception_is_a_failure_on_one_line() -> None:
+    found = guarded(Raising(), Knobs())
+    assert found == Failure("raised", "the measurer raised RuntimeError: board on fire: {}")
+
+
+def test_what_is_fine_is_handed_on() -> None:
+    failure = Failure("DDR", "full")
+    assert guarded(Returning(failure), Knobs()) is failure
+    fine = measurement(1.0)
+    assert guarded(Returning(fine), Knobs()) is fine
+
+
+def test_flags_choose_the_executor() -> None:
+    land = Landscape()
+    assert isinstance(make_executor(land, make_landscape), InProcess)
+    assert isinstance(make_executor(land, make_landscape, jobs=2), Processes)
+    assert isinstance(make_executor(land, make_landscape, timeout_s=1.0), Processes)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("bogus", "'bogus' is not a Ray address; for example"),
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+        ("auto", "no Ray cluster answers at auto"),
+        ("127.0.0.1:999999", "no Ray cluster answers"),
+    ],
+)
+def test_an_address_without_ray_is_one_line(address: str, message: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(UsageError, match=message) as caught:
+        RayPool(make_landscape, address)
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - begun < 20
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_something_else_that_listens_is_not_ray() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accepting = threading.Thread(target=_accept, args=(server,), daemon=True)
+        accepting.start()
+        with pytest.raises(UsageError, match="no Ray cluster answers"):
+            RayPool(make_landscape, f"127.0.0.1:{server.getsockname()[1]}")
+        server.shutdown(socket.SHUT_RDWR)
+        accepting.join()
+
+
+def _accept(server: socket.socket) -> None:
+    try:
+        while True:
+            server.accept()[0].close()
+    except OSError:
+        return
+
+
+@pytest.mark.ray
+def test_a_ray_of_the_user_is_used_and_left_running() -> None:
+    import ray
+
+    from autoturbo.search.executors.ray_pool import connect
+
+    assert connect("local", 2)
+    try:
+        executor = RayPool(make_landscape, None, 1)
+        assert outcomes(executor, BATCH[:2]) == dict(list(expected().items())[:2])
+        executor.close()
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from search_doubles import measurement
+
+from autoturbo.errors import UsageError
+from autoturbo.search.objectives import OBJECTIVES, find_objectives, pareto
+from autoturbo.search.settings import EFFORTS, Settings
+from autoturbo.simulate.measurement import Failure
+
+POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20)
+
+
+def test_lower_scores_are_better_whatever_the_direction() -> None:
+    fast, slow = measurement(1.0), measurement(2.0)
+    for name in ("latency", "throughput"):
+        scores = [OBJECTIVES[name].score(m) for m in (fast, slow)]
+        assert scores[0] is not None
+        assert scores[1] is not None
+        assert scores[0] < scores[1]
+
+
+def test_a_failure_has_no_score() -> None:
+    assert OBJECTIVES["latency"].score(Failure("LB", "full")) is None
+
+
+def test_names_come_as_text_or_in_a_sequence() -> None:
+    assert [o.name for o in find_objectives("latency, energy")] == ["latency", "energy"]
+    assert [o.name for o in find_objectives(["ddr-bytes"])] == ["ddr-bytes"]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("latencey", "no objective is called 'latencey'; did you mean 'latency'"),
+        ("speed", "no objective is called 'speed'; one of latency"),
+        ("latency,latency", "each once"),
+        ([], "must be given"),
+    ],
+)
+def test_what_is_not_an_objective_is_refused(names: str | list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        find_objectives(names)
+
+
+@given(POINTS)
+def test_the_front_beats_all_and_nothing_on_it_is_beaten(points: list[tuple[int, int]]) -> None:
+    front = [points[i] for i in pareto(points)]
+    assert len(set(front)) == len(front)
+    for point in points:
+        assert any(all(f <= p for f, p in zip(best, point, strict=True)) for best in front)
+    for one in front:
+        assert not any(
+            other != one and all(o <= f for o, f in zip(other, one, strict=True)) for other in front
+        )
+
+
+def asked(**changes: object) -> Settings:
+    values: dict[str, object] = {
+        "dtype": "float16",
+        "trials": None,
+        "effort": "quick",
+        "seed": 0,
+        "time_budget": None,
+        "sampler": "cost-model",
+        "objective": "latency",
+        "baselines": (),
+        "runs_folder": "runs",
+        **changes,
+    }
+    return Settings(**values)  # type: ignore[arg-type]
+
+
+def test_an_effort_is_a_number_of_trials() -> None:
+    assert [asked(effort=e).total for e in EFFORTS] == [64, 400, 2000]
+    assert asked(trials=7).total == 7
+    assert asked(time_budget=5.0).total is None
+    assert asked(time_budget=5.0, trials=9).total == 9
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"effort": "heroic"},
+        {"trials": 0},
+        {"time_budget": 0.0},
+        {"time_budget": float("nan")},
+        {"seed": -1},
+        {"objective": "speed"},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        asked(**changes).check()

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import optuna
+import pytest
+from search_doubles import Landscape, small_space, toy_space
+
+from autoturbo.errors import UsageError
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search import SAMPLERS, CostModelSampler, make_sampler
+from autoturbo.search.evolution import Evolution, QuickModel, Tried, fresh_points
+from autoturbo.search.objectives import find_objectives
+from autoturbo.search.samplers import check_sampler
+from autoturbo.search.space import Dimension, Space
+from autoturbo.search.study import Asker, frozen, open_mirror, quiet_optuna
+from autoturbo.simulate.measurement import Measurement
+
+Objective = Callable[[optuna.Trial], float]
+LATENCY = find_objectives("latency")
+NEEDS = {"cmaes": "cmaes", "gp": "torch", "qmc": "scipy"}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def bowl(trial: optuna.Trial) -> float:
+    """Best at 3 in each of five dimensions."""
+    return sum((trial.suggest_categorical(f"x{i}", range(8)) - 3) ** 2 for i in range(5))
+
+
+def run(objective: Objective, seed: int = 0, trials: int = 60, direction: str = "minimize",
+        sampler: optuna.samplers.BaseSampler | None = None) -> optuna.Study:  # fmt: skip
+    study = optuna.create_study(sampler=sampler or CostModelSampler(seed), direction=direction)
+    study.optimize(objective, trials)
+    return study
+
+
+def params(study: optuna.Study) -> list[dict[str, object]]:
+    return [trial.params for trial in study.trials]
+
+
+def test_it_works_in_a_plain_study_better_than_chance() -> None:
+    wins = sum(
+        run(bowl, seed).best_value
+        < run(bowl, trials=120, sampler=optuna.samplers.RandomSampler(seed)).best_value
+        for seed in range(6)
+    )
+    assert wins >= 4
+
+
+def test_it_maximises_where_the_study_does() -> None:
+    study = run(lambda trial: -bowl(trial), direction="maximize")
+    assert study.best_value >= -3
+
+
+def test_the_same_seed_goes_the_same_way_another_one_elsewhere() -> None:
+    assert params(run(bowl, 1, 30)) == params(run(bowl, 1, 30))
+    assert params(run(bowl, 1, 30)) != params(run(bowl, 2, 30))
+
+
+def test_without_a_seed_it_draws_one() -> None:
+    one, other = CostModelSampler(), CostModelSampler()
+    assert params(run(bowl, trials=5, sampler=one)) != params(run(bowl, trials=5, sampler=other))
+
+
+def test_parameters_of_all_kinds_and_conditional_ones() -> None:
+    def mixed(trial: optuna.Trial) -> float:
+        kind = trial.suggest_categorical("kind", ["a", None, True, 2.5])
+        x = trial.suggest_float("x", 1e-3, 10, log=True)
+        n = trial.suggest_int("n", 0, 20, step=5)
+        single = trial.suggest_categorical("single", ["only"])
+        assert single == "only"
+        if kind == "a":
+            return x + trial.suggest_categorical("deep", [1, 2, 3])
+        return x + n
+
+    study = run(mixed, trials=30)
+    assert all(t.state == optuna.trial.TrialState.COMPLETE for t in study.trials)
+    assert len(study.trials) == 30
+
+
+def test_failed_pruned_and_infinite_trials_teach_where_not_to_look() -> None:
+    def walled(trial: optuna.Trial) -> float:
+        value = bowl(trial)
+        if trial.params["x0"] < 3:
+            raise optuna.TrialPruned
+        if trial.params["x1"] == 0:
+            return float("inf")
+        if trial.params["x2"] == 0:
+            raise ValueError("wall")
+        return value
+
+    study = optuna.create_study(sampler=CostModelSampler(0))
+    study.optimize(walled, 80, catch=ValueError)
+    late = study.trials[40:]
+    assert sum(t.state == optuna.trial.TrialState.COMPLETE for t in late) > 25
+    assert study.best_value <= 5
+
+
+def test_several_threads_do_not_repeat_each_other() -> None:
+    study = optuna.create_study(sampler=CostModelSampler(0))
+    study.optimize(bowl, 40, n_jobs=2)
+    assert len(study.trials) == 40
+    assert len({tuple(p.values()) for p in params(study)}) > 30
+
+
+def test_several_objectives_are_refused() -> None:
+    study = optuna.create_study(sampler=CostModelSampler(0), directions=["minimize", "minimize"])
+    with pytest.raises(ValueError, match="one objective"):
+        study.optimize(lambda t: (bowl(t), bowl(t)), 3)
+
+
+def test_an_exhausted_plain_study_goes_on_at_random() -> None:
+    study = run(lambda trial: float(trial.suggest_categorical("x", [1, 2])), trials=5)
+    assert {t.params["x"] for t in study.trials} == {1, 2}
+
+
+def test_reseeding_goes_another_way() -> None:
+    sampler = CostModelSampler(0)
+    sampler.reseed_rng()
+    assert params(run(bowl, trials=12, sampler=sampler)) != params(run(bowl, 0, 12))
+
+
+@pytest.mark.parametrize("name", list(SAMPLERS))
+def test_every_sampler_proposes_new_points_of_the_space(name: str) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    asker = Asker(make_sampler(name, 0, toy_space(), batch=8), toy_space(), LATENCY, 0)
+    land, seen = Landscape(), [Knobs()]
+    asker.tell(Knobs(), land.evaluate(Knobs()))
+    for _ in range(4):
+        batch = asker.ask(8)
+        assert len(batch) == 8
+        for knobs in batch:
+            asker.tell(knobs, land.evaluate(knobs))
+        seen += batch
+    assert len({k.id for k in seen}) == 33
+
+
+@pytest.mark.parametrize("name", list(SAMPLERS))
+def test_every_sampler_gives_out_a_small_space_once(name: str) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    space = small_space()
+    asker = Asker(make_sampler(name, 0, space, batch=7), space, LATENCY, 0)
+    land, seen = Landscape(walls=False), []
+    while batch := asker.ask(7):
+        for knobs in batch:
+            asker.tell(knobs, land.evaluate(knobs))
+        seen += batch
+    assert len({k.id for k in seen}) == len(seen) == space.size
+    assert asker.left == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tpee", "no sampler is called 'tpee'; did you mean 'tpe'"),
+        ("annealing", "no sampler is called 'annealing'; one of cost-model"),
+    ],
+)
+def test_an_unknown_sampler_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_sampler(name)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "cmaes", None)
+    with pytest.raises(UsageError, match="sampler 'cmaes' needs cmaes"):
+        make_sampler("cmaes", 0)
+
+
+def test_one_objective_samplers_are_refused_for_several() -> None:
+    with pytest.raises(UsageError, match="works on one objective"):
+        make_sampler("grid", 0, objectives=2)
+
+
+def test_ours_hands_several_objectives_over() -> None:
+    choice = make_sampler("cost-model", 0, objectives=2)
+    assert isinstance(choice.sampler, optuna.samplers.NSGAIISampler)
+
+
+def history(count: int, seed: int = 0) -> list[Tried]:
+    land, space = Landscape(seed), toy_space()
+    points = space.random(np.random.default_rng(seed), count).tolist()
+    found = []
+    for point in points:
+        outcome = land.evaluate(space.knobs_of(point))
+        score = outcome.latency if isinstance(outcome, Measurement) else None
+        found.append(Tried(tuple(point), score))
+    return found
+
+
+@pytest.mark.parametrize("tried", [0, 3, 100])
+def test_proposals_are_new_and_follow_from_seed_and_history(tried: int) -> None:
+    past = history(tried)
+
+    def propose(seed: int) -> list[tuple[int, ...]]:
+        rng = np.random.default_rng(seed)
+        return Evolution().propose(toy_space(), rng, past, {(0,) * 18}, count=16)
+
+    assert propose(1) == propose(1)
+    assert len(set(propose(1))) == 16
+    assert not set(propose(1)) & {t.genes for t in past}
+
+
+def test_a_dearer_model_has_a_say() -> None:
+    asked: list[int] = []
+
+    def rerank(genes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
+        asked.append(len(genes))
+
+    rng = np.random.default_rng(0)
+    Evolution(reranked=10).propose(toy_space(), rng, history(50), set(), count=16, rerank=rerank)
+    assert asked == [10]
+
+
+def test_the_quick_model_knows_walls() -> None:
+    past = history(300)
+    model = QuickModel.of(toy_space(), past)
+    assert model is not None
+    assert model.feasible is not None
+    assert QuickModel.of(toy_space(), past[:5]) is None
+    failed = np.asarray([t.genes for t in past if t.score is None])
+    fine = np.asarray([t.genes for t in past if t.score is not None])
+    assert np.median(model.predict(failed)) > np.median(model.predict(fine))
+
+
+def test_scores_of_any_sign_can_be_learned() -> None:
+    past = [Tried(t.genes, None if t.score is None else -t.score) for t in history(50)]
+    assert QuickModel.of(toy_space(), past) is not None
+
+
+def test_fresh_points_run_out() -> None:
+    space = Space((Dimension("x", (0, 1, 2)),))
+    rng = np.random.default_rng(0)
+    assert sorted(fresh_points(space, rng, {(1,)}, 5)) == [(0,), (2,)]
+    assert fresh_points(space, rng, set(), 0) == []
+
+
+def best_of(sampler: str, seed: int, trials: int) -> float:
+    land = Landscape(seed % 3)
+    space = toy_space()
+    asker = Asker(make_sampler(sampler, seed, space, batch=16), space, LATENCY, seed)
+    best = float("inf")
+    while trials > 0:
+        for knobs in asker.ask(min(16, trials)):
+            outcome = land.evaluate(knobs)
+            asker.tell(knobs, outcome)
+            if isinstance(outcome, Measurement):
+                best = min(best, outcome.latency)
+        trials -= 16
+    return best
+
+
+def test_ours_beats_random_search_with_twice_the_trials() -> None:
+    seeds = range(8)
+    wins = sum(best_of("cost-model", s, 96) < best_of("random", s, 192) for s in seeds)
+    assert wins >= 7
+
+
+def test_optuna_is_quiet_inside_and_as_it_was_outside(capfd: pytest.CaptureFixture[str]) -> None:
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    with quiet_optuna(), warnings.catch_warnings():
+        optuna.create_study()
+    assert optuna.logging.get_verbosity() == optuna.logging.INFO
+    assert capfd.readouterr().err == ""
+
+
+def test_a_failed_trial_says_why() -> None:
+    outcome = Landscape().evaluate(Knobs(prefetch_depth=3, weight_residency="GB"))
+    trial = frozen({}, {}, outcome, LATENCY, 7)
+    assert trial.state == optuna.trial.TrialState.PRUNED
+    assert trial.user_attrs == {"trial": 7, "reason": "LB", "message": "too full"}
+
+
+def test_a_storage_that_cannot_be_used_is_one_line() -> None:
+    with pytest.raises(UsageError, match="storage 'nonsense://x'") as caught:
+        open_mirror("nonsense://x", "run", LATENCY)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,175 @@
+"""The engine model against a plain one, and its laws on random programs and on real kernels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulate_samples import PRESETS, evaluator, target_of
+
+from autoturbo.hardware import Target
+from autoturbo.schedule.instructions import (
+    AMOUNT_COLUMNS,
+    ENGINES,
+    INSTRUCTION_COLUMNS,
+    Amount,
+    Column,
+    Instructions,
+)
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.kernels import PAIRS, dma_bandwidth, rates_of, run_kernel
+
+
+@dataclass
+class Run:
+    """What the plain simulator finds."""
+
+    begin: list[float]
+    end: list[float]
+    done: list[float]
+
+
+def cycles(target: Target, amount: np.ndarray) -> float:
+    """Matrix cycles, in words: folds of the array times the steps that each streams."""
+    engine = target.matrix
+    count, m, n = amount[Amount.COUNT], amount[Amount.ROWS], amount[Amount.COLUMNS]
+    k = math.ceil(amount[Amount.DEPTH] / engine.depth)
+
+    def folds(a: float, b: float) -> int:
+        return math.ceil(a / engine.rows) * math.ceil(b / engine.columns)
+
+    if engine.dataflow == "output_stationary":
+        return float(count * min(folds(m, n), folds(n, m)) * k)
+    if engine.dataflow == "weight_stationary":
+        return float(count * folds(k, n) * math.ceil(m))
+    if engine.dataflow == "input_stationary":
+        return float(count * folds(k, m) * math.ceil(n))
+    return float(count * m * n * k / (engine.rows * engine.columns))
+
+
+def duration(target: Target, engine: str, amount: np.ndarray) -> tuple[float, float]:
+    """Seconds on the engine and latency."""
+    if engine in ("dma_in", "dma_out"):
+        return amount[Amount.DDR] / dma_bandwidth(target), target.dma.latency + target.ddr.latency
+    if engine == "transfer":
+        own, latency = amount[Amount.CORE] / target.transfer.bandwidth, target.transfer.latency
+        if amount[Amount.GB] > 0:
+            return max(own, amount[Amount.GB] / target.gb.bandwidth), latency + target.gb.latency
+        return own, latency
+    local = amount[Amount.LOCAL] / target.lb.bandwidth
+    if engine == "matrix":
+        rate = dict(target.matrix.rate)["float16"]
+        steps = cycles(target, amount) / rate + target.matrix.startup_cycles
+    else:
+        lanes = target.vector.elements_per_cycle("float16")
+        steps = amount[Amount.VECTOR] / lanes + amount[Amount.SPECIAL] / target.vector.special_lanes
+        steps += target.vector.startup_cycles
+    return max(steps / target.clock, local), 0.0
+
+
+def plain(program: Instructions, target: Target) -> Run:
+    """In-order engines: start when the engine is free and all that is awaited is complete."""
+    free, complete = dict.fromkeys(ENGINES, 0.0), dict.fromkeys(ENGINES, 0.0)
+    run = Run([], [], [])
+    for row, amount in zip(program.where, program.amounts, strict=True):
+        engine = ENGINES[row[Column.ENGINE]]
+        awaited = [run.done[before] for before in row[Column.AFTER :] if before >= 0]
+        start = max([free[engine], *awaited])
+        length, latency = duration(target, engine, amount)
+        free[engine] = start + length
+        complete[engine] = max(complete[engine], start + length + latency)
+        run.begin.append(start)
+        run.end.append(start + length)
+        run.done.append(complete[engine])
+    return run
+
+
+def check(program: Instructions, target: Target) -> None:
+    """Compare with the plain run, and check the laws."""
+    run, found = plain(program, target), run_kernel(program, rates_of(target, "float16"))
+    intervals: list[list[tuple[float, float]]] = [[] for _ in ENGINES]
+    for row, begin, end in zip(program.where, run.begin, run.end, strict=True):
+        intervals[row[Column.ENGINE]].append((begin, end))
+    for own in intervals:
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(own)), "an engine does one at a time"
+    busy = [sum(end - begin for begin, end in own) for own in intervals]
+    assert found.busy == pytest.approx(busy)
+    shared = [meeting(intervals[a], intervals[b]) for a, b in PAIRS]
+    assert found.overlap == pytest.approx(shared)
+    ddr = program.amounts[:, Amount.DDR].sum()
+    gb = program.amounts[:, Amount.GB].sum()
+    assert (found.ddr_bytes, found.gb_bytes) == pytest.approx((ddr, gb))
+    memory = max(ddr / dma_bandwidth(target), gb / target.gb.bandwidth if gb else 0.0)
+    assert found.seconds == pytest.approx(max(*run.done, memory))
+    laws(found.busy, found.overlap, found.seconds)
+
+
+def laws(busy: tuple[float, ...], overlap: tuple[float, ...], seconds: float) -> None:
+    """Busy times and overlaps that any machine obeys."""
+    slack = 1 + 1e-9
+    assert all(0 <= b <= seconds * slack for b in busy)
+    for (a, b), both in zip(PAIRS, overlap, strict=True):
+        assert 0 <= both <= min(busy[a], busy[b]) * slack
+
+
+def meeting(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> float:
+    """Common length of two sets of intervals, the slow way."""
+    pairs = itertools.product(first, second)
+    return sum(max(min(a[1], b[1]) - max(a[0], b[0]), 0.0) for a, b in pairs)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Instructions:
+    """Any list of instructions that wait for earlier ones."""
+    length = draw(st.integers(1, 40))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    where = np.full((length, INSTRUCTION_COLUMNS), -1, np.int64)
+    where[:, Column.ENGINE] = random.integers(0, len(ENGINES), length)
+    for index in range(1, length):
+        waits = random.integers(0, INSTRUCTION_COLUMNS - Column.AFTER + 1)
+        where[index, Column.AFTER : Column.AFTER + waits] = random.integers(-1, index, waits)
+    amounts = np.zeros((length, AMOUNT_COLUMNS))
+    engines = where[:, Column.ENGINE]
+    scale = {"DDR": (0, 4), "GB": (0, 1, 4), "CORE": (1,), "LOCAL": (2, 3), "COUNT": (2,)}
+    scale |= {"ROWS": (2,), "COLUMNS": (2,), "DEPTH": (2,), "VECTOR": (3,), "SPECIAL": (3,)}
+    for name, used in scale.items():
+        values = np.ceil(10 ** random.uniform(0, 4 if name not in {"COUNT", "ROWS"} else 2, length))
+        drop = random.random(length) < (0.2 if name in {"GB", "CORE", "VECTOR"} else 0.0)
+        amounts[:, Amount[name]] = np.where(np.isin(engines, used) & ~drop, values, 0.0)
+    return Instructions(where, amounts)
+
+
+@settings(max_examples=150, deadline=None)
+@given(program=programs(), preset=st.sampled_from([p for p in PRESETS if p not in {"goya", "tpu-v4i"}]))
+def test_random_programs_against_the_plain_simulator(program: Instructions, preset: str) -> None:
+    target = target_of(preset)
+    if not target.gb.capacity:
+        program.amounts[:, Amount.GB] = 0.0
+    check(program, target)
+
+
+@pytest.mark.parametrize("preset", ["stcp920", "ascend-910", "ipu-mk2"])
+@pytest.mark.parametrize("workload", ["squeezenet1_1", "llama_decode"])
+def test_real_kernels_against_the_plain_simulator(workload: str, preset: str) -> None:
+    bench = evaluator(workload, preset)
+    schedule = bench.schedule(Knobs())
+    seen = set()
+    for step in schedule.timeline.steps:
+        if schedule.signature(step) not in seen:
+            seen.add(schedule.signature(step))
+            found = schedule.instructions(step)
+            if len(found.where) < 3000:
+                check(found, target_of(preset))
+    assert seen
+
+
+def test_an_empty_kernel_takes_no_time() -> None:
+    nothing = Instructions(
+        np.zeros((0, INSTRUCTION_COLUMNS), np.int64), np.zeros((0, AMOUNT_COLUMNS))
+    )
+    assert run_kernel(nothing, rates_of(target_of(), "float16")).seconds == 0

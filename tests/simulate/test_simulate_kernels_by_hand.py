@@ -1,0 +1,170 @@
+"""Kernels small enough to work out on paper from the target's figures (stcp920)."""
+
+from __future__ import annotations
+
+import pytest
+from simulate_samples import chain, program, rules_of, stage, streams, table, target_of, timed
+
+from autoturbo.schedule.instructions import DMA_IN, DMA_OUT, MATRIX_ENGINE, VECTOR_ENGINE, Column
+from autoturbo.simulate.kernels import dma_bandwidth
+
+CLOCK = 1e9
+DDR = 119.4e9 / 4 * 0.9  # one cluster's share of the bandwidth that long transfers reach
+DDR_LATENCY = 500e-9 + 200e-9  # DMA and memory
+TRANSFER, TRANSFER_LATENCY = 64e9, 100e-9  # one core's engine
+GB, GB_LATENCY = 256e9, 100e-9  # all cores together
+LB = 512e9
+
+
+def test_dma_bandwidth_is_the_share_or_what_the_channels_move() -> None:
+    target = target_of()
+    assert dma_bandwidth(target) == pytest.approx(DDR)
+    assert target.dma.channels * target.dma.bandwidth > DDR
+
+
+def test_one_matrix_product() -> None:
+    # 64 x 32 x 1000 is one fold of the 64 x 32 array: a step per element of the reduction, start-up
+    row = stage(rows=64, columns=32, depth=1000, read=1000, written=64 * 32 * 2)
+    time = timed(table(row))
+    assert time.seconds == pytest.approx((1000 + 96) / CLOCK)
+    assert time.busy[MATRIX_ENGINE] == time.seconds
+    assert time.ddr_bytes == time.gb_bytes == 0
+
+
+def test_one_product_bound_by_the_local_buffer() -> None:
+    row = stage(rows=64, columns=32, depth=10, read=1e6, written=4096)
+    assert timed(table(row)).seconds == pytest.approx((1e6 + 4096) / LB)
+
+
+def test_one_convolution() -> None:
+    # 3 x 3 convolution, 64 to 32 channels on 56 positions: rows 56, columns 32, reduction 576
+    weights = 32 * 576 * 2
+    row = stage(
+        rows=56, columns=32, depth=576, vector=56 * 32, weights=weights, read=7e3, written=56 * 64
+    )
+    dma = weights / DDR + DDR_LATENCY
+    hoist = weights / TRANSFER + TRANSFER_LATENCY + GB_LATENCY  # slower than weights / GB
+    matrix = (576 + 96) / CLOCK
+    relu = (56 * 32 / 64 + 16) / CLOCK
+    time = timed(table(row))
+    assert time.seconds == pytest.approx(dma + hoist + matrix + relu)
+    assert time.ddr_bytes == weights
+    assert time.gb_bytes == 2 * weights  # written once, read once and broadcast
+
+
+def test_weights_that_every_core_reads_for_itself() -> None:
+    weights = 32 * 576 * 2
+    row = stage(rows=56, columns=32, depth=576, weights=weights, written=56 * 64)
+    time = timed(table(row), broadcast=False)
+    assert time.gb_bytes == weights + 8 * weights
+    hoist = 8 * weights / GB + TRANSFER_LATENCY + GB_LATENCY
+    assert time.seconds == pytest.approx(weights / DDR + DDR_LATENCY + hoist + 672e-9)
+
+
+def test_resident_weights_stay_out_of_ddr() -> None:
+    weights = 32 * 576 * 2
+    row = stage(rows=56, columns=32, depth=576, weights=weights, written=56 * 64)
+    time = timed(table(row), resident=True)
+    hoist = weights / TRANSFER + TRANSFER_LATENCY + GB_LATENCY
+    assert time.ddr_bytes == 0
+    assert time.seconds == pytest.approx(hoist + 672e-9)
+
+
+def test_elementwise_work_only() -> None:
+    row = stage(vector=6400, special=320, read=1000, written=1000, steps=500)
+    time = timed(table(row))
+    assert time.seconds == pytest.approx((6400 / 64 + 320 / 16 + 16) / CLOCK)
+    assert time.busy[VECTOR_ENGINE] == time.seconds
+
+
+def test_elementwise_work_bound_by_the_local_buffer() -> None:
+    row = stage(vector=64, read=30_000, written=30_000, steps=15_000)
+    assert timed(table(row)).seconds == pytest.approx(60_000 / LB)
+
+
+def test_data_movement_reads_and_writes_the_local_buffer() -> None:
+    row = stage(moved=32_000, read=32_000, written=32_000, steps=16_000)
+    assert timed(table(row)).seconds == pytest.approx(64_000 / LB)
+
+
+def test_weights_are_the_bound() -> None:
+    # 100 MB of weights for one row: 128 KiB at a time, each computed long before the next is there
+    weights = 100e6
+    row = stage(rows=1, columns=2048, depth=weights / 2048 / 2, weights=weights, written=4096)
+    time = timed(table(row))
+    assert weights / DDR < time.seconds < 1.05 * weights / DDR
+    assert time.busy[DMA_IN] == pytest.approx(weights / DDR)
+
+
+def test_stores_are_the_bound() -> None:
+    size = 8 * 1024 * 1024
+    row = stage(vector=64, read=1000, written=size / 8, steps=size / 16)
+    time = timed(table(row), streams(1, OUT_DDR=(0, size)))
+    assert size / DDR < time.seconds < 1.05 * size / DDR
+    assert time.busy[DMA_OUT] == pytest.approx(size / DDR)
+    assert time.ddr_bytes == pytest.approx(size)
+    assert time.gb_bytes == pytest.approx(2 * size)
+
+
+def test_inputs_are_the_bound() -> None:
+    size = 8 * 1024 * 1024
+    row = stage(vector=64, read=size / 8, written=1000, steps=size / 16)
+    time = timed(table(row), streams(1, IN_DDR=(0, size)))
+    assert size / DDR < time.seconds < 1.05 * size / DDR
+
+
+def test_reading_and_writing_share_the_memory() -> None:
+    size = 8 * 1024 * 1024
+    row = stage(vector=64, read=size / 8, written=size / 8, steps=size / 16)
+    moved = streams(1, IN_DDR=(0, size), OUT_DDR=(0, size))
+    time = timed(table(row), moved)
+    assert 2 * size / DDR <= time.seconds * (1 + 1e-12) < 1.1 * 2 * size / DDR
+
+
+def test_exchange_uses_the_transfer_engine_alone() -> None:
+    row = stage(rows=64, columns=32, depth=100, exchanged=16_000, written=4096)
+    time = timed(table(row))
+    assert time.seconds == pytest.approx(16_000 / TRANSFER + TRANSFER_LATENCY + 196e-9)
+    assert time.gb_bytes == 0
+
+
+def two_layers() -> list[list[float]]:
+    first = stage(rows=128, columns=32, depth=4000, weights=100_000, written=8192)
+    second = stage(rows=128, columns=32, depth=4000, weights=100_000, written=8192)
+    return [first, second]
+
+
+def test_without_instruction_scheduling_layers_follow_each_other() -> None:
+    rows = two_layers()
+    apart = sum(timed(table(row)).seconds for row in rows)
+    assert timed(table(*rows), across=False).seconds == pytest.approx(apart)
+
+
+def test_instruction_scheduling_hides_the_weights_of_the_next_layer() -> None:
+    rows = two_layers()
+    apart = timed(table(*rows), across=False).seconds
+    together = timed(table(*rows)).seconds
+    fetch = 100_000 / DDR + DDR_LATENCY + 100_000 / TRANSFER + TRANSFER_LATENCY + GB_LATENCY
+    assert together == pytest.approx(apart - min(fetch, 8096e-9))
+
+
+def test_what_a_kernel_spills_comes_back_after_it_was_written() -> None:
+    rows = [stage(vector=64, written=1000), stage(vector=64, read=1000)]
+    found = program(
+        table(*rows), streams(2, OUT_DDR=(0, 8000), LATE_DDR=(1, 8000)), chain(2),
+        rules_of(target_of()),
+    ).where  # fmt: skip
+    store = next(i for i, row in enumerate(found) if row[Column.ENGINE] == DMA_OUT)
+    load = next(i for i, row in enumerate(found) if row[Column.ENGINE] == DMA_IN)
+    assert store in found[load, Column.AFTER :]
+
+
+def test_a_target_without_a_global_buffer_loads_straight_into_the_cores() -> None:
+    target = target_of("ipu-mk2")
+    row = stage(rows=4, columns=4, depth=64, weights=512, written=32)
+    time = timed(table(row), target=target)
+    assert time.gb_bytes == 0
+    assert time.ddr_bytes == 512
+    load = 512 / dma_bandwidth(target) + target.dma.latency + target.ddr.latency
+    matrix = (64 / 4 / 4 * 4 + 12) / target.clock  # weight stationary: 4 folds of 4 rows each
+    assert time.seconds == pytest.approx(load + matrix)

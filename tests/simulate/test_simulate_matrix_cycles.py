@@ -1,0 +1,72 @@
+"""Cycles of the matrix engine against closed forms for each dataflow."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoturbo.simulate.kernels import DATAFLOWS, matrix_cycles
+
+OUTPUT, WEIGHT, INPUT, IDEAL = (
+    DATAFLOWS[name]
+    for name in ("output_stationary", "weight_stationary", "input_stationary", "ideal")
+)
+
+
+def cycles(dataflow: int, m: float, n: float, k: float, count: float = 1, depth: float = 1) -> float:
+    """On an array of 16 rows and 8 columns."""
+    return float(matrix_cycles(count, m, n, k, 16.0, 8.0, depth, dataflow))
+
+
+@pytest.mark.parametrize(
+    ("dataflow", "m", "n", "k", "expected"),
+    [
+        (OUTPUT, 16, 8, 100, 100),  # one fold
+        (OUTPUT, 8, 16, 100, 100),  # transposed
+        (OUTPUT, 17, 8, 100, 200),
+        (OUTPUT, 32, 32, 10, 2 * 4 * 10),
+        (OUTPUT, 1, 32, 10, 2 * 10),  # a vector times a matrix: columns on the rows of the array
+        (WEIGHT, 100, 8, 16, 100),
+        (WEIGHT, 100, 9, 17, 4 * 100),
+        (WEIGHT, 1, 64, 64, 4 * 8),
+        (INPUT, 8, 100, 16, 100),
+        (INPUT, 9, 100, 17, 4 * 100),
+        (IDEAL, 16, 8, 100, 100),
+        (IDEAL, 1, 1, 128, 1),
+    ],
+)
+def test_closed_forms(dataflow: int, m: int, n: int, k: int, expected: int) -> None:
+    assert cycles(dataflow, m, n, k) == expected
+
+
+def test_products_of_a_batch_follow_each_other() -> None:
+    for dataflow in (OUTPUT, WEIGHT, INPUT, IDEAL):
+        assert cycles(dataflow, 20, 20, 20, count=7) == 7 * cycles(dataflow, 20, 20, 20)
+
+
+def test_a_cube_takes_several_elements_of_the_reduction_at_once() -> None:
+    assert cycles(OUTPUT, 16, 8, 100, depth=16) == math.ceil(100 / 16)
+
+
+EXTENT = st.integers(1, 300)
+
+
+@given(dataflow=st.sampled_from([OUTPUT, WEIGHT, INPUT, IDEAL]), m=EXTENT, n=EXTENT, k=EXTENT)
+def test_never_faster_than_the_peak(dataflow: int, m: int, n: int, k: int) -> None:
+    assert cycles(dataflow, m, n, k) >= m * n * k / (16 * 8) * (1 - 1e-12)
+
+
+@given(dataflow=st.sampled_from([OUTPUT, WEIGHT, INPUT, IDEAL]), m=EXTENT, n=EXTENT, k=EXTENT)
+def test_more_work_takes_no_less(dataflow: int, m: int, n: int, k: int) -> None:
+    least = cycles(dataflow, m, n, k)
+    assert cycles(dataflow, m + 1, n, k) >= least
+    assert cycles(dataflow, m, n + 1, k) >= least
+    assert cycles(dataflow, m, n, k + 1) >= least
+
+
+@given(m=EXTENT, n=EXTENT, k=EXTENT)
+def test_output_stationary_does_not_care_which_operand_is_which(m: int, n: int, k: int) -> None:
+    assert cycles(OUTPUT, m, n, k) == cycles(OUTPUT, n, m, k)

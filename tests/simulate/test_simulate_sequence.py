@@ -1,0 +1,169 @@
+"""Kernels and movements in order: sums, loops, clusters, memory of kernels, determinism."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from simulate_samples import changed, evaluator, target_of, with_target
+
+from autoturbo.schedule.allocate import Zones
+from autoturbo.schedule.baselines import candidates
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch import Stage
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel
+from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.sequence import KernelMemory, movement_time, simulate
+
+
+def schedule_of(workload: str, **knobs: int | str) -> Schedule:
+    return evaluator(workload).schedule(Knobs(**knobs))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workload", ["resnet18", "squeezenet1_1", "bert_base_s128"])
+def test_totals_are_sums_over_kernels_and_movements(workload: str) -> None:
+    schedule = schedule_of(workload)
+    found = simulate(schedule)
+    target = schedule.problem.target
+    rates = rates_of(target, "float16")
+    seconds = ddr = gb = 0.0
+    for step in schedule.timeline.steps:
+        kernel = run_kernel(schedule.instructions(step), rates)
+        move = movement_time(step, target)
+        seconds += kernel.seconds + move.seconds
+        seconds += target.overheads.kernel_launch + target.overheads.barrier
+        ddr += kernel.ddr_bytes + step.copied[1]
+        gb += kernel.gb_bytes + step.copied[0] + 2 * step.copied[1]
+    passes = schedule.share.loops * schedule.share.clusters
+    assert found.latency == pytest.approx(seconds * schedule.share.loops)
+    assert found.ddr_bytes == pytest.approx(ddr * passes, abs=1)
+    assert found.gb_bytes == pytest.approx(gb * passes, abs=1)
+    assert found.kernels == len(schedule.timeline.steps) * schedule.share.loops
+
+
+@pytest.mark.parametrize("workload", ["resnet18", "squeezenet1_1", "shufflenet_v2"])
+def test_ddr_bytes_are_what_streams_and_weights_say(workload: str) -> None:
+    """Streams once, weights once unless rows are around columns (they are not here)."""
+    schedule = schedule_of(workload)
+    expected = 0.0
+    for step in schedule.timeline.steps:
+        moved = step.streams.sum(axis=0)
+        weights = step.template.stages[:, Stage.WEIGHTS].sum() * (not step.weights_resident)
+        expected += weights + moved[1] + moved[3] + moved[5] + step.copied[1]
+    passes = schedule.share.loops * schedule.share.clusters
+    assert simulate(schedule).ddr_bytes == pytest.approx(expected * passes, rel=0.02)
+
+
+def test_loops_and_clusters_multiply() -> None:
+    schedule = schedule_of("resnet18", batches_per_cluster=2)
+    once = simulate(schedule)
+    more = dataclasses.replace(schedule.share, samples=schedule.share.samples * 3)
+    thrice = simulate(dataclasses.replace(schedule, share=more))
+    assert thrice.latency == pytest.approx(3 * once.latency)
+    assert thrice.ddr_bytes == pytest.approx(3 * once.ddr_bytes)
+    assert thrice.kernels == 3 * once.kernels
+    assert thrice.busy["matrix"] == pytest.approx(3 * once.busy["matrix"])
+    alone = dataclasses.replace(schedule.share, clusters=1)
+    single = simulate(dataclasses.replace(schedule, share=alone))
+    assert single.latency == once.latency
+    assert 4 * single.ddr_bytes == pytest.approx(once.ddr_bytes, abs=4)
+    assert 4 * single.gb_bytes == pytest.approx(once.gb_bytes, abs=4)
+
+
+def test_launch_and_barrier_are_paid_per_kernel() -> None:
+    schedule = schedule_of("resnet18")
+    base = simulate(schedule)
+    target = changed(schedule.problem.target, "overheads.kernel_launch", 1e-3)
+    slow = simulate(with_target(schedule, target))
+    extra = 1e-3 - schedule.problem.target.overheads.kernel_launch
+    assert slow.latency - base.latency == pytest.approx(base.kernels * extra)
+
+
+def test_movements_occupy_dma_and_transfer_engines() -> None:
+    schedule = next(iter(candidates("tvm", evaluator("resnet18").bench)))
+    target = schedule.problem.target
+    step = max(schedule.timeline.steps, key=lambda step: step.copied[1])
+    move = movement_time(step, target)
+    from_gb, from_ddr = step.copied
+    assert move.dma == pytest.approx(from_ddr / dma_bandwidth(target))
+    assert move.gb_bytes == from_gb + 2 * from_ddr
+    assert move.seconds > move.dma + move.transfer > 0
+    kernels = sum(
+        run_kernel(schedule.instructions(s), rates_of(target, "float16")).busy[0]
+        for s in schedule.timeline.steps
+    )
+    copies = sum(movement_time(s, target).dma for s in schedule.timeline.steps)
+    found = simulate(schedule)
+    assert found.busy["dma_in"] == pytest.approx((kernels + copies) * schedule.share.loops)
+
+
+def test_no_movement_takes_no_time() -> None:
+    step = schedule_of("squeezenet1_1").timeline.steps[0]
+    assert step.copied == (0, 0)
+    assert movement_time(step, target_of()).seconds == 0
+
+
+@pytest.mark.parametrize("scheduler", ["graphturbo", "tvm", "O2"])
+@pytest.mark.parametrize("workload", ["shufflenet_v2", "bert_base_s128"])
+def test_the_same_to_the_bit_with_warm_and_cold_memory(workload: str, scheduler: str) -> None:
+    schedule = next(iter(candidates(scheduler, evaluator(workload).bench)))
+    memory = KernelMemory()
+    cold, warm = simulate(schedule, memory), simulate(schedule, memory)
+    assert cold == warm == simulate(schedule)
+    assert memory.times.keys() == cold.kernel_times.keys()
+
+
+def test_the_same_to_the_bit_from_a_new_workbench() -> None:
+    first = evaluator("resnet18")
+    again = Evaluator(first.bench.model, first.bench.target, "float16")
+    assert first.evaluate(Knobs()) == again.evaluate(Knobs())
+
+
+@pytest.mark.parametrize("workload", ["resnet18", "mobilenet_v2", "llama_decode"])
+def test_busy_times_overlaps_and_peaks_are_possible(workload: str) -> None:
+    schedule = schedule_of(workload)
+    found = simulate(schedule)
+    assert all(0 <= busy <= found.latency for busy in found.busy.values())
+    for pair, both in found.overlap.items():
+        a, b = pair.split("+")
+        assert 0 <= both <= min(found.busy[a], found.busy[b]) * (1 + 1e-9)
+    zones = Zones.of(schedule.problem.target)
+    assert 0 < found.peak_lb_bytes <= zones.lb
+    assert found.peak_gb_bytes <= zones.gb
+
+
+def test_kernel_counts_and_times_add_up() -> None:
+    found = simulate(schedule_of("resnet18", batches_per_cluster=2))
+    assert sum(found.kernel_counts.values()) == found.kernels
+    assert found.kernel_times.keys() == found.kernel_counts.keys()
+
+
+def test_sub_graph_times_add_up_to_the_latency() -> None:
+    schedule = schedule_of("resnet18")
+    found = simulate(schedule)
+    counts = np.bincount([schedule.instances.instances[i].subgraph for i in schedule.order])
+    total = float(np.dot(found.subgraph_times, counts)) * schedule.share.loops
+    assert total == pytest.approx(found.latency)
+
+
+def test_energy_counts_work_bytes_and_time() -> None:
+    schedule = schedule_of("resnet18")
+    found = simulate(schedule)
+    energy = schedule.problem.target.energy
+    assert energy is not None
+    assert found.energy is not None
+    least = schedule.model.macs * dict(energy.mac)["float16"]
+    least += found.gb_bytes * energy.gb + found.ddr_bytes * energy.ddr
+    assert found.energy > least * 1e-12 + energy.static * found.latency
+    silent = dataclasses.replace(schedule.problem.target, energy=None)
+    assert simulate(with_target(schedule, silent)).energy is None
+
+
+def test_tensor_counts_are_buffers_by_scope() -> None:
+    found = evaluator("resnet18").measure_scheduler("O0")
+    assert isinstance(found, Measurement)
+    assert found.tensors["LB"] == found.tensors["GB"] == 0
+    assert found.tensors["DDR"] > 20
