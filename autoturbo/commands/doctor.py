@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 USAGE = "[--ray [ADDRESS]] [options]"
 EXAMPLE = "autoturbo doctor"
-_PACKAGES = (
-    "numpy", "onnx", "onnxslim", "numba", "optuna", "ray", "rich", "PyYAML", "jsonschema",
-)  # fmt: skip
+_PACKAGES = ("numpy", "onnx", "numba", "optuna", "ray", "rich", "PyYAML", "jsonschema")
 _OPTIONAL = ("onnxruntime", "pyarrow")
 
 

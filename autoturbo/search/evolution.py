@@ -161,9 +161,11 @@ def _features(space: Space, tried: Sequence[Tried]) -> NDArray[np.float32]:
 
 
 def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores on a scale that outliers do not rule: logarithms where all are positive."""
-    if scores.min() > 0:
-        return np.log(scores) - np.log(np.median(scores))
+    """Scores on a scale that outliers do not rule: logarithms where all have one sign."""
+    sign = np.sign(scores[0])
+    if (sign * scores > 0).all():
+        logarithms = sign * np.log(np.abs(scores))
+        return np.asarray(logarithms - np.median(logarithms), np.float64)
     ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
     shares: NDArray[np.float64] = ranks / max(len(scores) - 1, 1)
     return shares

@@ -100,7 +100,7 @@ class Loop:
 
     Attributes:
         trials: outcomes that entered, by number.
-        best: of the first objective, the earliest of equals.
+        best: by the first objective, of equals by the next ones, then the earliest.
         interrupted: whether Ctrl-C ended it.
         mirror: every trial once, as an Optuna study.
     """
@@ -236,10 +236,10 @@ class Loop:
         elif self.best is None or self._score(trial) < self._score(self.best):
             self.best = trial
 
-    def _score(self, trial: Trial) -> float:
-        """Of the first objective, lower is better."""
-        score = self.search.objectives[0].score(trial.outcome)
-        return float("inf") if score is None else score
+    def _score(self, trial: Trial) -> tuple[float, ...]:
+        """Of all objectives, the first one first; lower is better."""
+        scores = [objective.score(trial.outcome) for objective in self.search.objectives]
+        return tuple(float("inf") if score is None else score for score in scores)
 
     def _fill_mirror(self) -> None:
         """Bring the study that the user sees up to date."""

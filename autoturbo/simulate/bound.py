@@ -1,67 +1,135 @@
 """The latency that no schedule of a model on a target can beat.
 
 The largest of: matrix work at the chip's peak, vector work at peak, and compulsory DDR traffic
-(weights, inputs and outputs once) at full bandwidth. Operators whose work goes to the vector
-engine on this target (:func:`autoturbo.schedule.work.engine_code`) count there.
+(weights, inputs and outputs once) at full bandwidth. Only what the outputs depend on counts: a row
+of the input that no window reaches is neither read nor computed. Operators whose work goes to the
+vector engine on this target (:func:`autoturbo.schedule.work.engine_code`) count there.
 """
 
 from __future__ import annotations
 
-from autoturbo.graph.operators import Engine, Graph, Operator, element_bytes
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays, propagate, region_bytes
+from autoturbo.graph.domain import AxisKind
+from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.work import MATRIX, VECTOR, engine_code
 from autoturbo.simulate.measurement import LowerBound
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Needs:
+    """What the outputs of a graph depend on.
+
+    Attributes:
+        graph: the graph.
+        arrays: the same for compiled code; elements have the size of the compute type.
+        low: over all dimensions of all tensors: first element needed, where ``seen``.
+        high: one past the last.
+        seen: per tensor, 1 if anything of it is needed.
+        steps: over all axes of all operators: steps needed.
+    """
+
+    graph: Graph
+    arrays: GraphArrays
+    low: Ints
+    high: Ints
+    seen: Ints
+    steps: Ints
+
+    @staticmethod
+    def of(graph: Graph, dtype: str) -> Needs:
+        """Follow whole outputs back to the inputs."""
+        arrays = graph_arrays(graph, dtype)
+        low, high = np.zeros_like(arrays.extent), np.zeros_like(arrays.extent)
+        seen = np.zeros(len(graph.tensors), np.int64)
+        for tensor in graph.outputs:
+            part = slice(arrays.dim_start[tensor], arrays.dim_start[tensor + 1])
+            high[part], seen[tensor] = arrays.extent[part], 1
+        begin, end = np.zeros_like(arrays.axis_extent), np.zeros_like(arrays.axis_extent)
+        order = np.arange(len(graph.operators), dtype=np.int64)
+        propagate(arrays, order, low, high, seen, begin, end)
+        return Needs(graph, arrays, low, high, seen, np.maximum(end - begin, 0))
+
+    def bytes(self, tensor: int) -> int:
+        """Bytes of a tensor that are needed."""
+        if not self.seen[tensor]:
+            return 0
+        return int(region_bytes(self.arrays, tensor, self.low, self.high))
+
+    def points(self, index: int) -> tuple[int, int]:
+        """Points of an operator's domain that are needed, and of the axes that outputs have."""
+        first, end = self.arrays.axis_start[index], self.arrays.axis_start[index + 1]
+        steps: list[int] = self.steps[first:end].tolist()
+        axes = self.graph.operators[index].axes
+        shown = [s for s, a in zip(steps, axes, strict=True) if a.kind in _SHOWN]
+        return math.prod(steps), math.prod(shown)
+
+    def weight_bytes(self) -> int:
+        """Bytes of constants that one pass reads; a look-up counts what it picks."""
+        constants = (t for t, tensor in enumerate(self.graph.tensors) if tensor.constant)
+        return sum(self._read(tensor) for tensor in constants)
+
+    def compulsory_bytes(self) -> int:
+        """Bytes that any schedule moves from or to DDR: used weights, inputs and outputs once."""
+        written = sum(self.bytes(tensor) for tensor in set(self.graph.outputs))
+        read = sum(self._read(tensor) for tensor in set(self.graph.inputs))
+        return written + read + self.weight_bytes()
+
+    def _read(self, tensor: int) -> int:
+        readers = (self.graph.operators[r] for r in self.graph.consumers[tensor])
+        return max((self._read_by(operator, tensor) for operator in readers), default=0)
+
+    def _read_by(self, operator: Operator, tensor: int) -> int:
+        """Bytes that an operator reads; one that only moves data reads what it writes."""
+        size = self.bytes(tensor)
+        if operator.engine not in (Engine.MOVE, Engine.NONE):
+            return size
+        return min(size, sum(self.bytes(t) for t in operator.outputs))
+
+
+_SHOWN = (AxisKind.PARALLEL, AxisKind.WHOLE)
+
+
 def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     """The bound for one evaluation of the whole batch on the whole chip."""
-    matrix = vector = special = 0.0
-    for operator in graph.operators:
-        code = engine_code(operator, target, dtype)
-        if code == MATRIX:
-            matrix += operator.macs
-        elif code == VECTOR:
-            vector += operator.macs
-        vector += operator.vector_ops
-        special += operator.special_ops
+    needs = Needs.of(graph, dtype)
+    matrix, vector, special = _work(needs, target, dtype)
     cores = target.clusters * target.cores
     peak = target.matrix.macs_per_cycle(dtype) * cores * target.clock
     lanes = target.vector.elements_per_cycle(dtype) * cores * target.clock
     slow = target.vector.special_lanes * cores * target.clock
-    traffic = compulsory_bytes(graph, dtype)
     return LowerBound(
         matrix_s=matrix / peak if matrix else 0.0,
         vector_s=(vector / lanes if vector else 0.0) + (special / slow if special else 0.0),
-        ddr_s=traffic / target.ddr.bandwidth,
+        ddr_s=needs.compulsory_bytes() / target.ddr.bandwidth,
     )
+
+
+def _work(needs: Needs, target: Target, dtype: str) -> tuple[float, float, float]:
+    """Multiply-accumulates on the matrix engine, plain and special vector operations."""
+    matrix = vector = special = 0.0
+    for index, operator in enumerate(needs.graph.operators):
+        points, shown = needs.points(index)
+        code = engine_code(operator, target, dtype)
+        if code == MATRIX:
+            matrix += points * operator.work.macs
+        elif code == VECTOR:
+            vector += points * operator.work.macs
+        vector += shown * operator.work.vector + points * operator.work.vector_per_point
+        special += shown * operator.work.special
+    return matrix, vector, special
 
 
 def compulsory_bytes(graph: Graph, dtype: str) -> int:
     """Bytes that any schedule moves from or to DDR: used weights, inputs and outputs once."""
-    written = sum(_bytes(graph, tensor, dtype) for tensor in set(graph.outputs))
-    read = sum(_least_read(graph, tensor, dtype) for tensor in set(graph.inputs))
-    return written + read + weight_bytes(graph, dtype)
+    return Needs.of(graph, dtype).compulsory_bytes()
 
 
 def weight_bytes(graph: Graph, dtype: str) -> int:
-    """Bytes of constants that one pass reads; a table that is looked up counts what is picked."""
-    constants = (t for t, tensor in enumerate(graph.tensors) if tensor.constant)
-    return sum(_least_read(graph, tensor, dtype) for tensor in constants)
-
-
-def _least_read(graph: Graph, tensor: int, dtype: str) -> int:
-    """Bytes of a tensor that its readers need; one that only moves data needs what it writes."""
-    needs = (_needed(graph, graph.operators[r], tensor, dtype) for r in graph.consumers[tensor])
-    return max(needs, default=0)
-
-
-def _needed(graph: Graph, operator: Operator, tensor: int, dtype: str) -> int:
-    size = _bytes(graph, tensor, dtype)
-    if operator.engine not in (Engine.MOVE, Engine.NONE):
-        return size
-    return min(size, sum(_bytes(graph, t, dtype) for t in operator.outputs))
-
-
-def _bytes(graph: Graph, tensor: int, dtype: str) -> int:
-    value = graph.tensors[tensor]
-    return value.elements * element_bytes(value.dtype, dtype)
+    """Bytes of constants that one pass reads; a look-up counts what it picks."""
+    return Needs.of(graph, dtype).weight_bytes()

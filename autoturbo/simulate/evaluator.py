@@ -16,6 +16,7 @@ from autoturbo.schedule.baselines import candidates
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.statistics import statistics_of
 from autoturbo.simulate.bound import weight_bytes
@@ -141,7 +142,7 @@ def _latency(outcome: Outcome) -> float:
 
 def _overflow(schedule: Schedule) -> Failure | None:
     """DDR is the last resort: what does not fit there does not run."""
-    weights = weight_bytes(schedule.problem.graph, schedule.problem.dtype)
+    weights = _weights_in_ddr(schedule.problem)
     demand = live_peak_bytes(schedule.timeline.buffers, Scope.DDR) + weights
     capacity = schedule.problem.target.ddr.capacity
     if demand <= capacity:
@@ -151,6 +152,15 @@ def _overflow(schedule: Schedule) -> Failure | None:
         demand, capacity, tuple(_largest(schedule)),
         ("fewer batches per cluster", "a smaller data type", "a target with more DDR"),
     )  # fmt: skip
+
+
+def _weights_in_ddr(problem: Problem) -> int:
+    """Bytes of the weights that one pass reads, remembered with the problem."""
+    found = problem.memory.get("weight bytes")
+    if not isinstance(found, int):
+        found = weight_bytes(problem.graph, problem.dtype)
+        problem.memory["weight bytes"] = found
+    return found
 
 
 def _largest(schedule: Schedule, count: int = 5) -> Iterable[str]:

@@ -21,7 +21,7 @@ from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.timeline import Step
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.kernels import PAIRS, KernelTime, dma_bandwidth, rates_of, run_kernel
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.measurement import LowerBound, Measurement
 
 
 @dataclass(eq=False)
@@ -133,8 +133,7 @@ def _measurement(
     by_subgraph: np.ndarray,
 ) -> Measurement:
     loops, clusters = schedule.share.loops, schedule.share.clusters
-    target, dtype = schedule.problem.target, schedule.problem.dtype
-    bound = lower_bound(schedule.model, target, dtype)
+    bound = _bound(schedule)
     latency = totals.seconds * loops
     ddr = round(totals.ddr * loops * clusters)
     gb = round(totals.gb * loops * clusters)
@@ -161,6 +160,18 @@ def _measurement(
         tensors=_tensor_counts(schedule),
         subgraph_times=tuple((by_subgraph[:, 0] / np.maximum(by_subgraph[:, 1], 1)).tolist()),
     )
+
+
+def _bound(schedule: Schedule) -> LowerBound:
+    """The model's lower bound, remembered with the problem (it outlives the model's identity)."""
+    problem, model = schedule.problem, schedule.model
+    key = ("bound", id(model), problem.target.hash)
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        found = (model, lower_bound(model, problem.target, problem.dtype))
+        problem.memory[key] = found
+    bound: LowerBound = found[1]
+    return bound
 
 
 def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | None:

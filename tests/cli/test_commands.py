@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from autoturbo.errors import InfeasibleError, MeasurerError, ModelError
 from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, target_schema
 from autoturbo.search import SAMPLERS
 from autoturbo.simulate.measurement import Failure
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -75,6 +78,23 @@ def test_inspect_says_what_is_opaque(cli: Cli) -> None:
     assert [o["name"] for o in opaque] == ["[red]a", "b", "c", "out"]
     assert {o["op_type"] for o in opaque} == {"com.acme.Foo"}
     assert all(o["reason"] for o in opaque)
+
+
+def test_hostile_names_of_files_are_shown_as_text(cli: Cli) -> None:
+    from autoturbo.datasets import workloads
+
+    name = "\x1b[2J[red]\u202ex\n.onnx"
+    cli.write(name, workloads.get("squeezenet1_1").file.read_bytes())
+    for command in (["inspect"], ["compare"], ["simulate"], ["tune", "--trials", "1"]):
+        ran = cli(*command, name)
+        assert ran.status == 0
+        assert "\x1b" not in ran.out + ran.err
+        assert "\u202e" not in ran.out + ran.err
+    assert r"\x1b[2J[red]\u202ex\n" in cli("inspect", name).out
+    (run,) = (cli.folder / "runs").iterdir()
+    assert run.name.startswith("2J_red_")
+    assert r"\x1b[2J[red]\u202ex\n" in cli("runs").out
+    assert r"\x1b[2J[red]\u202ex\n" in cli("db", "list").out
 
 
 def test_space(cli: Cli) -> None:
@@ -176,6 +196,14 @@ def test_doctor(cli: Cli) -> None:
     assert found["database"]["state"] == "none yet; 'autoturbo tune' makes it"
     lines = cli("doctor").out.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["autoturbo", "python", "platform"]
+
+
+def test_doctor_checks_every_dependency() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {re.split("[^A-Za-z0-9-]", text)[0] for text in project["dependencies"]}
+    assert {name.lower() for name in doctor._PACKAGES} == needed - {"xgboost", "xgboost-cpu"}
 
 
 def test_doctor_finds_a_damaged_database(cli: Cli) -> None:

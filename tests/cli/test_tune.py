@@ -368,20 +368,41 @@ def test_an_unreachable_ray_address(cli: Cli) -> None:
     assert ran.err.count("\n") == 1
 
 
-@pytest.mark.slow
-def test_ctrl_c_saves_and_ends_with_130(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "autoturbo", "tune", "resnet50", "--trials", "100000"]
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A run in another process whose first trial is measured."""
+    command = [sys.executable, "-m", "autoturbo", "tune", *arguments]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
-        if list(tmp_path.glob("runs/*/log.txt")):  # the first trial is measured
-            process.send_signal(signal.SIGINT)
+        if list(folder.glob("runs/*/log.txt")):
             break
-        time.sleep(0.1)
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_ends_with_130(tmp_path: Path) -> None:
+    process = started(tmp_path, "resnet50", "--trials", "100000")
+    process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "interrupted after" in err
     assert "go on with 'autoturbo resume " in err
     assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_after_kill_9_resume_ends_as_if_nothing_had_been(cli: Cli) -> None:
+    arguments = [MODEL, "--batch", "1", "--trials", "129"]
+    process = started(cli.folder, *arguments)
+    process.kill()
+    process.communicate(timeout=60)
+    (run,) = cli("--json", "runs").object["runs"]
+    assert run["state"] == "running"
+    resumed = cli("--json", "resume", run["run"]).object
+    whole = cli("--json", "tune", *arguments, "--db", "whole.db", "--runs-folder", "w").object
+    assert (resumed["trials"], resumed["best"]) == (129, whole["best"])
+    texts = [Path(result["schedule_file"]).read_bytes() for result in (resumed, whole)]
+    assert texts[0] == texts[1]

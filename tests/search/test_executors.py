@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
 import functools
-import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -202,7 +203,7 @@ def test_closing_ends_workers_in_the_middle_of_a_measurement() -> None:
         assert not Path(f"/proc/{pid}").exists()
 
 
-def test_workers_leave_when_their_parent_is_killed() -> None:
+def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from search_doubles import Hanging; from autoturbo.schedule.knobs import Knobs\n"
@@ -213,10 +214,10 @@ def test_workers_leave_when_their_parent_is_killed() -> None:
         "    next(stream); print(pool._workers[0].process.pid, flush=True); next(stream)\n"
     )
     here = str(Path(__file__).parent)
-    script = Path(here) / "unused"
-    del script
+    script = tmp_path / "driver.py"
+    script.write_text(code)
     driver = subprocess.Popen(
-        [os.sys.executable, "-c", code, here],  # type: ignore[attr-defined]
+        [sys.executable, str(script), here],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert driver.stdout is not None
@@ -258,7 +259,7 @@ class Returning(Landscape):
         (measurement(float("inf")), "inf as latency"),
         (measurement(-1.0), "-1.0 as latency"),
         (measurement(0.0), "0.0 as latency"),
-        (measurement("fast"), "not a number"),  # type: ignore[arg-type]
+        (dataclasses.replace(measurement(1.0), latency="fast"), "not a number"),  # type: ignore[arg-type]
         (measurement(1.0, (1.0, float("nan"))), "as subgraph_times"),
         (measurement(1.0, energy=float("inf")), "inf as energy"),
     ],

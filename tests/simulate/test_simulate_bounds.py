@@ -47,14 +47,14 @@ def judge(bench: Evaluator, knobs: Knobs) -> None:
         assert found.ddr_bytes >= compulsory_bytes(bench.bench.model, bench.bench.dtype)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(workload=st.sampled_from(SMALL), pair=st.sampled_from(PAIRS), knobs=settings_of_knobs())
 def test_random_settings_on_presets(workload: str, pair: tuple[str, str], knobs: Knobs) -> None:
     judge(evaluator(workload, *pair), knobs)
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=1200, deadline=None)
 @given(workload=st.sampled_from(SMALL), pair=st.sampled_from(PAIRS), knobs=settings_of_knobs())
 def test_many_settings_on_presets(workload: str, pair: tuple[str, str], knobs: Knobs) -> None:
     judge(evaluator(workload, *pair), knobs)
@@ -84,7 +84,7 @@ def targets(draw: st.DrawFn) -> Target:
     return dataclasses.replace(target, cores=draw(st.sampled_from([1, 3, 8])))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     workload=st.sampled_from(["squeezenet1_1", "resnet18", "dlrm", "shufflenet_v2"]),
     target=targets(), knobs=settings_of_knobs(),
@@ -110,6 +110,6 @@ def test_compulsory_traffic_is_weights_inputs_and_outputs() -> None:
 
 
 def test_a_table_that_is_looked_up_counts_what_is_picked() -> None:
-    graph = model_of("dlrm")
+    graph = model_of("bert_base_s128")  # 4,096 words of a table of 30,522
     whole = sum(t.elements for t in graph.tensors if t.constant) * 2
-    assert weight_bytes(graph, "float16") < whole
+    assert weight_bytes(graph, "float16") < whole - 2 * 20_000 * 768

@@ -16,8 +16,9 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from autoturbo.errors import ExecutorError, UsageError
@@ -30,7 +31,7 @@ LOCAL = "local"
 _CONNECT_S = 3.0
 """Seconds for a cluster's port to answer."""
 
-_HEALTH_S = 15.0
+_HEALTH_S = 10.0
 """Seconds for a cluster to say that it is one."""
 
 _QUIET = {
@@ -210,7 +211,7 @@ def connect(address: str | None, jobs: int | None = None) -> bool:
     if local:
         where |= {"num_cpus": jobs, "include_dashboard": False}
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _same_path(local=local):
             warnings.simplefilter("ignore")
             ray.init(**where, log_to_driver=False, logging_level=logging.CRITICAL)
     except ConnectionError as error:
@@ -218,6 +219,21 @@ def connect(address: str | None, jobs: int | None = None) -> bool:
     except (OSError, RuntimeError, ValueError) as error:
         raise ExecutorError(f"Ray does not start: {_line(error)}") from None
     return True
+
+
+@contextmanager
+def _same_path(*, local: bool) -> Iterator[None]:
+    """Workers of our own Ray import what this process imports; those of a cluster what is there."""
+    before = os.environ.get("PYTHONPATH")
+    if local:
+        os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+        elif local:
+            del os.environ["PYTHONPATH"]
 
 
 def _probe(address: str) -> None:

@@ -1,0 +1,237 @@
+"""Algorithm 4: plain bindings, bindings inferred for producers, and scopes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_samples import Net, Workbench, bench, block, chain, networks, target
+
+from autoturbo.graph.operators import Graph
+from autoturbo.schedule.bind import (
+    Placement,
+    Scope,
+    bind_instances,
+    bindable_dims,
+    cores_used,
+    infer_input,
+    infer_layer,
+    layer_bindings,
+    plain_binding,
+    plain_for,
+)
+from autoturbo.schedule.group import GroupRules, SubGraph, group
+from autoturbo.schedule.instances import InstanceGraph, make_instances
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.order import order_instances
+from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.split import Split
+
+
+@pytest.mark.parametrize(
+    ("extents", "cores", "expected"),
+    [
+        ((2, 28, 28, 512), 8, (2, 4, 1, 1)),
+        ((4, 28, 28, 512), 8, (4, 2, 1, 1)),
+        ((8, 14, 14, 1024), 8, (8, 1, 1, 1)),
+        ((16, 1000), 8, (8, 1)),
+        ((1, 7, 7, 512), 8, (1, 1, 1, 8)),
+        ((1, 14, 14, 3), 8, (1, 2, 2, 1)),
+        ((3, 5, 7), 8, (1, 1, 1)),
+        ((12, 10), 8, (4, 2)),
+        ((6, 4), 6, (6, 1)),
+        ((4, 9), 6, (4, 1)),
+        ((3, 10), 30, (3, 10)),
+        ((5, 7), 1, (1, 1)),
+        ((), 8, ()),
+    ],
+)
+def test_plain_binding(extents: tuple[int, ...], cores: int, expected: tuple[int, ...]) -> None:
+    """Outermost first: 8, 4, 2, 1, whichever divides (section 4.3)."""
+    order, bindable = range(len(extents)), [True] * len(extents)
+    assert plain_binding(extents, order, bindable, cores) == expected
+
+
+def test_plain_binding_follows_the_loop_order() -> None:
+    """An NCHW tensor is bound over samples, rows, columns, then channels."""
+    assert plain_binding((2, 512, 28, 28), (0, 2, 3, 1), [True] * 4, 8) == (2, 1, 4, 1)
+
+
+def test_plain_binding_skips_what_may_not_be_spread() -> None:
+    assert plain_binding((1, 8, 16), (0, 1, 2), [True, True, False], 8) == (1, 8, 1)
+    assert plain_binding((1, 3, 16), (0, 1, 2), [True, True, False], 8) == (1, 1, 1)
+
+
+@given(
+    extents=st.lists(st.integers(0, 40), max_size=5), cores=st.integers(1, 64), data=st.data()
+)
+def test_plain_binding_divides_and_never_passes_the_cores(
+    extents: list[int], cores: int, data: st.DataObject
+) -> None:
+    bindable = [data.draw(st.booleans()) for _ in extents]
+    order = data.draw(st.permutations(range(len(extents))))
+    binding = plain_binding(extents, order, bindable, cores)
+    assert cores_used(binding) <= cores
+    for factor, extent, allowed in zip(binding, extents, bindable, strict=True):
+        assert factor >= 1
+        assert factor == 1 or (allowed and extent % factor == 0)
+
+
+def operator_and_inputs(net: Net) -> tuple[Problem, int]:
+    problem = make_problem(net.graph(), target(cores=8), "float16")
+    return problem, len(problem.graph.operators) - 1
+
+
+def test_a_convolution_passes_samples_and_rows_on() -> None:
+    net = Net(x=(2, 4, 8, 8))
+    net.conv("x", 8)
+    problem, last = operator_and_inputs(net)
+    operator = problem.graph.operators[last]
+    assert infer_input(operator, 0, (2, 1, 4, 1)) == (2, 1, 4, 1)
+    assert infer_input(operator, 0, (1, 8, 1, 1)) == (1, 1, 1, 1)
+
+
+def test_a_product_passes_rows_to_the_first_and_columns_to_the_second_operand() -> None:
+    net = Net(x=(8, 6), y=(6, 4))
+    net.matmul("x", "y")
+    problem, last = operator_and_inputs(net)
+    operator = problem.graph.operators[last]
+    assert infer_input(operator, 0, (4, 2)) == (4, 1)
+    assert infer_input(operator, 1, (4, 2)) == (1, 2)
+
+
+def test_a_transpose_permutes() -> None:
+    net = Net(x=(4, 6, 8))
+    net.transpose("x", 2, 0, 1)
+    problem, last = operator_and_inputs(net)
+    assert infer_input(problem.graph.operators[last], 0, (2, 4, 1)) == (4, 1, 2)
+
+
+def test_a_broadcast_operand_is_not_spread() -> None:
+    net = Net(x=(4, 6, 8), y=(1, 6, 8))
+    net.sum("x", "y")
+    problem, last = operator_and_inputs(net)
+    operator = problem.graph.operators[last]
+    assert infer_input(operator, 1, (4, 2, 1)) == (1, 2, 1)
+
+
+def test_a_merged_dimension_binds_its_outer_part() -> None:
+    net = Net(x=(4, 6, 8))
+    net.reshape("x", 24, 8)
+    problem, last = operator_and_inputs(net)
+    assert infer_input(problem.graph.operators[last], 0, (4, 2)) == (4, 1, 2)
+
+
+def test_a_softmax_may_not_be_spread_along_its_axis() -> None:
+    net = Net(x=(4, 6, 8))
+    net.softmax("x")
+    problem, last = operator_and_inputs(net)
+    assert bindable_dims(problem.graph.operators[last]) == (True, True, False)
+
+
+def test_a_layer_passes_its_binding_through_all_its_operators() -> None:
+    """Convolution and ReLU are one layer; its input is bound as its output."""
+    problem = make_problem(chain("conv", "relu"), target(cores=8), "float16")
+    assert infer_layer(problem, 0, (2, 1, 4, 1)) == {0: (2, 1, 4, 1)}
+
+
+def test_weights_have_no_binding() -> None:
+    problem = make_problem(chain("conv"), target(cores=8), "float16")
+    constants = {t for t, tensor in enumerate(problem.graph.tensors) if tensor.constant}
+    assert not constants & set(infer_layer(problem, 0, (1, 2, 1, 1)))
+
+
+def test_inside_a_kernel_a_layer_prefers_more_cores() -> None:
+    """A classifier bound over 1 core implies 1; the image before it can use all eight."""
+    problem = make_problem(block(), target(cores=8), "float16")
+    layers = tuple(x.index for x in problem.layers)
+    extents = {
+        t: list(problem.graph.tensors[t].shape) for x in problem.layers for t in x.outputs
+    }
+    chosen, wanted = layer_bindings(problem, layers, extents, (1, 1))
+    assert chosen[layers[-1]] == (1, 1)
+    assert all(cores_used(chosen[x]) >= cores_used(plain_for(problem, x, extents[problem.layers[x].outputs[0]]))
+               for x in layers[:-1])  # fmt: skip
+    assert set(wanted) == {0}
+
+
+def placed(graph: Graph, cuts: dict[int, int], *, always: bool, cores: int = 8) -> tuple[InstanceGraph, Placement]:
+    """Layers as sub-graphs, cut along samples, bound in ascending order."""
+    problem = make_problem(graph, target(cores=cores), "float16")
+    subgraphs = tuple(
+        SubGraph(x.index, (x.index,), Split(0 if cuts.get(x.index, 1) > 1 else -1, cuts.get(x.index, 1), 0, 0, 0))
+        for x in problem.layers
+    )  # fmt: skip
+    instances = make_instances(problem, subgraphs)
+    order = range(len(instances.instances))
+    return instances, bind_instances(problem, instances, order, always=always)
+
+
+def test_every_instance_is_bound_and_starts_in_lb() -> None:
+    _, placement = placed(chain("conv", "conv", shape=(4, 4, 8, 8)), {}, always=True)
+    assert placement.bindings == ((4, 1, 2, 1), (4, 1, 2, 1))
+    assert placement.scopes == (Scope.LB, Scope.LB)
+
+
+def test_a_part_takes_what_its_reader_implies_if_it_divides() -> None:
+    """The reader of four samples wants 4 x 2; its producers have two samples: 2 x 4 of their own."""
+    instances, placement = placed(
+        chain("conv", "conv", shape=(4, 4, 8, 8)), {0: 2}, always=True
+    )
+    assert [i.subgraph for i in instances.instances] == [0, 0, 1]
+    assert placement.bindings == ((2, 1, 4, 1), (2, 1, 4, 1), (4, 1, 2, 1))
+
+
+def test_two_readers_that_disagree_park_the_output_in_gb() -> None:
+    """One reader wants rows spread, the other is a product over them that wants samples alone."""
+    net = Net(x=(1, 8, 8))
+    first = net.relu("x")
+    net.softmax(first, 2)
+    net.softmax(first, 1)
+    _, placement = placed(net.graph(), {}, always=True)
+    assert placement.scopes[0] is Scope.GB
+    assert placement.scopes[1:] == (Scope.LB, Scope.LB)
+
+
+def test_inference_alternates_as_printed() -> None:
+    """Printed, a node that was told its binding does not tell its own producers."""
+    net = Net(x=(1, 8, 8))
+    net.softmax(net.sum(net.softmax("x", 1), net.weight(8, 8)), 1)
+    always = placed(net.graph(), {}, always=True)[1]
+    printed = placed(net.graph(), {}, always=False)[1]
+    assert all(printed.bindings)
+    assert all(always.bindings)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_resnet_is_bound_as_the_vendors_schedule(always: bool) -> None:
+    """Stage by stage 2 x 4, 4 x 2, 8 x 1 cores (section 4.5)."""
+    workbench = bench("resnet50")
+    problem = workbench.problem(16)
+    graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
+    order = order_instances(problem, graph, "dfs")
+    placement = bind_instances(problem, graph, order, always=always)
+    found = {
+        graph.instances[i].subgraph: tuple(f for f in b if f > 1)
+        for i, b in enumerate(placement.bindings)
+    }
+    assert found == {0: (2, 4), 1: (4, 2), 2: (8,), 3: (8,)}
+
+
+@settings(max_examples=80, deadline=None)
+@given(graph=networks(), cores=st.integers(1, 33), always=st.booleans())
+def test_bindings_of_random_networks(graph: Graph, cores: int, always: bool) -> None:
+    workbench = Workbench(graph, target(cores=cores, lb=512), "float16")
+    problem = workbench.problem(workbench.share().batches)
+    instances = make_instances(problem, group(problem, GroupRules.of(Knobs())))
+    order = order_instances(problem, instances, "auto")
+    placement = bind_instances(problem, instances, order, always=always)
+    for instance, binding in zip(instances.instances, placement.bindings, strict=True):
+        region = next(iter(instance.outputs.values()))
+        extents = (region[:, 1] - region[:, 0]).tolist()
+        assert len(binding) == len(extents)
+        assert math.prod(binding) <= cores
+        assert all(e % f == 0 for e, f in zip(extents, binding, strict=True))
+    assert set(placement.scopes) <= {Scope.LB, Scope.GB}

@@ -1,0 +1,180 @@
+"""Sub-graphs become instances: parts, regions, and the edges that are left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_checks import as_region, needed_regions
+from schedule_samples import Net, bench, chain, networks, target, volume_of
+
+from autoturbo.graph.domain import volume
+from autoturbo.graph.operators import Graph
+from autoturbo.schedule.group import GroupRules, SubGraph, group
+from autoturbo.schedule.instances import (
+    InstanceGraph,
+    external_inputs,
+    make_instances,
+    part_bounds,
+    part_regions,
+)
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.split import Split, sink, split_axes
+
+
+@given(extent=st.integers(1, 60), data=st.data())
+def test_bounds_cover_a_range_with_near_equal_parts(extent: int, data: st.DataObject) -> None:
+    factor = data.draw(st.integers(1, extent))
+    bounds = part_bounds(extent, factor)
+    assert [x for a, b in bounds for x in range(a, b)] == list(range(extent))
+    lengths = [b - a for a, b in bounds]
+    assert len(lengths) == factor
+    assert lengths == sorted(lengths, reverse=True)
+    assert max(lengths) - min(lengths) <= 1
+
+
+def by_depth(graph: Graph, *cuts: tuple[int, int]) -> tuple[Problem, InstanceGraph]:
+    """Every layer a sub-graph of its own, cut at a depth of the loop order into some parts."""
+    problem = make_problem(graph, target(), "float16")
+    subgraphs = []
+    for layer, (depth, parts) in zip(problem.layers, cuts, strict=True):
+        axis = dict(split_axes(problem, (layer.index,))).get(depth, -1) if parts > 1 else -1
+        subgraphs.append(
+            SubGraph(layer.index, (layer.index,), Split(axis, parts, depth, 0, 0))
+        )
+    return problem, make_instances(problem, tuple(subgraphs))
+
+
+def producers_by_part(graph: InstanceGraph) -> dict[tuple[int, int], list[int]]:
+    """Per instance of the later sub-graph, the parts of the earlier one that it reads."""
+    return {
+        (i.subgraph, i.part): [graph.instances[p].part for p in graph.producers[i.index]]
+        for i in graph.instances
+        if i.subgraph
+    }
+
+
+def test_samples_are_inherited_one_to_one() -> None:
+    _, graph = by_depth(chain("conv", "conv", shape=(4, 2, 4, 4)), (0, 4), (0, 4))
+    assert producers_by_part(graph) == {(1, part): [part] for part in range(4)}
+
+
+def test_two_to_one_as_in_figure_6() -> None:
+    _, graph = by_depth(chain("conv", "conv", "conv", shape=(8, 2, 4, 4)), (0, 8), (0, 4), (0, 2))
+    assert producers_by_part(graph) == {
+        **{(1, part): [2 * part, 2 * part + 1] for part in range(4)},
+        **{(2, part): [2 * part, 2 * part + 1] for part in range(2)},
+    }
+
+
+def test_rows_of_a_pointwise_layer_need_no_halo() -> None:
+    net = Net(x=(1, 2, 8, 8))
+    net.conv(net.conv("x", 2, 1), 2, 1)
+    _, graph = by_depth(net.graph(), (1, 4), (1, 4))
+    assert producers_by_part(graph) == {(1, part): [part] for part in range(4)}
+
+
+def test_rows_of_a_convolution_need_their_neighbours() -> None:
+    _, graph = by_depth(chain("conv", "conv", shape=(1, 2, 8, 8)), (1, 4), (1, 4))
+    assert producers_by_part(graph) == {
+        (1, 0): [0, 1], (1, 1): [0, 1, 2], (1, 2): [1, 2, 3], (1, 3): [2, 3]
+    }  # fmt: skip
+
+
+def test_channels_need_all_that_came_before() -> None:
+    _, graph = by_depth(chain("conv", "conv", shape=(2, 4, 4, 4)), (3, 4), (3, 2))
+    assert producers_by_part(graph) == {(1, 0): [0, 1, 2, 3], (1, 1): [0, 1, 2, 3]}
+
+
+def test_other_dimensions_meet_in_all_pairs() -> None:
+    _, graph = by_depth(chain("conv", "conv", shape=(2, 4, 4, 4)), (0, 2), (3, 4))
+    assert producers_by_part(graph) == {(1, part): [0, 1] for part in range(4)}
+
+
+def test_a_concatenation_along_its_axis_reads_one_operand() -> None:
+    """Parts on the seam read both operands, others the one that they come from."""
+    net = Net(x=(1, 4, 4, 4), y=(1, 4, 4, 4))
+    net.concat(1, net.conv("x", 4), net.conv("y", 4))
+    _, graph = by_depth(net.graph(), (0, 1), (0, 1), (3, 4))
+    parts = [[graph.instances[p].subgraph for p in graph.producers[i]] for i in range(2, 6)]
+    assert parts == [[0], [0], [1], [1]]
+
+
+def test_ragged_parts() -> None:
+    problem, graph = by_depth(chain("relu", shape=(7, 4)), (0, 3))
+    rows = [as_region(next(iter(i.outputs.values())))[0] for i in graph.instances]
+    assert rows == [(0, 3), (3, 5), (5, 7)]
+    assert len(graph.shapes) == 2
+    assert problem.graph.tensors[0].shape == (7, 4)
+
+
+def test_equal_parts_share_a_shape() -> None:
+    _, graph = by_depth(chain("conv", shape=(8, 2, 4, 4)), (0, 8))
+    assert len(graph.shapes) == 1
+    assert {i.shape for i in graph.instances} == {0}
+
+
+def test_edge_parts_of_a_halo_have_shapes_of_their_own() -> None:
+    _, graph = by_depth(chain("conv", shape=(1, 2, 8, 8)), (1, 4))
+    assert len(graph.shapes) == 2
+    assert [i.shape for i in graph.instances] == [0, 1, 1, 0]
+
+
+def test_external_inputs_in_order_of_first_use() -> None:
+    net = Net(x=(2, 4), y=(2, 4), z=(2, 4))
+    net.sum(net.sum("y", "x"), "z")
+    problem = make_problem(net.graph(), target(), "float16")
+    layers = tuple(x.index for x in problem.layers)
+    found = [problem.graph.tensors[t].name for t in external_inputs(problem, layers)]
+    assert found == ["y", "x", "z"]
+
+
+def test_resnet_instances_are_figure_6() -> None:
+    problem = bench("resnet50").problem(16)
+    graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
+    counts = [sum(i.subgraph == s for i in graph.instances) for s in range(4)]
+    assert counts == [8, 4, 2, 1]
+    assert [list(p) for p in graph.producers[8:]] == [
+        [0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13]
+    ]  # fmt: skip
+    assert graph.consumers[14] == ()
+
+
+@settings(max_examples=80, deadline=None)
+@given(graph=networks(), data=st.data())
+def test_part_regions_against_plain_python(graph: Graph, data: st.DataObject) -> None:
+    """Compiled propagation over a whole network gives the regions of the access maps."""
+    problem = make_problem(graph, target(), "float16")
+    layers = tuple(x.index for x in problem.layers)
+    ends = [x for x in layers if set(problem.layers[x].outputs) & set(graph.outputs)]
+    layers = layers[: data.draw(st.sampled_from(ends)) + 1]
+    axes = split_axes(problem, layers)
+    axis = data.draw(st.sampled_from([-1, *(a for _, a in axes)]))
+    start = stop = 0
+    if axis >= 0:
+        extent = sink(problem, layers).axes[axis].extent
+        start = data.draw(st.integers(0, extent - 1))
+        stop = data.draw(st.integers(start + 1, extent))
+    shape = part_regions(problem, layers, axis, start, stop)
+    starts = problem.arrays.dim_start
+
+    def region(tensor: int) -> tuple[tuple[int, int], ...]:
+        span = slice(int(starts[tensor]), int(starts[tensor + 1]))
+        return as_region(np.stack((shape.low[span], shape.high[span]), axis=1))
+
+    outputs = {t: region(t) for t in sink(problem, layers).outputs if shape.seen[t]}
+    regions, boxes = needed_regions(problem, layers, outputs)
+    assert {t: region(t) for t in range(len(graph.tensors)) if shape.seen[t]} == regions
+    for op, box in boxes.items():
+        span = slice(int(problem.arrays.axis_start[op]), int(problem.arrays.axis_start[op + 1]))
+        compiled = np.stack((shape.box_low[span], shape.box_high[span]), axis=1)
+        assert volume(as_region(compiled)) == volume(box)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+def test_whole_outputs_are_covered(parts: int) -> None:
+    _, graph = by_depth(chain("conv", shape=(8, 2, 4, 4)), (0, parts))
+    made = sum(volume_of(next(iter(i.outputs.values()))) for i in graph.instances)
+    assert made == 8 * 2 * 4 * 4

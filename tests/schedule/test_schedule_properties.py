@@ -1,0 +1,154 @@
+"""What holds for any network, target and setting: the checks of :mod:`schedule_checks` at random."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schedule_checks import check_schedule
+from schedule_samples import STCP920, bench, block, networks, settings_of, target, targets
+
+from autoturbo.errors import KnobsError
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import Target, load_target
+from autoturbo.schedule.baselines import candidates
+from autoturbo.schedule.knobs import Knobs, knob_specs
+from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.sequence import simulate
+
+EXAMPLES = settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+FEW = settings(EXAMPLES, max_examples=50)
+
+
+def drawn(data: st.DataObject, graph: Graph, machine: Target, dtype: str = "float16") -> Schedule:
+    """A schedule for random knobs; without overrides where those do not fit the model."""
+    workbench = Workbench(graph, machine, dtype)
+    share = workbench.share()
+    names = [layer.name for layer in workbench.problem(share.batches).layers]
+    knobs = data.draw(settings_of(names, share.samples))
+    try:
+        return build_schedule(workbench, knobs)
+    except KnobsError as error:
+        assert error.at.field == "overrides"
+        return build_schedule(workbench, dataclasses.replace(knobs, overrides=()))
+
+
+@EXAMPLES
+@given(graph=networks(), machine=targets(), data=st.data())
+def test_any_setting_gives_a_valid_schedule(
+    graph: Graph, machine: Target, data: st.DataObject
+) -> None:
+    check_schedule(drawn(data, graph, machine))
+
+
+@pytest.mark.slow
+@settings(EXAMPLES, max_examples=1500)
+@given(graph=networks(most=14), machine=targets(), data=st.data())
+def test_any_setting_gives_a_valid_schedule_for_larger_networks(
+    graph: Graph, machine: Target, data: st.DataObject
+) -> None:
+    check_schedule(drawn(data, graph, machine))
+
+
+@FEW
+@given(graph=networks(), machine=targets(), name=st.sampled_from(("O0", "O1", "O2", "tvm")))
+def test_baselines_give_valid_schedules(graph: Graph, machine: Target, name: str) -> None:
+    for schedule in candidates(name, Workbench(graph, machine, "float16")):
+        check_schedule(schedule)
+
+
+@FEW
+@given(graph=networks(), machine=targets(), data=st.data())
+def test_a_schedule_depends_on_nothing_but_its_arguments(
+    graph: Graph, machine: Target, data: st.DataObject
+) -> None:
+    """A workbench that has built other settings first gives the same text as a fresh one."""
+    shared = Workbench(graph, machine, "float16")
+    names = [layer.name for layer in shared.problem(shared.share().batches).layers]
+    several = data.draw(st.lists(settings_of(names, shared.share().samples), max_size=3))
+    built = []
+    for knobs in several:
+        try:
+            built.append((knobs, build_schedule(shared, knobs).text))
+        except KnobsError:
+            continue
+    for knobs, text in reversed(built):
+        fresh = Workbench(graph, machine, "float16")
+        assert build_schedule(fresh, knobs).text == text
+        assert build_schedule(shared, knobs).text == text
+
+
+@FEW
+@given(graph=networks(), machine=targets())
+def test_kernels_of_one_signature_are_one_program(graph: Graph, machine: Target) -> None:
+    """Kernels are simulated once per signature, so equal signatures must mean equal programs."""
+    schedule = build_schedule(Workbench(graph, machine, "float16"), Knobs(factor_scale=2))
+    programs: dict[str, bytes] = {}
+    for step in schedule.timeline.steps:
+        program = schedule.instructions(step)
+        text = program.where.tobytes() + program.amounts.tobytes()
+        assert programs.setdefault(schedule.signature(step), text) == text
+
+
+@pytest.mark.parametrize("name", ["resnet50", "bert_base_s128", "mobilenet_v2", "dlrm", "unet"])
+def test_real_networks(name: str) -> None:
+    check_schedule(build_schedule(bench(name), Knobs()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["vit_b16", "densenet121", "conformer", "googlenet", "shufflenet_v2", "swin_t",
+     "efficientnet_b0", "llama_prefill", "llama_decode", "whisper_base_enc", "yolov5s_like"],
+)  # fmt: skip
+def test_more_real_networks(name: str) -> None:
+    check_schedule(build_schedule(bench(name), Knobs()))
+
+
+ONE_AT_A_TIME = [
+    (name, value) for name, spec in knob_specs().items() for value in spec.choices
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ONE_AT_A_TIME)
+def test_every_choice_of_every_knob_on_resnet(name: str, value: str | float) -> None:
+    check_schedule(build_schedule(bench("resnet50"), Knobs(**{name: value})))
+
+
+@pytest.mark.parametrize("preset", ["ascend-910", "goya", "ipu-mk2", "mlu100", "tpu-v4i"])
+def test_presets(preset: str) -> None:
+    machine = load_target(preset)
+    workbench = Workbench(bench("resnet50").model, machine, machine.default_dtype)
+    check_schedule(build_schedule(workbench, Knobs()))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize("gb", [0, 4096, 1 << 20])
+def test_with_and_without_a_global_buffer(gb: int, dtype: str) -> None:
+    schedule = build_schedule(Workbench(block(), target(gb=gb), dtype), Knobs())
+    check_schedule(schedule)
+    assert (simulate(schedule).gb_bytes > 0) == (gb > 0)
+
+
+def test_more_memory_never_means_more_traffic() -> None:
+    traffic = []
+    for size in (1 << 11, 1 << 13, 1 << 16, 1 << 20):
+        schedule = build_schedule(Workbench(block(), target(lb=size), "float16"), Knobs())
+        traffic.append(simulate(schedule).ddr_bytes)
+    assert traffic == sorted(traffic, reverse=True)
+
+
+def test_the_ladder_and_the_paper_in_order() -> None:
+    """On ResNet-50 every rung is faster than the one before, and splitting is faster than all."""
+    workbench = Workbench(bench("resnet50").model, STCP920, "float16")
+    best = [
+        min(simulate(s).latency for s in candidates(name, workbench))
+        for name in ("O0", "O1", "O2", "graphturbo")
+    ]
+    assert best == sorted(best, reverse=True)
+    assert best[0] / best[-1] > 4

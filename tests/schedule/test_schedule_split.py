@@ -1,0 +1,290 @@
+"""Algorithm 1: where a sub-graph may be cut, into how many parts, and what a part costs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_checks import needed_regions
+from schedule_samples import Net, Workbench, bench, chain, networks, target
+
+from autoturbo.graph.domain import volume
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import Target
+from autoturbo.schedule.instances import external_inputs, part_bounds
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.split import (
+    DEFAULT_RECOMPUTE_LIMIT,
+    Split,
+    SplitRules,
+    _factors,
+    best_split,
+    part_cost,
+    sink,
+    split_axes,
+)
+
+
+def problem_of(graph: Graph, machine: Target | None = None) -> Problem:
+    return make_problem(graph, machine or target(), "float16")
+
+
+def all_layers(problem: Problem) -> tuple[int, ...]:
+    return tuple(layer.index for layer in problem.layers)
+
+
+def axis_names(problem: Problem, layers: tuple[int, ...], dims: str = "all") -> list[str]:
+    axes = sink(problem, layers).axes
+    return [axes[axis].name for _, axis in split_axes(problem, layers, dims)]
+
+
+def test_rules_default_to_the_paper() -> None:
+    assert SplitRules.of(Knobs()) == SplitRules(1.0, DEFAULT_RECOMPUTE_LIMIT, "ofd", "all", "published")
+
+
+def test_rules_follow_the_knobs() -> None:
+    knobs = Knobs(lb_fill=0.5, recompute_limit=2.0, split_key="fdo", split_dims="batch",
+                  factor_policy="ragged")  # fmt: skip
+    assert SplitRules.of(knobs) == SplitRules(0.5, 2.0, "fdo", "batch", "ragged")
+
+
+def test_a_convolution_splits_over_samples_rows_columns_channels() -> None:
+    """Loop order is that of NHWC, whatever the file's layout."""
+    problem = problem_of(chain("conv"))
+    axes = sink(problem, (0,)).axes
+    order = [axes[axis].extent for _, axis in split_axes(problem, (0,))]
+    assert order == [2, 8, 8, 4]
+    assert [depth for depth, _ in split_axes(problem, (0,))] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("dims", "count"), [("batch", 1), ("spatial", 2), ("channel", 1)])
+def test_dimensions_by_kind(dims: str, count: int) -> None:
+    problem = problem_of(chain("conv"))
+    chosen = split_axes(problem, (0,), dims)
+    assert len(chosen) == count
+    assert set(chosen) <= set(split_axes(problem, (0,)))
+
+
+def test_a_softmax_is_not_split_along_its_axis() -> None:
+    net = Net(x=(4, 6, 8))
+    net.softmax("x")
+    problem = problem_of(net.graph())
+    assert [sink(problem, (0,)).axes[a].extent for _, a in split_axes(problem, (0,))] == [4, 6]
+
+
+def test_a_reduction_axis_is_not_an_output_dimension() -> None:
+    net = Net(x=(4, 6, 8))
+    net.mean("x")
+    problem = problem_of(net.graph())
+    extents = [sink(problem, (0,)).axes[a].extent for _, a in split_axes(problem, (0,))]
+    assert extents == [4, 6]
+
+
+def test_a_merged_dimension_splits_along_its_outer_part() -> None:
+    net = Net(x=(4, 6, 8))
+    net.reshape(net.relu("x"), 24, 8)
+    problem = problem_of(net.graph())
+    layers = all_layers(problem)
+    (depth, axis), *_ = split_axes(problem, layers)
+    assert (depth, sink(problem, layers).axes[axis].extent) == (0, 4)
+
+
+def test_dimensions_of_one_element_are_not_split() -> None:
+    net = Net(x=(1, 6, 8))
+    net.relu("x")
+    problem = problem_of(net.graph())
+    assert [sink(problem, (0,)).axes[a].extent for _, a in split_axes(problem, (0,))] == [6, 8]
+
+
+@pytest.mark.parametrize(
+    ("extent", "policy", "peak", "room", "expected"),
+    [
+        (16, "published", 100, 60, [2, 4, 8]),
+        (16, "published", 500, 100, [8]),
+        (16, "divisors", 300, 100, [4, 8, 16]),
+        (12, "published", 100, 60, [2, 4]),
+        (12, "divisors", 100, 60, [2, 3, 4, 6, 12]),
+        (7, "published", 100, 60, []),
+        (7, "divisors", 100, 60, [7]),
+        (5, "ragged", 100, 60, [2, 3, 4, 5]),
+        (4, "published", 900, 100, []),
+        (36, "published", 850, 100, [9]),
+    ],
+)
+def test_factors(extent: int, policy: str, peak: int, room: int, expected: list[int]) -> None:
+    """The paper's list has no 3, 5, 6, 7 and takes the first factor only if it divides."""
+    assert list(_factors(extent, policy, peak, room)) == expected
+
+
+def test_what_fits_stays_whole() -> None:
+    problem = problem_of(chain("conv", "relu"), target(lb=1 << 20))
+    layers = all_layers(problem)
+    assert best_split(problem, layers, SplitRules()) == Split(
+        -1, 1, 0, len(layers), part_cost(problem, layers, -1, 0, 0)[0]
+    )
+
+
+def test_what_no_split_makes_fit_stays_whole_and_says_so() -> None:
+    problem = problem_of(chain("conv"), target(cores=1, lb=16))
+    split = best_split(problem, (0,), SplitRules())
+    assert math.isinf(split.factor)
+    assert (split.axis, split.instances, split.operators) == (-1, 1, 0)
+
+
+def test_the_smallest_factor_that_fits() -> None:
+    """Input and output of a pointwise layer: 2 x 2 x 4 x 8 x 8 x 2 bytes = 2048."""
+    net = Net(x=(4, 4, 8, 8))
+    net.conv("x", 4, 1)
+    for lb, factor in ((4096, 1), (4095, 2), (2047, 4)):
+        problem = problem_of(net.graph(), target(cores=1, lb=lb))
+        assert best_split(problem, (0,), SplitRules()).factor == factor
+
+
+@pytest.mark.parametrize(("fill", "factor"), [(1.0, 1), (0.5, 2), (0.25, 4)])
+def test_fill(fill: float, factor: int) -> None:
+    net = Net(x=(4, 4, 8, 8))
+    net.conv("x", 4, 1)
+    problem = problem_of(net.graph(), target(cores=1, lb=4096))
+    assert best_split(problem, (0,), SplitRules(lb_fill=fill)).factor == factor
+
+
+@pytest.mark.parametrize(("key", "expected"), [("ofd", 0), ("dfo", 0), ("fod", 0), ("odf", 0)])
+def test_equal_splits_take_the_outermost_dimension(key: str, expected: int) -> None:
+    net = Net(x=(4, 4, 4, 4))
+    net.relu("x")
+    problem = problem_of(net.graph(), target(cores=1, lb=1024 - 16))
+    assert best_split(problem, (0,), SplitRules(key=key)).depth == expected
+
+
+def test_key_order_matters() -> None:
+    """Three samples cannot be halved: by factor the rows win, by depth the samples."""
+    net = Net(x=(9, 4, 8, 8))
+    net.relu("x")
+    problem = problem_of(net.graph(), target(cores=1, lb=5000))
+    by_factor = best_split(problem, (0,), SplitRules(key="fod", policy="divisors"))
+    by_depth = best_split(problem, (0,), SplitRules(key="dfo", policy="divisors"))
+    assert (by_factor.factor, by_factor.depth) == (2, 1)
+    assert (by_depth.factor, by_depth.depth) == (3, 0)
+
+
+def test_recomputation_is_limited() -> None:
+    """Splitting the rows of three stacked convolutions repeats halo rows; samples repeat nothing."""
+    net = Net(x=(1, 2, 16, 16))
+    at = "x"
+    for _ in range(3):
+        at = net.conv(at, 2)
+    problem = problem_of(net.graph(), target(cores=1, lb=1500))
+    layers = all_layers(problem)
+    strict = best_split(problem, layers, SplitRules(recompute_limit=1.0))
+    assert strict.factor == 1 or math.isinf(strict.factor)
+    generous = best_split(problem, layers, SplitRules(recompute_limit=4.0))
+    assert generous.factor > 1
+
+
+def test_a_halo_adds_rows_and_work() -> None:
+    problem = problem_of(chain("conv", shape=(1, 1, 8, 8)))
+    rows = next(axis for depth, axis in split_axes(problem, (0,)) if depth == 1)
+    peak, work, cut = part_cost(problem, (0,), rows, 2, 4)
+    assert peak == (4 * 8 + 2 * 8) * 2
+    assert work * 4 == part_cost(problem, (0,), -1, 0, 0)[1]
+    assert cut == 1
+
+
+def test_splitting_channels_keeps_the_whole_input() -> None:
+    problem = problem_of(chain("conv", shape=(1, 4, 8, 8)))
+    channels = next(axis for depth, axis in split_axes(problem, (0,)) if depth == 3)
+    assert part_cost(problem, (0,), channels, 0, 1)[0] == (4 * 64 + 64) * 2
+
+
+def test_footprint_excludes_weights() -> None:
+    net = Net(x=(2, 8))
+    net.linear("x", 64)
+    problem = problem_of(net.graph())
+    assert part_cost(problem, (0,), -1, 0, 0)[0] == (2 * 8 + 2 * 64) * 2
+
+
+def test_an_elementwise_layer_writes_over_an_inner_input_only() -> None:
+    """A graph input is somebody else's: the first ReLU needs both, later ones reuse the space."""
+    net = Net(x=(1, 4, 8, 8))
+    first = net.conv("x", 4, 1)
+    net.sum(net.relu(first), first)
+    problem = problem_of(net.graph())
+    layers = all_layers(problem)
+    tensor = 4 * 64 * 2
+    assert part_cost(problem, layers, -1, 0, 0)[0] == 2 * tensor
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=networks(), factor=st.integers(1, 4), data=st.data())
+def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.DataObject) -> None:
+    """Work and operators cut from boxes, and the footprint from a walk over the layers."""
+    problem = problem_of(graph)
+    layers = (data.draw(st.sampled_from(all_layers(problem))),)
+    axes = split_axes(problem, layers)
+    axis = data.draw(st.sampled_from([-1, *(a for _, a in axes)]))
+    last = sink(problem, layers)
+    whole = {t: graph.tensors[t].whole for t in last.outputs}
+    start = stop = 0
+    if axis >= 0:
+        bounds = part_bounds(last.axes[axis].extent, min(factor, last.axes[axis].extent))
+        start, stop = data.draw(st.sampled_from(bounds))
+        box = [(0, a.extent) for a in last.axes]
+        box[axis] = (start, stop)
+        from autoturbo.graph.domain import interval_of
+
+        whole = {
+            t: tuple(
+                interval_of(d, tuple(box), e)
+                for d, e in zip(m.dims, graph.tensors[t].shape, strict=True)
+            )
+            for t, m in zip(last.outputs, last.output_maps, strict=True)
+        }
+    regions, boxes = needed_regions(problem, layers, whole)
+    peak, work, cut = part_cost(problem, layers, axis, start, stop)
+    assert work == sum(volume(b) * int(problem.layer_arrays.work[op]) for op, b in boxes.items())
+    operators = problem.layers[layers[0]].operators
+    done = {op: volume(boxes[op]) if op in boxes else 0 for op in operators}
+    assert cut == sum(points < graph.operators[op].points for op, points in done.items())
+    read = [t for t in external_inputs(problem, layers) if t in regions]
+    kept = [t for t in problem.layers[layers[0]].outputs if t in regions]
+    element = problem.arrays.element
+    assert peak == sum(volume(regions[t]) * int(element[t]) for t in (*read, *kept))
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=networks(), lb=st.sampled_from((64, 256, 1024)), data=st.data())
+def test_the_chosen_part_fits_and_smaller_printed_factors_do_not(
+    graph: Graph, lb: int, data: st.DataObject
+) -> None:
+    problem = problem_of(graph, target(cores=2, lb=lb))
+    layers = (data.draw(st.sampled_from(all_layers(problem))),)
+    split = best_split(problem, layers, SplitRules())
+    whole = part_cost(problem, layers, -1, 0, 0)
+    room = problem.cluster_lb_bytes
+    if math.isinf(split.factor):
+        assert whole[0] > room
+        return
+    assert split.footprint <= room
+    if split.factor > 1:
+        assert whole[0] > room
+        assert sink(problem, layers).axes[split.axis].extent % split.factor == 0
+        assert (split.depth, split.axis) in split_axes(problem, layers)
+
+
+def test_resnet_stages_split_eight_four_two_one() -> None:
+    """Identity blocks of the four stages at 16 images, FP16, 8 cores x 1 MiB (section 1.3)."""
+    problem = bench("resnet50").problem(16)
+    for channels, size, factor in ((256, 56, 8), (512, 28, 4), (1024, 14, 2), (2048, 7, 1)):
+        net = Net(x=(16, channels, size, size))
+        middle = net.relu(net.conv(net.relu(net.conv("x", channels // 4, 1)), channels // 4))
+        net.relu(net.sum(net.conv(middle, channels, 1), "x"))
+        stage = make_problem(net.graph(), problem.target, "float16")
+        assert best_split(stage, all_layers(stage), SplitRules()).factor == factor
+
+
+def test_splits_are_remembered() -> None:
+    problem = Workbench(chain("conv"), target(), "float16").problem(2)
+    assert best_split(problem, (0,), SplitRules()) is best_split(problem, (0,), SplitRules())

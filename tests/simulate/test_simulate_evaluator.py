@@ -1,0 +1,151 @@
+"""The door: knobs in, outcome out; failures as values; plug-in measurers; statistics."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from simulate_samples import changed, evaluator, target_of
+
+from autoturbo.errors import KnobsError, UsageError
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.statistics import STATISTICS
+from autoturbo.simulate.evaluator import Evaluator, Simulator, find_measurer
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+
+TOO_MANY = Knobs(batches_per_cluster=1000)
+
+
+def test_a_data_type_that_the_target_has_not() -> None:
+    graph = evaluator("squeezenet1_1").bench.model
+    with pytest.raises(UsageError, match="target goya does not compute in float16") as error:
+        Evaluator(graph, target_of("goya"), "float16")
+    assert "float32, int8" in str(error.value)
+
+
+def test_an_overflow_of_ddr_is_a_failure_with_demand_and_capacity() -> None:
+    graph = evaluator("resnet18").bench.model
+    small = changed(target_of(), "ddr.capacity", 1 << 20)
+    found = Evaluator(graph, small, "float16").evaluate(Knobs())
+    assert isinstance(found, Failure)
+    assert found.reason == "DDR"
+    assert found.infeasible
+    assert found.capacity == 1 << 20
+    assert found.demand is not None
+    assert found.demand > 20e6  # the weights alone
+    assert str(found.demand) in found.message
+    assert found.tensors
+    assert found.levers
+
+
+def test_the_same_schedule_fits_where_there_is_room() -> None:
+    graph = evaluator("resnet18").bench.model
+    found = Evaluator(graph, changed(target_of(), "ddr.capacity", 1 << 20), "float16")
+    demand = found.evaluate(Knobs())
+    assert isinstance(demand, Failure)
+    assert demand.demand is not None
+    enough = changed(target_of(), "ddr.capacity", demand.demand)
+    assert isinstance(Evaluator(graph, enough, "float16").evaluate(Knobs()), Measurement)
+
+
+@pytest.mark.parametrize(
+    "knobs", [TOO_MANY, Knobs(overrides=(SubGraphKnobs("no such layer", factor=2),))]
+)
+def test_knobs_that_do_not_fit_are_a_failure(knobs: Knobs) -> None:
+    bench = evaluator("resnet18")
+    found = bench.evaluate(knobs)
+    assert isinstance(found, Failure)
+    assert found.reason == "invalid"
+    assert not found.infeasible
+    assert bench.statistics(knobs) is None
+    with pytest.raises(KnobsError):
+        bench.schedule(knobs)
+
+
+def test_a_schedule_says_what_it_expects() -> None:
+    bench = evaluator("resnet18")
+    outcome = bench.evaluate(Knobs())
+    assert isinstance(outcome, Measurement)
+    assert bench.schedule(Knobs()).expected == outcome.as_json()
+
+
+def test_unknown_schedulers_and_measurers() -> None:
+    with pytest.raises(UsageError, match="no scheduler is called 'grafturbo'.*graphturbo"):
+        evaluator("resnet18").measure_scheduler("grafturbo")
+    with pytest.raises(UsageError, match="no measurer is called 'board'"):
+        find_measurer("board")
+    assert isinstance(find_measurer("simulator"), Simulator)
+
+
+def test_a_scheduler_by_name_is_the_best_of_its_candidates() -> None:
+    bench = evaluator("resnet18")
+    schedule, outcome = bench.scheduler("O2")
+    assert isinstance(outcome, Measurement)
+    assert schedule.expected == outcome.as_json()
+    assert bench.measure_scheduler("O2") == outcome
+
+
+class Board:
+    """A measurer from elsewhere: answers in order, fails on demand."""
+
+    def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
+        return [Failure("timeout", f"{schedule.scheduler} hangs") for schedule in schedules]
+
+
+def test_a_measurer_from_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = importlib.metadata.EntryPoint("board", f"{__name__}:Board", "autoturbo.measurers")
+
+    def entry_points(**asked: Any) -> list[importlib.metadata.EntryPoint]:
+        return [entry] if asked == {"group": entry.group, "name": "board"} else []
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    measurer = find_measurer("board")
+    assert isinstance(measurer, Board)
+    graph = evaluator("squeezenet1_1").bench.model
+    bench = Evaluator(graph, target_of(), "float16", measurer)
+    assert bench.evaluate(Knobs()) == Failure("timeout", "graphturbo hangs")
+    assert bench.schedule(Knobs()).expected is None
+    assert bench.measure_scheduler("tvm") == Failure("timeout", "tvm hangs")
+
+
+def column(values: np.ndarray, name: str) -> np.ndarray:
+    found: np.ndarray = values[:, STATISTICS.index(name)]
+    return found
+
+
+@pytest.mark.parametrize("workload", ["resnet18", "bert_base_s128", "squeezenet1_1", "dlrm"])
+@pytest.mark.parametrize("knobs", [Knobs(), Knobs(max_layers=2), Knobs(batches_per_cluster=2)])
+def test_statistics_agree_with_the_measurement(workload: str, knobs: Knobs) -> None:
+    bench = evaluator(workload)
+    facts, outcome = bench.statistics(knobs), bench.evaluate(knobs)
+    assert facts is not None
+    assert isinstance(outcome, Measurement)
+    values, launches = facts.values, facts.launches
+    assert values.shape == (len(launches), len(STATISTICS))
+    assert np.isfinite(values).all()
+    assert (values >= 0).all()
+    assert launches.sum() == outcome.kernels
+    assert len(outcome.subgraph_times) == len(launches)
+    predicted = float((np.asarray(outcome.subgraph_times) * launches).sum())
+    assert predicted == pytest.approx(outcome.latency)
+
+
+@pytest.mark.parametrize("workload", ["resnet18", "bert_base_s128", "squeezenet1_1"])
+def test_work_times_launches_is_the_work_of_the_model(workload: str) -> None:
+    """Nothing is recomputed at a limit of 1 when parts are whole samples."""
+    bench = evaluator(workload)
+    facts = bench.statistics(Knobs(recompute_limit=1.0, split_dims="batch"))
+    assert facts is not None
+    done = (column(facts.values, "macs") * facts.launches).sum() * target_of().clusters
+    assert done == pytest.approx(bench.bench.model.macs, rel=1e-3)
+
+
+def test_recomputation_shows_in_the_statistics() -> None:
+    facts = evaluator("resnet18").statistics(Knobs(split_dims="spatial", factor_scale=8))
+    assert facts is not None
+    done = (column(facts.values, "macs") * facts.launches).sum() * target_of().clusters
+    assert done >= evaluator("resnet18").bench.model.macs * 0.999

@@ -1,0 +1,76 @@
+"""Measurements and failures as values: JSON, round trips, derived figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulate_samples import evaluator
+
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
+
+
+def measured() -> Measurement:
+    found = evaluator("squeezenet1_1").evaluate(Knobs())
+    assert isinstance(found, Measurement)
+    return found
+
+
+def test_json_has_exactly_the_documented_keys() -> None:
+    assert list(measured().as_json()) == [
+        "latency_s", "throughput_per_s", "ddr_bytes", "gb_bytes", "matrix_utilization",
+        "vector_utilization", "peak_lb_bytes", "peak_gb_bytes", "kernels", "lower_bound_s",
+        "bound_fraction", "energy_j",
+    ]  # fmt: skip
+
+
+def test_json_holds_plain_finite_values() -> None:
+    found = measured()
+    text = json.dumps(found.as_json(), allow_nan=False)
+    assert json.loads(text)["latency_s"] == found.latency
+    assert found.as_json()["throughput_per_s"] == found.batch / found.latency
+    assert found.as_json()["bound_fraction"] == found.bound.seconds / found.latency
+
+
+def test_round_trip_through_json_text() -> None:
+    found = measured()
+    assert Measurement.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+
+
+def test_every_field_survives() -> None:
+    found = measured()
+    assert set(found.as_dict()) == {f.name for f in dataclasses.fields(Measurement)}
+
+
+def test_a_record_without_sub_graph_times_is_read() -> None:
+    values = measured().as_dict()
+    del values["subgraph_times"]
+    assert Measurement.from_dict(values).subgraph_times == ()
+
+
+@pytest.mark.parametrize(
+    ("latency", "valid"),
+    [(1e-3, True), (0.0, False), (-1.0, False), (float("nan"), False), (float("inf"), False)],
+)
+def test_what_a_broken_measurer_hands_out(latency: float, *, valid: bool) -> None:
+    assert dataclasses.replace(measured(), latency=latency).is_valid() is valid
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_the_bound_is_its_largest_part(matrix: float, vector: float, ddr: float) -> None:
+    assert LowerBound(matrix, vector, ddr).seconds == max(matrix, vector, ddr)
+
+
+def test_failures_round_trip() -> None:
+    failure = Failure("DDR", "too much", 3, 2, ("a", "b"), ("fewer",))
+    assert Failure.from_dict(json.loads(json.dumps(failure.as_dict()))) == failure
+    assert Failure.from_dict({"reason": "timeout", "message": "slow"}) == Failure("timeout", "slow")
+
+
+@pytest.mark.parametrize("reason", ["LB", "GB", "DDR", "timeout", "raised", "invalid", "worker"])
+def test_only_buffers_are_infeasible(reason: str) -> None:
+    assert Failure(reason, "x").infeasible is (reason in {"LB", "GB", "DDR"})

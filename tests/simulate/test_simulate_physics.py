@@ -1,0 +1,107 @@
+"""Physical sense on real networks: who is bound by what on the paper's chip."""
+
+from __future__ import annotations
+
+import pytest
+from simulate_samples import PRESETS, evaluator, target_of
+
+from autoturbo.datasets.workloads import PAPER_TEN, names
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.measurement import Measurement
+
+SCHEDULERS = ("O0", "O1", "O2", "tvm", "graphturbo")
+
+
+def measure(workload: str, scheduler: str, preset: str = "stcp920") -> Measurement:
+    dtype = target_of(preset).default_dtype
+    found = evaluator(workload, preset, dtype).measure_scheduler(scheduler)
+    assert isinstance(found, Measurement)
+    return found
+
+
+def ddr_share(found: Measurement) -> float:
+    """Part of the latency in which DDR moves bytes."""
+    return (found.busy["dma_in"] + found.busy["dma_out"]) / found.latency
+
+
+@pytest.mark.parametrize("workload", ["resnet50", "bert_base_s128"])
+def test_tvm_is_bound_by_ddr(workload: str) -> None:
+    found = measure(workload, "tvm")
+    assert ddr_share(found) > 0.7
+    assert found.busy["matrix"] < 0.3 * found.latency
+
+
+@pytest.mark.parametrize("workload", ["resnet50", "bert_base_s128"])
+def test_graphturbo_moves_a_fifth_of_the_bytes(workload: str) -> None:
+    assert measure(workload, "tvm").ddr_bytes > 5 * measure(workload, "graphturbo").ddr_bytes
+
+
+def test_graphturbo_is_bound_by_compute_on_resnet() -> None:
+    found = measure("resnet50", "graphturbo")
+    assert max(found.busy, key=lambda engine: found.busy[engine]) == "matrix"
+    assert found.busy["matrix"] > 0.65 * found.latency
+
+
+def test_graphturbo_keeps_the_array_busy_on_bert() -> None:
+    """Every cluster reads all weights: DDR alone takes 80 % of the time, the array 70 %."""
+    found = measure("bert_base_s128", "graphturbo")
+    assert found.busy["matrix"] > 0.65 * found.latency
+    weights = 4 * 2 * 85e6  # clusters x bytes x parameters of the encoder
+    assert found.ddr_bytes == pytest.approx(weights, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("workload", "scheduler", "paper", "within"),
+    [
+        ("resnet50", "graphturbo", 8475, 0.20),
+        ("bert_base_s128", "graphturbo", 4052, 0.20),
+        ("resnet50", "tvm", 1064, 0.35),
+        ("bert_base_s128", "tvm", 512, 0.35),
+    ],
+)
+def test_throughput_is_near_the_papers(
+    workload: str, scheduler: str, paper: float, within: float
+) -> None:
+    """GraphTurbo, OSDI '23, table 2 and figure 14; nothing is fitted to them."""
+    assert measure(workload, scheduler).throughput == pytest.approx(paper, rel=within)
+
+
+@pytest.mark.slow
+def test_graphturbo_beats_tvm_on_most_of_the_papers_ten() -> None:
+    faster = [
+        name
+        for name in PAPER_TEN
+        if measure(name, "graphturbo").latency < measure(name, "tvm").latency
+    ]
+    assert len(faster) >= 8
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("workload", ["resnet18", "squeezenet1_1", "llama_decode"])
+def test_every_scheduler_measures_on_every_preset(workload: str, preset: str) -> None:
+    for scheduler in SCHEDULERS:
+        found = measure(workload, scheduler, preset)
+        assert found.is_valid()
+        assert found.bound_fraction <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", names())
+def test_every_workload_measures_on_the_papers_chip(workload: str) -> None:
+    for scheduler in SCHEDULERS:
+        assert measure(workload, scheduler).bound_fraction <= 1
+
+
+@pytest.mark.parametrize("workload", ["resnet18", "googlenet", "squeezenet1_1"])
+def test_each_step_of_the_ladder_is_faster(workload: str) -> None:
+    latencies = [measure(workload, name).latency for name in ("O0", "O1", "O2", "graphturbo")]
+    assert latencies == sorted(latencies, reverse=True)
+
+
+@pytest.mark.parametrize("workload", ["resnet50", "bert_base_s128", "resnet18", "googlenet"])
+def test_overlap_is_worth_something(workload: str) -> None:
+    bench = evaluator(workload)
+    on, off = bench.evaluate(Knobs()), bench.evaluate(Knobs(instruction_scheduling="off"))
+    assert isinstance(on, Measurement)
+    assert isinstance(off, Measurement)
+    assert 1.05 < off.latency / on.latency < 3

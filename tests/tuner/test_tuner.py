@@ -1,0 +1,510 @@
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from search_doubles import (
+    Landscape,
+    interrupting,
+    landscape,
+    patchy,
+    raising,
+    toy_graph,
+    toy_target,
+    unsteady,
+    walled_in,
+)
+
+from autoturbo.database import Database, RunInfo
+from autoturbo.errors import (
+    InfeasibleError,
+    InterruptedRunError,
+    MeasurerError,
+    RunError,
+    UsageError,
+)
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import load_target
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.loop import BATCH
+from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.tuner import EFFORTS, Progress, TuneResult, resume, scheduler_version, tune
+
+Tune = Callable[..., TuneResult]
+
+
+def toy(info: RunInfo | None = None) -> Graph:
+    del info
+    return toy_graph()
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Tune:
+    """Tune the toy in a folder of its own."""
+
+    def run(name: str = "a", **changes: Any) -> TuneResult:
+        values: dict[str, Any] = {
+            "trials": 40,
+            "database": tmp_path / f"{name}.db",
+            "runs_folder": tmp_path / f"{name}-runs",
+            "evaluator": landscape,
+            **changes,
+        }
+        return tune(toy_graph(), toy_target(), **values)
+
+    return run
+
+
+@pytest.fixture
+def carry_on(tmp_path: Path) -> Tune:
+    """Resume the only run of a database."""
+
+    def run(name: str = "a", **changes: Any) -> TuneResult:
+        path = tmp_path / f"{name}.db"
+        with Database.open(path, create=False) as store:
+            (info,) = store.runs()
+        values: dict[str, Any] = {"load_graph": toy, "evaluator": landscape, **changes}
+        return resume(info.id, database=path, **values)
+
+    return run
+
+
+def story(result: TuneResult) -> list[tuple[int, str, float | str]]:
+    """All that happened, comparable."""
+    return [
+        (t.number, t.knobs.id,
+         t.outcome.latency if isinstance(t.outcome, Measurement) else t.outcome.reason)
+        for t in result.history
+    ]  # fmt: skip
+
+
+def test_the_first_trial_is_the_published_heuristic_and_the_best_is_no_worse(go: Tune) -> None:
+    result = go()
+    assert result.history[0].knobs == Knobs()
+    assert result.default == result.history[0].outcome
+    assert result.default is not None
+    assert result.best.measurement.latency < result.default.latency
+    fastest = min(
+        (t.outcome.latency, t.number) for t in result.history if isinstance(t.outcome, Measurement)
+    )
+    assert (result.best.measurement.latency, result.best.trial) == fastest
+    assert (result.state, result.trials, result.seed) == ("done", 40, 0)
+    assert [t.number for t in result.history] == list(range(40))
+
+
+def test_nothing_is_measured_twice_but_the_best(go: Tune) -> None:
+    lands: list[Landscape] = []
+
+    def make(graph: Graph, target: Target, dtype: str) -> Landscape:
+        lands.append(landscape(graph, target, dtype))
+        return lands[-1]
+
+    result = go(evaluator=make, baselines=())
+    (land,) = lands
+    *measured, again = [k.id for k in land.calls]
+    assert len(set(measured)) == len(measured) == 40
+    assert again == result.best.knobs.id
+
+
+def test_what_is_kept(go: Tune, tmp_path: Path) -> None:
+    result = go(model_file="toy.onnx", settings={"shapes": {"x": [64, 8]}})
+    with Database.open(tmp_path / "a.db") as store:
+        info = store.run(result.run)
+        records = store.trials(result.run)
+        (best,) = store.best()
+    assert (info.state, info.model, info.model_file, info.batch) == ("done", "toy", "toy.onnx", 64)
+    assert info.key.scheduler_version == scheduler_version()
+    assert info.settings["shapes"] == {"x": [64, 8]}
+    assert [(r.number, r.knobs, r.outcome) for r in records] == [
+        (t.number, t.knobs, t.outcome) for t in result.history
+    ]
+    assert (best.trial, best.knobs, best.run) == (result.best.trial, result.best.knobs, result.run)
+    assert best.schedule == result.schedule_file.read_text() == result.best.schedule.text
+    manifest = json.loads((result.run_folder / "manifest.json").read_text())
+    assert manifest["settings"]["seed"] == 0
+    assert {"autoturbo", "numpy", "optuna"} <= set(manifest["versions"])
+    assert "40/40 trials" in (result.run_folder / "log.txt").read_text()
+
+
+def test_the_study_holds_every_trial_once(go: Tune) -> None:
+    result = go()
+    study = result.study
+    assert [t.user_attrs["trial"] for t in study.trials] == list(range(40))
+    assert study.best_value == result.best.measurement.latency
+    failed = [t.number for t in result.history if isinstance(t.outcome, Failure)]
+    pruned = [t.number for t in study.trials if t.state == optuna.trial.TrialState.PRUNED]
+    assert pruned == failed
+
+
+def test_a_storage_mirrors_the_study(go: Tune, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    result = go(trials=20, storage=url)
+    mirrored = optuna.load_study(study_name=result.run, storage=url)
+    assert [t.params for t in mirrored.trials] == [t.params for t in result.study.trials]
+    mirrored._storage.remove_session()
+    result.study._storage.remove_session()
+
+
+def test_baselines_that_do_not_fit_are_left_out(go: Tune) -> None:
+    result = go(trials=1, baselines=("tvm", "graphturbo", "O9"))
+    assert set(result.baselines) == {"tvm", "graphturbo"}
+    assert "baseline O9: DDR" in (result.run_folder / "log.txt").read_text()
+
+
+def test_the_same_seed_gives_the_same_run_and_another_id(go: Tune) -> None:
+    first, second = go(), go()
+    assert story(first) == story(second)
+    assert first.schedule_file.read_bytes() == second.schedule_file.read_bytes()
+    assert second.run == f"{first.run}-2"
+    assert story(go(seed=1)) != story(first)
+
+
+@pytest.mark.parametrize("sampler", ["cost-model", "tpe"])
+def test_workers_make_no_difference(go: Tune, sampler: str) -> None:
+    alone, shared = go("a", sampler=sampler), go("b", sampler=sampler, jobs=2)
+    assert story(alone) == story(shared)
+    assert alone.schedule_file.read_bytes() == shared.schedule_file.read_bytes()
+
+
+@pytest.mark.ray
+def test_a_cluster_makes_no_difference(go: Tune) -> None:
+    alone, cluster = go("a"), go("b", ray="local", jobs=2)
+    assert story(alone) == story(cluster)
+    assert alone.schedule_file.read_bytes() == cluster.schedule_file.read_bytes()
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe", "nsgaii", "qmc", "grid"])
+def test_samplers_by_name(go: Tune, sampler: str) -> None:
+    result = go(sampler=sampler, trials=24)
+    assert len({t.knobs.id for t in result.history}) == 24
+
+
+def test_failures_and_missing_statistics_do_not_stop_a_run(go: Tune) -> None:
+    result = go(evaluator=patchy, trials=60)
+    reasons = {t.outcome.reason for t in result.history if isinstance(t.outcome, Failure)}
+    assert {"raised", "invalid"} <= reasons
+    assert result.default is not None
+    assert result.best.measurement.latency < result.default.latency
+
+
+def test_a_model_that_does_not_fit_is_reported(go: Tune, tmp_path: Path) -> None:
+    with pytest.raises(InfeasibleError, match="core 0 needs 2 MiB of 1 MiB") as caught:
+        go(evaluator=walled_in, baselines=())
+    assert "none of 40 settings fits" in str(caught.value)
+    assert "conv1" in str(caught.value)
+    assert caught.value.hint == "a smaller batch"
+    with Database.open(tmp_path / "a.db") as store:
+        (info,) = store.runs()
+    assert (info.state, info.trials) == ("failed", 40)
+
+
+def test_a_measurer_that_always_fails_ends_the_run_early(go: Tune, tmp_path: Path) -> None:
+    with pytest.raises(MeasurerError, match="all 33 trials failed: the measurer raised Runtime"):
+        go(evaluator=raising, baselines=(), trials=1000)
+    with Database.open(tmp_path / "a.db") as store:
+        assert store.runs()[0].state == "failed"
+
+
+def test_a_measurer_that_changes_its_mind_is_a_defect(go: Tune) -> None:
+    with pytest.raises(MeasurerError, match="measures differently each time"):
+        go(evaluator=unsteady, baselines=())
+
+
+def test_the_space_ends_before_the_budget(go: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    from search_doubles import small_space
+
+    from autoturbo.search.space import Space
+
+    monkeypatch.setattr(Space, "of", staticmethod(lambda *_: small_space()))
+    result = go(trials=500)
+    assert (result.trials, result.state) == (18, "done")
+    assert len({t.knobs.id for t in result.history}) == 18
+
+
+def test_time_ends_a_run(go: Tune) -> None:
+    begun = time.monotonic()
+    result = go(trials=None, time_budget=0.3)
+    assert result.trials >= 1
+    assert (result.trials - 1) % BATCH == 0
+    assert time.monotonic() - begun < 30
+    assert go(trials=5, time_budget=60.0).trials == 5
+
+
+def test_progress_is_reported_after_every_outcome(go: Tune) -> None:
+    seen: list[Progress] = []
+    result = go(on_progress=seen.append, trials=100)
+    assert [p.done for p in seen] == list(range(1, 101))
+    last = seen[-1]
+    assert (last.model, last.target, last.total) == ("toy", "stcp920", 100)
+    assert last.default_latency is not None
+    assert last.best_latency is not None
+    assert last.screened > 0
+    assert last.measured_per_s > 0
+    assert last.remaining_s == 0
+    assert seen[0].best_latency == last.default_latency
+    failed = sum(isinstance(t.outcome, Failure) for t in result.history)
+    assert sum(last.infeasible.values()) == failed
+
+
+@pytest.mark.parametrize("objective", ["throughput", "ddr-bytes", "energy"])
+def test_other_objectives(go: Tune, objective: str) -> None:
+    with_energy = load_target("stcp920")
+    if objective == "energy" and with_energy.energy is None:
+        with pytest.raises(UsageError, match="gives no energy figures"):
+            go(objective=objective)
+        return
+    assert go(objective=objective).state == "done"
+
+
+def test_throughput_is_latency_the_other_way_round(go: Tune) -> None:
+    result = go(objective="throughput", trials=60)
+    assert result.default is not None
+    latencies = [t.outcome.latency for t in result.history if isinstance(t.outcome, Measurement)]
+    assert result.best.measurement.latency == min(latencies) < result.default.latency
+    assert result.study.best_value == result.best.measurement.throughput
+
+
+def test_several_objectives_give_a_front(go: Tune, tmp_path: Path) -> None:
+    result = go(objective=("ddr-bytes", "latency"), trials=50)
+    assert len(result.study.directions) == 2
+    assert result.front
+    assert result.best.trial in {t.number for t in result.front}
+    with Database.open(tmp_path / "a.db") as store:
+        (kept,) = store.best()
+    latencies = [t.outcome.latency for t in result.history if isinstance(t.outcome, Measurement)]
+    assert kept.measurement.latency == min(latencies)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"jobs": 0},
+        {"trials": 0},
+        {"effort": "none"},
+        {"sampler": "nope"},
+        {"objective": "nope"},
+        {"objective": ("latency", "energy", "latency")},
+        {"time_budget": -1.0},
+        {"seed": -3},
+        {"storage": "nonsense://"},
+        {"ray": "nowhere"},
+    ],
+)
+def test_what_cannot_be_is_refused(go: Tune, changes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        go(**changes)
+
+
+def test_efforts_are_documented_numbers() -> None:
+    assert EFFORTS == {"quick": 64, "standard": 400, "thorough": 2000}
+
+
+# Going on
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+class Mortal(Landscape):
+    """Ends the process after some settings; what was recorded stays."""
+
+    def __init__(self, life: int) -> None:
+        super().__init__()
+        self.life = life
+
+    def evaluate(self, knobs: Knobs) -> Any:
+        if len(self.calls) >= self.life:
+            raise Killed
+        return super().evaluate(knobs)
+
+
+def mortal(life: int, graph: Graph, target: Target, dtype: str) -> Mortal:
+    del graph, target, dtype
+    return Mortal(life)
+
+
+@pytest.mark.parametrize("sampler", ["cost-model", "tpe", "random"])
+@pytest.mark.parametrize("life", [0, 1, 17, 30, 49])
+def test_a_resumed_run_is_as_if_it_had_not_stopped(
+    go: Tune, carry_on: Tune, sampler: str, life: int, tmp_path: Path
+) -> None:
+    whole = go("whole", sampler=sampler, trials=50, baselines=())
+    with pytest.raises(Killed):
+        go(sampler=sampler, trials=50, baselines=(), evaluator=functools.partial(mortal, life))
+    with Database.open(tmp_path / "a.db") as store:
+        (info,) = store.runs()
+        assert info.trials == life
+    result = carry_on()
+    assert story(result) == story(whole)
+    assert result.schedule_file.read_bytes() == whole.schedule_file.read_bytes()
+    assert result.run == info.id
+
+
+def test_holes_in_a_round_are_filled(go: Tune, carry_on: Tune, tmp_path: Path) -> None:
+    whole = go("whole")
+    rng = np.random.default_rng(0)
+    with Database.open(tmp_path / "whole.db") as store:
+        (info,) = store.runs()
+        records = [r for r in store.trials(info.id) if r.number < 20 or rng.random() < 0.5]
+    with Database.open(tmp_path / "a.db") as store:
+        store.add_run(info)
+        store.add_trials(records)
+    assert story(carry_on()) == story(whole)
+
+
+def test_a_larger_total_goes_on_from_where_it_ended(go: Tune, carry_on: Tune) -> None:
+    go(trials=22)
+    assert story(carry_on(trials=60)) == story(go("whole", trials=60))
+
+
+def test_a_finished_run_is_only_told_again(go: Tune, carry_on: Tune) -> None:
+    result = go()
+    again = carry_on(evaluator=functools.partial(mortal, 3))  # baseline, best, its schedule
+    assert story(again) == story(result)
+    assert again.schedule_file == result.schedule_file
+
+
+def test_a_run_goes_on_with_other_workers(go: Tune, carry_on: Tune) -> None:
+    whole = go("whole", baselines=())
+    with pytest.raises(Killed):
+        go(baselines=(), evaluator=functools.partial(mortal, 20))
+    assert story(carry_on(jobs=2)) == story(whole)
+
+
+def test_a_changed_model_or_target_is_refused(go: Tune, carry_on: Tune) -> None:
+    go(trials=2)
+    with pytest.raises(RunError, match=r"cannot go on: the model \(.* then, .* now\) changed"):
+        carry_on(load_graph=lambda _: toy_graph(32))
+    with pytest.raises(RunError, match="the target"):
+        carry_on(load_target=lambda _: load_target("goya"))
+
+
+def test_a_changed_scheduler_is_refused(
+    go: Tune, carry_on: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(trials=2)
+    monkeypatch.setattr("autoturbo.tuner.SIMULATOR_VERSION", "2000")
+    with pytest.raises(RunError, match="the scheduler's version"):
+        carry_on()
+
+
+def test_proposals_that_no_longer_coincide_are_refused(
+    go: Tune, carry_on: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(trials=20)
+    monkeypatch.setattr(
+        "autoturbo.search.evolution.Evolution._evolve", lambda *_: np.zeros((0, 18))
+    )
+    with pytest.raises(RunError, match="would be another one now"):
+        carry_on(trials=40)
+
+
+def test_an_unknown_run_is_refused(go: Tune, tmp_path: Path) -> None:
+    go(trials=1)
+    with pytest.raises(RunError, match="no run 'zzz'"):
+        resume("zzz", database=tmp_path / "a.db", load_graph=toy)
+
+
+# Interrupting
+
+
+def test_ctrl_c_inside_a_measurement_keeps_what_was_measured(
+    go: Tune, carry_on: Tune, tmp_path: Path
+) -> None:
+    result = go(evaluator=interrupting, baselines=())
+    assert result.state == "interrupted"
+    assert result.trials == 30
+    with Database.open(tmp_path / "a.db") as store:
+        (info,) = store.runs()
+    assert (info.state, info.trials) == ("interrupted", 30)
+    assert story(carry_on()) == story(go("whole"))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_one_ctrl_c_lets_what_is_measured_finish(go: Tune, carry_on: Tune, jobs: int) -> None:
+    def press(progress: Progress) -> None:
+        if progress.done == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = go(on_progress=press, jobs=jobs)
+    assert result.state == "interrupted"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert story(carry_on()) == story(go("whole"))
+
+
+def test_a_second_ctrl_c_leaves_at_once(go: Tune, carry_on: Tune) -> None:
+    def press(progress: Progress) -> None:
+        if progress.done == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert go(on_progress=press).state == "interrupted"
+    assert story(carry_on()) == story(go("whole"))
+
+
+def test_ctrl_c_before_anything_is_measured(go: Tune, tmp_path: Path) -> None:
+    class Pressed(Landscape):
+        def evaluate(self, knobs: Knobs) -> Any:
+            del knobs
+            raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedRunError, match="nothing was measured yet; 'autoturbo resume"):
+        go(evaluator=lambda *_: Pressed(), baselines=())
+    with Database.open(tmp_path / "a.db") as store:
+        assert store.runs()[0].state == "interrupted"
+
+
+def test_a_run_outside_the_main_thread(go: Tune) -> None:
+    found: list[TuneResult] = []
+    thread = threading.Thread(target=lambda: found.append(go(trials=18)))
+    thread.start()
+    thread.join()
+    assert found[0].trials == 18
+
+
+_DRIVER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from search_doubles import slow, toy_graph, toy_target
+from autoturbo.tuner import tune
+
+if __name__ == "__main__":
+    tune(toy_graph(), toy_target(), trials=60, evaluator=slow, baselines=(),
+         database=sys.argv[2] + "/a.db", runs_folder=sys.argv[2] + "/a-runs",
+         jobs=int(sys.argv[3]), on_progress=lambda p: print(p.done, flush=True))
+"""
+
+
+@pytest.mark.parametrize(("jobs", "after"), [(1, 3), (1, 29), (2, 44)])
+def test_kill_9_of_the_tuner_loses_nothing_that_matters(
+    go: Tune, carry_on: Tune, tmp_path: Path, jobs: int, after: int
+) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(_DRIVER)
+    doubles = str(Path(__file__).parent.parent / "search")
+    command = [sys.executable, str(script), doubles, str(tmp_path), str(jobs)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        for line in driver.stdout:
+            if int(line) >= after:
+                break
+        driver.kill()
+    with Database.open(tmp_path / "a.db") as store:
+        (info,) = store.runs()
+    assert info.state == "running"
+    assert info.trials < 60
+    assert story(carry_on()) == story(go("whole", trials=60))
