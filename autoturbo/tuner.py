@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from autoturbo.database import (
     BestSchedule,
@@ -46,8 +46,8 @@ from autoturbo.search.objectives import OF_KERNELS, find_objectives, pareto
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.settings import EFFORTS, Settings
 from autoturbo.search.space import Space, batch_share
-from autoturbo.simulate.contract import Evaluates
-from autoturbo.simulate.measurement import SIMULATOR_VERSION, Failure, Measurement, Outcome
+from autoturbo.search.workshop import MakeWorkshop, Workshop
+from autoturbo.simulate.measurement import SIMULATOR_VERSION, Failure, Measurement
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:
@@ -62,31 +62,6 @@ DATABASE = "autoturbo.db"
 
 _SAVE_EVERY_S = 0.5
 """Seconds of measurements that a kill in the middle of a round may lose."""
-
-
-class Scheduled(Protocol):
-    """A schedule that can be kept."""
-
-    @property
-    def text(self) -> str:
-        """Canonical JSON."""
-        ...
-
-
-class Workshop(Evaluates, Protocol):
-    """What the tuner asks of an evaluator besides measuring."""
-
-    def schedule(self, knobs: Knobs) -> Scheduled:
-        """The schedule of a setting."""
-        ...
-
-    def measure_scheduler(self, name: str) -> Outcome:
-        """What another scheduler's best schedule measures."""
-        ...
-
-
-MakeWorkshop = Callable[["Graph", "Target", str], Workshop]
-"""Builds an evaluator; sent to workers, so a class or a function of a module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +179,7 @@ def tune(
             or with commas, give a Pareto front.
         database: where trials are kept; ``autoturbo.db`` in the working folder if None.
         runs_folder: where the run's folder is made.
-        model_file: the file as the user named it, for :func:`resume`.
+        model_file: the file as the user named it, for :func:`resume`; the graph's source if empty.
         baselines: other schedulers to measure for comparison.
         on_progress: called after every outcome.
         storage: an Optuna storage URL that mirrors the trials.
@@ -240,7 +215,7 @@ def tune(
         key = _pair_key(graph, target, asked.dtype)
         more = {**(settings or {}), "target_description": target.as_dict()}
         draft = RunInfo(
-            "", key, graph.name, model_file, graph.batch, target.name,
+            "", key, graph.name, model_file or graph.source, graph.batch, target.name,
             _stored(asked, key, graph.batch, more), _versions(), _now(),
         )  # fmt: skip
         info = _register(draft, store)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import os
+import resource
 import subprocess
 import sys
 
@@ -17,7 +17,7 @@ COMMANDS = {
     "autoturbo --version": ("-m", "autoturbo", "--version"),
     "autoturbo --help": ("-m", "autoturbo", "--help"),
     "autoturbo tune --help": ("-m", "autoturbo", "tune", "--help"),
-    "autoturbo targets": ("-m", "autoturbo", "targets"),
+    "autoturbo targets list": ("-m", "autoturbo", "targets", "list"),
 }
 REPEATS = 5
 HEAVY = ("numpy", "numba", "onnx", "xgboost", "optuna", "ray", "rich")
@@ -25,13 +25,12 @@ HEAVY = ("numpy", "numba", "onnx", "xgboost", "optuna", "ray", "rich")
 
 def seconds(arguments: tuple[str, ...]) -> float:
     """CPU seconds, user and system, of one run of this Python."""
-    before = os.times()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(  # noqa: S603  our own commands
         [sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL
     )
-    after = os.times()
-    spent = after.children_user + after.children_system
-    return spent - before.children_user - before.children_system
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def heavy(arguments: tuple[str, ...]) -> str:

@@ -168,6 +168,8 @@ def _point(trial: Trial) -> dict[str, Any]:
 def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
     from autoturbo.report.tables import comparison, front
 
+    if console.verbosity < 0:  # else it stands above already
+        console.answer(f"{result.model} @ {result.target}")
     console.say()
     console.show(comparison(_outcomes(result), REFERENCE))
     console.say()

@@ -93,6 +93,13 @@ def test_under_json_standard_error_has_what_people_read(cli: Cli) -> None:
     assert quiet.err == ""
 
 
+def test_quiet_says_which_pair_and_the_table(cli: Cli) -> None:
+    lines = cli("tune", MODEL, "--batch", "1", "--trials", "1", "-q").out.splitlines()
+    assert lines[0] == f"{MODEL} @ stcp920"
+    assert lines[1].startswith("scheduler ")
+    assert lines[-1].startswith("tuned ")
+
+
 def test_several_models_and_targets(cli: Cli) -> None:
     flags = ["--target", "stcp920", "--target", "goya", "--batch", "1", "--trials", "1", "--json"]
     ran = cli("tune", MODEL, "alexnet", *flags)

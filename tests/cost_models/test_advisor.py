@@ -63,9 +63,8 @@ def test_it_says_what_is_missing_until_it_knows_enough() -> None:
     found = taught(plans, settings(FEWEST - 1))
     assert found.obstacle == f"{FEWEST - 1} of {FEWEST} measured settings that a cost model needs"
     assert found.rank(settings(2)) is None
-    found.observe(Knobs(), plans.evaluate(Knobs()))
-    assert found.obstacle is None
-    assert found.rank(settings(2)) is not None
+    assert taught(plans, settings(FEWEST)).obstacle is None
+    assert taught(plans, settings(FEWEST)).rank(settings(2)) is not None
 
 
 def test_failures_do_not_count_as_measured() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.hardware import load_target
@@ -80,11 +81,11 @@ class Landscape:
         values = np.stack([work, work * scale], axis=1)
         return PlanStatistics(values, self.launches(knobs))
 
-    def launches(self, knobs: Knobs) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def launches(self, knobs: Knobs) -> NDArray[np.int64]:
         count = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
         return np.full(KERNELS, count, np.int64)
 
-    def times(self, knobs: Knobs) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def times(self, knobs: Knobs) -> NDArray[np.float64]:
         indices = [_index(name, getattr(knobs, name)) for name in knob_specs()]
         rng = np.random.default_rng(self.seed)
         tables = rng.uniform(0.8, 1.25, (len(indices), 8, KERNELS))
@@ -95,7 +96,7 @@ class Landscape:
             other = indices[(position + 5) % len(indices)]
             effects *= pairs[position, index % 8, other % 8]
         share = 1.0 / int(self.launches(knobs)[0]) ** 0.9
-        return 1e-6 * np.arange(1, KERNELS + 1) * effects * share
+        return np.asarray(1e-6 * np.arange(1, KERNELS + 1) * effects * share, np.float64)
 
     def schedule(self, knobs: Knobs) -> ToySchedule:
         return ToySchedule(knobs.canonical() + "\n")
@@ -110,7 +111,7 @@ def _index(name: str, value: object) -> int:
     choices = knob_specs()[name].choices
     if value == AUTO:
         return 0
-    return 1 + (choices.index(value) if value in choices else int(str(value)))  # type: ignore[arg-type]
+    return 1 + (choices.index(value) if value in choices else int(str(value)))
 
 
 def measurement(latency: float, times: tuple[float, ...] = (), energy: float = 1.0) -> Measurement:

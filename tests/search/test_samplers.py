@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import optuna
@@ -33,8 +34,16 @@ def bowl(trial: optuna.Trial) -> float:
     return sum((trial.suggest_categorical(f"x{i}", range(8)) - 3) ** 2 for i in range(5))
 
 
-def run(objective: Objective, seed: int = 0, trials: int = 60, direction: str = "minimize",
-        sampler: optuna.samplers.BaseSampler | None = None) -> optuna.Study:  # fmt: skip
+Direction = Literal["minimize", "maximize"]
+
+
+def run(
+    objective: Objective,
+    seed: int = 0,
+    trials: int = 60,
+    direction: Direction = "minimize",
+    sampler: optuna.samplers.BaseSampler | None = None,
+) -> optuna.Study:
     study = optuna.create_study(sampler=sampler or CostModelSampler(seed), direction=direction)
     study.optimize(objective, trials)
     return study

@@ -75,7 +75,9 @@ def targets(draw: st.DrawFn) -> Target:
         target = changed(target, path, getattr(getattr(target, owner), name) * draw(scale))
     capacity = draw(st.sampled_from([0.25, 1.0, 4.0]))
     target = changed(target, "lb.capacity", int(target.lb.capacity * capacity))
-    target = changed(target, "gb.capacity", int(target.gb.capacity * draw(st.sampled_from([0, 1, 4]))))
+    target = changed(
+        target, "gb.capacity", int(target.gb.capacity * draw(st.sampled_from([0, 1, 4])))
+    )
     target = changed(target, "matrix.dataflow", draw(st.sampled_from(
         ["output_stationary", "weight_stationary", "input_stationary", "ideal"]
     )))  # fmt: skip

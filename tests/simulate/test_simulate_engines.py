@@ -145,7 +145,9 @@ def programs(draw: st.DrawFn) -> Instructions:
 
 
 @settings(max_examples=150, deadline=None)
-@given(program=programs(), preset=st.sampled_from([p for p in PRESETS if p not in {"goya", "tpu-v4i"}]))
+@given(
+    program=programs(), preset=st.sampled_from([p for p in PRESETS if p not in {"goya", "tpu-v4i"}])
+)
 def test_random_programs_against_the_plain_simulator(program: Instructions, preset: str) -> None:
     target = target_of(preset)
     if not target.gb.capacity:

@@ -74,7 +74,7 @@ def test_a_schedule_says_what_it_expects() -> None:
 
 
 def test_unknown_schedulers_and_measurers() -> None:
-    with pytest.raises(UsageError, match="no scheduler is called 'grafturbo'.*graphturbo"):
+    with pytest.raises(UsageError, match=r"no scheduler is called 'grafturbo'.*graphturbo"):
         evaluator("resnet18").measure_scheduler("grafturbo")
     with pytest.raises(UsageError, match="no measurer is called 'board'"):
         find_measurer("board")

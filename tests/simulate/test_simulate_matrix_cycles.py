@@ -16,7 +16,9 @@ OUTPUT, WEIGHT, INPUT, IDEAL = (
 )
 
 
-def cycles(dataflow: int, m: float, n: float, k: float, count: float = 1, depth: float = 1) -> float:
+def cycles(
+    dataflow: int, m: float, n: float, k: float, *, count: float = 1, depth: float = 1
+) -> float:
     """On an array of 16 rows and 8 columns."""
     return float(matrix_cycles(count, m, n, k, 16.0, 8.0, depth, dataflow))
 

@@ -218,7 +218,24 @@ def connect(address: str | None, jobs: int | None = None) -> bool:
         raise _unreachable(str(address), _line(error)) from None
     except (OSError, RuntimeError, ValueError) as error:
         raise ExecutorError(f"Ray does not start: {_line(error)}") from None
+    _hush()
     return True
+
+
+def _hush() -> None:
+    """Keep Ray from printing to standard output.
+
+    Whatever ``log_to_driver`` says, it prints there when a worker dies, in the middle of what a
+    script reads under ``--json``; what happened is in the outcome. No public setting stops it.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = _print_nothing
+
+
+def _print_nothing(*_: object, **__: object) -> None:
+    """What takes the place of Ray's own printing."""
 
 
 @contextmanager

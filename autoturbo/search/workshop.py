@@ -1,0 +1,39 @@
+"""What tuning asks of an evaluator besides measuring: schedules, and other schedulers' results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.measurement import Outcome
+
+if TYPE_CHECKING:
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.target import Target
+
+
+class Scheduled(Protocol):
+    """A schedule that can be kept."""
+
+    @property
+    def text(self) -> str:
+        """Canonical JSON."""
+        ...
+
+
+class Workshop(Evaluates, Protocol):
+    """What the tuner asks of an evaluator besides measuring."""
+
+    def schedule(self, knobs: Knobs) -> Scheduled:
+        """The schedule of a setting."""
+        ...
+
+    def measure_scheduler(self, name: str) -> Outcome:
+        """What another scheduler's best schedule measures."""
+        ...
+
+
+MakeWorkshop = Callable[["Graph", "Target", str], Workshop]
+"""Builds an evaluator; sent to workers, so a class or a function of a module."""

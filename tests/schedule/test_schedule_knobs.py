@@ -1,0 +1,198 @@
+"""Knobs: values, identity, files, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_samples import settings_of
+
+from autoturbo.errors import KnobsError, Location
+from autoturbo.schedule.knobs import (
+    AUTO,
+    Knobs,
+    SubGraphKnobs,
+    knob_specs,
+    load_knobs,
+)
+
+LAYERS = ("conv1", "fc")
+
+
+def test_the_published_heuristic_is_the_empty_setting() -> None:
+    assert Knobs().as_dict() == {}
+    assert Knobs().canonical() == "{}"
+    assert all(getattr(Knobs(), name) == AUTO for name in knob_specs())
+
+
+def test_identities_are_stable() -> None:
+    """Records of a database are found by these: they may never change."""
+    assert Knobs().id == "44136fa355b3678a"
+    assert Knobs(prefetch_depth=2).id == "b3daf8586aded674"
+
+
+def test_canonical_text_is_sorted_and_short() -> None:
+    knobs = Knobs(split_key="fod", lb_fill=0.5, overrides=(SubGraphKnobs("a", factor=2),))
+    assert knobs.canonical() == (
+        '{"lb_fill":0.5,"overrides":[{"boundary":"auto","dim":"auto","factor":2,"layer":"a",'
+        '"scope":"auto"}],"split_key":"fod"}'
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(knobs=settings_of(LAYERS, samples=8))
+def test_round_trip(knobs: Knobs) -> None:
+    again = Knobs.from_dict(json.loads(knobs.canonical()))
+    assert again == knobs
+    assert again.id == knobs.id
+    assert len(knobs.id) == 16
+
+
+@settings(max_examples=200, deadline=None)
+@given(first=settings_of(LAYERS), second=settings_of(LAYERS))
+def test_identity_tells_settings_apart(first: Knobs, second: Knobs) -> None:
+    assert (first.id == second.id) == (first == second)
+
+
+def test_from_dict_leaves_its_argument_alone() -> None:
+    values: dict[str, Any] = {"overrides": [{"layer": "a"}], "lb_fill": 0.5}
+    Knobs.from_dict(values)
+    assert values == {"overrides": [{"layer": "a"}], "lb_fill": 0.5}
+
+
+def test_every_knob_is_described() -> None:
+    for name, spec in knob_specs().items():
+        assert spec.help
+        assert spec.published
+        assert not spec.help.endswith(".")
+        assert AUTO not in spec.choices
+        assert (spec.low is None) == all(isinstance(c, str) for c in (*spec.choices, name)) or (
+            spec.low is not None
+        )
+
+
+@pytest.mark.parametrize("name", list(knob_specs()))
+def test_every_choice_is_accepted(name: str) -> None:
+    for value in (AUTO, *knob_specs()[name].choices):
+        assert getattr(Knobs.from_dict({name: value}), name) == value
+
+
+PUBLISHED = {
+    "merge_order": "sdb", "split_key": "ofd", "split_dims": "all", "factor_policy": "published",
+    "binding": "printed", "output_scope": "LB", "spill_victim": "longest",
+    "weight_residency": "stream", "instruction_scheduling": "on",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "word"), list(PUBLISHED.items()))
+def test_the_published_behaviour_has_a_name(name: str, word: str) -> None:
+    assert getattr(Knobs.from_dict({name: word}), name) == word
+
+
+BAD = {
+    "unknown": (
+        {"prefetch_dept": 2},
+        "prefetch_dept: unknown knob; did you mean 'prefetch_depth'?",
+    ),
+    "word": (
+        {"instance_order": "lifo"},
+        "instance_order: 'lifo' is not a value of it; one of auto, bfs, dfs, footprint",
+    ),
+    "published word": (
+        {"merge_order": "sss"},
+        "merge_order: 'sss' is not a value of it; one of auto, sbd, dsb, dbs, bsd, bds, sdb",
+    ),
+    "list for a word": (
+        {"binding": ["always"]},
+        "binding: ['always'] is not a value of it; one of auto, always, printed",
+    ),
+    "fraction": ({"prefetch_depth": 1.5}, "prefetch_depth: 1.5 is not a whole number"),
+    "boolean": ({"max_layers": True}, "max_layers: True is not a whole number"),
+    "text": ({"lb_fill": "half"}, "lb_fill: 'half' is not a number"),
+    "null": ({"lb_fill": None}, "lb_fill: None is not a number"),
+    "low": ({"lb_fill": 0.01}, "lb_fill: 0.01 is out of range; from 0.05 to 1"),
+    "high": ({"tile_divisor": 257}, "tile_divisor: 257 is out of range; from 1 to 256"),
+    "nan": ({"lb_fill": float("nan")}, "lb_fill: nan is out of range; from 0.05 to 1"),
+    "zero": (
+        {"batches_per_cluster": 0}, "batches_per_cluster: 0 is out of range; from 1 to inf"
+    ),
+    "overrides": ({"overrides": {"layer": "a"}}, "overrides: expected a list"),
+    "override without layer": (
+        {"overrides": [{"dim": 1}]},
+        'overrides: an override needs the name of a layer; {"layer": "conv1", ...}',
+    ),
+    "override field": (
+        {"overrides": [{"layer": "a", "facter": 1}]},
+        "overrides: unknown field 'facter'; did you mean 'factor'?",
+    ),
+    "override boundary": (
+        {"overrides": [{"layer": "a", "boundary": "no"}]},
+        "overrides: boundary: 'no' is not a value of it; one of auto, cut, merge",
+    ),
+    "override scope": (
+        {"overrides": [{"layer": "a", "scope": "L1"}]},
+        "overrides: scope: 'L1' is not a value of it; one of auto, LB, GB, DDR",
+    ),
+    "override factor": (
+        {"overrides": [{"layer": "a", "factor": 2.0}]},
+        "overrides: factor: 2.0 is not a whole number",
+    ),
+    "override dim": (
+        {"overrides": [{"layer": "a", "dim": -1}]},
+        "overrides: dim: -1 is not a whole number",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "message"), BAD.values(), ids=BAD)
+def test_wrong_values_are_located_and_explained(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(KnobsError) as caught:
+        Knobs.from_dict(values)
+    assert str(caught.value) == message
+    assert caught.value.exit_status == 2
+
+
+def test_the_place_is_kept() -> None:
+    with pytest.raises(KnobsError) as caught:
+        Knobs.from_dict({"nonsense_xyz": 1}, Location("my.json"))
+    assert str(caught.value).startswith("my.json: nonsense_xyz: unknown knob; known are batches_per")
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "knobs.json"
+    knobs = Knobs(lb_fill=0.5, overrides=(SubGraphKnobs("a", "cut"),))
+    path.write_text(knobs.canonical())
+    assert load_knobs(path) == knobs
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", ":1:2: not JSON; the parser says: Expecting property name enclosed in double quotes"),
+        (b"[]", ": expected an object of knobs; for example {}"),
+        (b'{\n "lb_fill": 7}', ": lb_fill: 7 is out of range; from 0.05 to 1"),
+        (b"\xff", ": cannot read: not UTF-8 text"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "knobs.json"
+    path.write_bytes(content)
+    with pytest.raises(KnobsError) as caught:
+        load_knobs(path)
+    assert str(caught.value) == f"{path}{message}"
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(KnobsError, match="cannot read: No such file or directory$"):
+        load_knobs(tmp_path / "none.json")
+
+
+def test_settings_are_values() -> None:
+    assert hash(Knobs(lb_fill=0.5)) == hash(Knobs(lb_fill=0.5))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Knobs().lb_fill = 0.5  # type: ignore[misc]

@@ -1,0 +1,125 @@
+"""Concatenations, copies and redistributions before kernels."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_samples import STCP920, Net, bench
+
+from autoturbo.schedule.bind import Binding, Placement, Scope
+from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.instances import make_instances
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.movement import (
+    Concat,
+    MovementKind,
+    _crossing,
+    concatenations,
+    moved_pieces,
+)
+from autoturbo.schedule.pipeline import build_schedule
+from autoturbo.schedule.problem import make_problem
+from autoturbo.schedule.split import Split
+from autoturbo.schedule.stitch import stitch
+
+
+def pieces(
+    bindings: tuple[Binding, Binding], scopes: tuple[Scope, Scope], wanted: Binding,
+    shape: tuple[int, ...] = (4, 28, 28, 512),
+) -> Concat:  # fmt: skip
+    """A consumer of the whole batch reads two halves, bound and kept as given."""
+    net = Net(x=shape)
+    net.conv(net.conv("x", shape[1], 1), shape[1], 1)
+    problem = make_problem(net.graph(), STCP920, "float16")
+    subgraphs = (SubGraph(0, (0,), Split(0, 2, 0, 0, 0)), SubGraph(1, (1,), Split(-1, 1, 0, 0, 0)))
+    graph = make_instances(problem, subgraphs)
+    template = stitch(problem, (1,), graph.shapes[graph.instances[2].shape], wanted)
+    placement = Placement((*bindings, wanted), (*scopes, Scope.LB))
+    (concat,) = concatenations(problem, graph, placement, 2, template)
+    return concat
+
+
+def test_figure_9_copies_from_gb_and_redistributes_between_cores() -> None:
+    """[2,28,28,512] in GB bound 2 x 2 is copied, its twin in LB bound 2 x 4 redistributed."""
+    concat = pieces(((2, 2, 1, 1), (2, 4, 1, 1)), (Scope.GB, Scope.LB), (4, 2, 1, 1))
+    assert [p.producer for p in concat.pieces] == [0, 1]
+    assert [p.movement for p in concat.pieces] == [MovementKind.COPY, MovementKind.REDISTRIBUTE]
+    half = 2 * 28 * 28 * 512 * 2
+    assert [p.cluster_bytes for p in concat.pieces] == [half, half]
+    assert concat.pieces[0].crossing_bytes == 0
+    assert 0 < concat.pieces[1].crossing_bytes <= half // 2
+
+
+def test_equal_bindings_in_lb_cost_nothing() -> None:
+    concat = pieces(((4, 1, 2, 1), (4, 1, 2, 1)), (Scope.LB, Scope.LB), (4, 1, 2, 1), (8, 4, 4, 8))
+    assert moved_pieces([concat]) == []
+
+
+def test_copies_come_from_wherever_is_not_lb() -> None:
+    concat = pieces(((2, 1, 1, 1),) * 2, (Scope.DDR, Scope.GB), (2, 1, 1, 1), (4, 2, 2, 8))
+    assert [p.movement for p in concat.pieces] == [MovementKind.COPY] * 2
+
+
+def test_one_core_has_nothing_to_redistribute() -> None:
+    concat = pieces(((1, 1, 1, 1),) * 2, (Scope.LB, Scope.LB), (1, 1, 1, 1), (4, 2, 2, 8))
+    assert moved_pieces([concat]) == []
+
+
+def boxes(region: np.ndarray, factors: Binding) -> list[set[tuple[int, ...]]]:
+    """Points of each core, row-major over the factors."""
+    spans = []
+    for (low, high), factor in zip(region.tolist(), factors, strict=True):
+        size = -(-(high - low) // factor)
+        spans.append([range(min(low + i * size, high), min(low + (i + 1) * size, high)) for i in range(factor)])
+    return [set(itertools.product(*part)) for part in itertools.product(*spans)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, 3))
+    low = [data.draw(st.integers(0, 3)) for _ in range(rank)]
+    made = np.asarray([(b, b + data.draw(st.integers(1, 5))) for b in low], np.int64)
+    need = np.asarray([(max(b - data.draw(st.integers(0, 2)), 0), b + data.draw(st.integers(1, 6))) for b in low], np.int64)
+    held = tuple(data.draw(st.integers(1, 3)) for _ in range(rank))
+    wanted = tuple(data.draw(st.integers(1, 3)) for _ in range(rank))
+    common = set(itertools.product(*[range(a, b) for a, b in made.tolist()]))
+    mine, theirs = boxes(need, wanted), boxes(made, held)
+    expected = max(
+        len((box & common) - (theirs[core] if core < len(theirs) else set()))
+        for core, box in enumerate(mine)
+    )
+    assert _crossing(made, need, held, wanted) == expected
+
+
+def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
+    """Four before b, two before c, one before d (section 3.5)."""
+    schedule = build_schedule(bench("resnet50"), Knobs())
+    joined: dict[int, int] = {}
+    for step in schedule.timeline.steps:
+        subgraph = schedule.instances.instances[step.instance].subgraph
+        joined[subgraph] = joined.get(subgraph, 0) + sum(len(c.pieces) > 1 for c in step.concats)
+    assert joined == {0: 0, 1: 4, 2: 2, 3: 1}
+
+
+def test_what_movements_copy_is_the_whole_input() -> None:
+    schedule = build_schedule(bench("resnet50"), Knobs(output_scope="GB"))
+    for step in schedule.timeline.steps:
+        for concat in step.concats:
+            assert all(p.movement is MovementKind.COPY for p in concat.pieces)
+            need = schedule.instances.instances[step.instance].inputs[concat.tensor]
+            size = int((need[:, 1] - need[:, 0]).prod()) * 2
+            assert sum(p.cluster_bytes for p in concat.pieces) == size
+        assert step.crossing == 0
+
+
+@pytest.mark.parametrize("order", ["bfs", "dfs"])
+def test_crossing_never_exceeds_what_a_core_reads(order: str) -> None:
+    schedule = build_schedule(bench("resnet50"), Knobs(instance_order=order))
+    for step in schedule.timeline.steps:
+        for piece in moved_pieces(step.concats):
+            assert 0 <= piece.crossing_bytes <= piece.core_bytes <= piece.cluster_bytes

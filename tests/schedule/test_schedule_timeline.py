@@ -1,0 +1,194 @@
+"""The timeline: lives of buffers, reuse in place, streams, and weights that stay in GB."""
+
+from __future__ import annotations
+
+import pytest
+from schedule_checks import check_replay, check_schedule
+from schedule_samples import Net, Workbench, bench, block, chain, target
+
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import Target
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.pipeline import build_schedule
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch import Stage
+from autoturbo.schedule.timeline import (
+    IN_DDR,
+    LATE_DDR,
+    LATE_GB,
+    OUT_DDR,
+    OUT_GB,
+)
+from autoturbo.simulate.sequence import simulate
+
+
+def built(graph: Graph, machine: Target | None = None, **knobs: object) -> Schedule:
+    schedule = build_schedule(Workbench(graph, machine or target(lb=1 << 16), "float16"), Knobs(**knobs))  # type: ignore[arg-type]
+    check_replay(schedule)
+    return schedule
+
+
+def lives(schedule: Schedule) -> list[tuple[str, str, int, int]]:
+    """Kind, tensor, birth and death of every buffer."""
+    tensors = schedule.problem.graph.tensors
+    buffers = schedule.timeline.buffers
+    return [
+        (name.kind, tensors[name.tensor].name if name.tensor >= 0 else "", int(b), int(d))
+        for name, b, d in zip(schedule.timeline.names, buffers.birth, buffers.death, strict=True)
+    ]
+
+
+def test_a_chain_in_one_kernel() -> None:
+    """Step 0 is for movements; layers follow; the result leaves to DDR."""
+    net = Net(x=(2, 4, 8, 8))
+    net.conv(net.conv(net.conv("x", 4), 4), 4)
+    schedule = built(net.graph())
+    assert lives(schedule) == [
+        ("tensor", "conv0", 1, 2), ("tensor", "conv1", 2, 3), ("tensor", "conv2", 3, 3)
+    ]  # fmt: skip
+    assert schedule.timeline.buffers.scope.tolist() == [Scope.LB, Scope.LB, Scope.DDR]
+
+
+def test_an_elementwise_layer_reuses_an_input_that_dies_in_it() -> None:
+    """The sum is written over one of its operands, and the ReLU after it too."""
+    net = Net(x=(2, 4, 8, 8))
+    first = net.conv("x", 4)
+    net.conv(net.relu(net.sum(net.conv(first, 4), first)), 4)
+    schedule = built(net.graph())
+    made = [name for kind, name, _, _ in lives(schedule) if kind == "tensor"]
+    assert "relu0" not in made
+    assert "add0" not in made
+
+
+def test_an_input_that_is_read_again_is_not_overwritten() -> None:
+    net = Net(x=(2, 4, 8, 8))
+    first = net.conv("x", 4)
+    total = net.sum(net.conv(first, 4), first)
+    net.conv(net.sum(net.conv(total, 4), total), 4)
+    check_schedule(built(net.graph()))
+
+
+def test_results_and_inputs_of_the_model_are_streamed_from_ddr() -> None:
+    schedule = built(chain("conv"))
+    (step,) = schedule.timeline.steps
+    size = 2 * 4 * 64 * 2
+    assert step.streams[0, IN_DDR] == size
+    assert step.streams[0, OUT_DDR] == size
+    assert step.streams.sum() == 2 * size
+
+
+def test_an_output_that_is_also_read_inside_is_stored_and_kept() -> None:
+    net = Net(x=(2, 4, 8, 8))
+    first = net.conv("x", 4)
+    second = net.conv(first, 4)
+    schedule = built(net.graph(first, second))
+    assert [int(s.streams[:, OUT_DDR].sum()) for s in schedule.timeline.steps] == [1024, 1024]
+    assert schedule.timeline.buffers.scope[0] == Scope.LB
+    assert schedule.timeline.steps[1].streams[0, IN_DDR] == 0
+
+
+def test_what_a_kernel_spills_it_reads_late() -> None:
+    """LB holds one tensor: the skip connection is spilled and read again by the sum."""
+    net = Net(x=(1, 4, 8, 8))
+    first = net.conv("x", 4)
+    at = first
+    for _ in range(3):
+        at = net.conv(at, 4)
+    net.conv(net.sum(at, first), 4)
+    machine = target(cores=1, lb=1200, gb=1 << 14)
+    schedule = built(net.graph(), machine, merged_factor_ratio=8.0, producer_factor_ratio=0.125)
+    for step in schedule.timeline.steps:
+        late = step.streams[:, [LATE_GB, LATE_DDR]].sum()
+        out = step.streams[:, [OUT_GB, OUT_DDR]].sum()
+        assert late <= out * 2
+
+
+@pytest.mark.parametrize("scope", ["LB", "GB", "DDR"])
+def test_a_scope_asked_for_one_layer(scope: str) -> None:
+    override = SubGraphKnobs("conv0", boundary="cut", scope=scope)
+    schedule = built(chain("conv", "conv"), overrides=(override,))
+    first = schedule.order[0]
+    assert schedule.placement.scopes[first] is Scope[scope]
+    buffer = next(
+        i for i, n in enumerate(schedule.timeline.names)
+        if n.kind == "tensor" and n.instance == first
+    )  # fmt: skip
+    assert Scope(int(schedule.timeline.buffers.scope[buffer])) is Scope[scope]
+
+
+def test_gb_without_a_gb_is_ddr() -> None:
+    schedule = built(chain("conv", "conv"), target(gb=0, lb=1 << 16), output_scope="GB", max_layers=1)
+    assert set(schedule.timeline.buffers.scope.tolist()) <= {Scope.LB, Scope.DDR}
+    check_schedule(schedule)
+
+
+def weights_from_ddr(schedule: Schedule) -> float:
+    return sum(
+        float(s.template.stages[:, Stage.WEIGHTS].sum())
+        for s in schedule.timeline.steps
+        if not s.weights_resident
+    )
+
+
+def test_weights_that_stay_are_loaded_once() -> None:
+    """Four parts along samples load the weights once instead of four times."""
+    net = Net(x=(4, 4, 8, 8))
+    net.conv("x", 4, 1)
+    workbench = Workbench(net.graph(), target(cores=1, lb=2047, gb=1 << 18), "float16")
+    streamed = build_schedule(workbench, Knobs())
+    kept = build_schedule(workbench, Knobs(weight_residency="GB"))
+    check_schedule(kept)
+    assert [s.weights_resident for s in kept.timeline.steps] == [False, True, True, True]
+    assert weights_from_ddr(kept) * 4 == weights_from_ddr(streamed) == 4 * 4 * 4 * 2
+    assert simulate(kept).ddr_bytes + 3 * 4 * 4 * 2 == simulate(streamed).ddr_bytes
+
+
+@pytest.mark.parametrize(("victim", "kept"), [("auto", [2, 2, 2]), ("largest", [1, 2, 2])])
+def test_the_victim_rule_decides_about_weights_too(victim: str, kept: list[int]) -> None:
+    """Weights live longest, so the published rule sends ResNet-50's out of GB before anything else."""
+    knobs = Knobs(weight_residency="GB", spill_victim=victim)
+    schedule = build_schedule(bench("resnet50"), knobs)
+    scope = schedule.timeline.buffers.scope
+    found = [int(scope[i]) for i, n in enumerate(schedule.timeline.names) if n.kind == "weights"]
+    assert found == kept
+
+
+def test_parts_with_weights_of_their_own_load_their_own() -> None:
+    """Cut along output channels every part reads other weights; none is there already."""
+    net = Net(x=(1, 64))
+    net.linear("x", 64)
+    knobs = Knobs(weight_residency="GB", overrides=(SubGraphKnobs("matmul0", dim=1, factor=4),))
+    schedule = build_schedule(Workbench(net.graph(), target(lb=1 << 14), "float16"), knobs)
+    assert len(schedule.order) == 4
+    assert not any(s.weights_resident for s in schedule.timeline.steps)
+    assert weights_from_ddr(schedule) == 64 * 64 * 2
+    check_schedule(schedule)
+
+
+def test_weights_do_not_stay_where_there_is_no_room() -> None:
+    machine = target(gb=512, lb=1 << 16)
+    workbench = Workbench(block(), machine, "float16")
+    schedule = build_schedule(workbench, Knobs(weight_residency="GB", factor_scale=2))
+    assert not any(s.weights_resident for s in schedule.timeline.steps)
+    check_schedule(schedule)
+
+
+def test_one_instance_has_no_weights_to_keep() -> None:
+    schedule = built(chain("conv"), weight_residency="GB")
+    assert all(name.kind != "weights" for name in schedule.timeline.names)
+
+
+def test_steps_follow_the_order() -> None:
+    schedule = build_schedule(bench("resnet50"), Knobs())
+    assert [s.instance for s in schedule.timeline.steps] == list(schedule.order)
+    last = int(schedule.timeline.buffers.death.max())
+    assert last < sum(1 + len(s.template.layers) for s in schedule.timeline.steps)
+
+
+def test_bert_keeps_everything_in_lb() -> None:
+    """Table 3: GraphTurbo has one tensor of BERT-128 in DDR, the result, and none in LLB."""
+    schedule = build_schedule(bench("bert_base_s128"), Knobs())
+    counts = simulate(schedule).tensors
+    assert counts["DDR"] <= 2
+    assert counts["LB"] > 100

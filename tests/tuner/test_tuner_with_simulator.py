@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoturbo.datasets import workloads
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import load_target
+from autoturbo.simulate.measurement import Measurement
+from autoturbo.tuner import TuneResult, resume, tune
+
+
+@pytest.fixture(scope="module")
+def model() -> Graph:
+    return import_model(workloads.get("squeezenet1_1").file, batch=8)
+
+
+def run(model: Graph, folder: Path, **changes: Any) -> TuneResult:
+    values: dict[str, Any] = {"trials": 40, **changes}
+    return tune(
+        model,
+        load_target("stcp920"),
+        database=folder / "a.db",
+        runs_folder=folder / "runs",
+        **values,
+    )
+
+
+def test_a_real_model_is_tuned_the_same_way_by_any_number_of_workers(
+    model: Graph, tmp_path: Path
+) -> None:
+    for name in ("1", "2"):
+        (tmp_path / name).mkdir()
+    alone, shared = run(model, tmp_path / "1"), run(model, tmp_path / "2", jobs=2)
+    assert alone.schedule_file.read_bytes() == shared.schedule_file.read_bytes()
+    assert [t.knobs for t in alone.history] == [t.knobs for t in shared.history]
+    assert alone.default is not None
+    assert alone.best.measurement.latency <= alone.default.latency
+    assert alone.default.latency < alone.baselines["tvm"].latency
+    assert alone.baselines["graphturbo"].latency == alone.default.latency
+
+
+def test_a_real_run_goes_on(model: Graph, tmp_path: Path) -> None:
+    short = run(model, tmp_path, trials=25)
+    longer = resume(short.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=50)
+    (tmp_path / "whole").mkdir()
+    whole = run(model, tmp_path / "whole", trials=50)
+    assert [t.knobs for t in longer.history] == [t.knobs for t in whole.history]
+    assert longer.schedule_file.read_bytes() == whole.schedule_file.read_bytes()
+
+
+def test_most_real_settings_can_be_measured(model: Graph, tmp_path: Path) -> None:
+    result = run(model, tmp_path, sampler="random", trials=60)
+    measured = [t for t in result.history if isinstance(t.outcome, Measurement)]
+    assert len(measured) > 30
