@@ -241,7 +241,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     ),
     "empty layer": (
         lambda d: d["layers"].append({"name": "none", "operators": []}),
-        "layers[9].operators: a layer has an operator",
+        "layers[8].operators: a layer has an operator",
     ),
     "layers in another order": (
         lambda d: d["layers"].reverse(),

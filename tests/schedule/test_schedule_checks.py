@@ -1,0 +1,145 @@
+"""The checks themselves: each of them finds the schedule that lies about what it checks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import schedule_checks as checks
+from schedule_samples import Workbench, block, target
+
+from autoturbo.schedule.bind import Placement, Scope
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import build_schedule
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch import Stage
+
+
+@pytest.fixture(scope="module")
+def honest() -> Schedule:
+    machine = target(cores=4, lb=1024, gb=1 << 16)
+    return build_schedule(Workbench(block(), machine, "float16"), Knobs(max_layers=3))
+
+
+def with_instances(schedule: Schedule, **changes: Any) -> Schedule:
+    return dataclasses.replace(schedule, instances=dataclasses.replace(schedule.instances, **changes))
+
+
+def with_buffers(schedule: Schedule, **changes: Any) -> Schedule:
+    buffers = dataclasses.replace(schedule.timeline.buffers, **changes)
+    return dataclasses.replace(
+        schedule, timeline=dataclasses.replace(schedule.timeline, buffers=buffers)
+    )
+
+
+def with_step(schedule: Schedule, index: int, **changes: Any) -> Schedule:
+    steps = list(schedule.timeline.steps)
+    steps[index] = dataclasses.replace(steps[index], **changes)
+    timeline = dataclasses.replace(schedule.timeline, steps=tuple(steps))
+    return dataclasses.replace(schedule, timeline=timeline)
+
+
+def shifted(schedule: Schedule) -> Schedule:
+    """The second part claims the rows of the first."""
+    instances = list(schedule.instances.instances)
+    split = next(s.index for s in schedule.instances.subgraphs if s.split.instances > 1)
+    first, second = [i for i in instances if i.subgraph == split][:2]
+    instances[second.index] = dataclasses.replace(second, outputs=first.outputs)
+    return with_instances(schedule, instances=tuple(instances))
+
+
+def starved(schedule: Schedule) -> Schedule:
+    """An instance that forgets one of its producers."""
+    producers = list(schedule.instances.producers)
+    index = next(i for i, p in enumerate(producers) if p)
+    producers[index] = producers[index][1:]
+    return with_instances(schedule, producers=tuple(producers))
+
+
+def wide(schedule: Schedule) -> Schedule:
+    bindings = list(schedule.placement.bindings)
+    bindings[0] = (64,) + (1,) * (len(bindings[0]) - 1)
+    return dataclasses.replace(
+        schedule, placement=Placement(tuple(bindings), schedule.placement.scopes)
+    )
+
+
+def lazy(schedule: Schedule) -> Schedule:
+    """Half of the work of the first kernel."""
+    template = schedule.timeline.steps[0].template
+    half = dataclasses.replace(template, stages=template.stages / 2)
+    return with_step(schedule, 0, template=half)
+
+
+def backwards(schedule: Schedule) -> Schedule:
+    return dataclasses.replace(schedule, order=schedule.order[::-1])
+
+
+def flat(schedule: Schedule) -> Schedule:
+    """All buffers at address 0."""
+    scope = schedule.timeline.buffers.scope
+    return with_buffers(schedule, address=np.where(scope == Scope.DDR, -1, 0))
+
+
+def beyond(schedule: Schedule) -> Schedule:
+    buffers = schedule.timeline.buffers
+    address = buffers.address + np.where(buffers.scope == Scope.LB, 1 << 20, 0)
+    return with_buffers(schedule, address=address)
+
+
+def short_lived(schedule: Schedule) -> Schedule:
+    """Every buffer is given back in the step that makes it."""
+    return with_buffers(schedule, death=schedule.timeline.buffers.birth.copy())
+
+
+def free_of_charge(schedule: Schedule) -> Schedule:
+    streams = np.zeros_like(schedule.timeline.steps[0].streams)
+    return with_step(schedule, 0, streams=streams)
+
+
+def always_resident(schedule: Schedule) -> Schedule:
+    for index in range(len(schedule.timeline.steps)):
+        schedule = with_step(schedule, index, weights_resident=True)
+    return schedule
+
+
+LIES = {
+    "overlapping parts": (shifted, checks.check_coverage),
+    "missing producer": (starved, checks.check_inputs),
+    "too many cores": (wide, checks.check_bindings),
+    "order against the edges": (backwards, checks.check_order),
+    "half the work": (lazy, lambda s: checks.check_work(s, s.timeline.steps[0])),
+    "everything at address 0": (flat, checks.check_buffers),
+    "beyond the buffer": (beyond, checks.check_buffers),
+    "read after death": (short_lived, checks.check_replay),
+    "streams left out": (free_of_charge, checks.check_replay),
+    "weights never loaded": (always_resident, checks.check_bound),
+}
+
+
+@pytest.mark.parametrize(("lie", "check"), LIES.values(), ids=LIES)
+def test_lies_are_found(honest: Schedule, lie: Any, check: Any) -> None:
+    check(honest)
+    with pytest.raises(AssertionError):
+        check(lie(honest))
+
+
+def test_the_honest_schedule_has_what_lies_need(honest: Schedule) -> None:
+    checks.check_schedule(honest)
+    assert any(s.split.instances > 1 for s in honest.instances.subgraphs)
+    assert honest.timeline.steps[0].template.stages[:, Stage.VECTOR].sum() > 0
+
+
+@pytest.mark.parametrize("column", [0, 3])
+def test_a_program_that_breaks_its_dependences_is_found(honest: Schedule, column: int) -> None:
+    """No waits at all: a vector engine would run before the product that feeds it."""
+    step = max(honest.timeline.steps, key=lambda s: len(s.template.layers))
+    program = honest.instructions(step)
+    where = program.where.copy()
+    where[:, 3 + column :] = -1
+    if column == 0:
+        with pytest.raises(AssertionError):
+            checks._check_dependences(honest, step, dataclasses.replace(program, where=where))
+    checks._check_dependences(honest, step, program)

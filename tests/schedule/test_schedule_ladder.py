@@ -1,0 +1,92 @@
+"""The vendor's ladder O0 to O2, and the registry of schedulers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterator
+
+import pytest
+from schedule_checks import check_schedule
+from schedule_samples import Workbench, bench, block, chain, target
+
+from autoturbo.errors import UsageError
+from autoturbo.schedule import baselines
+from autoturbo.schedule.baselines import candidates, scheduler_names
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.sequence import simulate
+
+
+@pytest.mark.parametrize(("name", "scope"), [("O0", "DDR"), ("O1", "GB"), ("O2", "LB")])
+def test_one_unsplit_kernel_per_layer(name: str, scope: str) -> None:
+    workbench = Workbench(block(), target(lb=1 << 16, gb=1 << 20), "float16")
+    schedule = next(candidates(name, workbench))
+    check_schedule(schedule)
+    assert (schedule.scheduler, schedule.share.batches) == (name, 4)
+    assert schedule.order == tuple(range(len(schedule.problem.layers)))
+    assert all(s.split.instances == 1 for s in schedule.instances.subgraphs)
+    assert min(schedule.placement.scopes) is Scope[scope]
+
+
+def test_levels_fall_back_to_what_holds_them() -> None:
+    workbench = Workbench(block(), target(lb=1 << 8, gb=0), "float16")
+    for name in ("O0", "O1", "O2"):
+        counts = simulate(next(candidates(name, workbench))).tensors
+        assert counts["GB"] == 0
+        assert counts["DDR"] >= 1
+
+
+def test_traffic_falls_from_rung_to_rung() -> None:
+    workbench = Workbench(block(), target(lb=1 << 16, gb=1 << 20), "float16")
+    traffic = [simulate(next(candidates(n, workbench))).ddr_bytes for n in ("O0", "O1", "O2")]
+    assert traffic[0] > traffic[1] >= traffic[2]
+
+
+def test_nothing_overlaps_in_the_ladder() -> None:
+    for name in ("O0", "O1", "O2", "tvm"):
+        schedule = next(candidates(name, bench("resnet50")))
+        assert schedule.knobs.instruction_scheduling == "off"
+        assert not schedule.rules.across
+
+
+def test_every_batch_that_divides_is_a_candidate() -> None:
+    workbench = Workbench(chain("conv", shape=(12, 2, 4, 4)), target(clusters=2), "float16")
+    assert [s.share.batches for s in candidates("O1", workbench)] == [6, 3, 2, 1]
+
+
+def test_names_from_the_weakest() -> None:
+    assert scheduler_names()[:5] == ("O0", "O1", "O2", "tvm", "graphturbo")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("graphturb", "did you mean 'graphturbo'?"), ("zzz", "one of O0, O1, O2,")]
+)
+def test_unknown_names(name: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        candidates(name, Workbench(chain("conv"), target(), "float16"))
+    assert str(caught.value).startswith(f"no scheduler is called {name!r}; {hint}")
+
+
+def test_a_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed after the built-in ones, and not instead of one."""
+
+    def ours(bench: Workbench) -> Iterator[Schedule]:
+        return candidates("O2", bench)
+
+    class Entry:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def load(self) -> object:
+            return ours
+
+    def entry_points(*, group: str, name: str | None = None) -> list[Entry]:
+        assert group == "autoturbo.schedulers"
+        return [Entry(n) for n in ("tvm", "vendor") if name in (None, n)]
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    assert baselines.scheduler_names()[-1] == "vendor"
+    assert baselines.scheduler_names().count("tvm") == 1
+    workbench = Workbench(chain("conv"), target(), "float16")
+    assert next(candidates("vendor", workbench)).scheduler == "O2"
+    assert next(candidates("tvm", workbench)).scheduler == "tvm"

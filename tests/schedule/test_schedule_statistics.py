@@ -1,0 +1,106 @@
+"""Statistics of a plan, held to the schedule that follows from it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_checks import as_region, needed_regions
+from schedule_samples import Workbench, bench, networks, settings_of, targets
+
+from autoturbo.errors import KnobsError
+from autoturbo.graph.domain import volume
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import Target
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import build_schedule
+from autoturbo.schedule.split import part_cost
+from autoturbo.schedule.stitch import Stage
+from autoturbo.schedule.statistics import STATISTICS, statistics_of
+
+
+def column(rows: np.ndarray, name: str) -> list[float]:
+    found: list[float] = rows[:, STATISTICS.index(name)].tolist()
+    return found
+
+
+def test_resnet() -> None:
+    workbench = bench("resnet50")
+    rows, launches = statistics_of(workbench, Knobs())
+    assert rows.shape == (4, len(STATISTICS))
+    assert launches.tolist() == [8, 4, 2, 1]
+    assert column(rows, "instances") == [8, 4, 2, 1]
+    assert column(rows, "loops") == [1] * 4
+    assert column(rows, "samples") == [16] * 4
+    assert column(rows, "layers") == [19, 17, 25, 8]
+    macs = (rows[:, STATISTICS.index("macs")] * launches).sum()
+    assert macs * 4 == pytest.approx(workbench.model.macs, rel=1e-6)
+    assert (rows[:, STATISTICS.index("footprint_bytes")] <= 8 << 20).all()
+
+
+def test_loops() -> None:
+    rows, launches = statistics_of(bench("resnet50"), Knobs(batches_per_cluster=4))
+    assert set(column(rows, "loops")) == {4}
+    assert launches.sum() % 4 == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=networks(), machine=targets(), data=st.data())
+def test_against_the_schedule(graph: Graph, machine: Target, data: st.DataObject) -> None:
+    workbench = Workbench(graph, machine, "float16")
+    knobs = data.draw(settings_of((), workbench.share().samples))
+    rows, launches = statistics_of(workbench, knobs)
+    schedule = build_schedule(workbench, knobs)
+    problem = schedule.problem
+    assert len(rows) == len(schedule.instances.subgraphs)
+    assert (rows >= 0).all()
+    assert launches.sum() == len(schedule.order) * schedule.share.loops
+    for subgraph in schedule.instances.subgraphs:
+        row = dict(zip(STATISTICS, rows[subgraph.index].tolist(), strict=True))
+        parts = [i for i in schedule.instances.instances if i.subgraph == subgraph.index]
+        middle = parts[len(parts) // 2]
+        outputs = {t: as_region(r) for t, r in middle.outputs.items()}
+        regions, boxes = needed_regions(problem, subgraph.layers, outputs)
+        element = problem.arrays.element
+        assert row["layers"] == len(subgraph.layers)
+        assert row["output_bytes"] == sum(volume(r) * int(element[t]) for t, r in outputs.items())
+        assert row["input_bytes"] == sum(
+            volume(regions[t]) * int(element[t]) for t in middle.inputs if t in regions
+        )
+        macs = sum(
+            volume(b) * problem.graph.operators[op].work.macs for op, b in boxes.items()
+            if problem.work.engine[op] == 1
+        )  # fmt: skip
+        assert row["macs"] == macs
+        assert row["footprint_bytes"] >= row["input_bytes"]
+
+
+def test_the_footprint_is_that_of_the_split() -> None:
+    workbench = bench("resnet50")
+    rows, _ = statistics_of(workbench, Knobs())
+    schedule = build_schedule(workbench, Knobs())
+    for subgraph in schedule.instances.subgraphs:
+        row = rows[subgraph.index]
+        assert row[STATISTICS.index("footprint_bytes")] == subgraph.split.footprint
+    last = schedule.instances.subgraphs[-1]
+    assert part_cost(schedule.problem, last.layers, -1, 0, 0)[0] == last.split.footprint
+
+
+def test_weights_are_those_that_kernels_load() -> None:
+    schedule = build_schedule(bench("resnet50"), Knobs())
+    rows, launches = statistics_of(bench("resnet50"), Knobs())
+    loaded = sum(float(s.template.stages[:, Stage.WEIGHTS].sum()) for s in schedule.timeline.steps)
+    assert (rows[:, STATISTICS.index("weight_bytes")] * launches).sum() == loaded
+
+
+def test_a_setting_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(KnobsError):
+        statistics_of(bench("resnet50"), Knobs(batches_per_cluster=99))
+
+
+def test_rows_are_remembered() -> None:
+    workbench = bench("resnet50")
+    first, _ = statistics_of(workbench, Knobs())
+    second, _ = statistics_of(workbench, Knobs(instance_order="bfs"))
+    np.testing.assert_array_equal(first, second)

@@ -1,0 +1,200 @@
+"""TVM's operator fusion: hand-made cases of each rule, and the kernel counts of Table 3."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from schedule_checks import check_schedule
+from schedule_samples import STCP920, Net, Workbench, bench, chain, networks, target, workload
+
+from autoturbo.graph.operators import Graph
+from autoturbo.schedule.baselines import candidates
+from autoturbo.schedule.baselines.tvm import fuse, fused_layers, largest_working_set
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.problem import make_problem
+from autoturbo.simulate.sequence import simulate
+
+
+def groups(net: Net, *outputs: str) -> list[list[str]]:
+    graph = net.graph(*outputs)
+    return [[graph.operators[i].name for i in members] for members in fuse(graph)]
+
+
+def test_convolution_bias_activation() -> None:
+    net = Net(x=(1, 4, 8, 8))
+    biased = net.sum(net.conv("x", 4), net.weight(1, 4, 1, 1))
+    net.relu(biased)
+    assert groups(net) == [["conv0", "add0", "relu0"]]
+
+
+def test_a_residual_add_joins_the_last_convolution() -> None:
+    """Of two convolutions that meet in a sum the earlier one is visited first and takes it."""
+    net = Net(x=(1, 4, 8, 8))
+    first = net.relu(net.conv("x", 4))
+    net.relu(net.sum(net.conv(first, 4), first))
+    assert groups(net) == [["conv0", "relu0"], ["conv1", "add0", "relu1"]]
+
+
+def test_only_one_of_two_convolutions_gets_the_sum() -> None:
+    net = Net(x=(1, 4, 8, 8))
+    net.relu(net.sum(net.conv("x", 4), net.conv("x", 4)))
+    assert sorted(map(sorted, groups(net))) == [["add0", "conv0", "relu0"], ["conv1"]]
+
+
+def test_two_convolutions_are_never_one_kernel() -> None:
+    net = Net(x=(1, 4, 8, 8))
+    net.conv(net.relu(net.conv("x", 4)), 4)
+    assert groups(net) == [["conv0", "relu0"], ["conv1"]]
+
+
+def test_injective_operators_fuse_among_themselves() -> None:
+    net = Net(x=(2, 3, 4))
+    net.transpose(net.reshape(net.transpose("x", 0, 2, 1), 2, 2, 6), 0, 2, 1)
+    assert len(groups(net)) == 1
+
+
+def test_injective_operators_do_not_fuse_into_a_convolution() -> None:
+    net = Net(x=(1, 8, 8, 4))
+    net.conv(net.transpose("x", 0, 3, 1, 2), 4)
+    assert groups(net) == [["transpose0"], ["conv0"]]
+
+
+def test_a_convolution_does_not_fuse_with_a_reshape() -> None:
+    """The edge must be elementwise: a change of layout is its own kernel."""
+    net = Net(x=(1, 4, 8, 8))
+    net.reshape(net.conv("x", 4), 1, 256)
+    assert groups(net) == [["conv0"], ["reshape0"]]
+
+
+def test_softmax_is_not_fused_onward() -> None:
+    """Softmax is an anchor of its own: a following ReLU joins, a following reshape does not."""
+    net = Net(x=(2, 8))
+    net.reshape(net.softmax("x"), 16)
+    assert groups(net) == [["softmax0"], ["reshape0"]]
+
+
+def test_elementwise_joins_a_softmax_that_follows() -> None:
+    """Phase 0: at most broadcast, and the sink is out-elementwise-fusable only as a sink... not so
+    across an edge of that class: the edge is stronger than injective."""
+    net = Net(x=(2, 8))
+    net.softmax(net.relu("x"))
+    assert groups(net) == [["relu0"], ["softmax0"]]
+
+
+def test_elementwise_joins_a_reduction_but_nothing_follows_it() -> None:
+    net = Net(x=(2, 8))
+    net.relu(net.mean(net.relu("x")))
+    assert groups(net) == [["relu0", "reducemean0"], ["relu1"]]
+
+
+def test_an_output_of_the_model_is_not_swallowed() -> None:
+    net = Net(x=(1, 4, 8, 8))
+    first = net.conv("x", 4)
+    second = net.relu(first)
+    assert groups(net, first, second) == [["conv0"], ["relu0"]]
+
+
+def test_an_elementwise_diamond_is_one_kernel() -> None:
+    net = Net(x=(2, 8))
+    first = net.relu("x")
+    net.sum(net.add("Sigmoid", [first], (2, 8)), first, "Mul")
+    assert groups(net) == [["relu0", "sigmoid0", "mul0"]]
+
+
+def test_a_product_with_an_elementwise_diamond() -> None:
+    """SiLU after a convolution: every node on the way is elementwise, so all of it joins."""
+    net = Net(x=(1, 4, 8, 8))
+    first = net.conv("x", 4)
+    net.sum(net.add("Sigmoid", [first], (1, 4, 8, 8)), first, "Mul")
+    assert groups(net) == [["conv0", "sigmoid0", "mul0"]]
+
+
+def test_a_path_through_another_anchor_blocks() -> None:
+    """The sum post-dominates the ReLU, but a convolution stands on one of the paths."""
+    net = Net(x=(1, 4, 8, 8))
+    first = net.relu("x")
+    net.sum(net.conv(first, 4), first)
+    assert groups(net) == [["relu0"], ["conv0", "add0"]]
+
+
+KERNELS = {"resnet50": (57, 58), "mobilenet_v2": (55, 56)}
+"""Ours and the paper's (Table 3, DDR column)."""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_counts_near_table_3(name: str) -> None:
+    ours, paper = KERNELS[name]
+    assert len(fuse(workload(name))) == ours
+    assert abs(ours - paper) <= 0.05 * paper
+
+
+def test_densenet_has_the_papers_count_but_for_its_concatenations() -> None:
+    """189 against 247: TVM keeps each of the 58 concatenations apart, whose operand is a tuple.
+
+    In our graph a concatenation has its operands as inputs, is injective, and joins the
+    normalisation after it. With one kernel more for each the count is the paper's exactly.
+    """
+    graph = workload("densenet121")
+    concatenations = sum(op.kind == "Concat" for op in graph.operators)
+    assert (len(fuse(graph)), concatenations) == (189, 58)
+    assert len(fuse(graph)) + concatenations == 247
+
+
+def test_bert_has_the_papers_count_but_for_its_normalisations() -> None:
+    """185 against 242: LayerNorm is one operator here and three kernels in TVM.
+
+    Decomposed it is a mean, a variance and an elementwise rest, two kernels more for each of 25:
+    235, within 3 % of the paper's.
+    """
+    graph = workload("bert_base_s128")
+    norms = sum(op.kind == "LayerNormalization" for op in graph.operators)
+    assert (len(fuse(graph)), norms) == (185, 25)
+    assert abs(len(fuse(graph)) + 2 * norms - 242) <= 0.05 * 242
+
+
+@settings(max_examples=80, deadline=None)
+@given(graph=networks(most=12))
+def test_groups_are_a_partition_without_cycles(graph: Graph) -> None:
+    members = fuse(graph)
+    assert sorted(i for group in members for i in group) == list(range(len(graph.operators)))
+    layers = fused_layers(graph)
+    assert [sorted(x.operators) for x in layers] != [] or not graph.operators
+    owner = {i: x.index for x in layers for i in x.operators}
+    for index, operator in enumerate(graph.operators):
+        made_by = {graph.producer[t] for t in operator.inputs} - {-1}
+        assert all(owner[p] <= owner[index] for p in made_by)
+    for layer in layers:
+        assert not set(layer.outputs) - set(graph.operators[layer.operators[-1]].outputs)
+
+
+@settings(max_examples=80, deadline=None)
+@given(graph=networks(most=12))
+def test_a_group_has_at_most_one_anchor(graph: Graph) -> None:
+    for members in fuse(graph):
+        anchors = [i for i in members if graph.operators[i].engine.value == "matrix"]
+        assert len(anchors) <= 1
+
+
+def test_batches_are_limited_by_the_global_buffer() -> None:
+    """ResNet-50: two images per cluster (section 6.1), because LLB holds no more."""
+    (schedule,) = candidates("tvm", bench("resnet50"))
+    assert schedule.share.batches == 2
+    assert largest_working_set(schedule.problem) <= STCP920.gb.capacity
+    workbench = bench("resnet50")
+    graph = workbench.problem(4).graph
+    larger = make_problem(graph, STCP920, "float16", fused_layers(graph))
+    assert largest_working_set(larger) > STCP920.gb.capacity
+
+
+def test_one_sample_is_taken_even_if_it_does_not_fit() -> None:
+    workbench = Workbench(chain("conv", shape=(4, 4, 8, 8)), target(gb=64), "float16")
+    (schedule,) = candidates("tvm", workbench)
+    assert schedule.share.batches == 1
+    check_schedule(schedule)
+
+
+def test_every_group_output_is_in_ddr() -> None:
+    (schedule,) = candidates("tvm", bench("resnet50"))
+    assert set(schedule.placement.scopes) == {Scope.DDR}
+    assert simulate(schedule).tensors == {"LB": 0, "GB": 0, "DDR": 57}
+    assert all(len(step.template.layers) == 1 for step in schedule.timeline.steps)
