@@ -38,11 +38,19 @@ def main() -> None:
 
 def _report(names: Sequence[str], target: str, trials: int, seed: int) -> None:
     print(f"{target}, {trials} trials, seed {seed}; samples per second of the whole chip")
-    head = ("workload", "batch", "tvm", "trial 0", "tuned", "trial 0/tvm", "tuned/trial 0", "bound", "s")
+    head = [
+        "workload",
+        "batch",
+        "tvm",
+        "trial 0",
+        "tuned",
+        "trial 0/tvm",
+        "tuned/trial 0",
+        "bound",
+        "s",
+    ]
     print(("{:<18}" + "{:>6}" + "{:>10}" * 3 + "{:>13}{:>15}{:>7}{:>6}").format(*head))
-    gains = []
-    for name in names:
-        gains.append(_row(name, target, trials, seed))
+    gains = [_row(name, target, trials, seed) for name in names]
     if gains:
         for label, column in (("trial 0 over tvm", 0), ("tuned over trial 0", 1)):
             ratios = [gain[column] for gain in gains]

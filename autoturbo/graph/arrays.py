@@ -119,7 +119,13 @@ def _starts(lengths: list[int]) -> Ints:
 
 @njit(cache=True)
 def narrow_axes(
-    g: GraphArrays, slot: int, region_low: Ints, region_high: Ints, first: int, low: Ints, high: Ints
+    g: GraphArrays,
+    slot: int,
+    region_low: Ints,
+    region_high: Ints,
+    first: int,
+    low: Ints,
+    high: Ints,
 ) -> None:
     """Narrow axis intervals ``low``, ``high`` to those that may reach a tensor region.
 
@@ -255,7 +261,7 @@ def propagate(
 @njit(cache=True)
 def region_bytes(g: GraphArrays, tensor: int, low: Ints, high: Ints) -> int:
     """Bytes of a tensor's region on the device."""
-    size = g.element[tensor]
+    size: int = g.element[tensor]
     for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
         size *= max(high[dim] - low[dim], 0)
     return size

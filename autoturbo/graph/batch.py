@@ -66,7 +66,9 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
         trace.tensors[tensor] = _dim_of(operator, access, axis, unit)
 
 
-def _axis_of(graph: Graph, operator: Operator, position: int, label: tuple[int, int]) -> tuple[int, int]:
+def _axis_of(
+    graph: Graph, operator: Operator, position: int, label: tuple[int, int]
+) -> tuple[int, int]:
     """The axis that addresses the batch digit of an input dimension."""
     dim, unit = label
     access = operator.input_maps[position].dims[dim]
@@ -123,9 +125,7 @@ def _scaled_operator(operator: Operator, axis: int, old: int, new: int) -> Opera
     axes[axis] = Axis(axes[axis].name, extent * new // old, axes[axis].kind)
     scale = [_scaled_map(m, axis, extent, old, new) for m in operator.input_maps]
     outputs = [_scaled_map(m, axis, extent, old, new) for m in operator.output_maps]
-    return replace(
-        operator, axes=tuple(axes), input_maps=tuple(scale), output_maps=tuple(outputs)
-    )
+    return replace(operator, axes=tuple(axes), input_maps=tuple(scale), output_maps=tuple(outputs))
 
 
 def _scaled_map(access: AccessMap, axis: int, extent: int, old: int, new: int) -> AccessMap:

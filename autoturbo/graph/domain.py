@@ -1,4 +1,4 @@
-"""Iteration domains and access maps: what an operator computes, and which part of a tensor it needs.
+"""Iteration domains and access maps: what an operator computes, and what it needs of a tensor.
 
 An operator visits every point of a box of named axes. A tensor dimension is addressed by an affine
 expression of those axes, ``offset + sum(coefficient * axis)``, clipped to the tensor's extent:
@@ -149,6 +149,4 @@ def hull(first: Region, second: Region) -> Region:
         return second
     if volume(second) == 0:
         return first
-    return tuple(
-        (min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(first, second, strict=True)
-    )
+    return tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(first, second, strict=True))

@@ -103,7 +103,7 @@ def _data_inputs(graph: Graph, index: int) -> set[int]:
 def _diamond(graph: Graph, tensor: int) -> list[int]:
     """Elementwise operators between a tensor and the one operator where all its readers meet."""
     readers = graph.consumers[tensor]
-    if not 2 <= len(readers) <= _LONGEST_BRANCH or not _all_elementwise(graph, readers):
+    if not 1 < len(readers) <= _LONGEST_BRANCH or not _all_elementwise(graph, readers):
         return []
     meet = max(readers)
     inner: set[int] = set()
@@ -182,7 +182,9 @@ def _layer(graph: Graph, index: int, chain: list[int]) -> Layer:
     made = {t for op in operators for t in op.outputs}
     read = dict.fromkeys(t for op in operators for t in op.inputs if t not in made)
     outputs = tuple(
-        t for op in operators for t in op.outputs
+        t
+        for op in operators
+        for t in op.outputs
         if t in graph.outputs or set(graph.consumers[t]) - inside
     )
     anchor = next((i for i in chain if graph.operators[i].engine is Engine.MATRIX), chain[-1])

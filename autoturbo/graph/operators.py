@@ -254,7 +254,7 @@ class Graph:
 
     @functools.cached_property
     def hash(self) -> str:
-        """SHA-256 of the structure: shapes, dtypes, domains, accesses; no names, no weight values."""
+        """SHA-256 of the structure: shapes, dtypes, domains, accesses; no names, no weights."""
         text = json.dumps(_canonical(self), separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

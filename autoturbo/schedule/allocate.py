@@ -3,9 +3,9 @@
 Time counts steps: a step per layer of every kernel in order, and one for the movements before a
 kernel. A buffer is live from the step that makes it to the last that reads it, and its space is
 reused right after. When the live set passes a capacity, the longest-lived tensor (in steps) is
-moved out first, from LB to GB, then to DDR. The paper leaves placement open; all lifetimes are known
-beforehand, so ours places the largest buffers first, each at the lowest address that is free for
-its whole life (first fit in order of birth left a third of ResNet-50's skip tensors homeless).
+moved out first, from LB to GB, then to DDR. The paper leaves placement open; all lifetimes are
+known beforehand, so ours places the largest buffers first, each at the lowest address that is free
+for its whole life (first fit in order of birth left a third of ResNet-50's skip tensors homeless).
 
 A tensor that is not in LB is streamed through a staging zone at the top of LB by whoever writes or
 reads it, tile by tile; likewise weights and streams pass a staging zone at the top of GB.
@@ -55,9 +55,7 @@ class Zones:
         staging = target.lb.capacity // STAGING_SHARE
         wanted = target.cores * (target.lb.weight_capacity + staging)
         shared = min(wanted, target.gb.capacity // 2)
-        return Zones(
-            target.lb.capacity - staging, target.gb.capacity - shared, staging, shared
-        )
+        return Zones(target.lb.capacity - staging, target.gb.capacity - shared, staging, shared)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,10 +136,17 @@ LONG_LIFE = 64
 
 @njit(cache=True)
 def _place(
-    order: Ints, largest: Ints, birth: Ints, death: Ints, size: Ints, scope: Ints, address: Ints,
-    level: int, room: int,
+    order: Ints,
+    largest: Ints,
+    birth: Ints,
+    death: Ints,
+    size: Ints,
+    scope: Ints,
+    address: Ints,
+    level: int,
+    room: int,
 ) -> None:
-    """Largest first, at the lowest address free for the whole life; else one level down."""  # fmt: skip
+    """Largest first, at the lowest address that is free for life; else one level down."""
     births = birth[order]
     long_lived = order[(death - birth)[order] > LONG_LIFE]
     start, end = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
@@ -170,10 +175,19 @@ def _place(
 
 @njit(cache=True)
 def _collect(
-    other: int, buffer: int, birth: Ints, death: Ints, size: Ints, scope: Ints, address: Ints,
-    level: int, start: Ints, end: Ints, count: int,
+    other: int,
+    buffer: int,
+    birth: Ints,
+    death: Ints,
+    size: Ints,
+    scope: Ints,
+    address: Ints,
+    level: int,
+    start: Ints,
+    end: Ints,
+    count: int,
 ) -> int:
-    """Note the space of a buffer that is placed and alive at the same time, sorted by start."""  # fmt: skip
+    """Note the space of a buffer that is placed and alive at the same time, by start."""
     placed = scope[other] == level and address[other] >= 0 and other != buffer
     if not placed or death[other] < birth[buffer] or birth[other] > death[buffer]:
         return count
@@ -198,7 +212,7 @@ def _lowest_gap(start: Ints, end: Ints, count: int, wanted: int, room: int) -> i
 
 @njit(cache=True)
 def _victim(active: Ints, count: int, birth: Ints, death: Ints, size: Ints, rule: int) -> int:
-    """Position of the live buffer that leaves: longest-lived, largest, or both; the first of equals."""
+    """Position of the live buffer that leaves: by the rule, the first of equals."""
     best, best_score = 0, _score(active[0], birth, death, size, rule)
     for position in range(1, count):
         score = _score(active[position], birth, death, size, rule)
@@ -209,10 +223,11 @@ def _victim(active: Ints, count: int, birth: Ints, death: Ints, size: Ints, rule
 
 @njit(cache=True)
 def _score(buffer: int, birth: Ints, death: Ints, size: Ints, rule: int) -> int:
-    life = death[buffer] - birth[buffer] + 1
+    life: int = death[buffer] - birth[buffer] + 1
     if rule == 0:
         return life
-    return size[buffer] if rule == 1 else life * size[buffer]
+    bytes_held: int = size[buffer]
+    return bytes_held if rule == 1 else life * bytes_held
 
 
 def peak_use(buffers: Buffers, level: Scope) -> int:

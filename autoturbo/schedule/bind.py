@@ -1,8 +1,8 @@
-"""Binding instances to cores and choosing buffer scopes: GraphTurbo, OSDI '23, section 3.4, Algorithm 4.
+"""Binding instances to cores and choosing buffer scopes: GraphTurbo, OSDI '23, section 3.4.
 
-A binding is a factor per dimension of a tensor: ``(2, 1, 4, 1)`` spreads two samples by four row
-blocks over eight cores. Cores count row-major over the factors. All cores of a cluster work on one
-instance.
+The rule is Algorithm 4. A binding is a factor per dimension of a tensor: ``(2, 1, 4, 1)`` spreads
+two samples by four row blocks over eight cores. Cores count row-major over the factors. All cores
+of a cluster work on one instance.
 """
 
 from __future__ import annotations
@@ -247,9 +247,7 @@ def wanted_inputs(
     return found
 
 
-def extents_in(
-    problem: Problem, layers: Sequence[int], shape: PartShape
-) -> dict[int, list[int]]:
+def extents_in(problem: Problem, layers: Sequence[int], shape: PartShape) -> dict[int, list[int]]:
     """Elements per dimension of every layer output in a part."""
     starts = problem.arrays.dim_start
     lengths = shape.high - shape.low

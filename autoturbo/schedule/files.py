@@ -1,10 +1,11 @@
 """Schedule files: the one canonical text of a schedule, and reading it back.
 
-A file holds decisions, not code: how operators are cut into layers, layers into sub-graphs, how each
-is split, the order of the parts, their cores and scopes, and where buffers ended up. Reading one
-rebuilds the schedule from those decisions with the same passes that follow binding, so a schedule
-from elsewhere (a vendor's, another tuner's) is measured on equal terms. Operators are named by their
-position in the model, which does not change when a file is exported again under other names.
+A file holds decisions, not code: how operators are cut into layers, layers into sub-graphs, how
+each is split, the order of the parts, their cores and scopes, and where buffers ended up. Reading
+one rebuilds the schedule from those decisions with the same passes that follow binding, so a
+schedule from elsewhere (a vendor's, another tuner's) is measured on equal terms. Operators are
+named by their position in the model, which does not change when a file is exported again under
+other names.
 """
 
 from __future__ import annotations
@@ -213,8 +214,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _validated(document: Any, path: Path) -> dict[str, Any]:
-    import jsonschema
-
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ScheduleFileError(
             "not a schedule file", Location(path, field="format"), f"it says {FORMAT!r} in ours"
@@ -240,7 +239,7 @@ def _strict_validator() -> Any:
     checker = base.TYPE_CHECKER.redefine(
         "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
     )
-    return jsonschema.validators.extend(base, type_checker=checker)
+    return jsonschema.validators.extend(base, type_checker=checker)  # type: ignore[no-untyped-call]
 
 
 def _check_identity(document: dict[str, Any], graph: Graph, target: Target, path: Path) -> None:
@@ -325,9 +324,7 @@ def _check_layer(problem: Problem, layer: Layer) -> None:
         raise _InvalidError(f"layers[{layer.index}].operators", reason)
 
 
-def _subgraphs(
-    problem: Problem, entries: Sequence[Mapping[str, Any]]
-) -> tuple[SubGraph, ...]:
+def _subgraphs(problem: Problem, entries: Sequence[Mapping[str, Any]]) -> tuple[SubGraph, ...]:
     groups = [tuple(entry["layers"]) for entry in entries]
     if sorted(x for group in groups for x in group) != list(range(len(problem.layers))):
         raise _InvalidError("subgraphs", "every layer must be in exactly one sub-graph")
@@ -356,9 +353,7 @@ def _is_closed(problem: Problem, group: tuple[int, ...]) -> bool:
     return not any(leaves(problem.layers[x]) for x in group[:-1])
 
 
-def _split(
-    problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[str, Any]
-) -> Split:
+def _split(problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[str, Any]) -> Split:
     axis, parts = entry["axis"], max(entry["instances"], 1)
     allowed = {axis for _, axis in split_axes(problem, group)}
     if parts > 1 and not (axis in allowed and parts <= sink(problem, group).axes[axis].extent):
@@ -393,8 +388,12 @@ def _cores(
     region = next(iter(instances.instances[instance].outputs.values()))
     if len(factors) != len(region) or min(factors, default=1) < 1:
         field = f"order[{at}].cores"
-        raise _InvalidError(field, f"needs one factor of at least 1 for each of {len(region)} dimensions")
+        raise _InvalidError(
+            field, f"needs one factor of at least 1 for each of {len(region)} dimensions"
+        )
     if math.prod(factors) > cores:
         field = f"order[{at}].cores"
-        raise _InvalidError(field, f"spreads over {math.prod(factors)} cores, a cluster has {cores}")
+        raise _InvalidError(
+            field, f"spreads over {math.prod(factors)} cores, a cluster has {cores}"
+        )
     return tuple(factors)

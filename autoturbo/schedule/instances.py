@@ -135,10 +135,13 @@ def _add_parts(
             shapes.append(shape)
         instances.append(
             Instance(
-                len(instances), subgraph.index, part, seen_before[key],
+                len(instances),
+                subgraph.index,
+                part,
+                seen_before[key],
                 {t: region_of(problem, shape, t) for t in outputs},
                 {t: region_of(problem, shape, t) for t in inputs},
-            )  # fmt: skip
+            )
         )
 
 
@@ -159,7 +162,10 @@ def _part_regions(
     ops = operators_of(a, layers)
     low, high = np.zeros(len(g.extent), np.int64), np.zeros(len(g.extent), np.int64)
     seen = np.zeros(len(g.element), np.int64)
-    box_low, box_high = np.zeros(len(g.axis_extent), np.int64), np.zeros(len(g.axis_extent), np.int64)
+    box_low, box_high = (
+        np.zeros(len(g.axis_extent), np.int64),
+        np.zeros(len(g.axis_extent), np.int64),
+    )
     seed_outputs(g, ops[-1], axis, start, stop, low, high, seen)
     propagate(g, ops, low, high, seen, box_low, box_high)
     return low, high, seen, box_low, box_high
@@ -187,7 +193,9 @@ def _connect(
         own = by_subgraph[subgraph.index]
         for tensor in external_inputs(problem, subgraph.layers):
             if tensor in maker:
-                for reader, made_by in _meetings(instances, own, by_subgraph[maker[tensor]], tensor):
+                for reader, made_by in _meetings(
+                    instances, own, by_subgraph[maker[tensor]], tensor
+                ):
                     producers[reader].add(made_by)
     return [sorted(p) for p in producers]
 

@@ -364,7 +364,7 @@ def _weight_tiles(stages: Floats, tiles: Ints, layer: int) -> int:
 
 
 @njit(cache=True)
-def _plan(  # noqa: PLR0917  compiled code takes no keywords
+def _plan(
     stages: Floats,
     streams: Ints,
     starts: Ints,

@@ -83,70 +83,114 @@ class Knobs:
 
     batches_per_cluster: int | str = knob(
         "samples that a cluster processes at once; the loop count follows",
-        (), "the cluster's whole share of the batch", low=1,
+        (),
+        "the cluster's whole share of the batch",
+        low=1,
     )
     producer_factor_ratio: float | str = knob(
         "rule (i): f(consumer) >= this x f(producer)",
-        (0.125, 0.25, 0.5, 2.0), "1", low=0, high=64,
+        (0.125, 0.25, 0.5, 2.0),
+        "1",
+        low=0,
+        high=64,
     )
     merged_factor_ratio: float | str = knob(
         "rules (i) and (ii): f(merged) <= this x f(consumer)",
-        (0.5, 2.0, 4.0, 8.0), "1", low=0, high=64,
+        (0.5, 2.0, 4.0, 8.0),
+        "1",
+        low=0,
+        high=64,
     )
     max_layers: int | str = knob(
-        "most layers in one sub-graph", (1, 2, 4, 8, 16, 32), "no limit", low=1,
+        "most layers in one sub-graph",
+        (1, 2, 4, 8, 16, 32),
+        "no limit",
+        low=1,
     )
     lb_fill: float | str = knob(
         "share of the local buffer that counts as full when splitting",
-        (0.25, 0.5, 0.75, 0.9), "1", low=0.05, high=1,
+        (0.25, 0.5, 0.75, 0.9),
+        "1",
+        low=0.05,
+        high=1,
     )
     recompute_limit: float | str = knob(
         "most work of a split sub-graph over the work of the whole one",
-        (1.0, 1.5, 2.0, 4.0), "1.25", low=1, high=16,
+        (1.0, 1.5, 2.0, 4.0),
+        "1.25",
+        low=1,
+        high=16,
     )
     merge_order: str = knob(
         "order of the merge patterns (straight, diamond, branch)",
-        ("sbd", "dsb", "dbs", "bsd", "bds"), "sdb",
+        ("sbd", "dsb", "dbs", "bsd", "bds"),
+        "sdb",
     )
     split_key: str = knob(
         "order of the keys that choose a split (operators cut, factor, depth)",
-        ("odf", "fod", "fdo", "dof", "dfo"), "ofd",
+        ("odf", "fod", "fdo", "dof", "dfo"),
+        "ofd",
     )
     split_dims: str = knob(
         "which output dimensions may be split",
-        ("batch", "spatial", "channel"), "all of them",
+        ("batch", "spatial", "channel"),
+        "all of them",
     )
     factor_policy: str = knob(
         "factors tried: the paper's list, all divisors, or ragged parts too",
-        ("divisors", "ragged"), "the paper's list 1, 2, 4, 8, 9, 10, ...",
+        ("divisors", "ragged"),
+        "the paper's list 1, 2, 4, 8, 9, 10, ...",
     )
     factor_scale: int | str = knob(
-        "instances per sub-graph over the smallest number that fits", (2, 4, 8), "1", low=1, high=64,
+        "instances per sub-graph over the smallest number that fits",
+        (2, 4, 8),
+        "1",
+        low=1,
+        high=64,
     )
     instance_order: str = knob(
-        "order of the instances", ("bfs", "dfs", "footprint"),
+        "order of the instances",
+        ("bfs", "dfs", "footprint"),
         "breadth- or depth-first, whichever needs less memory",
     )
     binding: str = knob(
-        "how core bindings reach producers", ("always",), "as printed in Algorithm 4",
+        "how core bindings reach producers",
+        ("always",),
+        "as printed in Algorithm 4",
     )
     output_scope: str = knob(
-        "where the outputs of sub-graphs are kept", ("GB", "DDR"), "LB, GB where bindings differ",
+        "where the outputs of sub-graphs are kept",
+        ("GB", "DDR"),
+        "LB, GB where bindings differ",
     )
     spill_victim: str = knob(
-        "which tensor leaves the local buffer first", ("largest", "size_x_life"), "longest-lived",
+        "which tensor leaves the local buffer first",
+        ("largest", "size_x_life"),
+        "longest-lived",
     )
     weight_residency: str = knob(
-        "where the weights of a sub-graph stay between its instances", ("GB",), "streamed each time",
+        "where the weights of a sub-graph stay between its instances",
+        ("GB",),
+        "streamed each time",
     )
     prefetch_depth: int | str = knob(
-        "tiles loaded ahead of the one computed", (2, 3, 4), "1", low=1, high=16,
+        "tiles loaded ahead of the one computed",
+        (2, 3, 4),
+        "1",
+        low=1,
+        high=16,
     )
     tile_divisor: int | str = knob(
-        "anchor tiles per largest tile that fits", (2, 4, 8), "1", low=1, high=256,
+        "anchor tiles per largest tile that fits",
+        (2, 4, 8),
+        "1",
+        low=1,
+        high=256,
     )
     instruction_scheduling: str = knob(
-        "overlap transfers and compute across layers", ("off",), "on",
+        "overlap transfers and compute across layers",
+        ("off",),
+        "on",
     )
     overrides: tuple[SubGraphKnobs, ...] = field(default=(), metadata={})
 
@@ -231,7 +275,9 @@ def _check(name: str, value: Any, at: Location) -> None:
 def _check_word(value: Any, spec: KnobSpec, name: str, at: Location) -> None:
     words = (AUTO, *spec.choices, *_PUBLISHED_WORDS.get(name, ()))
     if value not in words:
-        raise KnobsError(f"{value!r} is not a value of it", at, f"one of {', '.join(map(str, words))}")
+        raise KnobsError(
+            f"{value!r} is not a value of it", at, f"one of {', '.join(map(str, words))}"
+        )
 
 
 def _check_number(value: Any, spec: KnobSpec, at: Location) -> None:
@@ -275,7 +321,9 @@ def _override(item: Any, at: Location) -> SubGraphKnobs:
 def _check_override(name: str, value: Any, at: Location) -> None:
     words = _OVERRIDE_WORDS.get(name)
     if words and value not in words:
-        raise KnobsError(f"{name}: {value!r} is not a value of it", at, f"one of {', '.join(words)}")
+        raise KnobsError(
+            f"{name}: {value!r} is not a value of it", at, f"one of {', '.join(words)}"
+        )
     number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if name in ("dim", "factor") and value != AUTO and not number:
         raise KnobsError(f"{name}: {value!r} is not a whole number", at)

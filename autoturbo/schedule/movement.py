@@ -1,4 +1,4 @@
-"""Concatenations and the movement operations before them: GraphTurbo, OSDI '23, section 3.5, Fig. 8, 9.
+"""Concatenations and the movements before them: GraphTurbo, OSDI '23, section 3.5, Fig. 8, 9.
 
 Before every consumer of several producers stands a ``concat``. It costs nothing where all pieces
 are in LB with the binding that the consumer wants; a piece in GB needs a ``copy`` and one bound

@@ -16,13 +16,16 @@ from autoturbo.schedule.problem import Problem
 Edges = Sequence[Sequence[int]]
 
 
-def depth_first(producers: Edges, consumers: Edges, visit: Sequence[int] | None = None) -> list[int]:
+def depth_first(
+    producers: Edges, consumers: Edges, visit: Sequence[int] | None = None
+) -> list[int]:
     """Algorithm 3 as printed.
 
     ``ready`` starts with the instances that wait for nothing, in the order of ``visit``. Its last
     element that waits for nothing comes next; its consumers then wait for one less and go to the
     end of ``ready``, once each, whether they still wait or not. (``ready`` is kept as a heap by
-    place in the list, which gives the same order without scanning it.) The paper's Fig. 7f comes out of Fig. 6 with ``visit`` a1 ... a8, b1 ....
+    place in the list, which gives the same order without scanning it.) The paper's Fig. 7f comes
+    out of Fig. 6 with ``visit`` a1 ... a8, b1 ....
 
     Args:
         producers: per instance, what it waits for.
@@ -32,7 +35,7 @@ def depth_first(producers: Edges, consumers: Edges, visit: Sequence[int] | None 
     waits = [len(p) for p in producers]
     place: dict[int, int] = {}
     free: list[tuple[int, int]] = []
-    for instance in visit or range(len(waits)):
+    for instance in range(len(waits)) if visit is None else visit:
         if not waits[instance]:
             place[instance] = len(place)
             heapq.heappush(free, (-place[instance], instance))
@@ -115,7 +118,8 @@ def order_instances(problem: Problem, graph: InstanceGraph, rule: str) -> tuple[
         return tuple(footprint_first(producers, consumers, weights))
     sizes = output_sizes(problem, graph)
     candidates = (depth_first(producers, consumers), breadth_first(producers, consumers))
-    return tuple(min(candidates, key=lambda order: live_peak(order, consumers, sizes)))
+    peaks = [live_peak(order, consumers, sizes) for order in candidates]
+    return tuple(candidates[peaks.index(min(peaks))])
 
 
 def output_sizes(problem: Problem, graph: InstanceGraph) -> list[int]:

@@ -132,9 +132,7 @@ def _overridden(
     return tuple(found)
 
 
-def _forced(
-    problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | str
-) -> SubGraph:
+def _forced(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | str) -> SubGraph:
     axes = dict(split_axes(problem, subgraph.layers))
     depth = subgraph.split.depth if dim == AUTO else int(dim)
     axis = axes.get(depth, -1)

@@ -20,6 +20,7 @@ Where the printed algorithm cannot be meant as it stands, this differs:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -143,8 +144,8 @@ def _along(
 ) -> Split | None:
     """The smallest factor along one axis with which the parts fit."""
     extent = sink(problem, layers).axes[axis].extent
-    tried = 0
-    for factor in _factors(extent, rules.policy, whole[0], room):
+    factors = _factors(extent, rules.policy, whole[0], room)
+    for factor in itertools.islice(factors, _RETRIES + 1):
         size = -(-extent // factor)
         start = min((factor // 2) * size, extent - size)
         peak, work, cut = part_cost(problem, layers, axis, start, start + size)
@@ -152,9 +153,6 @@ def _along(
             return None
         if peak <= room:
             return Split(axis, factor, depth, cut, peak)
-        tried += 1
-        if tried > _RETRIES:
-            return None
     return None
 
 
@@ -224,9 +222,7 @@ def part_cost(
         stop: one past its last step.
     """
     indices = np.asarray(layers, dtype=np.int64)
-    peak, work, cut = _part_cost(
-        problem.arrays, problem.layer_arrays, indices, axis, start, stop
-    )
+    peak, work, cut = _part_cost(problem.arrays, problem.layer_arrays, indices, axis, start, stop)
     return int(peak), int(work), int(cut)
 
 
@@ -258,9 +254,7 @@ def seed_outputs(
         axis_low[axis], axis_high[axis] = start, stop
     for position in range(g.out_start[op], g.out_start[op + 1]):
         tensor = g.out_tensor[position]
-        if read_region(
-            g, g.out_slot[position], tensor, axis_low, axis_high, part_low, part_high
-        ):
+        if read_region(g, g.out_slot[position], tensor, axis_low, axis_high, part_low, part_high):
             need(g, tensor, part_low, part_high, low, high, seen)
 
 
@@ -271,7 +265,10 @@ def _part_cost(
     ops = operators_of(a, layers)
     low, high = np.empty(len(g.extent), np.int64), np.empty(len(g.extent), np.int64)
     seen = np.zeros(len(g.element), np.int64)
-    box_low, box_high = np.zeros(len(g.axis_extent), np.int64), np.zeros(len(g.axis_extent), np.int64)
+    box_low, box_high = (
+        np.zeros(len(g.axis_extent), np.int64),
+        np.zeros(len(g.axis_extent), np.int64),
+    )
     seed_outputs(g, ops[-1], axis, start, stop, low, high, seen)
     propagate(g, ops, low, high, seen, box_low, box_high)
     work, cut = 0, 0
@@ -286,6 +283,30 @@ def _part_cost(
 
 
 @njit(cache=True)
+def _external_bytes(
+    g: GraphArrays,
+    a: LayerArrays,
+    layers: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    last: Ints,
+    made: Ints,
+) -> int:
+    """Bytes of what is read and not made; notes last readers and what is made inside."""
+    live = 0
+    for position in range(len(layers)):
+        layer = layers[position]
+        for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
+            made[tensor] = 1
+        for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
+            if last[tensor] < 0 and not made[tensor] and seen[tensor]:
+                live += region_bytes(g, tensor, low, high)
+            last[tensor] = position
+    return live
+
+
+@njit(cache=True)
 def peak_bytes(
     g: GraphArrays, a: LayerArrays, layers: Ints, low: Ints, high: Ints, seen: Ints
 ) -> int:
@@ -296,25 +317,14 @@ def peak_bytes(
     """
     last = np.full(len(g.element), -1, np.int64)
     made = np.zeros(len(g.element), np.int64)
-    live = 0
-    for position in range(len(layers)):
-        layer = layers[position]
-        for index in range(a.out_start[layer], a.out_start[layer + 1]):
-            made[a.out_tensor[index]] = 1
-        for index in range(a.in_start[layer], a.in_start[layer + 1]):
-            tensor = a.in_tensor[index]
-            if last[tensor] < 0 and not made[tensor] and seen[tensor]:
-                live += region_bytes(g, tensor, low, high)
-            last[tensor] = position
-    peak = live
+    peak = live = _external_bytes(g, a, layers, low, high, seen, last, made)
     for position in range(len(layers)):
         layer = layers[position]
         produced, dying, reusable = 0, 0, 0
-        for index in range(a.out_start[layer], a.out_start[layer + 1]):
-            if seen[a.out_tensor[index]]:
-                produced += region_bytes(g, a.out_tensor[index], low, high)
-        for index in range(a.in_start[layer], a.in_start[layer + 1]):
-            tensor = a.in_tensor[index]
+        for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
+            if seen[tensor]:
+                produced += region_bytes(g, tensor, low, high)
+        for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
             if last[tensor] == position and seen[tensor]:
                 size = region_bytes(g, tensor, low, high)
                 dying += size

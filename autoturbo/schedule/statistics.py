@@ -1,7 +1,7 @@
 """What is known of a setting's kernels once it is split and grouped: the cost model's raw material.
 
-Far cheaper than a schedule: no instances, bindings or buffers exist yet, and sub-graphs that several
-settings share are remembered.
+Far cheaper than a schedule: no instances, bindings or buffers exist yet, and sub-graphs that
+several settings share are remembered.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from numba import njit
 from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import PartShape, external_inputs, part_bounds, part_regions
-from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import operators_of, peak_bytes, sink
 from autoturbo.schedule.work import MATRIX, MOVE, VECTOR, Floats, WorkArrays
@@ -95,10 +95,18 @@ def _total(problem: Problem, shape: PartShape, tensors: Ints) -> float:
 
 @njit(cache=True)
 def _sum_up(
-    g: GraphArrays, a: LayerArrays, w: WorkArrays, layers: Ints, low: Ints, high: Ints,
-    seen: Ints, box_low: Ints, box_high: Ints, row: Floats,
+    g: GraphArrays,
+    a: LayerArrays,
+    w: WorkArrays,
+    layers: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    box_low: Ints,
+    box_high: Ints,
+    row: Floats,
 ) -> None:
-    """Columns 1 to 6, 9 and 10 of a row."""  # fmt: skip
+    """Columns 1 to 6, 9 and 10 of a row."""
     for op in operators_of(a, layers):
         points, shown = 1, 1
         for axis in range(g.axis_start[op], g.axis_start[op + 1]):
@@ -126,7 +134,7 @@ def _sum_up(
 def _size(g: GraphArrays, tensor: int, low: Ints, high: Ints, seen: Ints) -> int:
     if not seen[tensor]:
         return 0
-    size = g.element[tensor]
+    size: int = g.element[tensor]
     for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
         size *= max(high[dim] - low[dim], 0)
     return size

@@ -127,7 +127,7 @@ def _stitch(
     table = _binding_table(problem, held | wanted)
     stages = _stage_table(
         problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
-        shape.low, shape.high, shape.seen, shape.box_low, shape.box_high, table,
+        shape.low, shape.high, shape.seen, table,
     )  # fmt: skip
     sizes = _Sizes(problem, shape, held | wanted)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
@@ -175,7 +175,8 @@ class _Sizes:
     def _extents(self, tensor: int) -> Ints:
         start = self.problem.arrays.dim_start
         part = slice(int(start[tensor]), int(start[tensor + 1]))
-        return np.maximum(self.shape.high[part] - self.shape.low[part], 0)
+        lengths: Ints = np.maximum(self.shape.high[part] - self.shape.low[part], 0)
+        return lengths
 
     def cluster(self, tensor: int) -> int:
         """Bytes of the part of a tensor."""
@@ -211,13 +212,19 @@ def _binding_table(problem: Problem, held: dict[int, Binding]) -> Ints:
 
 @njit(cache=True)
 def _core_region(
-    g: GraphArrays, tensor: int, core: int, table: Ints, low: Ints, high: Ints,
-    out_low: Ints, out_high: Ints,
+    g: GraphArrays,
+    tensor: int,
+    core: int,
+    table: Ints,
+    low: Ints,
+    high: Ints,
+    out_low: Ints,
+    out_high: Ints,
 ) -> bool:
     """The part of a tensor's region that a core has under the tensor's binding.
 
     Cores count row-major over the factors; False if the core has none.
-    """  # fmt: skip
+    """
     first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
     left = core
     for back in range(rank):
@@ -235,7 +242,7 @@ def _core_region(
 
 @njit(cache=True)
 def _busiest_core(g: GraphArrays, tensor: int, table: Ints, low: Ints, high: Ints) -> int:
-    """A core with a full part of a tensor, as far inside as there is one: its halo has all sides."""
+    """A core with a full part of a tensor, inside where there is one: its halo has all sides."""
     core = 0
     for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
         factor = max(table[tensor, dim - g.dim_start[tensor]], 1)
@@ -247,10 +254,18 @@ def _busiest_core(g: GraphArrays, tensor: int, table: Ints, low: Ints, high: Int
 
 @njit(cache=True)
 def _foreign_bytes(
-    g: GraphArrays, tensor: int, core: int, table: Ints, low: Ints, high: Ints,
-    core_low: Ints, core_high: Ints,
+    g: GraphArrays,
+    tensor: int,
+    core: int,
+    table: Ints,
+    low: Ints,
+    high: Ints,
+    core_low: Ints,
+    core_high: Ints,
 ) -> int:
-    """Bytes of a tensor that a core needs and another core has."""  # fmt: skip
+    """Bytes of a tensor that a core needs and another core has; none if it is not bound."""
+    if table[tensor, 0] == 0:
+        return 0
     first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
     own_low, own_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
     needed, common = 1, 1
@@ -259,7 +274,8 @@ def _foreign_bytes(
         begin, end = core_low[first + dim], core_high[first + dim]
         needed *= max(end - begin, 0)
         common *= max(min(end, own_high[dim]) - max(begin, own_low[dim]), 0) if has else 0
-    return (needed - common) * g.element[tensor]
+    size: int = (needed - common) * g.element[tensor]
+    return size
 
 
 @njit(cache=True)
@@ -297,9 +313,7 @@ def _output_bytes(g: GraphArrays, op: int, low: Ints, high: Ints, seen: Ints) ->
 
 
 @njit(cache=True)
-def _weight_bytes(
-    g: GraphArrays, w: WorkArrays, op: int, low: Ints, high: Ints, seen: Ints
-) -> int:
+def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, low: Ints, high: Ints, seen: Ints) -> int:
     """Bytes of constants that an operator reads; one that only moves data reads what it writes."""
     total = 0
     for position in range(g.in_start[op], g.in_start[op + 1]):
@@ -313,51 +327,68 @@ def _weight_bytes(
 
 
 @njit(cache=True)
+def _want(
+    g: GraphArrays,
+    outputs: Ints,
+    core: int,
+    table: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    core_low: Ints,
+    core_high: Ints,
+    core_seen: Ints,
+) -> None:
+    """Ask for a core's part of a layer's outputs; others than the first are bound like it."""
+    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    for tensor in outputs:
+        for dim in range(_MAX_RANK):
+            if table[tensor, dim] == 0:
+                table[tensor, dim] = table[outputs[0], dim]
+        if seen[tensor] and _core_region(g, tensor, core, table, low, high, part_low, part_high):
+            need(g, tensor, part_low, part_high, core_low, core_high, core_seen)
+
+
+@njit(cache=True)
 def _stage_table(
-    g: GraphArrays, a: LayerArrays, w: WorkArrays, layers: Ints, low: Ints, high: Ints,
-    seen: Ints, box_low: Ints, box_high: Ints, table: Ints,
+    g: GraphArrays,
+    a: LayerArrays,
+    w: WorkArrays,
+    layers: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    table: Ints,
 ) -> Floats:
-    """One row per layer: the work of its busiest core."""  # fmt: skip
+    """One row per layer: the work of its busiest core."""
     rows = np.zeros((len(layers), STAGE_COLUMNS))
     core_low, core_high = np.zeros(len(low), np.int64), np.zeros(len(low), np.int64)
-    core_box_low = np.zeros(len(box_low), np.int64)
-    core_box_high = np.zeros(len(box_low), np.int64)
+    core_box_low = np.zeros(len(g.axis_extent), np.int64)
+    core_box_high = np.zeros(len(g.axis_extent), np.int64)
     core_seen = np.zeros(len(seen), np.int64)
-    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
     for index in range(len(layers)):
         layer, row = layers[index], rows[index]
         ops = a.op[a.op_start[layer] : a.op_start[layer + 1]]
         core_seen[:] = 0
         output = a.out_tensor[a.out_start[layer]]
         core = _busiest_core(g, output, table, low, high)
-        for position in range(a.out_start[layer], a.out_start[layer + 1]):
-            tensor = a.out_tensor[position]
-            for dim in range(_MAX_RANK):
-                if table[tensor, dim] == 0 and tensor != output:
-                    table[tensor, dim] = table[output, dim]
-            if seen[tensor] and _core_region(
-                g, tensor, core, table, low, high, part_low, part_high
-            ):
-                need(g, tensor, part_low, part_high, core_low, core_high, core_seen)
+        outputs = a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]
+        _want(g, outputs, core, table, low, high, seen, core_low, core_high, core_seen)
         propagate(g, ops, core_low, core_high, core_seen, core_box_low, core_box_high)
         for op in ops:
             moved = _output_bytes(g, op, core_low, core_high, core_seen)
             _add_operator(w, g, op, core_box_low, core_box_high, row, moved)
             row[Stage.WEIGHTS] += _weight_bytes(g, w, op, low, high, seen)
             row[Stage.CORE_WEIGHTS] += _weight_bytes(g, w, op, core_low, core_high, core_seen)
-        for position in range(a.in_start[layer], a.in_start[layer + 1]):
-            tensor = a.in_tensor[position]
+        for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
             if core_seen[tensor]:
                 row[Stage.READ] += region_bytes(g, tensor, core_low, core_high)
-                if table[tensor, 0] > 0:
-                    row[Stage.EXCHANGED] += _foreign_bytes(
-                        g, tensor, core, table, low, high, core_low, core_high
-                    )
-        for position in range(a.out_start[layer], a.out_start[layer + 1]):
-            tensor = a.out_tensor[position]
+                row[Stage.EXCHANGED] += _foreign_bytes(
+                    g, tensor, core, table, low, high, core_low, core_high
+                )
+        for tensor in outputs:
             if core_seen[tensor]:
                 row[Stage.WRITTEN] += region_bytes(g, tensor, core_low, core_high)
         element = max(g.element[output], 1)
         row[Stage.STEPS] = max(row[Stage.WRITTEN] // element, 1)
     return rows
-

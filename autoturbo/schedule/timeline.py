@@ -7,6 +7,7 @@ LB moves its bytes from or to GB or DDR.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -98,9 +99,14 @@ class _Draft:
 
     def arrays(self) -> Buffers:
         """As the allocator wants them."""
-        columns = (self.birth, self.death, self.core, self.cluster, self.scope)
-        values = [np.asarray(column, np.int64) for column in columns]
-        return Buffers(*values, np.full(len(self.names), -1, np.int64))
+        return Buffers(
+            birth=np.asarray(self.birth, np.int64),
+            death=np.asarray(self.death, np.int64),
+            core_bytes=np.asarray(self.core, np.int64),
+            cluster_bytes=np.asarray(self.cluster, np.int64),
+            scope=np.asarray(self.scope, np.int64),
+            address=np.full(len(self.names), -1, np.int64),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,14 +196,15 @@ class _Writer:
         buffer = self.draft.add(name, self.clock, piece.core_bytes, piece.cluster_bytes)
         return piece, buffer
 
-    def _sources(
-        self, kernel: int, concats: Sequence[Concat]
-    ) -> dict[int, list[tuple[int, int]]]:
+    def _sources(self, kernel: int, concats: Sequence[Concat]) -> dict[int, list[tuple[int, int]]]:
         """Per input tensor, the buffers it is read from and the bytes of each."""
         brought = {(p.producer, p.tensor): buffer for p, buffer in self.moved[kernel]}
         return {
             concat.tensor: [
-                (brought.get((p.producer, p.tensor), self.made[p.producer, p.tensor]), p.cluster_bytes)
+                (
+                    brought.get((p.producer, p.tensor), self.made[p.producer, p.tensor]),
+                    p.cluster_bytes,
+                )
                 for p in concat.pieces
             ]
             for concat in concats
@@ -339,7 +346,7 @@ def _streams(draft: _Draft, placed: Buffers, lengths: Sequence[int]) -> list[Int
     streamed = column >= 0
     rows = starts[uses[:, 0]] + uses[:, 1]
     np.add.at(table, (rows[streamed], column[streamed]), uses[streamed, 3])
-    return [table[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    return [table[a:b] for a, b in itertools.pairwise(starts)]
 
 
 _COLUMN = ((-1, IN_GB, IN_DDR), (-1, LATE_GB, LATE_DDR), (-1, OUT_GB, OUT_DDR))

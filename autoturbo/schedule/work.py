@@ -104,7 +104,9 @@ def matrix_cycles_of(operator: Operator, target: Target, dtype: str) -> float:
     count, m, n, k = matrix_shape(operator)
     engine = target.matrix
     steps = math.ceil(k / engine.depth)
-    folds = min(_folds(m, n, engine.rows, engine.columns), _folds(n, m, engine.rows, engine.columns))
+    folds = min(
+        _folds(m, n, engine.rows, engine.columns), _folds(n, m, engine.rows, engine.columns)
+    )
     return count * folds * steps / dict(engine.rate).get(dtype, 1.0)
 
 

@@ -92,7 +92,7 @@ def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
 
 
 @njit(cache=True)
-def matrix_cycles(  # noqa: PLR0917  compiled code takes no keywords
+def matrix_cycles(
     count: float,
     m: float,
     n: float,

@@ -240,7 +240,7 @@ def test_a_folder_that_was_taken_away(tmp_path: Path) -> None:
 
 def python(code: str) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run(  # noqa: S603
+    run = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     return run.stdout

@@ -25,7 +25,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "error", *map(str, arguments)]
-    return subprocess.Popen(  # noqa: S603
+    return subprocess.Popen(
         command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping  # noqa: TC003 (read by get_type_hints)
+from collections.abc import Mapping
 from typing import Any
 
 import jsonschema

@@ -68,9 +68,7 @@ def as_region(array: np.ndarray) -> Region:
 
 
 def meet(first: Region, second: Region) -> Region:
-    return tuple(
-        (max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True)
-    )
+    return tuple((max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True))
 
 
 def needed_regions(
@@ -292,7 +290,6 @@ def _replay_layer(
     moved: dict[tuple[int, int], int], expected: np.ndarray,
 ) -> None:  # fmt: skip
     problem, template = schedule.problem, step.template
-    instance = schedule.instances.instances[step.instance]
     layer = problem.layers[template.layers[position]]
     sizes = dict(template.reads[position])
     assert set(sizes) == set(layer.inputs)
@@ -307,17 +304,7 @@ def _replay_layer(
         elif tensor in problem.graph.inputs:
             row[IN_DDR] += sizes[tensor]
         else:
-            need = as_region(instance.inputs[tensor])
-            for producer in schedule.instances.producers[step.instance]:
-                made = schedule.instances.instances[producer].outputs
-                if tensor not in made or not volume(meet(as_region(made[tensor]), need)):
-                    continue
-                size = volume(meet(as_region(made[tensor]), need))
-                size *= int(problem.arrays.element[tensor])
-                buffer = moved.get((producer, tensor), replay.where[producer, tensor])
-                scope = replay.read(buffer, (producer, tensor), clock)
-                if scope is not Scope.LB:
-                    row[IN_GB if scope is Scope.GB else IN_DDR] += size
+            _replay_pieces(schedule, replay, step, tensor, clock, moved, row)
     later = {t for x in template.layers[position + 1 :] for t in problem.layers[x].inputs}
     dying = [t for t in layer.inputs if t in inner and t not in later] if layer.in_place else []
     for tensor, size, _ in template.writes[position]:
@@ -329,6 +316,25 @@ def _replay_layer(
             row[OUT_DDR] += size
         if tensor in problem.graph.outputs and not problem.consumers[tensor]:
             assert scope is Scope.DDR
+
+
+def _replay_pieces(
+    schedule: Schedule, replay: _Replay, step: Step, tensor: int, clock: int,
+    moved: dict[tuple[int, int], int], row: np.ndarray,
+) -> None:  # fmt: skip
+    """An input from other instances is read piece by piece, each where it lies."""
+    instances = schedule.instances.instances
+    need = as_region(instances[step.instance].inputs[tensor])
+    for producer in schedule.instances.producers[step.instance]:
+        made = instances[producer].outputs
+        size = volume(meet(as_region(made[tensor]), need)) if tensor in made else 0
+        if not size:
+            continue
+        buffer = moved.get((producer, tensor), replay.where[producer, tensor])
+        scope = replay.read(buffer, (producer, tensor), clock)
+        if scope is not Scope.LB:
+            size *= int(schedule.problem.arrays.element[tensor])
+            row[IN_GB if scope is Scope.GB else IN_DDR] += size
 
 
 def check_work(schedule: Schedule, step: Step) -> None:
@@ -365,7 +371,9 @@ _SHOWN = ("parallel", "whole")
 
 
 def _loose_operators(
-    problem: Problem, layers: Sequence[int], regions: Regions,
+    problem: Problem,
+    layers: Sequence[int],
+    regions: Regions,
     boxes: Mapping[int, tuple[Interval, ...]],
 ) -> set[int]:
     """Operators inside a layer whose region is larger than any single reader's.
@@ -411,7 +419,9 @@ def check_instructions(schedule: Schedule, step: Step) -> None:
         mine = layer == position
         _check_tiles(where, mine, matrix=bool(stages[position, Stage.MACS] > 0))
         product = amounts[mine][:, [Amount.COUNT, Amount.ROWS, Amount.COLUMNS, Amount.DEPTH]]
-        close(product.prod(axis=1)[engine[mine] == MATRIX_ENGINE].sum(), stages[position, Stage.MACS])
+        close(
+            product.prod(axis=1)[engine[mine] == MATRIX_ENGINE].sum(), stages[position, Stage.MACS]
+        )
         close(amounts[mine, Amount.VECTOR].sum(), stages[position, Stage.VECTOR])
         close(amounts[mine, Amount.SPECIAL].sum(), stages[position, Stage.SPECIAL])
         stored = amounts[mine & (engine == DMA_OUT), Amount.DDR].sum()

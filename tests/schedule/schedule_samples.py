@@ -203,7 +203,11 @@ def networks(draw: st.DrawFn, most: int = 8) -> Graph:
     images = draw(st.booleans())
     batch = draw(st.integers(1, 6))
     if images:
-        shape: Shape = (batch, draw(st.integers(1, 4)) * 2, *draw(st.tuples(*[st.integers(3, 9)] * 2)))
+        shape: Shape = (
+            batch,
+            draw(st.integers(1, 4)) * 2,
+            *draw(st.tuples(*[st.integers(3, 9)] * 2)),
+        )
     else:
         shape = (batch, draw(st.integers(1, 6)), draw(st.sampled_from((4, 6, 8))))
     net = Net(x=shape)
@@ -223,11 +227,13 @@ def _same(net: Net, at: str, other: str) -> str:
 
 
 def _image_step(net: Net, kind: str, at: str, other: str, draw: st.DrawFn) -> str:
-    n, c, h, w = net.shapes[at]
+    _, c, h, w = net.shapes[at]
     if kind in ("strided", "pool") and min(h, w) < 2:
         kind = "relu"
     steps: dict[str, Callable[[], str]] = {
-        "conv": lambda: net.conv(at, draw(st.sampled_from((2, 4, 6))), draw(st.sampled_from((1, 3)))),
+        "conv": lambda: net.conv(
+            at, draw(st.sampled_from((2, 4, 6))), draw(st.sampled_from((1, 3)))
+        ),
         "depthwise": lambda: net.conv(at, c, 3, group=c),
         "strided": lambda: net.conv(at, c, 3, 2, bias=True),
         "pool": lambda: net.pool(at, 2, draw(st.integers(1, 2))),
@@ -270,9 +276,7 @@ def _heads(net: Net, at: str) -> str:
     if d % 2:
         return net.relu(at)
     split = net.transpose(net.reshape(at, n, s, 2, d // 2), 0, 2, 1, 3)
-    return net.reshape(net.transpose(net.relu(split), 0, 2, 1, 3), n * s, d) if s < 0 else (
-        net.reshape(net.transpose(net.relu(split), 0, 2, 1, 3), n, s, d)
-    )
+    return net.reshape(net.transpose(net.relu(split), 0, 2, 1, 3), n, s, d)
 
 
 @st.composite

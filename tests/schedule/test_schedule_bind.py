@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import Net, Workbench, bench, block, chain, networks, target
+from schedule_samples import Net, bench, block, chain, networks, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.bind import (
@@ -26,6 +26,7 @@ from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import InstanceGraph, make_instances
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.order import order_instances
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import Split
 
@@ -64,9 +65,7 @@ def test_plain_binding_skips_what_may_not_be_spread() -> None:
     assert plain_binding((1, 3, 16), (0, 1, 2), [True, True, False], 8) == (1, 1, 1)
 
 
-@given(
-    extents=st.lists(st.integers(0, 40), max_size=5), cores=st.integers(1, 64), data=st.data()
-)
+@given(extents=st.lists(st.integers(0, 40), max_size=5), cores=st.integers(1, 64), data=st.data())
 def test_plain_binding_divides_and_never_passes_the_cores(
     extents: list[int], cores: int, data: st.DataObject
 ) -> None:
@@ -147,24 +146,26 @@ def test_inside_a_kernel_a_layer_prefers_more_cores() -> None:
     """A classifier bound over 1 core implies 1; the image before it can use all eight."""
     problem = make_problem(block(), target(cores=8), "float16")
     layers = tuple(x.index for x in problem.layers)
-    extents = {
-        t: list(problem.graph.tensors[t].shape) for x in problem.layers for t in x.outputs
-    }
+    extents = {t: list(problem.graph.tensors[t].shape) for x in problem.layers for t in x.outputs}
     chosen, wanted = layer_bindings(problem, layers, extents, (1, 1))
     assert chosen[layers[-1]] == (1, 1)
-    assert all(cores_used(chosen[x]) >= cores_used(plain_for(problem, x, extents[problem.layers[x].outputs[0]]))
-               for x in layers[:-1])  # fmt: skip
+    for layer in layers[:-1]:
+        plain = plain_for(problem, layer, extents[problem.layers[layer].outputs[0]])
+        assert cores_used(chosen[layer]) >= cores_used(plain)
     assert set(wanted) == {0}
 
 
-def placed(graph: Graph, cuts: dict[int, int], *, always: bool, cores: int = 8) -> tuple[InstanceGraph, Placement]:
+def placed(
+    graph: Graph, cuts: dict[int, int], *, always: bool, cores: int = 8
+) -> tuple[InstanceGraph, Placement]:
     """Layers as sub-graphs, cut along samples, bound in ascending order."""
     problem = make_problem(graph, target(cores=cores), "float16")
-    subgraphs = tuple(
-        SubGraph(x.index, (x.index,), Split(0 if cuts.get(x.index, 1) > 1 else -1, cuts.get(x.index, 1), 0, 0, 0))
-        for x in problem.layers
-    )  # fmt: skip
-    instances = make_instances(problem, subgraphs)
+    subgraphs = []
+    for index in range(len(problem.layers)):
+        parts = cuts.get(index, 1)
+        split = Split(0 if parts > 1 else -1, parts, 0, 0, 0)
+        subgraphs.append(SubGraph(index, (index,), split))
+    instances = make_instances(problem, tuple(subgraphs))
     order = range(len(instances.instances))
     return instances, bind_instances(problem, instances, order, always=always)
 
@@ -176,10 +177,8 @@ def test_every_instance_is_bound_and_starts_in_lb() -> None:
 
 
 def test_a_part_takes_what_its_reader_implies_if_it_divides() -> None:
-    """The reader of four samples wants 4 x 2; its producers have two samples: 2 x 4 of their own."""
-    instances, placement = placed(
-        chain("conv", "conv", shape=(4, 4, 8, 8)), {0: 2}, always=True
-    )
+    """The reader of four samples wants 4 x 2; its producers have two samples: 2 x 4."""
+    instances, placement = placed(chain("conv", "conv", shape=(4, 4, 8, 8)), {0: 2}, always=True)
     assert [i.subgraph for i in instances.instances] == [0, 0, 1]
     assert placement.bindings == ((2, 1, 4, 1), (2, 1, 4, 1), (4, 1, 2, 1))
 

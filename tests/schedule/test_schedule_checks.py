@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import schedule_checks as checks
-from schedule_samples import Workbench, block, target
+from schedule_samples import block, target
 
 from autoturbo.schedule.bind import Placement, Scope
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import build_schedule
+from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import Stage
 
@@ -24,7 +24,9 @@ def honest() -> Schedule:
 
 
 def with_instances(schedule: Schedule, **changes: Any) -> Schedule:
-    return dataclasses.replace(schedule, instances=dataclasses.replace(schedule.instances, **changes))
+    return dataclasses.replace(
+        schedule, instances=dataclasses.replace(schedule.instances, **changes)
+    )
 
 
 def with_buffers(schedule: Schedule, **changes: Any) -> Schedule:

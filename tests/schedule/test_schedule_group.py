@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -52,7 +53,7 @@ def test_a_branch_becomes_one() -> None:
 
 
 def test_without_branch_merges_a_branch_stays_apart() -> None:
-    """All three patterns are in every order, so a limit of one layer is the way to turn them off."""
+    """All patterns are in every order: a limit of one layer is the way to turn them off."""
     assert len(groups(chain("conv", "conv"), Knobs(max_layers=1))) == 2
 
 
@@ -118,7 +119,7 @@ def test_rules_follow_the_knobs() -> None:
     )  # fmt: skip
     rules = GroupRules.of(knobs)
     assert (rules.producer_ratio, rules.merged_ratio, rules.max_layers) == (0.5, 2.0, 4)
-    assert (rules.order, rules.cuts, rules.merges) == ("dsb", {"a"}, {"b"})
+    assert (rules.order, sorted(rules.cuts), sorted(rules.merges)) == ("dsb", ["a"], ["b"])
 
 
 def test_groups_are_remembered_per_rules() -> None:
@@ -166,7 +167,9 @@ def test_resnet_has_the_papers_four_sub_graphs() -> None:
     problem = bench("resnet50").problem(16)
     subgraphs = group(problem, GroupRules.of(Knobs()))
     assert [s.split.factor for s in subgraphs] == [8, 4, 2, 1]
-    shapes = [problem.graph.tensors[problem.layers[s.layers[-1]].outputs[0]].shape for s in subgraphs]
+    shapes = [
+        problem.graph.tensors[problem.layers[s.layers[-1]].outputs[0]].shape for s in subgraphs
+    ]
     assert shapes == [(16, 512, 28, 28), (16, 1024, 14, 14), (16, 2048, 7, 7), (16, 1000)]
     adds = [
         sum(
@@ -183,7 +186,7 @@ def test_resnet_stages_do_not_merge_because_of_rule_one() -> None:
     problem = bench("resnet50").problem(16)
     rules = GroupRules.of(Knobs())
     subgraphs = group(problem, rules)
-    for before, after in zip(subgraphs, subgraphs[1:], strict=False):
+    for before, after in itertools.pairwise(subgraphs):
         merged = best_split(problem, before.layers + after.layers, rules.splits)
         assert after.split.factor < before.split.factor
         assert merged.factor > after.split.factor

@@ -41,9 +41,7 @@ def by_depth(graph: Graph, *cuts: tuple[int, int]) -> tuple[Problem, InstanceGra
     subgraphs = []
     for layer, (depth, parts) in zip(problem.layers, cuts, strict=True):
         axis = dict(split_axes(problem, (layer.index,))).get(depth, -1) if parts > 1 else -1
-        subgraphs.append(
-            SubGraph(layer.index, (layer.index,), Split(axis, parts, depth, 0, 0))
-        )
+        subgraphs.append(SubGraph(layer.index, (layer.index,), Split(axis, parts, depth, 0, 0)))
     return problem, make_instances(problem, tuple(subgraphs))
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_checks import check_instructions
-from schedule_samples import STCP920, Net, Workbench, bench, block, chain, target
+from schedule_samples import STCP920, Net, bench, block, chain, target
 
 from autoturbo.schedule.instructions import (
     DMA_IN,
@@ -25,7 +25,7 @@ from autoturbo.schedule.instructions import (
     instruct,
 )
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import build_schedule
+from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import make_problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage
@@ -50,10 +50,12 @@ def product(rows: int, columns: int, depth: int, count: int = 1) -> np.ndarray:
     return stage
 
 
-def program(stages: list[np.ndarray], streams: np.ndarray | None = None, **knobs: object) -> Instructions:
+def program(
+    stages: list[np.ndarray], streams: np.ndarray | None = None, **knobs: object
+) -> Instructions:
     """Stages one after the other."""
     table = np.zeros((len(stages), STREAM_COLUMNS), np.int64) if streams is None else streams
-    edges = [()] + [(i,) for i in range(len(stages) - 1)]
+    edges: list[tuple[int, ...]] = [(), *((i,) for i in range(len(stages) - 1))]
     return instruct(np.asarray(stages), table, edges, rules(**knobs), weights_resident=False)
 
 
@@ -119,9 +121,7 @@ def test_streams_are_stored_after_compute() -> None:
 
 def test_resident_weights_are_not_asked_of_ddr() -> None:
     streams = np.zeros((1, STREAM_COLUMNS), np.int64)
-    found = instruct(
-        product(64, 32, 32)[None], streams, [()], rules(), weights_resident=True
-    )
+    found = instruct(product(64, 32, 32)[None], streams, [()], rules(), weights_resident=True)
     assert not len(on(found, DMA_IN))
     assert found.amounts[on(found, TRANSFER), Amount.CORE].sum() == 2048
 
@@ -169,7 +169,14 @@ def test_tile_divisor_makes_more_tiles(divisor: int) -> None:
 
 @pytest.mark.parametrize(
     ("extent", "native", "least", "tiles"),
-    [(64, 64, 1, 1), (128, 64, 2, 2), (192, 64, 2, 3), (100, 64, 1, 1), (10, 64, 4, 1), (256, 32, 3, 4)],
+    [
+        (64, 64, 1, 1),
+        (128, 64, 2, 2),
+        (192, 64, 2, 3),
+        (100, 64, 1, 1),
+        (10, 64, 4, 1),
+        (256, 32, 3, 4),
+    ],
 )
 def test_cuts_waste_least_of_the_array(extent: int, native: int, least: int, tiles: int) -> None:
     """192 rows in two tiles would take 96 each, two native tiles of 64; in three, one each."""
@@ -184,7 +191,10 @@ def test_cuts_waste_least_of_the_array(extent: int, native: int, least: int, til
     streamed=st.integers(0, 1 << 20), vector=st.booleans(), data=st.data(),
 )  # fmt: skip
 def test_amounts_are_conserved(
-    shapes: list[tuple[int, int, int, int]], streamed: int, vector: bool, data: st.DataObject  # noqa: FBT001
+    shapes: list[tuple[int, int, int, int]],
+    streamed: int,
+    vector: bool,
+    data: st.DataObject,
 ) -> None:
     """Whatever the cut, the tiles' work and stores are the layer's, and loads no less than it."""
     stages = [product(*shape) for shape in shapes]
@@ -201,7 +211,9 @@ def test_amounts_are_conserved(
     matrix = found.amounts[on(found, MATRIX_ENGINE)]
     macs = matrix[:, [Amount.COUNT, Amount.ROWS, Amount.COLUMNS, Amount.DEPTH]].prod(axis=1).sum()
     assert macs == pytest.approx(sum(s[Stage.MACS] for s in stages))
-    assert found.amounts[:, Amount.VECTOR].sum() == pytest.approx(sum(s[Stage.VECTOR] for s in stages))
+    assert found.amounts[:, Amount.VECTOR].sum() == pytest.approx(
+        sum(s[Stage.VECTOR] for s in stages)
+    )
     assert found.amounts[on(found, DMA_OUT), Amount.DDR].sum() == pytest.approx(streamed)
     least = sum(s[Stage.WEIGHTS] for s in stages) + streamed
     assert found.amounts[on(found, DMA_IN), Amount.DDR].sum() >= least * (1 - 1e-9)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from schedule_samples import settings_of
 
 from autoturbo.errors import KnobsError, Location
@@ -160,7 +159,9 @@ def test_wrong_values_are_located_and_explained(values: dict[str, Any], message:
 def test_the_place_is_kept() -> None:
     with pytest.raises(KnobsError) as caught:
         Knobs.from_dict({"nonsense_xyz": 1}, Location("my.json"))
-    assert str(caught.value).startswith("my.json: nonsense_xyz: unknown knob; known are batches_per")
+    assert str(caught.value).startswith(
+        "my.json: nonsense_xyz: unknown knob; known are batches_per"
+    )
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -173,7 +174,10 @@ def test_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", ":1:2: not JSON; the parser says: Expecting property name enclosed in double quotes"),
+        (
+            b"{",
+            ":1:2: not JSON; the parser says: Expecting property name enclosed in double quotes",
+        ),
         (b"[]", ": expected an object of knobs; for example {}"),
         (b'{\n "lb_fill": 7}', ": lb_fill: 7 is out of range; from 0.05 to 1"),
         (b"\xff", ": cannot read: not UTF-8 text"),
@@ -188,7 +192,7 @@ def test_wrong_files(tmp_path: Path, content: bytes, message: str) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(KnobsError, match="cannot read: No such file or directory$"):
+    with pytest.raises(KnobsError, match=r"cannot read: No such file or directory$"):
         load_knobs(tmp_path / "none.json")
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 from schedule_checks import check_schedule
-from schedule_samples import Workbench, bench, block, chain, target
+from schedule_samples import bench, block, chain, target
 
 from autoturbo.errors import UsageError
 from autoturbo.schedule import baselines
 from autoturbo.schedule.baselines import candidates, scheduler_names
 from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 

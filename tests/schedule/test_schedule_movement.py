@@ -74,7 +74,12 @@ def boxes(region: np.ndarray, factors: Binding) -> list[set[tuple[int, ...]]]:
     spans = []
     for (low, high), factor in zip(region.tolist(), factors, strict=True):
         size = -(-(high - low) // factor)
-        spans.append([range(min(low + i * size, high), min(low + (i + 1) * size, high)) for i in range(factor)])
+        spans.append(
+            [
+                range(min(low + i * size, high), min(low + (i + 1) * size, high))
+                for i in range(factor)
+            ]
+        )
     return [set(itertools.product(*part)) for part in itertools.product(*spans)]
 
 
@@ -84,7 +89,10 @@ def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
     rank = data.draw(st.integers(1, 3))
     low = [data.draw(st.integers(0, 3)) for _ in range(rank)]
     made = np.asarray([(b, b + data.draw(st.integers(1, 5))) for b in low], np.int64)
-    need = np.asarray([(max(b - data.draw(st.integers(0, 2)), 0), b + data.draw(st.integers(1, 6))) for b in low], np.int64)
+    need = np.asarray(
+        [(max(b - data.draw(st.integers(0, 2)), 0), b + data.draw(st.integers(1, 6))) for b in low],
+        np.int64,
+    )
     held = tuple(data.draw(st.integers(1, 3)) for _ in range(rank))
     wanted = tuple(data.draw(st.integers(1, 3)) for _ in range(rank))
     common = set(itertools.product(*[range(a, b) for a, b in made.tolist()]))

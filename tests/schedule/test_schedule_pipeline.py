@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, Workbench, bench, block, chain, target
+from schedule_samples import STCP920, Net, bench, block, chain, target
 
 from autoturbo.errors import KnobsError
+from autoturbo.graph.batch import rebatch, trace_batch
+from autoturbo.graph.operators import Graph
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import build_schedule, plan
+from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.schedule import Share
 from autoturbo.simulate.sequence import simulate
 
@@ -45,10 +47,7 @@ def test_shares(batch: int, clusters: int, share: Share) -> None:
 @given(batch=st.integers(1, 40), clusters=st.integers(1, 8))
 def test_clusters_at_work_share_out_the_whole_batch(batch: int, clusters: int) -> None:
     """No cluster is counted that has nothing to do."""
-    workbench = Workbench.__new__(Workbench)
-    graph = _with_batch(batch)
-    Workbench.__init__(workbench, graph, target(clusters=clusters), "float16")
-    share = workbench.share()
+    share = Workbench(_with_batch(batch), target(clusters=clusters), "float16").share()
     assert share.clusters <= clusters
     assert (share.clusters - 1) * share.samples < batch <= share.clusters * share.samples
 
@@ -56,9 +55,7 @@ def test_clusters_at_work_share_out_the_whole_batch(batch: int, clusters: int) -
 _RELU = chain("relu", shape=(120, 4))
 
 
-def _with_batch(batch: int):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    from autoturbo.graph.batch import rebatch, trace_batch
-
+def _with_batch(batch: int) -> Graph:
     return rebatch(_RELU, batch, trace_batch(_RELU))
 
 
@@ -146,7 +143,9 @@ def test_an_override_for_a_layer_that_is_not_there() -> None:
 
 
 def test_later_overrides_win() -> None:
-    both = Knobs(overrides=(SubGraphKnobs("conv0", dim=0, factor=2), SubGraphKnobs("conv0", dim=0, factor=4)))
+    both = Knobs(
+        overrides=(SubGraphKnobs("conv0", dim=0, factor=2), SubGraphKnobs("conv0", dim=0, factor=4))
+    )
     assert [n for _, n in splits(both)] == [4]
 
 
@@ -160,7 +159,7 @@ def test_dtype_changes_sizes() -> None:
     """INT8 tensors are half as large, so the first stage needs half as many parts."""
     workbench = Workbench(bench("resnet50").model, STCP920, "int8")
     schedule = build_schedule(workbench, Knobs())
-    assert [s.split.instances for s in schedule.instances.subgraphs][0] == 4
+    assert schedule.instances.subgraphs[0].split.instances == 4
     check_schedule(schedule)
 
 

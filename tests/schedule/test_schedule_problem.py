@@ -156,7 +156,10 @@ def test_a_product_too_thin_for_the_array_goes_to_the_vector_engine() -> None:
     assert engine_code(operator(net), STCP920, "float16") == VECTOR
 
 
-@pytest.mark.parametrize(("m", "n", "k", "cycles"), [(64, 32, 10, 10), (32, 64, 10, 10), (65, 32, 10, 20), (65, 33, 7, 21), (1, 1, 5, 5)])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "cycles"),
+    [(64, 32, 10, 10), (32, 64, 10, 10), (65, 32, 10, 20), (65, 33, 7, 21), (1, 1, 5, 5)],
+)
 def test_cycles_of_a_product(m: int, n: int, k: int, cycles: int) -> None:
     """A 64 x 32 array in the better of two orientations, one step of the reduction a cycle."""
     net = Net(x=(m, k))

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_checks import needed_regions
-from schedule_samples import Net, Workbench, bench, chain, networks, target
+from schedule_samples import Net, bench, chain, networks, target
 
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.instances import external_inputs, part_bounds
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import (
     DEFAULT_RECOMPUTE_LIMIT,
@@ -42,7 +43,9 @@ def axis_names(problem: Problem, layers: tuple[int, ...], dims: str = "all") -> 
 
 
 def test_rules_default_to_the_paper() -> None:
-    assert SplitRules.of(Knobs()) == SplitRules(1.0, DEFAULT_RECOMPUTE_LIMIT, "ofd", "all", "published")
+    assert SplitRules.of(Knobs()) == SplitRules(
+        1.0, DEFAULT_RECOMPUTE_LIMIT, "ofd", "all", "published"
+    )
 
 
 def test_rules_follow_the_knobs() -> None:
@@ -171,7 +174,7 @@ def test_key_order_matters() -> None:
 
 
 def test_recomputation_is_limited() -> None:
-    """Splitting the rows of three stacked convolutions repeats halo rows; samples repeat nothing."""
+    """Splitting the rows of three stacked convolutions repeats halo rows."""
     net = Net(x=(1, 2, 16, 16))
     at = "x"
     for _ in range(3):

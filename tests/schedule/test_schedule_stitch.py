@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from schedule_samples import Net, STCP920, bench, block, chain, target
+from schedule_samples import STCP920, Net, bench, block, chain, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
@@ -129,7 +129,9 @@ def test_edges_inside_a_kernel() -> None:
     assert edges[0] == ()
     for position, before in enumerate(edges):
         assert all(p < position for p in before)
-    adds = [i for i, x in enumerate(problem.layers) if x.name.startswith("add") or len(edges[i]) > 1]
+    adds = [
+        i for i, x in enumerate(problem.layers) if x.name.startswith("add") or len(edges[i]) > 1
+    ]
     assert all(len(edges[i]) == 2 for i in adds)
     assert local_edges(problem, layers) is edges
 
@@ -140,7 +142,12 @@ def test_parts_of_equal_extents_share_a_template() -> None:
     for step in schedule.timeline.steps:
         index = schedule.instances.instances[step.instance].subgraph
         by_subgraph.setdefault(index, set()).add(step.template.digest)
-    assert {index: len(digests) for index, digests in by_subgraph.items()} == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert {index: len(digests) for index, digests in by_subgraph.items()} == {
+        0: 1,
+        1: 1,
+        2: 1,
+        3: 1,
+    }
 
 
 def test_a_digest_tells_bindings_apart() -> None:

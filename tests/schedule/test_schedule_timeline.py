@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from schedule_checks import check_replay, check_schedule
-from schedule_samples import Net, Workbench, bench, block, chain, target
+from schedule_samples import Net, bench, block, chain, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import build_schedule
+from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.timeline import (
@@ -23,8 +25,10 @@ from autoturbo.schedule.timeline import (
 from autoturbo.simulate.sequence import simulate
 
 
-def built(graph: Graph, machine: Target | None = None, **knobs: object) -> Schedule:
-    schedule = build_schedule(Workbench(graph, machine or target(lb=1 << 16), "float16"), Knobs(**knobs))  # type: ignore[arg-type]
+def built(graph: Graph, machine: Target | None = None, **knobs: Any) -> Schedule:
+    schedule = build_schedule(
+        Workbench(graph, machine or target(lb=1 << 16), "float16"), Knobs(**knobs)
+    )
     check_replay(schedule)
     return schedule
 
@@ -118,7 +122,9 @@ def test_a_scope_asked_for_one_layer(scope: str) -> None:
 
 
 def test_gb_without_a_gb_is_ddr() -> None:
-    schedule = built(chain("conv", "conv"), target(gb=0, lb=1 << 16), output_scope="GB", max_layers=1)
+    schedule = built(
+        chain("conv", "conv"), target(gb=0, lb=1 << 16), output_scope="GB", max_layers=1
+    )
     assert set(schedule.timeline.buffers.scope.tolist()) <= {Scope.LB, Scope.DDR}
     check_schedule(schedule)
 
@@ -146,7 +152,7 @@ def test_weights_that_stay_are_loaded_once() -> None:
 
 @pytest.mark.parametrize(("victim", "kept"), [("auto", [2, 2, 2]), ("largest", [1, 2, 2])])
 def test_the_victim_rule_decides_about_weights_too(victim: str, kept: list[int]) -> None:
-    """Weights live longest, so the published rule sends ResNet-50's out of GB before anything else."""
+    """Weights live longest, so the published rule sends ResNet-50's out of GB first."""
     knobs = Knobs(weight_residency="GB", spill_victim=victim)
     schedule = build_schedule(bench("resnet50"), knobs)
     scope = schedule.timeline.buffers.scope

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, Workbench, bench, chain, networks, target, workload
+from schedule_samples import STCP920, Net, bench, chain, networks, target, workload
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.baselines import candidates
 from autoturbo.schedule.baselines.tvm import fuse, fused_layers, largest_working_set
 from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import make_problem
 from autoturbo.simulate.sequence import simulate
 
@@ -28,7 +29,7 @@ def test_convolution_bias_activation() -> None:
 
 
 def test_a_residual_add_joins_the_last_convolution() -> None:
-    """Of two convolutions that meet in a sum the earlier one is visited first and takes it."""
+    """The skip connection has an activation, so only the convolution before the sum can."""
     net = Net(x=(1, 4, 8, 8))
     first = net.relu(net.conv("x", 4))
     net.relu(net.sum(net.conv(first, 4), first))
@@ -67,15 +68,14 @@ def test_a_convolution_does_not_fuse_with_a_reshape() -> None:
 
 
 def test_softmax_is_not_fused_onward() -> None:
-    """Softmax is an anchor of its own: a following ReLU joins, a following reshape does not."""
+    """Softmax is an anchor of its own, and a reshape after it no elementwise operator."""
     net = Net(x=(2, 8))
     net.reshape(net.softmax("x"), 16)
     assert groups(net) == [["softmax0"], ["reshape0"]]
 
 
-def test_elementwise_joins_a_softmax_that_follows() -> None:
-    """Phase 0: at most broadcast, and the sink is out-elementwise-fusable only as a sink... not so
-    across an edge of that class: the edge is stronger than injective."""
+def test_elementwise_does_not_join_an_anchor_that_follows() -> None:
+    """The edge into a softmax has its class, which is stronger than injective."""
     net = Net(x=(2, 8))
     net.softmax(net.relu("x"))
     assert groups(net) == [["relu0"], ["softmax0"]]

@@ -1,6 +1,7 @@
-"""The ladder of the vendor's compiler (baselines.md, section 1): one kernel per layer, no splitting.
+"""The ladder of the vendor's compiler (baselines.md, section 1): one kernel per layer, unsplit.
 
-``O0`` keeps all inputs, outputs and intermediates in DDR; ``O1`` puts them into GB as far as they fit;
+``O0`` keeps all inputs, outputs and intermediates in DDR; ``O1`` puts them into GB as far as they
+fit;
 ``O2`` into LB as far as they fit, the rest into GB. ``O3`` is GraphTurbo itself.
 """
 

@@ -1,10 +1,10 @@
-"""TVM v0.8's operator fusion (Relay ``FuseOps``), every fused group a kernel with its output in DDR.
+"""TVM v0.8's operator fusion (Relay ``FuseOps``), every group a kernel with its output in DDR.
 
 The pass (graphturbo.md, section 8.1): a post-dominator tree, then union-find groups grown in three
 phases by operator class. On our machine a group becomes one kernel whose inner tensors never leave
-the tile loop, whose outputs go to DDR, and whose work is spread over the cores of a cluster; kernels
-do not overlap. The batch per cluster is the largest whose kernels' inputs and outputs fit the global
-buffer, through which they pass (GraphTurbo, OSDI '23, section 5: "limited by the LLB").
+the tile loop, whose outputs go to DDR, and whose work is spread over the cores of a cluster;
+kernels do not overlap. The batch per cluster is the largest whose kernels' inputs and outputs fit
+the global buffer, through which they pass (GraphTurbo, OSDI '23, section 5: "limited by the LLB").
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _ancestor(
 
 
 def _edge(graph: Graph, index: int, reader: int) -> Pattern:
-    """The reader's class; a broadcast whose argument already has the output's shape is elementwise."""
+    """The reader's class; a broadcast whose argument has the output's shape is elementwise."""
     consumer: Operator = graph.operators[reader]
     if consumer.pattern is not Pattern.BROADCAST:
         return consumer.pattern

@@ -1,0 +1,62 @@
+"""The issue's own terms: every workload tunes, on every preset, never worse than the heuristic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command_line import Cli, cli_in
+
+from autoturbo.datasets import workloads
+from autoturbo.hardware import preset_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRIALS = 5
+"""Trial 0 and a few more: enough to go through every part of a run."""
+
+ON_EVERY_PRESET = ("resnet18", "mobilenet_v2", "dlrm", "bert_base_s128")
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return cli_in(tmp_path, monkeypatch)
+
+
+def tune(cli: Cli, model: str, target: str, trials: int) -> dict[str, Any]:
+    ran = cli("--json", "tune", model, "--target", target, "--trials", str(trials))
+    assert ran.status == 0, ran.err
+    return ran.object
+
+
+def check(result: dict[str, Any]) -> None:
+    assert result["best"]["latency_s"] <= result["default"]["latency_s"]
+    for measured in (result["best"], result["default"], *result["baselines"].values()):
+        assert measured["latency_s"] >= measured["lower_bound_s"]
+        assert 0 < measured["matrix_utilization"] <= 1
+        assert measured["ddr_bytes"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", workloads.names())
+def test_every_workload_tunes_on_the_default_target(name: str, cli: Cli) -> None:
+    result = tune(cli, name, "stcp920", TRIALS)
+    check(result)
+    assert result["trials"] == TRIALS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("name", ON_EVERY_PRESET)
+def test_several_workloads_tune_on_every_preset(name: str, preset: str, cli: Cli) -> None:
+    check(tune(cli, name, preset, TRIALS))
+
+
+@pytest.mark.slow
+def test_the_heuristic_beats_tvm_on_at_least_eight_of_the_papers_ten(cli: Cli) -> None:
+    faster = 0
+    for name in workloads.PAPER_TEN:
+        result = tune(cli, name, "stcp920", 1)
+        faster += result["default"]["latency_s"] < result["baselines"]["tvm"]["latency_s"]
+    assert faster >= 8
