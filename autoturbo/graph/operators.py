@@ -92,6 +92,10 @@ class Work:
     vector_per_point: float = 0.0
 
 
+NO_WORK = Work()
+"""Of operators that only rename or move data."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One node of the model: an iteration domain and an access map per tensor.
@@ -121,7 +125,7 @@ class Operator:
     axes: tuple[Axis, ...]
     input_maps: tuple[AccessMap, ...]
     output_maps: tuple[AccessMap, ...]
-    work: Work = Work()
+    work: Work = NO_WORK
     engine: Engine = Engine.VECTOR
     pattern: Pattern = Pattern.OPAQUE
     parameterised: bool = False

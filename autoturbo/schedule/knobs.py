@@ -65,7 +65,8 @@ class SubGraphKnobs:
         layer: name of a layer; the override holds for the sub-graph that it ends up in.
         boundary: ``"cut"`` keeps the layer from merging with its consumers, ``"merge"`` lets it
             merge whatever the rules say, ``"auto"`` leaves it to the rules.
-        dim: output dimension to split, or ``"auto"``.
+        dim: output dimension to split, counted from the outermost loop (samples 0, then rows and
+            columns, channels last, whatever the file's layout), or ``"auto"``.
         factor: number of instances, or ``"auto"``.
         scope: where the output is kept (``"LB"``, ``"GB"``, ``"DDR"``), or ``"auto"``.
     """
@@ -204,11 +205,15 @@ class Knobs:
         return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values that differ from the published heuristic."""
-        values = {name: getattr(self, name) for name in knob_specs()}
-        chosen = {name: value for name, value in values.items() if value != AUTO}
+        """Plain values that differ from the published heuristic.
+
+        In one form: 1 for 1.0, nothing for a published word, overrides by layer.
+        """
+        values = {name: _normal(name, getattr(self, name)) for name in knob_specs()}
+        chosen: dict[str, Any] = {n: value for n, value in values.items() if value != AUTO}
         if self.overrides:
-            chosen["overrides"] = [dataclasses.asdict(o) for o in self.overrides]
+            ordered = sorted(self.overrides, key=lambda o: (o.layer, repr(o)))
+            chosen["overrides"] = [dataclasses.asdict(o) for o in ordered]
         return chosen
 
     @staticmethod
@@ -304,6 +309,13 @@ _PUBLISHED_WORDS = {
 """Names under which the published behaviour can be asked for outright."""
 
 _OVERRIDE_WORDS = {"boundary": (AUTO, "cut", "merge"), "scope": (AUTO, "LB", "GB", "DDR")}
+
+
+def _normal(name: str, value: Value) -> Value:
+    """The one way to write a value."""
+    if value in _PUBLISHED_WORDS.get(name, ()):
+        return AUTO
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _override(item: Any, at: Location) -> SubGraphKnobs:

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.bind import Binding, Placement, Scope, cores_used
+from autoturbo.schedule.bind import Binding, Placement, Scope
 from autoturbo.schedule.instances import InstanceGraph
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stitch import Template
@@ -36,7 +36,6 @@ class Piece:
         producer: instance that made it.
         tensor: which tensor.
         cluster_bytes: bytes of the region that the consumer reads.
-        core_bytes: bytes on the busiest core once it is bound as wanted.
         movement: what must be done first, None if it is read where it lies.
         crossing_bytes: bytes that the busiest core gets from other cores.
     """
@@ -44,7 +43,6 @@ class Piece:
     producer: int
     tensor: int
     cluster_bytes: int
-    core_bytes: int
     movement: MovementKind | None
     crossing_bytes: int
 
@@ -56,10 +54,18 @@ class Concat:
     Attributes:
         tensor: which tensor.
         pieces: in order of their producers.
+        core_bytes: bytes of all moved pieces on the busiest core, once the input is bound as
+            wanted: pieces that go to different cores share one address.
     """
 
     tensor: int
     pieces: tuple[Piece, ...]
+    core_bytes: int
+
+    @property
+    def moved(self) -> tuple[Piece, ...]:
+        """Pieces that a movement brings in before the kernel."""
+        return tuple(piece for piece in self.pieces if piece.movement is not None)
 
 
 def concatenations(
@@ -76,12 +82,22 @@ def concatenations(
         makers = [p for p in graph.producers[index] if tensor in graph.instances[p].outputs]
         if makers:
             wanted = template.wanted.get(tensor, ())
-            pieces = tuple(
-                _piece(problem, graph, placement, p, tensor, instance.inputs[tensor], wanted)
-                for p in makers
-            )
-            found.append(Concat(tensor, tuple(p for p in pieces if p.cluster_bytes)))
+            need = instance.inputs[tensor]
+            made = (_piece(problem, graph, placement, p, tensor, need, wanted) for p in makers)
+            pieces = tuple(piece for piece in made if piece.cluster_bytes)
+            found.append(Concat(tensor, pieces, _moved_share(problem, graph, pieces, need, wanted)))
     return tuple(found)
+
+
+def _moved_share(
+    problem: Problem, graph: InstanceGraph, pieces: Sequence[Piece], need: Ints, wanted: Binding
+) -> int:
+    moved = [piece for piece in pieces if piece.movement is not None]
+    if not moved or len(wanted) != len(need):
+        return sum(piece.cluster_bytes for piece in moved)
+    made = np.stack([graph.instances[p.producer].outputs[p.tensor] for p in moved])
+    most = _most_shared(need, np.asarray(wanted, np.int64), made)
+    return int(most) * int(problem.arrays.element[moved[0].tensor])
 
 
 def _piece(
@@ -95,28 +111,17 @@ def _piece(
 ) -> Piece:
     made = graph.instances[producer].outputs[tensor]
     low, high = np.maximum(made[:, 0], need[:, 0]), np.minimum(made[:, 1], need[:, 1])
-    extents = np.maximum(high - low, 0)
     element = int(problem.arrays.element[tensor])
-    size = int(extents.prod()) * element
+    size = int(np.maximum(high - low, 0).prod()) * element
     held = placement.bindings[producer]
-    target = wanted if len(wanted) == len(extents) else held
-    per_core = size
-    if len(target) == len(extents):
-        per_core = int((-(-extents // np.asarray(target, np.int64))).prod()) * element
+    fits = len(wanted) == len(made) == len(held)
+    if placement.scopes[producer] is Scope.LB and (not fits or wanted == held or not size):
+        return Piece(producer, tensor, size, None, 0)
     if placement.scopes[producer] is not Scope.LB:
-        return Piece(producer, tensor, size, per_core, MovementKind.COPY, 0)
-    if target == held or not size or cores_used(held) == 1 == cores_used(target):
-        return Piece(producer, tensor, size, per_core, None, 0)
-    crossing = _crossing(made, need, held, target) * element
-    kind = MovementKind.REDISTRIBUTE if crossing else None
-    return Piece(producer, tensor, size, per_core, kind, crossing)
-
-
-def _crossing(made: Ints, need: Ints, held: Binding, wanted: Binding) -> int:
-    if len(held) != len(made):
-        return 0
+        return Piece(producer, tensor, size, MovementKind.COPY, 0)
     factors = np.asarray((held, wanted), np.int64)
-    return int(_most_crossing(made, need, factors[0], factors[1]))
+    crossing = int(_most_crossing(made, need, factors[0], factors[1])) * element
+    return Piece(producer, tensor, size, MovementKind.REDISTRIBUTE if crossing else None, crossing)
 
 
 @njit(cache=True)
@@ -133,26 +138,45 @@ def _box(region: Ints, factors: Ints, core: int, out: Ints) -> bool:
 
 
 @njit(cache=True)
+def _cores(factors: Ints) -> int:
+    cores = 1
+    for factor in factors:
+        cores *= factor
+    return cores
+
+
+@njit(cache=True)
+def _common(first: Ints, second: Ints, third: Ints) -> int:
+    """Elements in all three boxes."""
+    total = 1
+    for dim in range(len(first)):
+        low = max(first[dim, 0], second[dim, 0], third[dim, 0])
+        total *= max(min(first[dim, 1], second[dim, 1], third[dim, 1]) - low, 0)
+    return total
+
+
+@njit(cache=True)
 def _most_crossing(made: Ints, need: Ints, held: Ints, wanted: Ints) -> int:
     """Most elements of the common region that any core wants and does not hold."""
-    cores = 1
-    for factor in wanted:
-        cores *= factor
     mine, theirs = np.empty_like(made), np.empty_like(made)
     worst = 0
-    for core in range(cores):
+    for core in range(_cores(wanted)):
         _box(need, wanted, core, mine)
         has = _box(made, held, core, theirs)
-        total, common = 1, 1
-        for dim in range(len(made)):
-            low, high = max(mine[dim, 0], made[dim, 0]), min(mine[dim, 1], made[dim, 1])
-            total *= max(high - low, 0)
-            shared = min(high, theirs[dim, 1]) - max(low, theirs[dim, 0])
-            common *= max(shared, 0) if has else 0
-        worst = max(worst, total - common)
+        kept = _common(mine, made, theirs) if has else 0
+        worst = max(worst, _common(mine, made, made) - kept)
     return worst
 
 
-def moved_pieces(concats: Sequence[Concat]) -> list[Piece]:
-    """Pieces that a movement brings in before the kernel."""
-    return [p for concat in concats for p in concat.pieces if p.movement is not None]
+@njit(cache=True)
+def _most_shared(need: Ints, wanted: Ints, made: Ints) -> int:
+    """Most elements of several pieces together that any core wants."""
+    mine = np.empty_like(need)
+    worst = 0
+    for core in range(_cores(wanted)):
+        _box(need, wanted, core, mine)
+        total = 0
+        for piece in range(len(made)):
+            total += _common(mine, made[piece], made[piece])
+        worst = max(worst, total)
+    return worst

@@ -22,13 +22,13 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Placement, Scope, bind_instances
 from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import InstanceGraph, make_instances
-from autoturbo.schedule.instructions import InstructionRules
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.split import Split, sink, split_axes
 from autoturbo.schedule.stitch import Template, stitch
+from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import TimelineRules, build_timeline
 
 
@@ -134,7 +134,8 @@ def _overridden(
 
 def _forced(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | str) -> SubGraph:
     axes = dict(split_axes(problem, subgraph.layers))
-    depth = subgraph.split.depth if dim == AUTO else int(dim)
+    known = subgraph.split.depth if subgraph.split.axis >= 0 else min(axes, default=0)
+    depth = known if dim == AUTO else int(dim)
     axis = axes.get(depth, -1)
     parts = subgraph.split.instances if factor == AUTO else max(int(factor), 1)
     name = problem.layers[subgraph.layers[-1]].name

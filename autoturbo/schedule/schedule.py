@@ -12,10 +12,11 @@ from typing import Any
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.bind import Placement
 from autoturbo.schedule.instances import InstanceGraph
-from autoturbo.schedule.instructions import InstructionRules, Instructions, instruct
+from autoturbo.schedule.instructions import Instructions, instruct
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stitch import local_edges
+from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import Step, Timeline
 
 SCHEDULER_VERSION = "1"

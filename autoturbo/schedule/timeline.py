@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.allocate import Buffers, Zones, allocate
+from autoturbo.schedule.allocate import ALIGNMENT, Buffers, Zones, allocate
 from autoturbo.schedule.bind import Placement, Scope
 from autoturbo.schedule.instances import InstanceGraph
-from autoturbo.schedule.movement import Concat, Piece, concatenations, moved_pieces
+from autoturbo.schedule.movement import Concat, concatenations
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stitch import Stage, Template
 
@@ -34,6 +34,7 @@ class BufferName:
 
     Attributes:
         kind: ``"tensor"`` (made by a kernel), ``"moved"`` (brought in by a movement),
+            ``"streamed"`` (was to be brought in, found no room in LB, is read where it lies),
             ``"weights"`` (kept in GB between the instances of a sub-graph).
         tensor: index of the tensor, -1 for weights.
         instance: the instance that makes it or that it is brought in for.
@@ -42,6 +43,29 @@ class BufferName:
     kind: str
     tensor: int
     instance: int
+
+
+WEIGHTS_SHARE = 2
+"""Kept weights take at most half of GB, from its top: the rest holds what spills from LB."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWeights:
+    """Weights that stay in GB from the first instance of a sub-graph to its last.
+
+    Attributes:
+        subgraph: whose they are.
+        instance: the instance that loads them.
+        birth: first step of that instance.
+        death: last step of the last one.
+        size: bytes, rounded up to the alignment.
+    """
+
+    subgraph: int
+    instance: int
+    birth: int
+    death: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +102,9 @@ class _Draft:
     core: list[int] = field(default_factory=list)
     cluster: list[int] = field(default_factory=list)
     scope: list[int] = field(default_factory=list)
-    uses: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    """(kernel, layer position, buffer, bytes, kind): kind 0 read, 1 late read, 2 write."""
+    uses: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+    """(kernel, layer position, buffer, bytes, kind, source): kind 0 read, 1 late read, 2 write; the
+    source of a piece is what its moved buffer was filled from."""
 
     def add(
         self, name: BufferName, step: int, core: int, cluster: int, scope: Scope = Scope.LB
@@ -144,14 +169,47 @@ def build_timeline(
     writer = _Writer(problem, graph, placement, templates)
     for kernel, instance in enumerate(order):
         writer.kernel(kernel, instance)
-    resident = writer.keep_weights(order) if rules.weights_in_gb else {}
-    placed = allocate(writer.draft.arrays(), Zones.of(problem.target), rules.victim)
-    streams = _streams(writer.draft, placed, [templates[i].stages.shape[0] for i in order])
+    zones = Zones.of(problem.target)
+    kept = writer.keep_weights(order, zones.gb // WEIGHTS_SHARE) if rules.weights_in_gb else ()
+    rest = replace(zones, gb=zones.gb - sum(w.size for w in kept))
+    placed = _settled(writer, rest, rules.victim)
+    lengths = [templates[i].stages.shape[0] for i in order]
+    streams = _streams(writer, placed, lengths)
     steps = tuple(
-        writer.step(kernel, instance, streams[kernel], placed, resident)
+        writer.step(kernel, instance, streams[kernel], placed, kept)
         for kernel, instance in enumerate(order)
     )
-    return Timeline(steps, tuple(writer.draft.names), placed)
+    names = (*writer.draft.names, *(BufferName("weights", -1, w.instance) for w in kept))
+    return Timeline(steps, names, _with_weights(placed, kept, rest.gb))
+
+
+def _with_weights(placed: Buffers, kept: Sequence[KeptWeights], base: int) -> Buffers:
+    """The buffers of tensors, then those of kept weights, one after another from ``base``."""
+    sizes = [w.size for w in kept]
+    columns = (
+        (placed.birth, [w.birth for w in kept]),
+        (placed.death, [w.death for w in kept]),
+        (placed.core_bytes, [0] * len(kept)),
+        (placed.cluster_bytes, sizes),
+        (placed.scope, [int(Scope.GB)] * len(kept)),
+        (placed.address, [base + sum(sizes[:i]) for i in range(len(kept))]),
+    )
+    return Buffers(*(np.concatenate((a, np.asarray(b, np.int64))) for a, b in columns))
+
+
+def _settled(writer: _Writer, zones: Zones, victim: str) -> Buffers:
+    """Place buffers until every piece that is brought in has room in LB.
+
+    A piece without room is not copied from one place outside LB to another: the kernel streams it
+    from its source, which lives until then.
+    """
+    while True:
+        placed = allocate(writer.draft.arrays(), zones, victim)
+        homeless = [b for b in writer.sources if placed.scope[b] != Scope.LB]
+        if not homeless:
+            return placed
+        for buffer in homeless:
+            writer.stream(buffer)
 
 
 class _Writer:
@@ -169,7 +227,9 @@ class _Writer:
         self.draft = _Draft()
         self.clock = 0
         self.made: dict[tuple[int, int], int] = {}
-        self.moved: list[list[tuple[Piece, int]]] = []
+        self.moved: list[list[tuple[Concat, int]]] = []
+        self.sources: dict[int, tuple[int, ...]] = {}
+        self.streamed: set[int] = set()
         self.concats: list[tuple[Concat, ...]] = []
         self.starts: list[int] = []
         self.outputs = frozenset(problem.graph.outputs)
@@ -179,7 +239,7 @@ class _Writer:
         template = self.templates[instance]
         concats = concatenations(self.problem, self.graph, self.placement, instance, template)
         self.concats.append(concats)
-        self.moved.append([self._move(piece, instance) for piece in moved_pieces(concats)])
+        self.moved.append([(c, self._move(c, instance)) for c in concats if c.moved])
         self.clock += 1
         self.starts.append(self.clock)
         sources = self._sources(kernel, concats)
@@ -190,44 +250,57 @@ class _Writer:
             self._writes(kernel, instance, template, position, inner, last)
             self.clock += 1
 
-    def _move(self, piece: Piece, instance: int) -> tuple[Piece, int]:
-        name = BufferName("moved", piece.tensor, instance)
-        self.draft.touch(self.made[piece.producer, piece.tensor], self.clock)
-        buffer = self.draft.add(name, self.clock, piece.core_bytes, piece.cluster_bytes)
-        return piece, buffer
+    def _move(self, concat: Concat, instance: int) -> int:
+        """One buffer for what a movement brings in: pieces of different cores share an address."""
+        sources = tuple(self.made[p.producer, p.tensor] for p in concat.moved)
+        for source in sources:
+            self.draft.touch(source, self.clock)
+        name = BufferName("moved", concat.tensor, instance)
+        size = sum(piece.cluster_bytes for piece in concat.moved)
+        buffer = self.draft.add(name, self.clock, concat.core_bytes, size)
+        self.sources[buffer] = sources
+        return buffer
 
-    def _sources(self, kernel: int, concats: Sequence[Concat]) -> dict[int, list[tuple[int, int]]]:
-        """Per input tensor, the buffers it is read from and the bytes of each."""
-        brought = {(p.producer, p.tensor): buffer for p, buffer in self.moved[kernel]}
-        return {
-            concat.tensor: [
-                (
-                    brought.get((p.producer, p.tensor), self.made[p.producer, p.tensor]),
-                    p.cluster_bytes,
-                )
-                for p in concat.pieces
-            ]
-            for concat in concats
-        }
+    def stream(self, buffer: int) -> None:
+        """Give up a buffer for moved pieces: whoever reads them reads their sources."""
+        for source in self.sources.pop(buffer):
+            self.draft.touch(source, self.draft.death[buffer])
+        self.streamed.add(buffer)
+        self.draft.core[buffer] = self.draft.cluster[buffer] = 0
+        self.draft.names[buffer] = replace(self.draft.names[buffer], kind="streamed")
+
+    def _sources(
+        self, kernel: int, concats: Sequence[Concat]
+    ) -> dict[int, list[tuple[int, int, int]]]:
+        """Per input tensor: the buffer, the bytes and the source of each piece."""
+        brought = {concat.tensor: buffer for concat, buffer in self.moved[kernel]}
+        found: dict[int, list[tuple[int, int, int]]] = {}
+        for concat in concats:
+            for piece in concat.pieces:
+                source = self.made[piece.producer, piece.tensor]
+                moved = piece.movement is not None
+                buffer = brought[concat.tensor] if moved else source
+                found.setdefault(concat.tensor, []).append((buffer, piece.cluster_bytes, source))
+        return found
 
     def _reads(
         self,
         kernel: int,
         template: Template,
         position: int,
-        sources: dict[int, list[tuple[int, int]]],
+        sources: dict[int, list[tuple[int, int, int]]],
         inner: dict[int, int],
     ) -> None:
         for tensor, size in template.reads[position]:
             if tensor in inner:
                 self.draft.touch(inner[tensor], self.clock)
-                self.draft.uses.append((kernel, position, inner[tensor], size, 1))
+                self.draft.uses.append((kernel, position, inner[tensor], size, 1, -1))
             elif tensor in sources:
-                for buffer, part in sources[tensor]:
+                for buffer, part, source in sources[tensor]:
                     self.draft.touch(buffer, self.clock)
-                    self.draft.uses.append((kernel, position, buffer, part, 0))
+                    self.draft.uses.append((kernel, position, buffer, part, 0, source))
             else:
-                self.draft.uses.append((kernel, position, -1, size, 0))
+                self.draft.uses.append((kernel, position, -1, size, 0, -1))
 
     def _writes(
         self,
@@ -249,9 +322,9 @@ class _Writer:
                 buffer = self.draft.add(name, self.clock, core, size, scope)
             inner[tensor] = buffer
             self.made[instance, tensor] = buffer
-            self.draft.uses.append((kernel, position, buffer, size, 2))
+            self.draft.uses.append((kernel, position, buffer, size, 2, -1))
             if tensor in self.outputs and self.problem.consumers[tensor]:
-                self.draft.uses.append((kernel, position, -1, size, 2))
+                self.draft.uses.append((kernel, position, -1, size, 2, -1))
 
     def _reusable(
         self, template: Template, position: int, inner: dict[int, int], last: dict[int, int]
@@ -270,22 +343,26 @@ class _Writer:
             return Scope.DDR
         return self.placement.scopes[instance]
 
-    def keep_weights(self, order: Sequence[int]) -> dict[int, int]:
-        """Buffers in GB for the weights of sub-graphs with several instances, by sub-graph."""
-        first: dict[int, int] = {}
+    def keep_weights(self, order: Sequence[int], room: int) -> tuple[KeptWeights, ...]:
+        """Weights of sub-graphs with several instances that stay in GB, most instances first.
+
+        Args:
+            order: order of execution.
+            room: bytes of GB for them.
+        """
+        kernels: dict[int, list[int]] = {}
         for kernel, instance in enumerate(order):
-            subgraph = self.graph.instances[instance].subgraph
-            if self.graph.subgraphs[subgraph].split.instances < 2:  # noqa: PLR2004
-                continue
-            if not self._shares_weights(instance):
-                continue
-            if subgraph not in first:
-                size = int(self.templates[instance].stages[:, Stage.WEIGHTS].sum())
-                name = BufferName("weights", -1, instance)
-                first[subgraph] = self.draft.add(name, self.starts[kernel], 0, size, Scope.GB)
-            steps = len(self.templates[instance].layers)
-            self.draft.touch(first[subgraph], self.starts[kernel] + steps - 1)
-        return first
+            kernels.setdefault(self.graph.instances[instance].subgraph, []).append(kernel)
+        kept: list[KeptWeights] = []
+        for subgraph, own in sorted(kernels.items(), key=lambda item: -len(item[1])):
+            first, template = order[own[0]], self.templates[order[own[0]]]
+            size = int(template.stages[:, Stage.WEIGHTS].sum())
+            size = -(-size // ALIGNMENT) * ALIGNMENT
+            if len(own) > 1 and 0 < size <= room and self._shares_weights(first):
+                end = self.starts[own[-1]] + len(template.layers) - 1
+                kept.append(KeptWeights(subgraph, first, self.starts[own[0]], end, size))
+                room -= size
+        return tuple(kept)
 
     def _shares_weights(self, instance: int) -> bool:
         """Whether a part reads all weights of its sub-graph, so that the other parts read the same.
@@ -308,22 +385,21 @@ class _Writer:
         instance: int,
         streams: Ints,
         placed: Buffers,
-        resident: dict[int, int],
+        kept: Sequence[KeptWeights],
     ) -> Step:
         """What remains to be done for one kernel, now that buffers have their places."""
         copied = [0, 0, 0]
         crossing = 0
-        for piece, buffer in self.moved[kernel]:
-            source = int(placed.scope[self.made[piece.producer, piece.tensor]])
-            copied[source] += piece.cluster_bytes
-            copied[int(placed.scope[buffer])] += piece.cluster_bytes
-            crossing += piece.crossing_bytes if placed.scope[buffer] == Scope.LB else 0
-        weights = resident.get(self.graph.instances[instance].subgraph)
-        keeps = weights is not None and bool(placed.scope[weights] == Scope.GB)
-        earlier = weights is not None and self.draft.names[weights].instance != instance
+        for concat, buffer in self.moved[kernel]:
+            for piece in concat.moved:
+                source = Scope(placed.scope[self.made[piece.producer, piece.tensor]])
+                crossing += piece.crossing_bytes if source is Scope.LB else 0
+                copied[source] += 0 if buffer in self.streamed else piece.cluster_bytes
+        subgraph = self.graph.instances[instance].subgraph
+        resident = any(w.subgraph == subgraph and w.instance != instance for w in kept)
         return Step(
             instance, self.templates[instance], self.concats[kernel], streams,
-            (copied[Scope.GB], copied[Scope.DDR]), crossing, keeps and earlier,
+            (copied[Scope.GB], copied[Scope.DDR]), crossing, resident,
         )  # fmt: skip
 
 
@@ -336,16 +412,18 @@ def _last_readers(problem: Problem, template: Template) -> dict[int, int]:
     }
 
 
-def _streams(draft: _Draft, placed: Buffers, lengths: Sequence[int]) -> list[Ints]:
+def _streams(writer: _Writer, placed: Buffers, lengths: Sequence[int]) -> list[Ints]:
     """Per kernel, the bytes that its layers move from and to GB and DDR."""
     starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     table = np.zeros((int(starts[-1]), STREAM_COLUMNS), np.int64)
-    uses = np.asarray(draft.uses, np.int64).reshape(-1, 5)
-    scopes = np.where(uses[:, 2] < 0, int(Scope.DDR), placed.scope[uses[:, 2]])
+    uses = np.asarray(writer.draft.uses, np.int64).reshape(-1, 6)
+    streamed = np.isin(uses[:, 2], list(writer.streamed))
+    buffer = np.where(streamed, uses[:, 5], uses[:, 2])
+    scopes = np.where(buffer < 0, int(Scope.DDR), placed.scope[buffer])
     column = np.asarray(_COLUMN, np.int64)[uses[:, 4], scopes]
-    streamed = column >= 0
+    outside = column >= 0
     rows = starts[uses[:, 0]] + uses[:, 1]
-    np.add.at(table, (rows[streamed], column[streamed]), uses[streamed, 3])
+    np.add.at(table, (rows[outside], column[outside]), uses[outside, 3])
     return [table[a:b] for a, b in itertools.pairwise(starts)]
 
 

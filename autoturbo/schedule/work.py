@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
@@ -22,6 +22,10 @@ OTHER, COUNT, ROWS, COLUMNS, DEPTH = range(5)
 """Role of an axis in a matrix product: batch of products, M, N, K."""
 
 _CODES = {Engine.NONE: NONE, Engine.MATRIX: MATRIX, Engine.VECTOR: VECTOR, Engine.MOVE: MOVE}
+
+
+DATAFLOWS = {"output_stationary": 0, "weight_stationary": 1, "input_stationary": 2, "ideal": 3}
+"""Codes of matrix dataflows for compiled code."""
 
 
 class WorkArrays(NamedTuple):
@@ -101,14 +105,38 @@ def engine_code(operator: Operator, target: Target, dtype: str) -> int:
 
 def matrix_cycles_of(operator: Operator, target: Target, dtype: str) -> float:
     """Cycles of one core's array for a whole matrix operator, start-up left out."""
-    count, m, n, k = matrix_shape(operator)
     engine = target.matrix
-    steps = math.ceil(k / engine.depth)
-    folds = min(
-        _folds(m, n, engine.rows, engine.columns), _folds(n, m, engine.rows, engine.columns)
-    )
-    return count * folds * steps / dict(engine.rate).get(dtype, 1.0)
+    count, m, n, k = (float(x) for x in matrix_shape(operator))
+    array = float(engine.rows), float(engine.columns), float(engine.depth)
+    cycles = matrix_cycles(count, m, n, k, *array, DATAFLOWS[engine.dataflow])
+    return float(cycles) / dict(engine.rate).get(dtype, 1.0)
 
 
-def _folds(m: int, n: int, rows: int, columns: int) -> int:
-    return math.ceil(m / rows) * math.ceil(n / columns)
+@njit(cache=True)
+def matrix_cycles(
+    count: float,
+    m: float,
+    n: float,
+    k: float,
+    rows: float,
+    columns: float,
+    depth: float,
+    dataflow: int,
+) -> float:
+    """Cycles of a product on the array, filling left out: every fold takes its streaming steps.
+
+    Folds of consecutive tiles overlap (the next one streams in while the last drains), so filling
+    and draining are paid once per instruction, by ``startup_cycles``. The shorter of the two
+    orientations of the product is taken.
+    """  # fmt: skip
+    k = np.ceil(k / depth)
+    if dataflow == 0:
+        folds = min(
+            np.ceil(m / rows) * np.ceil(n / columns), np.ceil(n / rows) * np.ceil(m / columns)
+        )
+        return float(count * folds * k)
+    if dataflow == 1:
+        return float(count * np.ceil(k / rows) * np.ceil(n / columns) * np.ceil(m))
+    if dataflow == 2:  # noqa: PLR2004  the code of DATAFLOWS
+        return float(count * np.ceil(k / rows) * np.ceil(m / columns) * np.ceil(n))
+    return float(count * m * n * k / (rows * columns))

@@ -32,10 +32,7 @@ from autoturbo.schedule.instructions import (
     Column,
     Instructions,
 )
-from autoturbo.schedule.work import Floats
-
-DATAFLOWS = {"output_stationary": 0, "weight_stationary": 1, "input_stationary": 2, "ideal": 3}
-"""Codes of matrix dataflows for compiled code."""
+from autoturbo.schedule.work import DATAFLOWS, Floats, matrix_cycles
 
 PAIRS = tuple((a, b) for a in range(len(ENGINES)) for b in range(a + 1, len(ENGINES)))
 """Pairs of engines whose overlap is reported."""
@@ -89,36 +86,6 @@ def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
     return KernelTime(
         float(seconds), tuple(busy.tolist()), tuple(overlap.tolist()), float(ddr), float(gb)
     )
-
-
-@njit(cache=True)
-def matrix_cycles(
-    count: float,
-    m: float,
-    n: float,
-    k: float,
-    rows: float,
-    columns: float,
-    depth: float,
-    dataflow: int,
-) -> float:
-    """Cycles of a product on the array, filling left out: every fold takes its streaming steps.
-
-    Folds of consecutive tiles overlap (the next one streams in while the last drains), so filling
-    and draining are paid once per instruction, by ``startup_cycles``. The shorter of the two
-    orientations of the product is taken.
-    """  # fmt: skip
-    k = np.ceil(k / depth)
-    if dataflow == 0:
-        folds = min(
-            np.ceil(m / rows) * np.ceil(n / columns), np.ceil(n / rows) * np.ceil(m / columns)
-        )
-        return float(count * folds * k)
-    if dataflow == 1:
-        return float(count * np.ceil(k / rows) * np.ceil(n / columns) * np.ceil(m))
-    if dataflow == 2:  # noqa: PLR2004  the code of DATAFLOWS
-        return float(count * np.ceil(k / rows) * np.ceil(m / columns) * np.ceil(n))
-    return float(count * m * n * k / (rows * columns))
 
 
 @njit(cache=True)

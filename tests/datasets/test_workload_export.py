@@ -97,7 +97,7 @@ def test_stripping_leaves_no_description() -> None:
 
 
 def test_packing_moves_large_weights_out_and_drops_what_nothing_reads() -> None:
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "large": np.zeros((32, 32), np.float32),
         "small": np.zeros(32, np.float32),
         "index": np.zeros(1000, np.int64),

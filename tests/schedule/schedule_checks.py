@@ -263,24 +263,27 @@ def check_replay(schedule: Schedule) -> None:
 def _replay_movements(
     schedule: Schedule, replay: _Replay, step: Step, clock: int
 ) -> dict[tuple[int, int], int]:
-    """Copies before a kernel, by producer and tensor; what they read and write is accounted for."""
+    """Copies before a kernel, by producer and tensor; what they read is accounted for.
+
+    All moved pieces of an input share one buffer in LB; where it found no room they are read from
+    where they lie, by the layers that read them.
+    """
     moved: dict[tuple[int, int], int] = {}
     copied = [0, 0, 0]
-    counters: dict[int, int] = {}
     for concat in step.concats:
+        brought = replay.buffers.get(("moved", concat.tensor, step.instance), [])
+        streamed = replay.buffers.get(("streamed", concat.tensor, step.instance), [])
+        assert len(brought) + len(streamed) == bool(concat.moved)
         for piece in concat.pieces:
             source = replay.where[piece.producer, piece.tensor]
             scope = replay.read(source, (piece.producer, piece.tensor), clock)
-            if piece.movement is None:
-                continue
-            brought = replay.buffers["moved", piece.tensor, step.instance]
-            buffer = brought[counters.get(piece.tensor, 0)]
-            counters[piece.tensor] = counters.get(piece.tensor, 0) + 1
+            if piece.movement is not None and brought:
+                moved[piece.producer, piece.tensor] = brought[0]
+                copied[scope] += piece.cluster_bytes
+        for buffer in brought:
             assert schedule.timeline.buffers.birth[buffer] == clock
-            replay.holds[buffer] = (piece.producer, piece.tensor)
-            moved[piece.producer, piece.tensor] = buffer
-            copied[scope] += piece.cluster_bytes
-            copied[int(schedule.timeline.buffers.scope[buffer])] += piece.cluster_bytes
+            assert schedule.timeline.buffers.scope[buffer] == Scope.LB
+            replay.holds[buffer] = (step.instance, concat.tensor)
     assert step.copied == (copied[Scope.GB], copied[Scope.DDR])
     return moved
 
@@ -330,8 +333,11 @@ def _replay_pieces(
         size = volume(meet(as_region(made[tensor]), need)) if tensor in made else 0
         if not size:
             continue
-        buffer = moved.get((producer, tensor), replay.where[producer, tensor])
-        scope = replay.read(buffer, (producer, tensor), clock)
+        brought = moved.get((producer, tensor))
+        if brought is None:
+            scope = replay.read(replay.where[producer, tensor], (producer, tensor), clock)
+        else:
+            scope = replay.read(brought, (step.instance, tensor), clock)
         if scope is not Scope.LB:
             size *= int(schedule.problem.arrays.element[tensor])
             row[IN_GB if scope is Scope.GB else IN_DDR] += size

@@ -19,9 +19,7 @@ from autoturbo.schedule.instructions import (
     VECTOR_ENGINE,
     Amount,
     Column,
-    InstructionRules,
     Instructions,
-    _best_cut,
     instruct,
 )
 from autoturbo.schedule.knobs import Knobs
@@ -29,6 +27,7 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import make_problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage
+from autoturbo.schedule.tiling import InstructionRules, _best_cut
 from autoturbo.schedule.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
 from autoturbo.simulate.sequence import simulate
 

@@ -17,9 +17,9 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.movement import (
     Concat,
     MovementKind,
-    _crossing,
+    _most_crossing,
+    _most_shared,
     concatenations,
-    moved_pieces,
 )
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.problem import make_problem
@@ -56,7 +56,8 @@ def test_figure_9_copies_from_gb_and_redistributes_between_cores() -> None:
 
 def test_equal_bindings_in_lb_cost_nothing() -> None:
     concat = pieces(((4, 1, 2, 1), (4, 1, 2, 1)), (Scope.LB, Scope.LB), (4, 1, 2, 1), (8, 4, 4, 8))
-    assert moved_pieces([concat]) == []
+    assert concat.moved == ()
+    assert concat.core_bytes == 0
 
 
 def test_copies_come_from_wherever_is_not_lb() -> None:
@@ -66,7 +67,8 @@ def test_copies_come_from_wherever_is_not_lb() -> None:
 
 def test_one_core_has_nothing_to_redistribute() -> None:
     concat = pieces(((1, 1, 1, 1),) * 2, (Scope.LB, Scope.LB), (1, 1, 1, 1), (4, 2, 2, 8))
-    assert moved_pieces([concat]) == []
+    assert concat.moved == ()
+    assert concat.core_bytes == 0
 
 
 def boxes(region: np.ndarray, factors: Binding) -> list[set[tuple[int, ...]]]:
@@ -101,7 +103,10 @@ def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
         len((box & common) - (theirs[core] if core < len(theirs) else set()))
         for core, box in enumerate(mine)
     )
-    assert _crossing(made, need, held, wanted) == expected
+    factors = np.asarray(held, np.int64), np.asarray(wanted, np.int64)
+    assert _most_crossing(made, need, *factors) == expected
+    shared = max(len(box & common) for box in mine)
+    assert _most_shared(need, factors[1], made[None]) == shared
 
 
 def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
@@ -129,5 +134,14 @@ def test_what_movements_copy_is_the_whole_input() -> None:
 def test_crossing_never_exceeds_what_a_core_reads(order: str) -> None:
     schedule = build_schedule(bench("resnet50"), Knobs(instance_order=order))
     for step in schedule.timeline.steps:
-        for piece in moved_pieces(step.concats):
-            assert 0 <= piece.crossing_bytes <= piece.core_bytes <= piece.cluster_bytes
+        for concat in step.concats:
+            for piece in concat.moved:
+                assert 0 <= piece.crossing_bytes <= concat.core_bytes
+            assert concat.core_bytes <= sum(p.cluster_bytes for p in concat.moved)
+
+
+def test_pieces_for_different_cores_share_an_address() -> None:
+    """Two halves of a batch: a core wants one sample with all channels, of one half only."""
+    concat = pieces(((2, 4, 1, 1), (2, 4, 1, 1)), (Scope.LB, Scope.LB), (4, 2, 1, 1))
+    half = 2 * 28 * 28 * 512 * 2
+    assert concat.core_bytes == half // 2

@@ -10,6 +10,7 @@ from schedule_samples import Net, bench, block, chain, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
+from autoturbo.schedule.allocate import Zones
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
@@ -150,14 +151,17 @@ def test_weights_that_stay_are_loaded_once() -> None:
     assert simulate(kept).ddr_bytes + 3 * 4 * 4 * 2 == simulate(streamed).ddr_bytes
 
 
-@pytest.mark.parametrize(("victim", "kept"), [("auto", [2, 2, 2]), ("largest", [1, 2, 2])])
-def test_the_victim_rule_decides_about_weights_too(victim: str, kept: list[int]) -> None:
-    """Weights live longest, so the published rule sends ResNet-50's out of GB first."""
+@pytest.mark.parametrize("victim", ["auto", "largest", "size_x_life"])
+def test_kept_weights_have_a_zone_of_their_own(victim: str) -> None:
+    """Stage 1's weights stay, those of the other stages are larger than half of GB has left."""
     knobs = Knobs(weight_residency="GB", spill_victim=victim)
     schedule = build_schedule(bench("resnet50"), knobs)
-    scope = schedule.timeline.buffers.scope
-    found = [int(scope[i]) for i, n in enumerate(schedule.timeline.names) if n.kind == "weights"]
-    assert found == kept
+    buffers, names = schedule.timeline.buffers, schedule.timeline.names
+    (kept,) = [i for i, name in enumerate(names) if name.kind == "weights"]
+    top = Zones.of(schedule.problem.target).gb
+    assert buffers.scope[kept] == Scope.GB
+    assert buffers.address[kept] + buffers.cluster_bytes[kept] == top
+    assert [s.weights_resident for s in schedule.timeline.steps].count(True) == 7
 
 
 def test_parts_with_weights_of_their_own_load_their_own() -> None:

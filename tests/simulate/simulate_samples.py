@@ -14,10 +14,11 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.allocate import Zones
-from autoturbo.schedule.instructions import InstructionRules, Instructions, instruct
+from autoturbo.schedule.instructions import Instructions, instruct
 from autoturbo.schedule.knobs import Knobs, knob_specs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage
+from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import STREAM_COLUMNS
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.evaluator import Evaluator

@@ -25,11 +25,11 @@ from autoturbo.schedule.instructions import (
     VECTOR_ENGINE,
     Amount,
     Column,
-    InstructionRules,
     Instructions,
 )
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.stitch import Stage, local_edges
+from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB
 from autoturbo.schedule.work import Floats
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.simulate.kernels import DATAFLOWS, matrix_cycles
+from autoturbo.schedule.work import DATAFLOWS, matrix_cycles
 
 OUTPUT, WEIGHT, INPUT, IDEAL = (
     DATAFLOWS[name]

@@ -9,10 +9,10 @@ import pytest
 from simulate_samples import changed, evaluator, with_target
 
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.instructions import InstructionRules
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import Step
 from autoturbo.simulate.evaluator import Evaluator
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoturbo.graph.domain import AccessMap, Axis
-from autoturbo.graph.operators import Engine, Pattern, Work
+from autoturbo.graph.operators import NO_WORK, Engine, Pattern, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class OperatorSpec:
     axes: tuple[Axis, ...]
     inputs: tuple[AccessMap | None, ...]
     outputs: tuple[AccessMap | None, ...]
-    work: Work = Work()
+    work: Work = NO_WORK
     engine: Engine = Engine.VECTOR
     pattern: Pattern = Pattern.OPAQUE
     parameterised: bool = False
@@ -69,4 +69,4 @@ Row = Callable[[NodeView], OperatorSpec]
 
 
 class NoRowError(Exception):
-    """This node has no description (the message says why): it becomes opaque."""
+    """The node has no description (the message says why): it becomes opaque."""

@@ -75,7 +75,8 @@ def _tvm(bench: Workbench) -> Iterator[Schedule]:
 
 
 def _graphturbo(bench: Workbench) -> Iterator[Schedule]:
-    yield build_schedule(bench, Knobs())
+    for batches in bench.batch_choices():
+        yield build_schedule(bench, Knobs(batches_per_cluster=batches))
 
 
 _SCHEDULERS: dict[str, Candidates] = {
