@@ -171,7 +171,8 @@ def build_timeline(
         writer.kernel(kernel, instance)
     zones = Zones.of(problem.target)
     kept = writer.keep_weights(order, zones.gb // WEIGHTS_SHARE) if rules.weights_in_gb else ()
-    rest = replace(zones, gb=zones.gb - sum(w.size for w in kept))
+    base = (zones.gb - sum(w.size for w in kept)) // ALIGNMENT * ALIGNMENT if kept else zones.gb
+    rest = replace(zones, gb=base)
     placed = _settled(writer, rest, rules.victim)
     lengths = [templates[i].stages.shape[0] for i in order]
     streams = _streams(writer, placed, lengths)
@@ -180,7 +181,7 @@ def build_timeline(
         for kernel, instance in enumerate(order)
     )
     names = (*writer.draft.names, *(BufferName("weights", -1, w.instance) for w in kept))
-    return Timeline(steps, names, _with_weights(placed, kept, rest.gb))
+    return Timeline(steps, names, _with_weights(placed, kept, base))
 
 
 def _with_weights(placed: Buffers, kept: Sequence[KeptWeights], base: int) -> Buffers:

@@ -10,7 +10,7 @@ from schedule_samples import Net, bench, block, chain, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.allocate import Zones
+from autoturbo.schedule.allocate import ALIGNMENT, Zones
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
@@ -160,7 +160,7 @@ def test_kept_weights_have_a_zone_of_their_own(victim: str) -> None:
     (kept,) = [i for i, name in enumerate(names) if name.kind == "weights"]
     top = Zones.of(schedule.problem.target).gb
     assert buffers.scope[kept] == Scope.GB
-    assert buffers.address[kept] + buffers.cluster_bytes[kept] == top
+    assert 0 <= top - buffers.address[kept] - buffers.cluster_bytes[kept] < ALIGNMENT
     assert [s.weights_resident for s in schedule.timeline.steps].count(True) == 7
 
 
