@@ -195,6 +195,16 @@ class Knobs:
     )
     overrides: tuple[SubGraphKnobs, ...] = field(default=(), metadata={})
 
+    def __post_init__(self) -> None:
+        """Bring equal settings into one form.
+
+        1 for 1.0, "auto" for a published word, overrides in the order of their layers.
+        """
+        for name in knob_specs():
+            object.__setattr__(self, name, _normal(name, getattr(self, name)))
+        ordered = sorted(self.overrides, key=lambda o: (o.layer, repr(o)))
+        object.__setattr__(self, "overrides", tuple(ordered))
+
     @property
     def id(self) -> str:
         """First 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
@@ -205,15 +215,11 @@ class Knobs:
         return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values that differ from the published heuristic.
-
-        In one form: 1 for 1.0, nothing for a published word, overrides by layer.
-        """
-        values = {name: _normal(name, getattr(self, name)) for name in knob_specs()}
+        """Plain values that differ from the published heuristic."""
+        values = {name: getattr(self, name) for name in knob_specs()}
         chosen: dict[str, Any] = {n: value for n, value in values.items() if value != AUTO}
         if self.overrides:
-            ordered = sorted(self.overrides, key=lambda o: (o.layer, repr(o)))
-            chosen["overrides"] = [dataclasses.asdict(o) for o in ordered]
+            chosen["overrides"] = [dataclasses.asdict(o) for o in self.overrides]
         return chosen
 
     @staticmethod
