@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from autoturbo.graph.arrays import GraphArrays, Ints
+from autoturbo.graph.arrays import GraphArrays, Ints, domain_points, region_bytes
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import PartShape, external_inputs, part_bounds, part_regions
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import operators_of, peak_bytes, sink
-from autoturbo.schedule.work import MATRIX, MOVE, VECTOR, Floats, WorkArrays
+from autoturbo.schedule.work import MATRIX, MOVE, VECTOR, Floats, WorkArrays, shown_points
 
 STATISTICS = (
     "layers",
@@ -108,11 +108,8 @@ def _sum_up(
 ) -> None:
     """Columns 1 to 6, 9 and 10 of a row."""
     for op in operators_of(a, layers):
-        points, shown = 1, 1
-        for axis in range(g.axis_start[op], g.axis_start[op + 1]):
-            steps = max(box_high[axis] - box_low[axis], 0)
-            points *= steps
-            shown *= steps if w.shown[axis] else 1
+        points = domain_points(g, op, box_low, box_high)
+        shown = shown_points(g, w, op, box_low, box_high)
         row[1] += 1
         if w.engine[op] == MATRIX:
             row[2] += points * w.macs[op]
@@ -132,9 +129,4 @@ def _sum_up(
 
 @njit(cache=True)
 def _size(g: GraphArrays, tensor: int, low: Ints, high: Ints, seen: Ints) -> int:
-    if not seen[tensor]:
-        return 0
-    size: int = g.element[tensor]
-    for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
-        size *= max(high[dim] - low[dim], 0)
-    return size
+    return region_bytes(g, tensor, low, high) if seen[tensor] else 0

@@ -19,6 +19,7 @@ from autoturbo.graph.arrays import (
     MAX_AXES,
     GraphArrays,
     Ints,
+    domain_points,
     need,
     propagate,
     region_bytes,
@@ -37,6 +38,7 @@ from autoturbo.schedule.work import (
     VECTOR,
     Floats,
     WorkArrays,
+    shown_points,
 )
 
 
@@ -284,13 +286,10 @@ def _add_operator(
 ) -> None:
     """Add one operator's work on one core to its layer's row."""
     sizes = np.ones(5, np.int64)
-    points, shown = 1, 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
-        steps = max(box_high[axis] - box_low[axis], 0)
-        points *= steps
-        sizes[w.role[axis]] *= steps
-        if w.shown[axis]:
-            shown *= steps
+        sizes[w.role[axis]] *= max(box_high[axis] - box_low[axis], 0)
+    points = domain_points(g, op, box_low, box_high)
+    shown = shown_points(g, w, op, box_low, box_high)
     if w.engine[op] == MATRIX:
         row[Stage.COUNT], row[Stage.ROWS] = sizes[COUNT], sizes[ROWS]
         row[Stage.COLUMNS], row[Stage.DEPTH] = sizes[COLUMNS], sizes[DEPTH]

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from autoturbo.graph.arrays import Ints
+from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.hardware.target import Target
@@ -42,6 +42,16 @@ class WorkArrays(NamedTuple):
     macs: Ints
     role: Ints
     shown: Ints
+
+
+@njit(cache=True)
+def shown_points(g: GraphArrays, w: WorkArrays, op: int, box_low: Ints, box_high: Ints) -> int:
+    """Points of the axes that appear in an operator's outputs, inside its axis intervals."""
+    points = 1
+    for axis in range(g.axis_start[op], g.axis_start[op + 1]):
+        if w.shown[axis]:
+            points *= max(box_high[axis] - box_low[axis], 0)
+    return points
 
 
 def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
