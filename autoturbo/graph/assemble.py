@@ -192,7 +192,26 @@ def _unique_names(steps: Sequence[Step]) -> list[str]:
     ]
 
 
+def _check_channels(step: Step, name: str, source: Source) -> None:
+    """A convolution's data must have the channels that its weights take: ONNX does not look.
+
+    Raises:
+        ModelError: they differ.
+    """
+    if step.node.op_type != "Conv" or domain_of(step.node):
+        return
+    data, weights = (value.shape if value else None for value in step.inputs[:2])
+    group = attributes_of(step.node).get("group", 1)
+    if not data or not weights or len(data) < 2 or len(weights) < 2:  # noqa: PLR2004
+        return
+    takes = weights[1] * group if isinstance(group, int) else data[1]
+    if data[1] != takes:
+        message = f"its input has {data[1]} channels, its weights take {takes}"
+        raise source.error(message, name, "give shapes that the model was made for")
+
+
 def _operator(step: Step, name: str, tensors: _Tensors, source: Source) -> Operator:
+    _check_channels(step, name, source)
     inputs = [*step.inputs, *step.captured]
     spec = describe(
         NodeView(

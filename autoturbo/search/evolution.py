@@ -94,6 +94,8 @@ class Evolution:
             best = fresh.unique(pool)[: self.reranked]
             wanted = count - int(rng.binomial(count, self.explore))
             chosen = _varied(best, _dearer(best, rerank), model, wanted)
+        else:
+            chosen = fresh.unique(_heuristic_at_every_batch(space))[:count]
         fresh.taken.update(chosen)
         mutants = _mutants(space, rng, parents, 8 * count)
         chosen += fresh.unique(mutants)[: count - len(chosen)]
@@ -178,6 +180,19 @@ def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
     if not best:
         return np.zeros((1, len(space.dimensions)), np.int64)
     return np.asarray([tried.genes for tried in best], np.int64)
+
+
+def _heuristic_at_every_batch(space: Space) -> Genes:
+    """The published heuristic with every number of samples at once.
+
+    What a baseline scheduler may choose from as well, so the search starts no worse than it.
+    """
+    for position, dimension in enumerate(space.dimensions):
+        if dimension.name == "batches_per_cluster":
+            genes = np.zeros((len(dimension.choices) - 1, len(space.dimensions)), np.int64)
+            genes[:, position] = np.arange(1, len(dimension.choices))
+            return genes
+    return np.zeros((0, len(space.dimensions)), np.int64)
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from autoturbo.errors import KnobsError, UsageError
-from autoturbo.graph.operators import Graph
+from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.allocate import live_peak_bytes
 from autoturbo.schedule.baselines import candidates
@@ -103,7 +103,8 @@ class Evaluator:
 
     def measure(self, schedule: Schedule) -> Outcome:
         """Measure one schedule, or say why it does not fit."""
-        return _overflow(schedule) or self.measurer.measure([schedule])[0]
+        failure = _cramped(schedule) or _overflow(schedule)
+        return failure or self.measurer.measure([schedule])[0]
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Cheap facts about a setting's kernels, for the cost model; None if it does not fit."""
@@ -138,6 +139,21 @@ class Evaluator:
 
 def _latency(outcome: Outcome) -> float:
     return outcome.latency if isinstance(outcome, Measurement) else float("inf")
+
+
+def _cramped(schedule: Schedule) -> Failure | None:
+    """The staging zone of LB must hold the tiles in flight, each a native tile of the array."""
+    target, rules = schedule.problem.target, schedule.rules
+    element = element_bytes("float32", schedule.problem.dtype)
+    tile = (rules.native_rows + rules.native_columns) * target.matrix.depth * element
+    demand, capacity = (rules.ahead + 1) * tile, rules.staging
+    if demand <= capacity:
+        return None
+    message = (
+        f"{rules.ahead + 1} tiles in flight need {demand} bytes of LB, {capacity} are set aside"
+    )
+    levers = ("a smaller prefetch_depth", "a smaller data type", "a target with a larger LB")
+    return Failure("LB", message, demand, capacity, (), levers)
 
 
 def _overflow(schedule: Schedule) -> Failure | None:

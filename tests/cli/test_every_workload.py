@@ -53,6 +53,27 @@ def test_several_workloads_tune_on_every_preset(name: str, preset: str, cli: Cli
     check(tune(cli, name, preset, TRIALS))
 
 
+def test_tuned_is_no_worse_than_the_heuristic_at_its_best_batch(cli: Cli) -> None:
+    result = tune(cli, "mobilenet_v2", "mlu100", 17)
+    assert result["best"]["latency_s"] <= result["baselines"]["graphturbo"]["latency_s"]
+
+
+def test_an_input_with_other_channels_is_refused(cli: Cli) -> None:
+    ran = cli("inspect", "resnet18", "--shape", "input=1,5,224,224")
+    assert ran.status == 2
+    assert "its input has 5 channels, its weights take 3" in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_local_buffer_without_room_for_tiles_is_infeasible(cli: Cli) -> None:
+    description = cli("targets", "show", "stcp920").out
+    tiny = description.replace("capacity_kib: 1024", "capacity_kib: 1")
+    assert tiny != description
+    ran = cli("simulate", "resnet18", "--target", cli.write("tiny.yaml", tiny))
+    assert ran.status == 3
+    assert "tiles in flight need" in ran.err
+
+
 @pytest.mark.slow
 def test_the_heuristic_beats_tvm_on_at_least_eight_of_the_papers_ten(cli: Cli) -> None:
     faster = 0
