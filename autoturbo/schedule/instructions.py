@@ -272,12 +272,18 @@ def _wait(t: _Trace, at: int, before: int) -> None:
 
 
 @njit(cache=True)
+def _wait_for_layer_before(p: _Plan, t: _Trace, at: int, layer: int) -> None:
+    """Without overlap across layers, nothing of a layer starts before the one before it ended."""
+    if layer and not p.rules[Rule.ACROSS]:
+        _wait(t, at, t.end[layer - 1])
+
+
+@njit(cache=True)
 def _wait_for_layers(p: _Plan, t: _Trace, at: int, layer: int) -> None:
     """Wait for the layers whose results a layer reads, or for the one before it without overlap."""
     for position in range(p.starts[layer], p.starts[layer + 1]):
         _wait(t, at, t.end[p.befores[position]])
-    if layer and not p.rules[Rule.ACROSS]:
-        _wait(t, at, t.end[layer - 1])
+    _wait_for_layer_before(p, t, at, layer)
 
 
 @njit(cache=True)
@@ -332,8 +338,7 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
         _wait(t, at, t.weight[before] if before >= 0 else -1)
     else:
         _wait(t, at, _slot(p, t, weight))
-    if layer and not p.rules[Rule.ACROSS]:
-        _wait(t, at, t.end[layer - 1])
+    _wait_for_layer_before(p, t, at, layer)
     t.weight_dma[weight] = t.weight[weight] = at
 
 
@@ -351,8 +356,7 @@ def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
     t.amounts[at, Amount.CORE] = core
     _wait(t, at, t.weight_dma[weight])
     _wait(t, at, _slot(p, t, weight))
-    if layer and not p.rules[Rule.ACROSS]:
-        _wait(t, at, t.end[layer - 1])
+    _wait_for_layer_before(p, t, at, layer)
     t.weight[weight] = at
 
 
@@ -371,8 +375,7 @@ def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
     before = index - p.rules[Rule.AHEAD] - 1
     if before >= 0:
         _wait(t, at, t.input[before] if has_gb else t.computed[before])
-    if layer and not p.rules[Rule.ACROSS]:
-        _wait(t, at, t.end[layer - 1])
+    _wait_for_layer_before(p, t, at, layer)
     t.input_dma[index] = t.input[index] = at
 
 
@@ -391,8 +394,7 @@ def _input_transfer(p: _Plan, t: _Trace, index: int) -> None:
     before = index - p.rules[Rule.AHEAD] - 1
     _wait(t, at, t.input_dma[index])
     _wait(t, at, t.computed[before] if before >= 0 else -1)
-    if layer and not p.rules[Rule.ACROSS]:
-        _wait(t, at, t.end[layer - 1])
+    _wait_for_layer_before(p, t, at, layer)
     t.input[index] = at
 
 

@@ -77,8 +77,7 @@ class Step:
         template: its kernel's template.
         concats: its inputs from other instances.
         streams: array (layers, :data:`STREAM_COLUMNS`) of bytes.
-        copied: bytes that movements before the kernel read from GB and DDR, as a pair; also what
-            they write there where the copy found no room in LB.
+        copied: bytes that movements bring into LB from GB and DDR before the kernel, as a pair.
         crossing: bytes that movements bring to the busiest core from other cores.
         weights_resident: the weights are in GB already.
     """

@@ -99,13 +99,11 @@ def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     """The bound for one evaluation of the whole batch on the whole chip."""
     needs = Needs.of(graph, dtype)
     matrix, vector, special = _work(needs, target, dtype)
-    cores = target.clusters * target.cores
-    peak = target.matrix.macs_per_cycle(dtype) * cores * target.clock
-    lanes = target.vector.elements_per_cycle(dtype) * cores * target.clock
-    slow = target.vector.special_lanes * cores * target.clock
+    slow = target.vector.special_lanes * target.clusters * target.cores * target.clock
+    simple_s = vector / target.vector_ops_per_second(dtype) if vector else 0.0
     return LowerBound(
-        matrix_s=matrix / peak if matrix else 0.0,
-        vector_s=(vector / lanes if vector else 0.0) + (special / slow if special else 0.0),
+        matrix_s=matrix / target.matrix_macs_per_second(dtype) if matrix else 0.0,
+        vector_s=simple_s + (special / slow if special else 0.0),
         ddr_s=needs.compulsory_bytes() / target.ddr.bandwidth,
     )
 

@@ -92,7 +92,8 @@ class Evaluator:
         Raises:
             KnobsError: the setting does not fit the model.
         """
-        return self._expected(build_schedule(self.bench, knobs))
+        schedule = build_schedule(self.bench, knobs)
+        return _expecting(schedule, self.measure(schedule))
 
     def evaluate(self, knobs: Knobs) -> Outcome:
         """Build the schedule of a setting and measure it; a failure is a value."""
@@ -121,7 +122,7 @@ class Evaluator:
         """
         tried = [(s, self.measure(s)) for s in candidates(name, self.bench)]
         schedule, outcome = min(tried, key=lambda pair: _latency(pair[1]))
-        return self._expected(schedule), outcome
+        return _expecting(schedule, outcome), outcome
 
     def measure_scheduler(self, name: str) -> Outcome:
         """What the best schedule of a scheduler by name measures.
@@ -131,10 +132,10 @@ class Evaluator:
         """
         return self.scheduler(name)[1]
 
-    def _expected(self, schedule: Schedule) -> Schedule:
-        outcome = self.measure(schedule)
-        known = outcome.as_json() if isinstance(outcome, Measurement) else None
-        return dataclasses.replace(schedule, expected=known)
+
+def _expecting(schedule: Schedule, outcome: Outcome) -> Schedule:
+    known = outcome.as_json() if isinstance(outcome, Measurement) else None
+    return dataclasses.replace(schedule, expected=known)
 
 
 def _latency(outcome: Outcome) -> float:
