@@ -12,24 +12,29 @@ Each pass is a function of frozen values; what several settings have in common i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from autoturbo.errors import KnobsError, Location
+from autoturbo.graph.arrays import Ints
 from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.bind import Placement, Scope, bind_instances
+from autoturbo.schedule.bind import Binding, Placement, Scope, bind_instances, chosen_binding
 from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import InstanceGraph, make_instances
-from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.split import Split, sink, split_axes
-from autoturbo.schedule.stitch import Template, stitch
 from autoturbo.schedule.tiling import InstructionRules
-from autoturbo.schedule.timeline import TimelineRules, build_timeline
+from autoturbo.schedule.timeline import BufferRules, build_timeline
+
+REMEMBERED = 256
+"""Instance graphs, orders and placements that a problem remembers, most recent first."""
 
 
 @dataclass(eq=False)
@@ -91,15 +96,14 @@ def plan(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, tuple[SubGraph
     problem = bench.problem(share.batches)
     subgraphs = group(problem, GroupRules.of(knobs))
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
-    scaled = tuple(_scaled(problem, s, scale) for s in subgraphs)
-    return problem, share, _overridden(problem, scaled, knobs)
+    if scale != 1:
+        subgraphs = tuple(_scaled(problem, s, scale) for s in subgraphs)
+    return problem, share, _overridden(problem, subgraphs, knobs)
 
 
 def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
     """More instances than needed, where the axis divides."""
     split = subgraph.split
-    if scale == 1:
-        return subgraph
     if split.axis < 0:
         axes = split_axes(problem, subgraph.layers)
         if not axes or split.instances != 1:
@@ -112,6 +116,27 @@ def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
     return dataclasses.replace(subgraph, split=dataclasses.replace(split, factor=factor))
 
 
+def overrides_by_subgraph(
+    problem: Problem, subgraphs: tuple[SubGraph, ...], knobs: Knobs
+) -> dict[int, SubGraphKnobs]:
+    """The decisions made for single sub-graphs, by sub-graph.
+
+    Where several layers with decisions ended up in one sub-graph, the last layer's hold.
+
+    Raises:
+        KnobsError: an override names a layer that the model has not.
+    """
+    if not knobs.overrides:
+        return {}
+    where = {problem.layers[x].name: (x, s.index) for s in subgraphs for x in s.layers}
+    for override in knobs.overrides:
+        if override.layer not in where:
+            at = Location(field="overrides")
+            raise KnobsError(f"the model has no layer {override.layer!r}", at)
+    ordered = sorted(knobs.overrides, key=lambda o: where[o.layer][0])
+    return {where[o.layer][1]: o for o in ordered}
+
+
 def _overridden(
     problem: Problem, subgraphs: tuple[SubGraph, ...], knobs: Knobs
 ) -> tuple[SubGraph, ...]:
@@ -121,14 +146,12 @@ def _overridden(
         KnobsError: an override names a layer that the model has not, or a split that is impossible.
     """
     found = list(subgraphs)
-    where = {problem.layers[x].name: s.index for s in subgraphs for x in s.layers}
-    for override in knobs.overrides:
-        if override.layer not in where:
-            at = Location(field="overrides")
-            raise KnobsError(f"the model has no layer {override.layer!r}", at)
+    for index, override in overrides_by_subgraph(problem, subgraphs, knobs).items():
         if override.dim != AUTO or override.factor != AUTO:
-            index = where[override.layer]
             found[index] = _forced(problem, found[index], override.dim, override.factor)
+        if override.inner_dim != AUTO and override.inner_factor != AUTO:
+            dim, factor = int(override.inner_dim), int(override.inner_factor)
+            found[index] = _inner(problem, found[index], dim, factor)
     return tuple(found)
 
 
@@ -136,14 +159,36 @@ def _forced(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | 
     axes = dict(split_axes(problem, subgraph.layers))
     known = subgraph.split.depth if subgraph.split.axis >= 0 else min(axes, default=0)
     depth = known if dim == AUTO else int(dim)
-    axis = axes.get(depth, -1)
     parts = subgraph.split.instances if factor == AUTO else max(int(factor), 1)
+    axis = _splittable(problem, subgraph, depth, parts)
+    split = Split(axis if parts > 1 else -1, parts, depth, 0, subgraph.split.footprint)
+    return dataclasses.replace(subgraph, split=split)
+
+
+def _inner(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> SubGraph:
+    """A second axis cut inside every part."""
+    axis = _splittable(problem, subgraph, depth, parts)
+    if parts <= 1 or axis == subgraph.split.axis:
+        return subgraph
+    if subgraph.split.axis < 0:
+        split = dataclasses.replace(subgraph.split, axis=axis, factor=parts, depth=depth)
+    else:
+        split = dataclasses.replace(subgraph.split, inner_axis=axis, inner_factor=parts)
+    return dataclasses.replace(subgraph, split=split)
+
+
+def _splittable(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:
+    """The axis of a dimension of a sub-graph's output.
+
+    Raises:
+        KnobsError: it cannot be cut into so many parts.
+    """
+    axis = dict(split_axes(problem, subgraph.layers)).get(depth, -1)
     name = problem.layers[subgraph.layers[-1]].name
     if parts > 1 and (axis < 0 or parts > sink(problem, subgraph.layers).axes[axis].extent):
         at = Location(field="overrides")
         raise KnobsError(f"{name} cannot be split into {parts} along dimension {depth}", at)
-    split = Split(axis if parts > 1 else -1, parts, depth, 0, subgraph.split.footprint)
-    return dataclasses.replace(subgraph, split=split)
+    return axis
 
 
 def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
@@ -153,11 +198,93 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
         KnobsError: the setting does not fit the model.
     """
     problem, share, subgraphs = plan(bench, knobs)
-    instances = make_instances(problem, subgraphs)
-    order = order_instances(problem, instances, knobs.instance_order)
-    placement = bind_instances(problem, instances, order, always=knobs.binding == "always")
-    placement = _declare(problem, instances, placement, knobs)
+    instances = _instances(problem, subgraphs)
+    overrides = overrides_by_subgraph(problem, subgraphs, knobs)
+    order = _order(problem, instances, knobs, overrides)
+    placement = _placement(problem, instances, order, knobs, overrides)
+    placement = _declare(instances, placement, knobs, overrides)
     return assemble(bench.model, problem, "graphturbo", knobs, share, instances, order, placement)
+
+
+def _instances(problem: Problem, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
+    """The instance graph, remembered: many knobs come after it."""
+    recent = _recent(problem, "instances")
+    if subgraphs not in recent:
+        recent[subgraphs] = make_instances(problem, subgraphs)
+    found: InstanceGraph = recent[subgraphs]  # type: ignore[assignment]
+    return found
+
+
+def _recent(problem: Problem, name: str) -> dict[object, object]:
+    """Results of a pass that are remembered; the oldest is forgotten when there are too many."""
+    found = problem.memory.setdefault(name, {})
+    assert isinstance(found, dict)  # noqa: S101  for the type checker
+    if len(found) > REMEMBERED:
+        del found[next(iter(found))]
+    return found
+
+
+def _order(
+    problem: Problem,
+    instances: InstanceGraph,
+    knobs: Knobs,
+    overrides: Mapping[int, SubGraphKnobs],
+) -> tuple[int, ...]:
+    if knobs.instance_order != "priority":
+        recent = _recent(problem, "orders")
+        key = (instances.subgraphs, knobs.instance_order)
+        if key not in recent:
+            recent[key] = order_instances(problem, instances, knobs.instance_order)
+        found: tuple[int, ...] = recent[key]  # type: ignore[assignment]
+        return found
+    return order_instances(problem, instances, "priority", _priorities(instances, overrides))
+
+
+DEFAULT_PRIORITY = 5
+"""Of a sub-graph without one of its own."""
+
+
+def _priorities(instances: InstanceGraph, overrides: Mapping[int, SubGraphKnobs]) -> Ints:
+    found = np.full(len(instances.subgraphs), DEFAULT_PRIORITY, np.int64)
+    for index, override in overrides.items():
+        if override.priority != AUTO:
+            found[index] = int(override.priority)
+    return found
+
+
+def _placement(
+    problem: Problem,
+    instances: InstanceGraph,
+    order: tuple[int, ...],
+    knobs: Knobs,
+    overrides: Mapping[int, SubGraphKnobs],
+) -> Placement:
+    """Algorithm 4, with the bindings decided for single sub-graphs."""
+    always = knobs.binding == "always"
+    forced = {
+        index: binding
+        for subgraph, override in overrides.items()
+        if override.cores != AUTO or override.core_dim != AUTO
+        for index, binding in _chosen(problem, instances, subgraph, override)
+    }
+    if forced:
+        return bind_instances(problem, instances, order, always=always, forced=forced)
+    recent = _recent(problem, "placements")
+    key = (instances.subgraphs, order, always)
+    if key not in recent:
+        recent[key] = bind_instances(problem, instances, order, always=always)
+    found: Placement = recent[key]  # type: ignore[assignment]
+    return found
+
+
+def _chosen(
+    problem: Problem, instances: InstanceGraph, subgraph: int, override: SubGraphKnobs
+) -> list[tuple[int, Binding]]:
+    """Bindings of a sub-graph's instances on some cores, one dimension first."""
+    cores = problem.target.cores if override.cores == AUTO else int(override.cores)
+    depth = None if override.core_dim == AUTO else int(override.core_dim)
+    own = range(int(instances.first[subgraph]), int(instances.first[subgraph + 1]))
+    return [(i, chosen_binding(problem, int(instances.shape[i]), cores, depth)) for i in own]
 
 
 def assemble(
@@ -171,40 +298,63 @@ def assemble(
     placement: Placement,
 ) -> Schedule:
     """From bound instances to a schedule: stitch, concatenate, move, allocate."""
-    templates = _templates(problem, instances, placement)
-    victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
-    rules = TimelineRules(victim, knobs.weight_residency == "GB")
-    timeline = build_timeline(problem, instances, order, placement, templates, rules)
+    settings = _settings(problem, instances, knobs)
+    rules = [_rules(problem, setting) for setting in settings]
+    timeline = build_timeline(problem, instances, order, placement, [r[0] for r in rules])
+    common = _rules(problem, knobs)[1]
+    own = {index: r[1] for index, r in enumerate(rules) if r[1] is not common}
     return Schedule(
-        model, problem, scheduler, knobs, share, instances, order, placement, timeline,
-        InstructionRules.of(problem, knobs),
-    )  # fmt: skip
+        model, problem, scheduler, knobs, share, instances, order, placement, timeline, common, own
+    )
 
 
-def _templates(
-    problem: Problem, instances: InstanceGraph, placement: Placement
-) -> Sequence[Template]:
-    return [
-        stitch(
-            problem,
-            instances.subgraphs[instance.subgraph].layers,
-            instances.shapes[instance.shape],
-            placement.bindings[instance.index],
-        )
-        for instance in instances.instances
-    ]
+_PER_SUBGRAPH = (
+    "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
+    "instruction_scheduling",
+)  # fmt: skip
+"""Knobs of the model that a sub-graph may have otherwise."""
+
+
+def _settings(problem: Problem, instances: InstanceGraph, knobs: Knobs) -> list[Knobs]:
+    """Per sub-graph, the knobs that hold for it."""
+    found = [knobs] * len(instances.subgraphs)
+    for index, override in overrides_by_subgraph(problem, instances.subgraphs, knobs).items():
+        own = {n: v for n in _PER_SUBGRAPH if (v := getattr(override, n)) != AUTO}
+        if own:
+            found[index] = dataclasses.replace(knobs, **own)
+    return found
+
+
+def _rules(problem: Problem, knobs: Knobs) -> tuple[BufferRules, InstructionRules]:
+    """What a sub-graph's buffers and instructions depend on, remembered."""
+    key = ("rules", *(getattr(knobs, name) for name in _PER_SUBGRAPH))
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        rules = InstructionRules.of(problem, knobs)
+        victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
+        residence = "stream" if knobs.weight_residency == AUTO else knobs.weight_residency
+        extra = 0
+        if knobs.weight_share != AUTO:
+            extra = max(rules.weight_room - InstructionRules.of(problem, Knobs()).weight_room, 0)
+        found = (BufferRules(victim, residence, extra), rules)
+        problem.memory[key] = found
+    return found
 
 
 def _declare(
-    problem: Problem, instances: InstanceGraph, placement: Placement, knobs: Knobs
+    instances: InstanceGraph,
+    placement: Placement,
+    knobs: Knobs,
+    overrides: Mapping[int, SubGraphKnobs],
 ) -> Placement:
     """Scopes asked for by knobs: for all outputs, then for single sub-graphs."""
+    wanted = {index: Scope[o.scope] for index, o in overrides.items() if o.scope != AUTO}
+    if knobs.output_scope == AUTO and not wanted:
+        return placement
     scopes = list(placement.scopes)
-    if knobs.output_scope in ("GB", "DDR"):
+    if knobs.output_scope != AUTO:
         scopes = [max(s, Scope[knobs.output_scope]) for s in scopes]
-    wanted = {o.layer: Scope[o.scope] for o in knobs.overrides if o.scope != AUTO}
-    for instance in instances.instances if wanted else ():
-        for layer in instances.subgraphs[instance.subgraph].layers:
-            name = problem.layers[layer].name
-            scopes[instance.index] = wanted.get(name, scopes[instance.index])
+    for subgraph, scope in wanted.items():
+        for index in range(int(instances.first[subgraph]), int(instances.first[subgraph + 1])):
+            scopes[index] = scope
     return Placement(placement.bindings, tuple(scopes))

@@ -89,6 +89,8 @@ class Split:
         depth: position of the dimension in the loop order.
         operators: how many operators the split cuts.
         footprint: bytes that the largest part needs in the local buffers of a cluster.
+        inner_axis: a second axis that is cut inside each part, -1 for none.
+        inner_factor: number of parts along it; there are ``factor * inner_factor`` instances.
     """
 
     axis: int
@@ -96,11 +98,21 @@ class Split:
     depth: int
     operators: int
     footprint: int
+    inner_axis: int = -1
+    inner_factor: int = 1
 
     @property
     def instances(self) -> int:
         """Number of instances: 1 where nothing fits."""
-        return 1 if math.isinf(self.factor) else int(self.factor)
+        outer = 1 if math.isinf(self.factor) else int(self.factor)
+        return outer * self.inner_factor
+
+    @property
+    def axes(self) -> tuple[tuple[int, int], ...]:
+        """``(axis, parts)`` of every axis that is cut, the outer one first."""
+        outer = (self.axis, self.instances // self.inner_factor)
+        inner = (self.inner_axis, self.inner_factor)
+        return tuple(pair for pair in (outer, inner) if pair[0] >= 0)
 
 
 def best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> Split:
@@ -247,11 +259,19 @@ def seed_outputs(
 ) -> None:
     """Set the wanted regions of an operator's outputs to one part along an axis."""
     axis_low, axis_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
-    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
     for index in range(g.axis_start[op + 1] - g.axis_start[op]):
         axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
     if axis >= 0:
         axis_low[axis], axis_high[axis] = start, stop
+    seed_box(g, op, axis_low, axis_high, low, high, seen)
+
+
+@njit(cache=True)
+def seed_box(
+    g: GraphArrays, op: int, axis_low: Ints, axis_high: Ints, low: Ints, high: Ints, seen: Ints
+) -> None:
+    """Set the wanted regions of an operator's outputs to what a box of its domain makes."""
+    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
     for position in range(g.out_start[op], g.out_start[op + 1]):
         tensor = g.out_tensor[position]
         if read_region(g, g.out_slot[position], tensor, axis_low, axis_high, part_low, part_high):

@@ -144,7 +144,8 @@ def _latency(outcome: Outcome) -> float:
 
 def _cramped(schedule: Schedule) -> Failure | None:
     """The staging zone of LB must hold the tiles in flight, each a native tile of the array."""
-    target, rules = schedule.problem.target, schedule.rules
+    target = schedule.problem.target
+    rules = max((schedule.rules, *schedule.own_rules.values()), key=lambda r: r.ahead)
     element = element_bytes("float32", schedule.problem.dtype)
     tile = (rules.native_rows + rules.native_columns) * target.matrix.depth * element
     demand, capacity = (rules.ahead + 1) * tile, rules.staging
@@ -184,7 +185,8 @@ def _largest(schedule: Schedule, count: int = 5) -> Iterable[str]:
     buffers = schedule.timeline.buffers
     order = (-buffers.cluster_bytes).argsort(kind="stable")[:count]
     tensors = schedule.problem.graph.tensors
-    return (tensors[schedule.timeline.names[i].tensor].name for i in order.tolist())
+    held = (schedule.timeline.names[i].tensor for i in order.tolist())
+    return (tensors[tensor].name for tensor in held if tensor >= 0)
 
 
 __all__ = ["Evaluator", "Measurer", "Simulator", "find_measurer"]

@@ -17,9 +17,9 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.movement import (
     Concat,
     MovementKind,
-    _most_crossing,
-    _most_shared,
     concatenations,
+    most_crossing,
+    most_shared,
 )
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.problem import make_problem
@@ -104,9 +104,9 @@ def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
         for core, box in enumerate(mine)
     )
     factors = np.asarray(held, np.int64), np.asarray(wanted, np.int64)
-    assert _most_crossing(made, need, *factors) == expected
+    assert most_crossing(made, need, *factors) == expected
     shared = max(len(box & common) for box in mine)
-    assert _most_shared(need, factors[1], made[None]) == shared
+    assert most_shared(need, factors[1], made[None], np.zeros(1, np.int64)) == shared
 
 
 def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
