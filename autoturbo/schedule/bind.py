@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.graph.domain import AccessMap, AxisKind
+from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.instances import (
     InstanceGraph,
@@ -106,49 +106,72 @@ def bindable_dims(operator: Operator, output: int = 0) -> tuple[bool, ...]:
 
 def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
     """The binding of an input that an output's binding implies: matching dimensions copy theirs."""
-    factors: dict[int, int] = {}
-    for dim, factor in enumerate(binding):
-        axis = outer_axis(operator, 0, dim)
-        if factor > 1 and axis is not None:
-            factors[axis] = factor
-    return tuple(_factor_of(operator, dim, factors) for dim in _dims(operator.input_maps[position]))
+    return _copied(binding, _matches(operator, position))
 
 
-def _dims(access: AccessMap) -> list[tuple[tuple[int, int], ...]]:
-    return [dim.terms for dim in access.dims]
+def _copied(binding: Binding, matches: Sequence[int]) -> Binding:
+    return tuple(binding[dim] if dim >= 0 else 1 for dim in matches)
 
 
-def _factor_of(
-    operator: Operator, terms: tuple[tuple[int, int], ...], factors: Mapping[int, int]
+def _matches(operator: Operator, position: int) -> tuple[int, ...]:
+    """Per dimension of an input, the dimension of the first output that it matches, -1 for none."""
+    outer = [outer_axis(operator, 0, dim) for dim in range(len(operator.output_maps[0].dims))]
+    dim_of = {axis: dim for dim, axis in enumerate(outer) if axis is not None}
+    return tuple(_match(operator, dim.terms, dim_of) for dim in operator.input_maps[position].dims)
+
+
+def _match(
+    operator: Operator, terms: tuple[tuple[int, int], ...], dim_of: Mapping[int, int]
 ) -> int:
-    """The factor of the outermost parallel axis in an input dimension."""
+    """The output dimension of the outermost axis in an input dimension, if it is parallel."""
     for axis, _ in sorted(terms, key=lambda term: -abs(term[1])):
         if operator.axes[axis].extent > 1:
             parallel = operator.axes[axis].kind is AxisKind.PARALLEL
-            return factors.get(axis, 1) if parallel else 1
-    return 1
+            return dim_of.get(axis, -1) if parallel else -1
+    return -1
+
+
+def _steps_back(
+    problem: Problem, layer: int
+) -> tuple[tuple[int, tuple[tuple[int, tuple[int, ...]], ...]], ...]:
+    """A layer's operators from the last to the first, remembered.
+
+    Each as its first output and, per input that is no weight, the tensor and its matches.
+    """
+    key = ("steps back", layer)
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        operators = [problem.graph.operators[i] for i in problem.layers[layer].operators]
+        found = tuple(
+            (op.outputs[0], tuple(
+                (tensor, _matches(op, position))
+                for position, tensor in enumerate(op.inputs)
+                if not problem.graph.tensors[tensor].constant
+            ))
+            for op in reversed(operators) if op.outputs and not op.opaque
+        )  # fmt: skip
+        problem.memory[key] = found
+    return found
 
 
 def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Binding]:
     """Bindings of a layer's inputs that its output's binding implies, by tensor."""
-    operators = [problem.graph.operators[i] for i in problem.layers[layer].operators]
+    last = problem.graph.operators[problem.layers[layer].operators[-1]]
     wanted: dict[int, Binding] = {}
-    if operators[-1].outputs and not operators[-1].opaque:
-        wanted[operators[-1].outputs[0]] = binding
-    for operator in reversed(operators):
-        known = wanted.get(operator.outputs[0]) if operator.outputs else None
-        if known is None or operator.opaque:
-            continue
-        for position, tensor in enumerate(operator.inputs):
-            if not problem.graph.tensors[tensor].constant:
-                wanted.setdefault(tensor, infer_input(operator, position, known))
+    if last.outputs and not last.opaque:
+        wanted[last.outputs[0]] = binding
+    for output, inputs in _steps_back(problem, layer):
+        known = wanted.get(output)
+        for tensor, matches in inputs if known is not None else ():
+            if tensor not in wanted:
+                wanted[tensor] = _copied(known, matches)
     return {t: wanted[t] for t in problem.layers[layer].inputs if t in wanted}
 
 
 def layer_bindings(
     problem: Problem, layers: Sequence[int], extents: Mapping[int, Sequence[int]], last: Binding
 ) -> tuple[dict[int, Binding], dict[int, Binding]]:
-    """Bindings inside a sub-graph, from its output back (the kernel generator's part).
+    """Bindings inside a sub-graph, from its output back (the kernel generator's part), remembered.
 
     A layer takes what its first consumer implies unless a plain binding keeps more cores busy.
 
@@ -161,6 +184,17 @@ def layer_bindings(
     Returns:
         Per layer the binding of its output, and per external input the binding wanted of it.
     """
+    key = ("bound", tuple(layers), last, tuple(map(tuple, extents.values())))
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        found = _layer_bindings(problem, layers, extents, last)
+        problem.memory[key] = found
+    return found
+
+
+def _layer_bindings(
+    problem: Problem, layers: Sequence[int], extents: Mapping[int, Sequence[int]], last: Binding
+) -> tuple[dict[int, Binding], dict[int, Binding]]:
     chosen: dict[int, Binding] = {}
     implied: dict[int, Binding] = {}
     for layer in reversed(layers):
@@ -201,9 +235,14 @@ def plain_for(
     operator = problem.graph.operators[problem.layers[layer].operators[-1]]
     if operator.opaque:
         return (1,) * len(extents)
+    key = ("bindable", layer)
+    bindable = problem.memory.get(key)
+    if not isinstance(bindable, tuple):
+        bindable = bindable_dims(operator)
+        problem.memory[key] = bindable
     loops = problem.loop_order[operator.outputs[0]] if order is None else order
     most = problem.target.cores if cores is None else cores
-    return plain_binding(extents, loops, bindable_dims(operator), most)
+    return plain_binding(extents, loops, bindable, most)
 
 
 def chosen_binding(problem: Problem, shape: int, cores: int, depth: int | None) -> Binding:
