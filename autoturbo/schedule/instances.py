@@ -22,7 +22,7 @@ from numba import njit
 from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import Split, operators_of, seed_box, sink
+from autoturbo.schedule.split import Split, clear_seen, operators_of, seed_box, sink
 from autoturbo.schedule.stores import Store, mix
 
 
@@ -384,15 +384,6 @@ def _seed(
 
 
 @njit(cache=True)
-def _clear(g: GraphArrays, ops: Ints, seen: Ints) -> None:
-    for op in ops:
-        for position in range(g.in_start[op], g.in_start[op + 1]):
-            seen[g.in_tensor[position]] = 0
-        for position in range(g.out_start[op], g.out_start[op + 1]):
-            seen[g.out_tensor[position]] = 0
-
-
-@njit(cache=True)
 def _note_regions(
     g: GraphArrays, tensors: Ints, low: Ints, high: Ints, seen: Ints, rows: Ints
 ) -> None:
@@ -453,7 +444,7 @@ def _cut_up(
     kinds, leaders = np.zeros(count, np.int64), np.zeros(count, np.int64)
     hashes, classes = np.zeros((count, 2), np.int64), 0
     for part in range(count):
-        _clear(g, ops, seen)
+        clear_seen(g, ops, seen)
         _seed(g, ops[-1], axes, bounds[part], low, high, seen)
         propagate(g, ops, low, high, seen, box_low, box_high)
         _note_regions(g, outputs, low, high, seen, made[part])

@@ -13,6 +13,7 @@ from enum import StrEnum
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Placement, binding_book
 from autoturbo.schedule.instances import InstanceGraph, part_book
@@ -128,85 +129,65 @@ def _move(
 ) -> tuple[Ints, Ints, Ints]:
     kind, crossing = np.zeros(len(slot), np.int64), np.zeros(len(slot), np.int64)
     core_bytes = np.zeros(len(slot), np.int64)
+    rows = out_region[maker] + output
     for reader in range(len(start) - 1):
+        head = tables.heads[templates[reader], 2]
         first = start[reader]
         while first < start[reader + 1]:
-            end = first
+            end = first + 1
             while end < start[reader + 1] and slot[end] == slot[first]:
                 end += 1
-            entry = tables.slots[tables.heads[templates[reader], 2] + slot[first]]
-            need = regions[in_region[reader] + slot[first]]
-            for link in range(first, end):
-                made = regions[out_region[maker[link]] + output[link]]
-                kind[link], crossing[link] = _movement(
-                    made, need, bindings[maker[link]], scopes[maker[link]], entry, tables
-                )
-            core_bytes[first] = _moved_share(
-                first, end, kind, size, maker, output, out_region, regions, need, entry, tables
-            )
+            entry, need = tables.slots[head + slot[first]], in_region[reader] + slot[first]
+            core_bytes[first] = _move_input(
+                first, end, rows, need, regions, maker, bindings, scopes, size, entry,
+                tables.factors, tables.ranks, kind, crossing,
+            )  # fmt: skip
             first = end
     return kind, crossing, core_bytes
 
 
-@njit(cache=True)
-def _movement(
-    made: Ints, need: Ints, held: int, scope: int, entry: Ints, tables: TemplateTables
-) -> tuple[int, int]:
-    """What one piece needs, and the bytes that the busiest core gets from others."""
-    wanted = entry[Slot.WANTED]
-    if scope != 0:
-        return COPIED, 0
-    if wanted < 0 or wanted == held:
-        return STAY, 0
-    if tables.ranks[wanted] != entry[Slot.RANK] or tables.ranks[held] != entry[Slot.RANK]:
-        return STAY, 0
-    factors = tables.factors
-    crossing = most_crossing(made, need, factors[held], factors[wanted]) * entry[Slot.ELEMENT]
-    return REDISTRIBUTED if crossing else STAY, crossing
-
-
-@njit(cache=True)
-def _moved_share(
+@borrowing
+def _move_input(
     first: int,
     end: int,
-    kind: Ints,
-    size: Ints,
-    maker: Ints,
-    output: Ints,
-    out_region: Ints,
+    rows: Ints,
+    need: int,
     regions: Ints,
-    need: Ints,
+    maker: Ints,
+    bindings: Ints,
+    scopes: Ints,
+    size: Ints,
     entry: Ints,
-    tables: TemplateTables,
+    factors: Ints,
+    ranks: Ints,
+    kind: Ints,
+    crossing: Ints,
 ) -> int:
-    """Bytes of an input's moved pieces on the busiest core."""
-    total, rows, count = 0, np.empty(end - first, np.int64), 0
+    """Decide the movements of one input's pieces; bytes of the moved ones on the busiest core."""
+    wanted, moved = entry[Slot.WANTED], 0
+    fits = wanted >= 0 and ranks[wanted] == entry[Slot.RANK]
     for link in range(first, end):
-        if kind[link] != STAY:
-            rows[count] = out_region[maker[link]] + output[link]
-            total += size[link]
-            count += 1
-    wanted = entry[Slot.WANTED]
-    if count == 0 or wanted < 0 or tables.ranks[wanted] != entry[Slot.RANK]:
-        return total
-    shared: int = most_shared(need, tables.factors[wanted], regions, rows[:count])
-    return shared * int(entry[Slot.ELEMENT])
+        held = bindings[maker[link]]
+        if scopes[maker[link]] != 0:
+            kind[link] = COPIED
+        elif fits and wanted != held and ranks[held] == entry[Slot.RANK]:
+            elements = most_crossing(regions[rows[link]], regions[need], factors[held], factors[wanted])
+            crossing[link] = elements * entry[Slot.ELEMENT]
+            kind[link] = REDISTRIBUTED if elements else STAY
+        moved += size[link] if kind[link] != STAY else 0
+    if not moved or not fits:
+        return moved
+    worst = 0
+    for core in range(_cores(factors[wanted])):
+        total = 0
+        for link in range(first, end):
+            if kind[link] != STAY:
+                total += core_share(regions[need], factors[wanted], regions[rows[link]], core)
+        worst = max(worst, total)
+    return worst * int(entry[Slot.ELEMENT])
 
 
-@njit(cache=True)
-def _box(region: Ints, factors: Ints, core: int, out: Ints) -> bool:
-    """A core's part of a region; cores count row-major over the factors."""
-    left = core
-    for back in range(len(factors)):
-        dim = len(factors) - 1 - back
-        place, left = left % factors[dim], left // factors[dim]
-        size = -(-(region[dim, 1] - region[dim, 0]) // factors[dim])
-        out[dim, 0] = min(region[dim, 0] + place * size, region[dim, 1])
-        out[dim, 1] = min(out[dim, 0] + size, region[dim, 1])
-    return left == 0
-
-
-@njit(cache=True)
+@borrowing
 def _cores(factors: Ints) -> int:
     cores = 1
     for factor in factors:
@@ -214,40 +195,44 @@ def _cores(factors: Ints) -> int:
     return cores
 
 
-@njit(cache=True)
-def _common(first: Ints, second: Ints, third: Ints) -> int:
-    """Elements in all three boxes."""
-    total = 1
-    for dim in range(len(first)):
-        low = max(first[dim, 0], second[dim, 0], third[dim, 0])
-        total *= max(min(first[dim, 1], second[dim, 1], third[dim, 1]) - low, 0)
+@borrowing
+def core_share(need: Ints, wanted: Ints, piece: Ints, core: int) -> int:
+    """Elements of a piece that a core wants; cores count row-major over the factors."""
+    left, total = core, 1
+    for back in range(len(wanted)):
+        dim = len(wanted) - 1 - back
+        place, left = left % wanted[dim], left // wanted[dim]
+        size = -(-(need[dim, 1] - need[dim, 0]) // wanted[dim])
+        low = min(need[dim, 0] + place * size, need[dim, 1])
+        high = min(low + size, need[dim, 1])
+        total *= max(min(high, piece[dim, 1]) - max(low, piece[dim, 0]), 0)
     return total
 
 
-@njit(cache=True)
+@borrowing
+def _core_kept(need: Ints, wanted: Ints, made: Ints, held: Ints, core: int) -> int:
+    """Elements that a core wants of what it holds already; cores count row-major."""
+    left, right, total = core, core, 1
+    for back in range(len(wanted)):
+        dim = len(wanted) - 1 - back
+        place, left = left % wanted[dim], left // wanted[dim]
+        spot, right = right % held[dim], right // held[dim]
+        size = -(-(need[dim, 1] - need[dim, 0]) // wanted[dim])
+        part = -(-(made[dim, 1] - made[dim, 0]) // held[dim])
+        low = min(need[dim, 0] + place * size, need[dim, 1])
+        begin = min(made[dim, 0] + spot * part, made[dim, 1])
+        high, end = min(low + size, need[dim, 1]), min(begin + part, made[dim, 1])
+        total *= max(min(high, end) - max(low, begin), 0)
+    return total if right == 0 else 0
+
+
+@borrowing
 def most_crossing(made: Ints, need: Ints, held: Ints, wanted: Ints) -> int:
     """Most elements of the common region that any core wants and does not hold."""
-    mine, theirs = np.empty_like(made), np.empty_like(made)
     worst = 0
     for core in range(_cores(wanted)):
-        _box(need, wanted, core, mine)
-        has = _box(made, held, core, theirs)
-        kept = _common(mine, made, theirs) if has else 0
-        worst = max(worst, _common(mine, made, made) - kept)
-    return worst
-
-
-@njit(cache=True)
-def most_shared(need: Ints, wanted: Ints, regions: Ints, rows: Ints) -> int:
-    """Most elements of several pieces together that any core wants."""
-    mine = np.empty_like(need)
-    worst = 0
-    for core in range(_cores(wanted)):
-        _box(need, wanted, core, mine)
-        total = 0
-        for row in rows:
-            total += _common(mine, regions[row], regions[row])
-        worst = max(worst, total)
+        kept = _core_kept(need, wanted, made, held, core)
+        worst = max(worst, core_share(need, wanted, made, core) - kept)
     return worst
 
 

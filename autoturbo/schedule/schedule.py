@@ -19,7 +19,7 @@ from autoturbo.schedule.instances import InstanceGraph
 from autoturbo.schedule.instructions import Instructions, instruct
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stitch import local_edges
+from autoturbo.schedule.stitch import Template, local_edges
 from autoturbo.schedule.stores import mix
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import InstructionRules
@@ -104,12 +104,24 @@ class Schedule:
 
     def instructions(self, step: Step) -> Instructions:
         """The program of one kernel."""
-        edges = local_edges(self.problem, step.template.layers)
-        rules = self.rules_of(int(self.instances.subgraph[step.instance]))
-        return instruct(
-            step.template.stages, step.streams, edges, rules,
-            weights_resident=step.weights_resident,
+        return self._instruct(step.instance, step.template, step.streams, step.weights_resident)
+
+    def program(self, kernel: int) -> Instructions:
+        """The program of a kernel by its place in the order."""
+        timeline = self.timeline
+        instance = int(timeline.order[kernel])
+        return self._instruct(
+            instance, template_book(self.problem).templates[int(timeline.templates[instance])],
+            timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]],
+            int(timeline.resident[kernel]),
         )  # fmt: skip
+
+    def _instruct(
+        self, instance: int, template: Template, streams: Ints, resident: int
+    ) -> Instructions:
+        edges = local_edges(self.problem, template.layers)
+        rules = self.rules_of(int(self.instances.subgraph[instance]))
+        return instruct(template.stages, streams, edges, rules, weights_resident=resident)
 
     def signature(self, step: Step) -> str:
         """A stable hash of all that one kernel's time depends on, as in :meth:`signatures`."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.allocate import place_all
 from autoturbo.schedule.movement import STAY
@@ -82,12 +83,14 @@ class _Uses(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """What the walk over the order remembers."""
+    """What the walk over the order remembers: the clock; buffers of instances' outputs, of moved
+    pieces by link, of kept weights by sub-graph, of the current kernel's tensors."""
 
     clock: Ints
     made: Ints
     moved: Ints
     weights: Ints
+    inner: Ints
     b: _Buffers
     u: _Uses
 
@@ -154,7 +157,7 @@ def _start(
     subgraphs: int,
 ) -> _Walk:
     """Arrays that are large enough."""
-    buffers, uses, most = subgraphs + len(order), 0, 1
+    buffers, uses, most, inner = subgraphs + len(order), 0, 1, 1
     for index in order:
         head = tables.heads[templates[index]]
         own = link_start[index + 1] - link_start[index]
@@ -163,7 +166,7 @@ def _start(
             reads = tables.rows[row, Row.READS]
             uses += 2 * tables.rows[row, Row.WRITES] + reads + (own if reads else 0) * reads
         final = tables.rows[head[Head.ROW] + head[Head.LAYERS] - 1]
-        most = max(most, final[Row.WRITES])
+        most, inner = max(most, final[Row.WRITES]), max(inner, head[Head.WRITES])
     b = _Buffers(
         np.zeros(1, np.int64), np.zeros(buffers, np.int64), np.full(buffers, -1, np.int64),
         np.zeros(buffers, np.int64), np.zeros(buffers, np.int64), np.zeros(buffers, np.int64),
@@ -174,12 +177,13 @@ def _start(
     instances = len(link_start) - 1
     return _Walk(
         np.zeros(1, np.int64), np.full((instances, most), -1, np.int64),
-        np.full(links, -1, np.int64), np.full(subgraphs, -1, np.int64), b,
+        np.full(links, -1, np.int64), np.full(subgraphs, -1, np.int64),
+        np.empty(inner, np.int64), b,
         _Uses(np.zeros(1, np.int64), np.empty((uses, 5), np.int64)),
     )  # fmt: skip
 
 
-@njit(cache=True)
+@borrowing
 def _add(
     walk: _Walk, kind: int, tensor: int, owner: int, core: int, cluster: int, scope: int, rule: int
 ) -> int:
@@ -192,7 +196,7 @@ def _add(
     return at
 
 
-@njit(cache=True)
+@borrowing
 def _use(walk: _Walk, row: int, buffer: int, size: int, kind: int, source: int) -> None:
     table, at = walk.u.table, walk.u.size[0]
     table[at, 0], table[at, 1], table[at, 2] = row, buffer, size
@@ -202,7 +206,7 @@ def _use(walk: _Walk, row: int, buffer: int, size: int, kind: int, source: int) 
         walk.b.death[buffer] = max(walk.b.death[buffer], walk.clock[0])
 
 
-@njit(cache=True)
+@borrowing
 def _bring(
     walk: _Walk,
     index: int,
@@ -238,7 +242,7 @@ def _bring(
     walk.clock[0] += 1
 
 
-@njit(cache=True)
+@borrowing
 def _pin(walk: _Walk, index: int, subgraph: int, layers: int, pins: Pins) -> int:
     """Weights that stay, and room for weight tiles; says where the weights are already."""
     end = walk.clock[0] + layers - 1
@@ -260,7 +264,7 @@ def _pin(walk: _Walk, index: int, subgraph: int, layers: int, pins: Pins) -> int
     return residence
 
 
-@njit(cache=True)
+@borrowing
 def _layers(
     walk: _Walk,
     index: int,
@@ -276,7 +280,7 @@ def _layers(
     rule: int,
 ) -> None:
     """The layers of one kernel."""
-    inner, written = np.empty(head[Head.WRITES], np.int64), 0
+    inner, written = walk.inner, 0
     for position in range(head[Head.LAYERS]):
         layer = tables.rows[head[Head.ROW] + position]
         for at in range(layer[Row.READ], layer[Row.READ] + layer[Row.READS]):
@@ -300,7 +304,7 @@ def _layers(
         walk.clock[0] += 1
 
 
-@njit(cache=True)
+@borrowing
 def _read_pieces(
     walk: _Walk,
     index: int,
@@ -325,7 +329,7 @@ def _read_pieces(
         _use(walk, row, -1, read[Read.BYTES], READ, -1)
 
 
-@njit(cache=True)
+@borrowing
 def _write_one(
     walk: _Walk, index: int, row: int, entry: Ints, scope: int, reused: int, rule: int
 ) -> int:

@@ -52,8 +52,7 @@ class KernelMemory:
             rates = rates_of(schedule.problem.target, schedule.problem.dtype)
             for kernel, signature in enumerate(signatures):
                 if signature not in self.index:
-                    step = schedule.timeline.step(kernel)
-                    time = run_kernel(schedule.instructions(step), rates)
+                    time = run_kernel(schedule.program(kernel), rates)
                     self.index[signature] = self.totals.add([_totals(time)])
             rows = [self.index[s] for s in signatures]
         return signatures, np.asarray(rows, np.int64)

@@ -18,8 +18,8 @@ from autoturbo.schedule.movement import (
     Concat,
     MovementKind,
     concatenations,
+    core_share,
     most_crossing,
-    most_shared,
 )
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.problem import make_problem
@@ -105,8 +105,8 @@ def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
     )
     factors = np.asarray(held, np.int64), np.asarray(wanted, np.int64)
     assert most_crossing(made, need, *factors) == expected
-    shared = max(len(box & common) for box in mine)
-    assert most_shared(need, factors[1], made[None], np.zeros(1, np.int64)) == shared
+    shared = [len(box & common) for box in mine]
+    assert [core_share(need, factors[1], made, core) for core in range(len(mine))] == shared
 
 
 def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
