@@ -9,7 +9,7 @@ do without the counts: its caller holds every array that it sees.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from numba import njit
 
@@ -22,5 +22,6 @@ def borrowing(function: Callable[P, R]) -> Callable[P, R]:
 
     Slices of arrays are fine, they borrow as well; a function that allocates fails to compile.
     """
-    compiled: Callable[P, R] = njit(cache=True, _nrt=False)(function)
+    options: dict[str, Any] = {"cache": True, "_nrt": False}
+    compiled: Callable[P, R] = njit(**options)(function)
     return compiled

@@ -162,7 +162,9 @@ def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Bin
         wanted[last.outputs[0]] = binding
     for output, inputs in _steps_back(problem, layer):
         known = wanted.get(output)
-        for tensor, matches in inputs if known is not None else ():
+        if known is None:
+            continue
+        for tensor, matches in inputs:
             if tensor not in wanted:
                 wanted[tensor] = _copied(known, matches)
     return {t: wanted[t] for t in problem.layers[layer].inputs if t in wanted}
@@ -229,7 +231,7 @@ def plain_for(
         problem: where the layer comes from.
         layer: which.
         extents: elements of the output along each dimension.
-        order: its dimensions in the order in which they are spread; from the outermost loop if None.
+        order: its dimensions in the order in which they are spread; outermost loop first if None.
         cores: all of a cluster if None.
     """
     operator = problem.graph.operators[problem.layers[layer].operators[-1]]
@@ -422,23 +424,28 @@ def _bind(
             return shape[index], bindings[index]
         for link in range(link_start[index], link_start[index + 1]):
             maker, wanted = link_maker[link], want[want_start[known] + link_slot[link]]
-            first = link_output[link] == 0 and wanted >= 0
-            if not first or not _divides(factors[wanted], extents[shape[maker]]):
-                continue
-            if bindings[maker] < 0:
-                bindings[maker] = wanted
-            elif bindings[maker] != wanted:
-                scopes[maker] = 1
+            if link_output[link] == 0 and wanted >= 0:
+                fits = _divides(factors[wanted], extents[shape[maker]])
+                _push(maker, wanted if fits else -1, bindings, scopes)
     return -1, -1
+
+
+@njit(cache=True)
+def _push(maker: int, wanted: int, bindings: Ints, scopes: Ints) -> None:
+    """Tell a producer how its output is wanted; where two want it differently it goes to GB."""
+    if wanted >= 0 and bindings[maker] < 0:
+        bindings[maker] = wanted
+    elif wanted >= 0 and bindings[maker] != wanted:
+        scopes[maker] = 1
 
 
 @njit(cache=True)
 def _divides(factors: Ints, extents: Ints) -> bool:
     """Whether a part of a tensor can be bound so: a consumer of several parts may want more."""
+    rest = 0
     for dim in range(len(factors)):
-        if extents[dim] % factors[dim]:
-            return False
-    return True
+        rest += extents[dim] % factors[dim]
+    return rest == 0
 
 
 def extents_in(problem: Problem, layers: Sequence[int], shape: PartShape) -> dict[int, list[int]]:

@@ -246,6 +246,8 @@ class _Merger:
 
     def _ceiling(self, nodes: Sequence[int]) -> float:
         """The smallest factor that a producer had which the merged nodes up-sample."""
+        if not self.enlarging:
+            return math.inf
         before = (self.ceiling.get(node, math.inf) for node in nodes)
         now = (self._factor(node) for node in nodes if self._is_upsampled(node, nodes))
         return min((*before, *now))

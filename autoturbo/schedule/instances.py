@@ -13,6 +13,7 @@ the problem; an instance graph is put together from these blocks.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -254,7 +255,7 @@ class InstanceGraph:
 
 def _rows(start: Ints, values: Ints) -> tuple[tuple[int, ...], ...]:
     bounds, flat = start.tolist(), values.tolist()
-    return tuple(tuple(flat[a:b]) for a, b in zip(bounds, bounds[1:], strict=False))
+    return tuple(tuple(flat[a:b]) for a, b in itertools.pairwise(bounds))
 
 
 def external_inputs(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
@@ -272,7 +273,7 @@ def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
     return [(end - length, end) for end, length in zip(ends, sizes, strict=True)]
 
 
-def cuts_of(problem: Problem, layers: Sequence[int], split: Split) -> list[Cut]:
+def cuts_of(problem: Problem, layers: tuple[int, ...], split: Split) -> list[Cut]:
     """The boxes that a split makes, the outer axis slowest."""
     axes = split.axes
     extents = [sink(problem, layers).axes[axis].extent for axis, _ in axes]
@@ -401,7 +402,7 @@ def _extents_hash(
     g: GraphArrays, ops: Ints, low: Ints, high: Ints, seen: Ints, box_low: Ints, box_high: Ints
 ) -> tuple[int, int]:
     """Two hashes over the extents of all that a part touches."""
-    first, second = np.int64(1), np.int64(-7046029254386353131)
+    first, second = 1, -7046029254386353131
     for op in ops:
         for axis in range(g.axis_start[op], g.axis_start[op + 1]):
             first = mix(first, box_high[axis] - box_low[axis])

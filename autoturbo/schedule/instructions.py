@@ -133,7 +133,7 @@ def instruct(
     edges: list[tuple[int, ...]],
     rules: InstructionRules,
     *,
-    weights_resident: bool,
+    weights_resident: int,
 ) -> Instructions:
     """The instructions of one kernel.
 
@@ -142,7 +142,7 @@ def instruct(
         streams: bytes that its layers move from and to GB and DDR.
         edges: per layer, positions of the layers of the kernel that it waits for.
         rules: knobs and capacities.
-        weights_resident: the weights are in GB already.
+        weights_resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
     """
     starts = np.concatenate(([0], np.cumsum([len(e) for e in edges]))).astype(np.int64)
     befores = np.asarray([p for e in edges for p in e], np.int64)

@@ -171,7 +171,9 @@ def _move_input(
         if scopes[maker[link]] != 0:
             kind[link] = COPIED
         elif fits and wanted != held and ranks[held] == entry[Slot.RANK]:
-            elements = most_crossing(regions[rows[link]], regions[need], factors[held], factors[wanted])
+            elements = most_crossing(
+                regions[rows[link]], regions[need], factors[held], factors[wanted]
+            )
             crossing[link] = elements * entry[Slot.ELEMENT]
             kind[link] = REDISTRIBUTED if elements else STAY
         moved += size[link] if kind[link] != STAY else 0

@@ -59,7 +59,7 @@ def _depth_first(needs: Ints, start: Ints, target: Ints, visit: Ints) -> Ints:
             place[instance] = placed
             heapq.heappush(free, (-place[instance], instance))
             placed += 1
-    while len(free):
+    while free:
         instance = heapq.heappop(free)[1]
         order[done] = instance
         done += 1
@@ -113,10 +113,9 @@ def _heaviest_first(needs: Ints, start: Ints, target: Ints, weights: Ints) -> In
     waits = needs[1:] - needs[:-1]
     order, done = np.empty(count, np.int64), 0
     ready = [(np.int64(0), np.int64(0)) for _ in range(0)]
-    for instance in range(count):
-        if not waits[instance]:
-            heapq.heappush(ready, (-weights[instance], np.int64(instance)))
-    while len(ready):
+    for instance in np.flatnonzero(waits == 0):
+        heapq.heappush(ready, (-weights[instance], instance))
+    while ready:
         instance = heapq.heappop(ready)[1]
         order[done] = instance
         done += 1
@@ -130,9 +129,7 @@ def _heaviest_first(needs: Ints, start: Ints, target: Ints, weights: Ints) -> In
 def live_peak(order: Sequence[int], consumers: Edges, sizes: Sequence[int]) -> int:
     """Most bytes of instance outputs alive at once, each until its last reader has run."""
     start, target = flat(consumers)
-    return int(
-        _live_peak(np.asarray(order, np.int64), start, target, np.asarray(sizes, np.int64))
-    )
+    return int(_live_peak(np.asarray(order, np.int64), start, target, np.asarray(sizes, np.int64)))
 
 
 @njit(cache=True)

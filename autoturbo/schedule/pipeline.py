@@ -12,8 +12,11 @@ Each pass is a function of frozen values; what several settings have in common i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -30,11 +33,9 @@ from autoturbo.schedule.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.split import Split, sink, split_axes
+from autoturbo.schedule.stores import Recent
 from autoturbo.schedule.tiling import InstructionRules
-from autoturbo.schedule.timeline import BufferRules, build_timeline
-
-REMEMBERED = 256
-"""Instance graphs, orders and placements that a problem remembers, most recent first."""
+from autoturbo.schedule.timeline import BufferRules, Timeline, build_timeline
 
 
 @dataclass(eq=False)
@@ -90,15 +91,74 @@ class Workbench:
         return tuple(b for b in range(samples, 0, -1) if samples % b == 0)
 
 
+REMEMBERED, TIMELINES = 1024, 64
+"""Results of each pass, and timelines, that a problem remembers."""
+
+
+def _recent() -> Recent[Any, Any]:
+    return Recent(REMEMBERED)
+
+
+@dataclass(eq=False)
+class Memory:
+    """What a problem remembers of passes that many settings share.
+
+    Equal results have equal numbers, so that what follows from them is found without comparing
+    them again; a number is never used twice.
+    """
+
+    plans: Recent[Any, tuple[int, tuple[SubGraph, ...]]] = field(default_factory=_recent)
+    graphs: Recent[int, InstanceGraph] = field(default_factory=_recent)
+    orders: Recent[Any, tuple[int, tuple[int, ...]]] = field(default_factory=_recent)
+    placements: Recent[Any, tuple[int, Placement]] = field(default_factory=_recent)
+    timelines: Recent[Any, Timeline] = field(default_factory=lambda: Recent(TIMELINES))
+    numbers: Recent[object, int] = field(default_factory=_recent)
+    counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def number(self, result: object) -> int:
+        """The number of a result."""
+        return self.numbers.get(result, lambda: next(self.counter))
+
+
+def memory_of(problem: Problem) -> Memory:
+    """What a problem remembers."""
+    found = problem.memory.get("passes")
+    if not isinstance(found, Memory):
+        found = Memory()
+        problem.memory["passes"] = found
+    return found
+
+
+_PLAN_KNOBS = operator.attrgetter(
+    "producer_factor_ratio", "merged_factor_ratio", "max_layers", "lb_fill", "recompute_limit",
+    "merge_order", "split_key", "split_dims", "factor_policy", "factor_scale", "overrides",
+)  # fmt: skip
+"""What splitting and grouping read of a setting."""
+
+
 def plan(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, tuple[SubGraph, ...]]:
     """Split and group: everything before instances exist."""
     share = bench.share(knobs.batches_per_cluster)
     problem = bench.problem(share.batches)
+    return problem, share, _numbered_plan(problem, knobs)[1]
+
+
+def _numbered_plan(problem: Problem, knobs: Knobs) -> tuple[int, tuple[SubGraph, ...]]:
+    memory = memory_of(problem)
+
+    def make() -> tuple[int, tuple[SubGraph, ...]]:
+        subgraphs = _plan(problem, knobs)
+        return memory.number(subgraphs), subgraphs
+
+    return memory.plans.get(_PLAN_KNOBS(knobs), make)
+
+
+def _plan(problem: Problem, knobs: Knobs) -> tuple[SubGraph, ...]:
     subgraphs = group(problem, GroupRules.of(knobs))
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
     if scale != 1:
         subgraphs = tuple(_scaled(problem, s, scale) for s in subgraphs)
-    return problem, share, _overridden(problem, subgraphs, knobs)
+    return _overridden(problem, subgraphs, knobs)
 
 
 def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
@@ -198,46 +258,41 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
         KnobsError: the setting does not fit the model.
     """
     problem, share, subgraphs = plan(bench, knobs)
-    instances = _instances(problem, subgraphs)
+    memory, number = memory_of(problem), _numbered_plan(problem, knobs)[0]
     overrides = overrides_by_subgraph(problem, subgraphs, knobs)
-    order = _order(problem, instances, knobs, overrides)
-    placement = _placement(problem, instances, order, knobs, overrides)
-    placement = _declare(instances, placement, knobs, overrides)
-    return assemble(bench.model, problem, "graphturbo", knobs, share, instances, order, placement)
-
-
-def _instances(problem: Problem, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
-    """The instance graph, remembered: many knobs come after it."""
-    recent = _recent(problem, "instances")
-    if subgraphs not in recent:
-        recent[subgraphs] = make_instances(problem, subgraphs)
-    found: InstanceGraph = recent[subgraphs]  # type: ignore[assignment]
-    return found
-
-
-def _recent(problem: Problem, name: str) -> dict[object, object]:
-    """Results of a pass that are remembered; the oldest is forgotten when there are too many."""
-    found = problem.memory.setdefault(name, {})
-    assert isinstance(found, dict)  # noqa: S101  for the type checker
-    if len(found) > REMEMBERED:
-        del found[next(iter(found))]
-    return found
+    instances = memory.graphs.get(number, lambda: make_instances(problem, subgraphs))
+    place, order = _order(problem, instances, number, knobs, overrides)
+    bound, placement = _placement(problem, instances, (place, order), knobs, overrides)
+    rules = _rules(problem, instances, knobs, overrides)
+    buffers = tuple(rule.buffers for rule in rules)
+    timeline = memory.timelines.get(
+        (bound, buffers), lambda: build_timeline(problem, instances, order, placement, buffers)
+    )
+    return _schedule(
+        bench.model, problem, "graphturbo", knobs, share, instances, order, placement, timeline,
+        rules,
+    )  # fmt: skip
 
 
 def _order(
     problem: Problem,
     instances: InstanceGraph,
+    plan_number: int,
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
-) -> tuple[int, ...]:
-    if knobs.instance_order != "priority":
-        recent = _recent(problem, "orders")
-        key = (instances.subgraphs, knobs.instance_order)
-        if key not in recent:
-            recent[key] = order_instances(problem, instances, knobs.instance_order)
-        found: tuple[int, ...] = recent[key]  # type: ignore[assignment]
-        return found
-    return order_instances(problem, instances, "priority", _priorities(instances, overrides))
+) -> tuple[int, tuple[int, ...]]:
+    """The order of a plan's instances, numbered."""
+    memory = memory_of(problem)
+    priority = None
+    if knobs.instance_order == "priority":
+        priority = _priorities(instances, overrides)
+
+    def make() -> tuple[int, tuple[int, ...]]:
+        order = order_instances(problem, instances, knobs.instance_order, priority)
+        return memory.number((plan_number, order)), order
+
+    given = None if priority is None else priority.tobytes()
+    return memory.orders.get((plan_number, knobs.instance_order, given), make)
 
 
 DEFAULT_PRIORITY = 5
@@ -255,26 +310,28 @@ def _priorities(instances: InstanceGraph, overrides: Mapping[int, SubGraphKnobs]
 def _placement(
     problem: Problem,
     instances: InstanceGraph,
-    order: tuple[int, ...],
+    numbered: tuple[int, tuple[int, ...]],
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
-) -> Placement:
-    """Algorithm 4, with the bindings decided for single sub-graphs."""
-    always = knobs.binding == "always"
-    forced = {
-        index: binding
-        for subgraph, override in overrides.items()
-        if override.cores != AUTO or override.core_dim != AUTO
-        for index, binding in _chosen(problem, instances, subgraph, override)
-    }
-    if forced:
-        return bind_instances(problem, instances, order, always=always, forced=forced)
-    recent = _recent(problem, "placements")
-    key = (instances.subgraphs, order, always)
-    if key not in recent:
-        recent[key] = bind_instances(problem, instances, order, always=always)
-    found: Placement = recent[key]  # type: ignore[assignment]
-    return found
+) -> tuple[int, Placement]:
+    """Algorithm 4, with the bindings and scopes decided for single sub-graphs, numbered."""
+    memory = memory_of(problem)
+    number, order = numbered
+
+    def make() -> tuple[int, Placement]:
+        forced = {
+            index: binding
+            for subgraph, override in overrides.items()
+            if override.cores != AUTO or override.core_dim != AUTO
+            for index, binding in _chosen(problem, instances, subgraph, override)
+        }
+        always = knobs.binding == "always"
+        placement = bind_instances(problem, instances, order, always=always, forced=forced)
+        placement = _declare(instances, placement, knobs, overrides)
+        return memory.number((number, placement)), placement
+
+    key = (number, knobs.binding, knobs.output_scope, knobs.overrides)
+    return memory.placements.get(key, make)
 
 
 def _chosen(
@@ -298,47 +355,83 @@ def assemble(
     placement: Placement,
 ) -> Schedule:
     """From bound instances to a schedule: stitch, concatenate, move, allocate."""
-    settings = _settings(problem, instances, knobs)
-    rules = [_rules(problem, setting) for setting in settings]
-    timeline = build_timeline(problem, instances, order, placement, [r[0] for r in rules])
-    common = _rules(problem, knobs)[1]
-    own = {index: r[1] for index, r in enumerate(rules) if r[1] is not common}
+    overrides = overrides_by_subgraph(problem, instances.subgraphs, knobs)
+    rules = _rules(problem, instances, knobs, overrides)
+    buffers = [rule.buffers for rule in rules]
+    timeline = build_timeline(problem, instances, order, placement, buffers)
+    return _schedule(
+        model, problem, scheduler, knobs, share, instances, order, placement, timeline, rules
+    )
+
+
+def _schedule(
+    model: Graph,
+    problem: Problem,
+    scheduler: str,
+    knobs: Knobs,
+    share: Share,
+    instances: InstanceGraph,
+    order: tuple[int, ...],
+    placement: Placement,
+    timeline: Timeline,
+    rules: Sequence[_Rules],
+) -> Schedule:
+    common = _rules_of(problem, knobs).instructions
+    own = {i: r.instructions for i, r in enumerate(rules) if r.instructions is not common}
     return Schedule(
         model, problem, scheduler, knobs, share, instances, order, placement, timeline, common, own
     )
 
 
-_PER_SUBGRAPH = (
+_RULE_KNOBS = (
     "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
     "instruction_scheduling",
 )  # fmt: skip
-"""Knobs of the model that a sub-graph may have otherwise."""
+"""Knobs of the model that a sub-graph may have otherwise; what buffers and instructions read."""
+
+_RULES_OF = operator.attrgetter(*_RULE_KNOBS)
 
 
-def _settings(problem: Problem, instances: InstanceGraph, knobs: Knobs) -> list[Knobs]:
-    """Per sub-graph, the knobs that hold for it."""
-    found = [knobs] * len(instances.subgraphs)
-    for index, override in overrides_by_subgraph(problem, instances.subgraphs, knobs).items():
-        own = {n: v for n in _PER_SUBGRAPH if (v := getattr(override, n)) != AUTO}
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What a sub-graph's buffers and its kernels' instructions depend on."""
+
+    buffers: BufferRules
+    instructions: InstructionRules
+
+
+def _rules(
+    problem: Problem,
+    instances: InstanceGraph,
+    knobs: Knobs,
+    overrides: Mapping[int, SubGraphKnobs],
+) -> list[_Rules]:
+    """Per sub-graph, the rules that hold for it."""
+    found = [_rules_of(problem, knobs)] * len(instances.subgraphs)
+    for index, override in overrides.items():
+        own = {n: v for n in _RULE_KNOBS if (v := getattr(override, n)) != AUTO}
         if own:
-            found[index] = dataclasses.replace(knobs, **own)
+            found[index] = _rules_of(problem, dataclasses.replace(knobs, **own))
     return found
 
 
-def _rules(problem: Problem, knobs: Knobs) -> tuple[BufferRules, InstructionRules]:
-    """What a sub-graph's buffers and instructions depend on, remembered."""
-    key = ("rules", *(getattr(knobs, name) for name in _PER_SUBGRAPH))
+def _rules_of(problem: Problem, knobs: Knobs) -> _Rules:
+    """The rules of a setting, remembered."""
+    key = ("rules", _RULES_OF(knobs))
     found = problem.memory.get(key)
-    if not isinstance(found, tuple):
-        rules = InstructionRules.of(problem, knobs)
-        victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
-        residence = "stream" if knobs.weight_residency == AUTO else knobs.weight_residency
-        extra = 0
-        if knobs.weight_share != AUTO:
-            extra = max(rules.weight_room - InstructionRules.of(problem, Knobs()).weight_room, 0)
-        found = (BufferRules(victim, residence, extra), rules)
+    if not isinstance(found, _Rules):
+        found = _make_rules(problem, knobs)
         problem.memory[key] = found
     return found
+
+
+def _make_rules(problem: Problem, knobs: Knobs) -> _Rules:
+    instructions = InstructionRules.of(problem, knobs)
+    victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
+    residence = "stream" if knobs.weight_residency == AUTO else knobs.weight_residency
+    own = InstructionRules.of(problem, Knobs()).weight_room
+    extra = max(instructions.weight_room - own, 0)
+    return _Rules(BufferRules(victim, residence, extra), instructions)
 
 
 def _declare(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numba import njit
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 @njit(cache=True)
 def mix(state: int, value: int) -> int:
     """One step of a 64-bit hash (the multiplier of Knuth's MMIX generator)."""
-    mixed = (state ^ value) * np.int64(6364136223846793005)
-    return mixed ^ (mixed >> np.int64(29))
+    mixed: int = (state ^ value) * 6364136223846793005
+    return mixed ^ (mixed >> 29)
 
 
 class Store:
@@ -50,6 +51,32 @@ class Store:
         return self._rows
 
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Key, Value]):
+    """Results by what they follow from; the oldest are forgotten when there are too many.
+
+    Args:
+        room: results to keep.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._found: dict[Key, Value] = {}
+
+    def get(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The result for a key, made if it is not remembered."""
+        found = self._found.get(key)
+        if found is None:
+            found = make()
+            self._found[key] = found
+            if len(self._found) > self._room:
+                del self._found[next(iter(self._found))]
+        return found
+
+
 class PairTable:
     """A table of indices by a pair of small numbers, -1 where there is none."""
 
@@ -60,8 +87,9 @@ class PairTable:
         """Note an entry, making the table larger where needed."""
         rows, columns = self.cells.shape
         if row >= rows or column >= columns:
-            larger = max(rows, 2 * row if row >= rows else 0), max(
-                columns, 2 * column if column >= columns else 0
+            larger = (
+                max(rows, 2 * row if row >= rows else 0),
+                max(columns, 2 * column if column >= columns else 0),
             )
             cells = np.full(larger, -1, np.int64)
             cells[:rows, :columns] = self.cells

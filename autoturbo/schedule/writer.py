@@ -83,8 +83,11 @@ class _Uses(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """What the walk over the order remembers: the clock; buffers of instances' outputs, of moved
-    pieces by link, of kept weights by sub-graph, of the current kernel's tensors."""
+    """What the walk over the order remembers.
+
+    The clock; the buffers of instances' outputs, of moved pieces by link, of kept weights by
+    sub-graph, of the current kernel's tensors.
+    """
 
     clock: Ints
     made: Ints
@@ -188,7 +191,7 @@ def _add(
     walk: _Walk, kind: int, tensor: int, owner: int, core: int, cluster: int, scope: int, rule: int
 ) -> int:
     """A new buffer, made now."""
-    b, at = walk.b, walk.b.size[0]
+    b, at = walk.b, int(walk.b.size[0])
     b.kind[at], b.tensor[at], b.owner[at] = kind, tensor, owner
     b.birth[at] = b.death[at] = walk.clock[0]
     b.core[at], b.cluster[at], b.scope[at], b.rule[at] = core, cluster, scope, rule
@@ -250,7 +253,7 @@ def _pin(walk: _Walk, index: int, subgraph: int, layers: int, pins: Pins) -> int
     if size > 0:
         buffer = _add(walk, TILES, -1, index, size, 0, 0, 0)
         walk.b.address[buffer], walk.b.death[buffer] = at, end
-    residence = pins.kept[subgraph, 0]
+    residence = int(pins.kept[subgraph, 0])
     if residence < 0:
         return 0
     known = walk.weights[subgraph]

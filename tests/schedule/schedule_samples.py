@@ -21,10 +21,10 @@ from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.split import _cost, _workspace
 
 if TYPE_CHECKING:
-    from autoturbo.schedule.problem import Problem
     from collections.abc import Callable, Sequence
 
     from autoturbo.graph.operators import Graph
+    from autoturbo.schedule.problem import Problem
 
 Shape = tuple[int, ...]
 STCP920 = load_target("stcp920")
