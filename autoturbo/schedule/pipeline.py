@@ -209,7 +209,7 @@ def _overridden(
     for index, override in overrides_by_subgraph(problem, subgraphs, knobs).items():
         if override.dim != AUTO or override.factor != AUTO:
             found[index] = _forced(problem, found[index], override.dim, override.factor)
-        if override.inner_dim != AUTO and override.inner_factor != AUTO:
+        if AUTO not in (override.inner_dim, override.inner_factor):
             dim, factor = int(override.inner_dim), int(override.inner_factor)
             found[index] = _inner(problem, found[index], dim, factor)
     return tuple(found)

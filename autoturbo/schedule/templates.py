@@ -61,10 +61,10 @@ class Slot(IntEnum):
 
 
 class Read(IntEnum):
-    """Columns of the table of reads: 1 if made in the kernel, then by which write, else which input.
+    """Columns of the table of reads.
 
-    Bytes are the cluster's.
-    """  # fmt: skip
+    1 if made in the kernel, then by which write, else which input; bytes of the cluster.
+    """
 
     INSIDE = 0
     WHICH = 1
