@@ -551,21 +551,52 @@ def _meetings(
     makers: int,
     element: int,
 ) -> Ints:
-    """Pairs whose regions of a tensor meet: reader's part, 0, maker's part, 0, bytes."""
-    found = np.zeros((readers * makers, 5), np.int64)
-    count = 0
+    """Pairs whose regions of a tensor meet: reader's part, 0, maker's part, 0, bytes.
+
+    Makers are parts in order along the axis that is cut first, so those that a reader can meet are
+    consecutive and found by bisection.
+    """
+    found, count = np.zeros((readers + makers, 5), np.int64), 0
+    dim = _sorted_dim(regions, made, made_step, makers)
+    low = regions[made : made + makers * made_step : made_step, dim, 0].copy()
+    high = regions[made : made + makers * made_step : made_step, dim, 1].copy()
     for reader in range(readers):
         wanted = regions[need + reader * need_step]
-        for maker in range(makers):
-            given = regions[made + maker * made_step]
-            size = element
-            for dim in range(len(wanted)):
-                low, high = max(wanted[dim, 0], given[dim, 0]), min(wanted[dim, 1], given[dim, 1])
-                size *= max(high - low, 0)
+        first = np.searchsorted(high, wanted[dim, 0], side="right")
+        last = np.searchsorted(low, wanted[dim, 1])
+        for maker in range(first, last):
+            size = element * _overlap(wanted, regions[made + maker * made_step])
             if size:
+                if count == len(found):
+                    found = np.concatenate((found, np.zeros_like(found)))
                 found[count, 0], found[count, 2], found[count, 4] = reader, maker, size
                 count += 1
     return found[:count].copy()
+
+
+@njit(cache=True)
+def _overlap(first: Ints, second: Ints) -> int:
+    """Elements in both of two regions."""
+    size = 1
+    for dim in range(len(first)):
+        low, high = max(first[dim, 0], second[dim, 0]), min(first[dim, 1], second[dim, 1])
+        size *= max(high - low, 0)
+    return size
+
+
+@njit(cache=True)
+def _sorted_dim(regions: Ints, made: int, step: int, makers: int) -> int:
+    """A dimension along which regions never go back, with as many different starts as possible."""
+    best, most = 0, -1
+    for dim in range(regions.shape[1]):
+        changes, back = 0, False
+        for maker in range(1, makers):
+            before, after = regions[made + (maker - 1) * step, dim], regions[made + maker * step, dim]
+            changes += after[0] > before[0]
+            back = back or after[0] < before[0] or after[1] < before[1]
+        if not back and changes > most:
+            best, most = dim, changes
+    return best
 
 
 @njit(cache=True)
