@@ -15,9 +15,11 @@ output leaves the model counts the outside as one more consumer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from autoturbo.graph.layers import Layer
+from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import Split, SplitRules, best_split
@@ -98,6 +100,42 @@ def _group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     )
 
 
+def upsamples(problem: Problem, layer: Layer) -> bool:
+    """Whether a layer makes several output positions out of one input position.
+
+    A layer is a straight line, so what it reads passes all of its operators.
+    """
+    return any(_enlarges(problem, problem.graph.operators[index]) for index in layer.operators)
+
+
+def _enlarges(problem: Problem, operator: Operator) -> bool:
+    """Along a dimension other than channels the output advances faster than an input, and grows.
+
+    A reshape or a pixel shuffle also advances faster, but has as many elements as before; where the
+    whole of a dimension is read (a resize by a fraction), its extents are compared.
+    """
+    if operator.opaque or not operator.outputs:
+        return False
+    return any(
+        not problem.graph.tensors[tensor].constant and _stretches(problem, operator, position)
+        for position, tensor in enumerate(operator.inputs)
+    )
+
+
+def _stretches(problem: Problem, operator: Operator, position: int) -> bool:
+    source = problem.graph.tensors[operator.inputs[position]]
+    made = problem.graph.tensors[operator.outputs[0]]
+    if made.elements <= source.elements or len(made.shape) != len(source.shape):
+        return False
+    read, written = operator.input_maps[position].dims, operator.output_maps[0].dims
+    steps = {axis: abs(step) for dim in read for axis, step in dim.terms}
+    for dim in problem.loop_order[operator.outputs[0]][:-1]:
+        faster = any(abs(step) > steps.get(axis, abs(step)) for axis, step in written[dim].terms)
+        if faster or (read[dim].whole and made.shape[dim] > source.shape[dim]):
+            return True
+    return False
+
+
 @dataclass
 class _Merger:
     """Sub-graphs while they grow; a node's number is its first layer when it was made."""
@@ -108,9 +146,13 @@ class _Merger:
     producers: dict[int, set[int]] = field(default_factory=dict)
     consumers: dict[int, set[int]] = field(default_factory=dict)
     refused: set[tuple[int, ...]] = field(default_factory=set)
+    enlarging: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
         outputs = set(self.problem.graph.outputs)
+        self.enlarging = frozenset(
+            layer.index for layer in self.problem.layers if upsamples(self.problem, layer)
+        )
         for layer in self.problem.layers:
             number = layer.index
             self.members[number] = (number,)
@@ -174,24 +216,36 @@ class _Merger:
         return path, node if path else None
 
     def _merge_diamond(self, nodes: list[int]) -> bool:
-        factors = [self._split(n).factor for n in nodes]
-        return self._try(nodes, lambda f: f <= self.rules.merged_ratio * max(factors))
+        """Rule (ii)."""
+        return self._try(nodes, self._bound(nodes, max(self._factor(n) for n in nodes)))
 
     def _merge_pair(self, producer: int, consumer: int) -> bool:
         """Rule (i)."""
-        before, after = self._split(producer).factor, self._split(consumer).factor
+        nodes = [producer, consumer]
         if self._last_name(producer) in self.rules.merges:
-            return self._try([producer, consumer], lambda _: True)
-        if after < self.rules.producer_ratio * before:
+            return self._try(nodes, math.inf)
+        after = self._factor(consumer)
+        if after < self.rules.producer_ratio * self._factor(producer):
             return False
-        return self._try([producer, consumer], lambda f: f <= self.rules.merged_ratio * after)
+        return self._try(nodes, self._bound(nodes, after))
 
-    def _try(self, nodes: list[int], allowed: Callable[[float], bool]) -> bool:
+    def _bound(self, nodes: Collection[int], factor: float) -> float:
+        """The largest factor that merged nodes may have."""
+        kept = [self._factor(node) for node in nodes if self._is_upsampled(node, nodes)]
+        return self.rules.merged_ratio * min([factor, *kept])
+
+    def _is_upsampled(self, node: int, nodes: Iterable[int]) -> bool:
+        """Whether one of some nodes up-samples another's output."""
+        made = self.problem.layers[self.members[node][-1]].outputs
+        readers = {r for t in made for r in self.problem.consumers[t]} & self.enlarging
+        return any(reader in self.members[n] for reader in readers for n in nodes)
+
+    def _try(self, nodes: list[int], bound: float) -> bool:
         """Merge if size, cuts and the rule allow it."""
         layers = tuple(sorted(x for n in nodes for x in self.members[n]))
         if layers in self.refused:
             return False
-        if not self._may_join(nodes, layers) or not self._fits(layers, allowed):
+        if not self._may_join(nodes, layers) or not self._fits(layers, bound):
             self.refused.add(layers)
             return False
         self._join(nodes, layers)
@@ -206,9 +260,9 @@ class _Merger:
         )
         return len(layers) <= self.rules.max_layers and not cut and not opaque
 
-    def _fits(self, layers: tuple[int, ...], allowed: Callable[[float], bool]) -> bool:
+    def _fits(self, layers: tuple[int, ...], bound: float) -> bool:
         factor = best_split(self.problem, layers, self.rules.splits).factor
-        return not math.isinf(factor) and allowed(factor)
+        return not math.isinf(factor) and factor <= bound
 
     def _join(self, nodes: list[int], layers: tuple[int, ...]) -> None:
         """Replace nodes by their union, kept under the last one's number."""
@@ -220,8 +274,8 @@ class _Merger:
         for node in made_by:
             self.consumers[node] = _replaced(self.consumers[node], gone, kept)
 
-    def _split(self, node: int) -> Split:
-        return best_split(self.problem, self.members[node], self.rules.splits)
+    def _factor(self, node: int) -> float:
+        return best_split(self.problem, self.members[node], self.rules.splits).factor
 
     def _last_name(self, node: int) -> str:
         return self.problem.layers[self.members[node][-1]].name
