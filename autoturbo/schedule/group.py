@@ -15,7 +15,7 @@ output leaves the model counts the outside as one more consumer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autoturbo.graph.layers import Layer
@@ -147,6 +147,8 @@ class _Merger:
     consumers: dict[int, set[int]] = field(default_factory=dict)
     refused: set[tuple[int, ...]] = field(default_factory=set)
     enlarging: frozenset[int] = field(init=False)
+    ceiling: dict[int, float] = field(default_factory=dict)
+    """Factors of producers inside a node before it up-sampled their outputs, the smallest."""
 
     def __post_init__(self) -> None:
         outputs = set(self.problem.graph.outputs)
@@ -229,10 +231,15 @@ class _Merger:
             return False
         return self._try(nodes, self._bound(nodes, after))
 
-    def _bound(self, nodes: Collection[int], factor: float) -> float:
+    def _bound(self, nodes: Sequence[int], factor: float) -> float:
         """The largest factor that merged nodes may have."""
-        kept = [self._factor(node) for node in nodes if self._is_upsampled(node, nodes)]
-        return self.rules.merged_ratio * min([factor, *kept])
+        return self.rules.merged_ratio * min(factor, self._ceiling(nodes))
+
+    def _ceiling(self, nodes: Sequence[int]) -> float:
+        """The smallest factor that a producer had which the merged nodes up-sample."""
+        before = (self.ceiling.get(node, math.inf) for node in nodes)
+        now = (self._factor(node) for node in nodes if self._is_upsampled(node, nodes))
+        return min((*before, *now))
 
     def _is_upsampled(self, node: int, nodes: Iterable[int]) -> bool:
         """Whether one of some nodes up-samples another's output."""
@@ -267,10 +274,11 @@ class _Merger:
     def _join(self, nodes: list[int], layers: tuple[int, ...]) -> None:
         """Replace nodes by their union, kept under the last one's number."""
         kept, gone = nodes[-1], set(nodes)
+        ceiling = self._ceiling(nodes)
         made_by = set().union(*(self.producers[n] for n in nodes)) - gone
         for node in nodes[:-1]:
             del self.members[node], self.consumers[node], self.producers[node]
-        self.members[kept], self.producers[kept] = layers, made_by
+        self.members[kept], self.producers[kept], self.ceiling[kept] = layers, made_by, ceiling
         for node in made_by:
             self.consumers[node] = _replaced(self.consumers[node], gone, kept)
 
