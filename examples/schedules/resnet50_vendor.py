@@ -1,0 +1,131 @@
+"""Write the vendor's published schedule of ResNet-50 as a schedule file.
+
+::
+
+    python examples/schedules/resnet50_vendor.py        # writes resnet50-vendor.json next to it
+    autoturbo simulate examples/models/resnet50.onnx --batch 64 --target stcp920 \\
+        --schedule examples/schedules/resnet50-vendor.json
+
+The decisions are those of the schedule that the guide to the chip's compiler (TensorTurbo V1.12)
+lists for 16 images per cluster: four groups, cut behind the 16th, 32nd and 56th sum of the graph as
+that compiler sees it (the 4th, 8th and 14th that joins a residual block), in 8, 4, 2 and 1 parts
+along the batch; the order of the parts; where each keeps its output; over how many cores the batch
+and the rows are spread. Its ``split`` and ``concatenate`` nodes follow from these, as do movements
+and addresses here. The file holds decisions alone, so it has no buffers.
+
+The way to turn anybody's decisions into a schedule file: :func:`schedule` is all of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import autoturbo
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.bind import Placement, Scope
+from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.instances import make_instances
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench, assemble
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.split import Split, split_axes
+
+HERE = Path(__file__).parent
+FILE = HERE / "resnet50-vendor.json"
+MODEL = HERE.parent / "models" / "resnet50.onnx"
+BATCH = 64
+"""16 images for each of the four clusters."""
+
+SUMS = (4, 8, 14)
+"""Residual sums at the end of each group but the last."""
+
+PARTS = (8, 4, 2, 1)
+"""Parts of each group along the batch."""
+
+CORES = ((2, 4), (4, 2), (8, 1), (8, 1))
+"""Per group, how many ways the batch and the rows of a part are spread over the eight cores."""
+
+SCOPES = {"L1": Scope.LB, "LLB": Scope.GB, "DDR": Scope.DDR}
+"""The vendor's names of the memories."""
+
+ORDER = """
+G0[0] LLB   G0[1] L1   G1[0] LLB
+G0[2] LLB   G0[3] L1   G1[1] L1    G2[0] LLB
+G0[4] LLB   G0[5] L1   G1[2] LLB
+G0[6] LLB   G0[7] L1   G1[3] L1    G2[1] L1    G3[0] DDR
+"""
+"""Order of execution, and where each part keeps its output: the first of two waits in LLB, the
+second stays in L1, where they are put together."""
+
+
+def published() -> list[tuple[int, int, Scope]]:
+    """Group, part and scope in order of execution."""
+    words = ORDER.split()
+    names = (word.removeprefix("G").removesuffix("]").split("[") for word in words[::2])
+    return [
+        (int(group), int(part), SCOPES[scope])
+        for (group, part), scope in zip(names, words[1::2], strict=True)
+    ]
+
+
+def groups(problem: Problem) -> tuple[SubGraph, ...]:
+    """The vendor's four groups as sub-graphs."""
+    kinds = [
+        [problem.graph.operators[op].kind for op in layer.operators] for layer in problem.layers
+    ]
+    sums = [index for index, found in enumerate(kinds) if "Add" in found]
+    ends = [*(sums[number - 1] + 1 for number in SUMS), len(problem.layers)]
+    starts = [0, *ends[:-1]]
+    return tuple(
+        SubGraph(index, layers, _split(problem, layers, parts))
+        for index, (start, end, parts) in enumerate(zip(starts, ends, PARTS, strict=True))
+        if (layers := tuple(range(start, end)))
+    )
+
+
+def _split(problem: Problem, layers: tuple[int, ...], parts: int) -> Split:
+    depth, axis = split_axes(problem, layers, "batch")[0]
+    return Split(axis if parts > 1 else -1, parts, depth, 0, 0)
+
+
+def _binding(group: int, rank: int) -> tuple[int, ...]:
+    """Factors of an output in NCHW; the last has no rows."""
+    batch, rows = CORES[group]
+    return (batch, 1, rows, 1)[:rank]
+
+
+def schedule(model: Graph, target: Target) -> Schedule:
+    """The published decisions as a schedule of ours."""
+    bench = Workbench(model, target, "float16")
+    share = bench.share()
+    problem = bench.problem(share.batches)
+    instances = make_instances(problem, groups(problem))
+    index = {(i.subgraph, i.part): i.index for i in instances.instances}
+    scope = {index[group, part]: where for group, part, where in published()}
+    ranks = [len(next(iter(i.outputs.values()))) for i in instances.instances]
+    placement = Placement(
+        tuple(_binding(i.subgraph, ranks[i.index]) for i in instances.instances),
+        tuple(scope[i.index] for i in instances.instances),
+    )
+    order = tuple(index[group, part] for group, part, _ in published())
+    return assemble(model, problem, "vendor", Knobs(), share, instances, order, placement)
+
+
+def text(made: Schedule) -> str:
+    """The schedule file up to its buffers: they and what is expected follow from the decisions."""
+    decisions, _, _ = made.text.partition(',\n"buffers"')
+    return decisions + "\n}\n"
+
+
+def main() -> None:
+    """Write the file."""
+    model = autoturbo.load_model(MODEL, batch=BATCH)
+    made = schedule(model, autoturbo.load_target("stcp920"))
+    FILE.write_text(text(made), encoding="utf-8")
+    print(f"wrote {FILE}")
+
+
+if __name__ == "__main__":
+    main()
