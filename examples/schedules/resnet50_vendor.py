@@ -1,9 +1,9 @@
-"""Write the vendor's published schedule of ResNet-50 as a schedule file.
+r"""Write the vendor's published schedule of ResNet-50 as a schedule file.
 
 ::
 
     python examples/schedules/resnet50_vendor.py        # writes resnet50-vendor.json next to it
-    autoturbo simulate examples/models/resnet50.onnx --batch 64 --target stcp920 \\
+    autoturbo simulate examples/models/resnet50.onnx --batch 64 --target stcp920 \
         --schedule examples/schedules/resnet50-vendor.json
 
 The decisions are those of the schedule that the guide to the chip's compiler (TensorTurbo V1.12)
