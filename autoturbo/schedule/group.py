@@ -183,12 +183,16 @@ class _Merger:
         """Q has several producers and is the unique consumer of one, P: merge {P, Q}."""
         merged = 0
         for consumer in sorted(self.members):
-            if consumer not in self.members or len(self.producers[consumer]) < 2:  # noqa: PLR2004
-                continue
-            for producer in sorted(self.producers[consumer], reverse=True):
-                if self.consumers[producer] == {consumer}:
-                    merged += self._merge_pair(producer, consumer)
+            if consumer in self.members and len(self.producers[consumer]) > 1:
+                merged += self._branch(consumer)
         return merged
+
+    def _branch(self, consumer: int) -> bool:
+        """One producer, the latest that may; what this makes straight is left to straight merges."""
+        return any(
+            self.consumers[producer] == {consumer} and self._merge_pair(producer, consumer)
+            for producer in sorted(self.producers[consumer], reverse=True)
+        )
 
     def diamond_merge(self) -> int:
         """Two or more paths from an entry to an exit: merge what lies on them and the exit."""
