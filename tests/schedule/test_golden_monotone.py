@@ -116,7 +116,7 @@ SPEEDS = (
 ROOMS = ("gb.capacity", "lb.weight_capacity", "ddr.capacity")
 
 EXAMPLES = settings(
-    max_examples=60, deadline=None, derandomize=True,
+    max_examples=40, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip
 
