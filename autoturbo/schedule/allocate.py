@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
@@ -68,7 +69,7 @@ class Buffers:
         core_bytes: in the local buffer of the busiest core.
         cluster_bytes: all of it.
         scope: where it is declared on entry of :func:`allocate`; where it is kept in its result.
-        address: offset in LB of every core or in GB; -1 in DDR.
+        address: offset in LB of every core or in GB; -1 in DDR. On entry, what is fixed already.
     """
 
     birth: Ints
@@ -79,32 +80,60 @@ class Buffers:
     address: Ints
 
 
-def allocate(buffers: Buffers, zones: Zones, victim: str) -> Buffers:
+def allocate(buffers: Buffers, zones: Zones, victim: str | Ints) -> Buffers:
     """Place buffers in LB, what does not fit in GB, what does not fit there in DDR.
+
+    Buffers with an address on entry stay there.
 
     Args:
         buffers: with the scopes that binding declared.
         zones: capacities.
-        victim: which tensor leaves first, a key of :data:`VICTIMS`.
+        victim: which tensor leaves first, a key of :data:`VICTIMS`, or the codes of the rules that
+            hold when each buffer is made.
     """
-    scope = buffers.scope.copy()
-    address = np.full(len(scope), -1, np.int64)
-    order = np.argsort(buffers.birth, kind="stable").astype(np.int64)
-    levels = ((Scope.LB, buffers.core_bytes, zones.lb), (Scope.GB, buffers.cluster_bytes, zones.gb))
-    for level, sizes, room in levels:
-        rounded = -(-sizes // ALIGNMENT) * ALIGNMENT
-        life = buffers.birth, buffers.death
-        _spill(order, *life, rounded, scope, int(level), room, VICTIMS[victim])
-        largest = np.lexsort((buffers.birth, -rounded)).astype(np.int64)
-        _place(order, largest, *life, rounded, scope, address, int(level), room)
+    scope, address = buffers.scope.copy(), buffers.address.copy()
+    codes = np.full(len(scope), VICTIMS[victim]) if isinstance(victim, str) else victim
+    place_all(
+        buffers.birth, buffers.death, buffers.core_bytes, buffers.cluster_bytes, scope, address,
+        codes, zones.lb, zones.gb,
+    )  # fmt: skip
     return Buffers(
         buffers.birth, buffers.death, buffers.core_bytes, buffers.cluster_bytes, scope, address
     )
 
 
 @njit(cache=True)
+def place_all(
+    birth: Ints,
+    death: Ints,
+    core_bytes: Ints,
+    cluster_bytes: Ints,
+    scope: Ints,
+    address: Ints,
+    rules: Ints,
+    lb: int,
+    gb: int,
+) -> None:
+    """:func:`allocate` on arrays; ``scope`` and ``address`` are changed in place."""
+    order = np.argsort(birth, kind="mergesort")
+    fixed = address >= 0
+    for level, sizes, room in ((0, core_bytes, lb), (1, cluster_bytes, gb)):
+        rounded = (sizes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        _spill(order, birth, death, rounded, scope, fixed, level, room, rules)
+        _place(order, birth, death, rounded, scope, address, fixed, level, room)
+
+
+@njit(cache=True)
 def _spill(
-    order: Ints, birth: Ints, death: Ints, size: Ints, scope: Ints, level: int, room: int, rule: int
+    order: Ints,
+    birth: Ints,
+    death: Ints,
+    size: Ints,
+    scope: Ints,
+    fixed: NDArray[np.bool_],
+    level: int,
+    room: int,
+    rules: Ints,
 ) -> None:
     """Send victims one level down while the live set passes the capacity."""
     active = np.empty(len(order), np.int64)
@@ -122,7 +151,9 @@ def _spill(
         active[kept], count = buffer, kept + 1
         live += size[buffer]
         while live > room:
-            victim = _victim(active, count, birth, death, size, rule)
+            victim = _victim(active, count, birth, death, size, fixed, rules[buffer])
+            if victim < 0:
+                break
             live -= size[active[victim]]
             scope[active[victim]] = level + 1
             count -= 1
@@ -130,93 +161,120 @@ def _spill(
                 active[position] = active[position + 1]
 
 
-LONG_LIFE = 64
-"""Steps; buffers that live longer are looked through one by one, the rest by time of birth."""
+STRIDE = 8
+"""Steps per bucket of the index of placed buffers; most buffers live in one or two buckets."""
 
 
 @njit(cache=True)
 def _place(
     order: Ints,
-    largest: Ints,
     birth: Ints,
     death: Ints,
     size: Ints,
     scope: Ints,
     address: Ints,
+    fixed: NDArray[np.bool_],
     level: int,
     room: int,
 ) -> None:
     """Largest first, at the lowest address that is free for life; else one level down."""
-    births = birth[order]
-    long_lived = order[(death - birth)[order] > LONG_LIFE]
-    start, end = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+    own = order[scope[order] == level]
+    if not len(own):
+        return
+    start = _buckets(own, birth, death)
+    filled, entries = start[:-1].copy(), np.empty(start[-1], np.int64)
+    for buffer in own:
+        if fixed[buffer]:
+            _note(buffer, birth, death, address, filled, start, entries)
+    largest = own[np.argsort(-size[own], kind="mergesort")]
     for buffer in largest:
-        if scope[buffer] != level:
+        if fixed[buffer]:
             continue
-        count = 0
-        first = np.searchsorted(births, birth[buffer] - LONG_LIFE)
-        last = np.searchsorted(births, death[buffer] + 1)
-        for position in range(first, last):
-            other = order[position]
-            if death[other] - birth[other] <= LONG_LIFE:
-                count = _collect(
-                    other, buffer, birth, death, size, scope, address, level, start, end, count
-                )
-        for other in long_lived:
-            count = _collect(
-                other, buffer, birth, death, size, scope, address, level, start, end, count
-            )
-        at = _lowest_gap(start, end, count, size[buffer], room)
-        if at < 0:
+        at = _lowest_free(buffer, birth, death, size, address, filled, start, entries)
+        if at + size[buffer] > room:
             scope[buffer] = level + 1
         else:
             address[buffer] = at
+            _note(buffer, birth, death, address, filled, start, entries)
 
 
 @njit(cache=True)
-def _collect(
-    other: int,
+def _buckets(own: Ints, birth: Ints, death: Ints) -> Ints:
+    """First entry of every bucket of time, with room for all buffers that live in it."""
+    last = 0
+    for buffer in own:
+        last = max(last, death[buffer] // STRIDE)
+    start = np.zeros(last + 2, np.int64)
+    for buffer in own:
+        for bucket in range(birth[buffer] // STRIDE, death[buffer] // STRIDE + 1):
+            start[bucket + 1] += 1
+    for bucket in range(last + 1):
+        start[bucket + 1] += start[bucket]
+    return start
+
+
+@njit(cache=True)
+def _note(
+    buffer: int, birth: Ints, death: Ints, address: Ints, filled: Ints, start: Ints, entries: Ints
+) -> None:
+    """Enter a placed buffer into its buckets, each sorted by address."""
+    for bucket in range(birth[buffer] // STRIDE, death[buffer] // STRIDE + 1):
+        position = filled[bucket]
+        while position > start[bucket] and address[entries[position - 1]] > address[buffer]:
+            entries[position] = entries[position - 1]
+            position -= 1
+        entries[position] = buffer
+        filled[bucket] += 1
+
+
+@njit(cache=True)
+def _lowest_free(
     buffer: int,
     birth: Ints,
     death: Ints,
     size: Ints,
-    scope: Ints,
     address: Ints,
-    level: int,
+    filled: Ints,
     start: Ints,
-    end: Ints,
-    count: int,
+    entries: Ints,
 ) -> int:
-    """Note the space of a buffer that is placed and alive at the same time, by start."""
-    placed = scope[other] == level and address[other] >= 0 and other != buffer
-    if not placed or death[other] < birth[buffer] or birth[other] > death[buffer]:
-        return count
-    position = count
-    while position > 0 and start[position - 1] > address[other]:
-        start[position], end[position] = start[position - 1], end[position - 1]
-        position -= 1
-    start[position], end[position] = address[other], address[other] + size[other]
-    return count + 1
+    """The lowest address at which no placed buffer is in the way at any time.
+
+    Going up past whatever is in the way, bucket by bucket, until a round meets nothing.
+    """
+    at, wanted = 0, size[buffer]
+    first, last = birth[buffer] // STRIDE, death[buffer] // STRIDE
+    moved = True
+    while moved:
+        moved = False
+        for bucket in range(first, last + 1):
+            for position in range(start[bucket], filled[bucket]):
+                other = entries[position]
+                if address[other] >= at + wanted:
+                    break
+                end = address[other] + size[other]
+                apart = death[other] < birth[buffer] or birth[other] > death[buffer]
+                if end > at and not apart:
+                    at = end
+                    moved = first != last
+    return at
 
 
 @njit(cache=True)
-def _lowest_gap(start: Ints, end: Ints, count: int, wanted: int, room: int) -> int:
-    """Lowest address between sorted occupied spaces that has room; -1 if none."""
-    at = 0
+def _victim(
+    active: Ints,
+    count: int,
+    birth: Ints,
+    death: Ints,
+    size: Ints,
+    fixed: NDArray[np.bool_],
+    rule: int,
+) -> int:
+    """Position of the live buffer that leaves: by the rule, the first of equals; -1 for none."""
+    best, best_score = -1, -1
     for position in range(count):
-        if start[position] - at >= wanted:
-            return at
-        at = max(at, end[position])
-    return at if at + wanted <= room else -1
-
-
-@njit(cache=True)
-def _victim(active: Ints, count: int, birth: Ints, death: Ints, size: Ints, rule: int) -> int:
-    """Position of the live buffer that leaves: by the rule, the first of equals."""
-    best, best_score = 0, _score(active[0], birth, death, size, rule)
-    for position in range(1, count):
         score = _score(active[position], birth, death, size, rule)
-        if score > best_score:
+        if score > best_score and not fixed[active[position]]:
             best, best_score = position, score
     return best
 

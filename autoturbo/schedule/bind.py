@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
+import numpy as np
+from numba import njit
+
 from autoturbo.graph.arrays import Ints
-from autoturbo.graph.domain import AccessMap, AxisKind
+from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator
-from autoturbo.schedule.instances import InstanceGraph, PartShape, external_inputs
+from autoturbo.schedule.instances import (
+    InstanceGraph,
+    PartShape,
+    external_inputs,
+    part_book,
+    part_shape,
+)
 from autoturbo.schedule.problem import Problem, outer_axis
+from autoturbo.schedule.stores import PairTable, Store
 
 Binding = tuple[int, ...]
 """Parts per dimension of a tensor; empty for "no valid binding"."""
@@ -30,6 +40,9 @@ class Scope(IntEnum):
     DDR = 2
 
 
+_SCOPES = tuple(Scope)
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Algorithm 4's answer.
@@ -41,6 +54,14 @@ class Placement:
 
     bindings: tuple[Binding, ...]
     scopes: tuple[Scope, ...]
+
+    @staticmethod
+    def of(book: BindingBook, bindings: Ints, scopes: Ints) -> Placement:
+        """From numbers."""
+        return Placement(
+            tuple(map(book.bindings.__getitem__, bindings.tolist())),
+            tuple(map(_SCOPES.__getitem__, scopes.tolist())),
+        )
 
 
 def plain_binding(
@@ -85,49 +106,74 @@ def bindable_dims(operator: Operator, output: int = 0) -> tuple[bool, ...]:
 
 def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
     """The binding of an input that an output's binding implies: matching dimensions copy theirs."""
-    factors: dict[int, int] = {}
-    for dim, factor in enumerate(binding):
-        axis = outer_axis(operator, 0, dim)
-        if factor > 1 and axis is not None:
-            factors[axis] = factor
-    return tuple(_factor_of(operator, dim, factors) for dim in _dims(operator.input_maps[position]))
+    return _copied(binding, _matches(operator, position))
 
 
-def _dims(access: AccessMap) -> list[tuple[tuple[int, int], ...]]:
-    return [dim.terms for dim in access.dims]
+def _copied(binding: Binding, matches: Sequence[int]) -> Binding:
+    return tuple(binding[dim] if dim >= 0 else 1 for dim in matches)
 
 
-def _factor_of(
-    operator: Operator, terms: tuple[tuple[int, int], ...], factors: Mapping[int, int]
+def _matches(operator: Operator, position: int) -> tuple[int, ...]:
+    """Per dimension of an input, the dimension of the first output that it matches, -1 for none."""
+    outer = [outer_axis(operator, 0, dim) for dim in range(len(operator.output_maps[0].dims))]
+    dim_of = {axis: dim for dim, axis in enumerate(outer) if axis is not None}
+    return tuple(_match(operator, dim.terms, dim_of) for dim in operator.input_maps[position].dims)
+
+
+def _match(
+    operator: Operator, terms: tuple[tuple[int, int], ...], dim_of: Mapping[int, int]
 ) -> int:
-    """The factor of the outermost parallel axis in an input dimension."""
+    """The output dimension of the outermost axis in an input dimension, if it is parallel."""
     for axis, _ in sorted(terms, key=lambda term: -abs(term[1])):
         if operator.axes[axis].extent > 1:
             parallel = operator.axes[axis].kind is AxisKind.PARALLEL
-            return factors.get(axis, 1) if parallel else 1
-    return 1
+            return dim_of.get(axis, -1) if parallel else -1
+    return -1
+
+
+def _steps_back(
+    problem: Problem, layer: int
+) -> tuple[tuple[int, tuple[tuple[int, tuple[int, ...]], ...]], ...]:
+    """A layer's operators from the last to the first, remembered.
+
+    Each as its first output and, per input that is no weight, the tensor and its matches.
+    """
+    key = ("steps back", layer)
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        operators = [problem.graph.operators[i] for i in problem.layers[layer].operators]
+        found = tuple(
+            (op.outputs[0], tuple(
+                (tensor, _matches(op, position))
+                for position, tensor in enumerate(op.inputs)
+                if not problem.graph.tensors[tensor].constant
+            ))
+            for op in reversed(operators) if op.outputs and not op.opaque
+        )  # fmt: skip
+        problem.memory[key] = found
+    return found
 
 
 def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Binding]:
     """Bindings of a layer's inputs that its output's binding implies, by tensor."""
-    operators = [problem.graph.operators[i] for i in problem.layers[layer].operators]
+    last = problem.graph.operators[problem.layers[layer].operators[-1]]
     wanted: dict[int, Binding] = {}
-    if operators[-1].outputs and not operators[-1].opaque:
-        wanted[operators[-1].outputs[0]] = binding
-    for operator in reversed(operators):
-        known = wanted.get(operator.outputs[0]) if operator.outputs else None
-        if known is None or operator.opaque:
+    if last.outputs and not last.opaque:
+        wanted[last.outputs[0]] = binding
+    for output, inputs in _steps_back(problem, layer):
+        known = wanted.get(output)
+        if known is None:
             continue
-        for position, tensor in enumerate(operator.inputs):
-            if not problem.graph.tensors[tensor].constant:
-                wanted.setdefault(tensor, infer_input(operator, position, known))
+        for tensor, matches in inputs:
+            if tensor not in wanted:
+                wanted[tensor] = _copied(known, matches)
     return {t: wanted[t] for t in problem.layers[layer].inputs if t in wanted}
 
 
 def layer_bindings(
     problem: Problem, layers: Sequence[int], extents: Mapping[int, Sequence[int]], last: Binding
 ) -> tuple[dict[int, Binding], dict[int, Binding]]:
-    """Bindings inside a sub-graph, from its output back (the kernel generator's part).
+    """Bindings inside a sub-graph, from its output back (the kernel generator's part), remembered.
 
     A layer takes what its first consumer implies unless a plain binding keeps more cores busy.
 
@@ -140,6 +186,17 @@ def layer_bindings(
     Returns:
         Per layer the binding of its output, and per external input the binding wanted of it.
     """
+    key = ("bound", tuple(layers), last, tuple(map(tuple, extents.values())))
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        found = _layer_bindings(problem, layers, extents, last)
+        problem.memory[key] = found
+    return found
+
+
+def _layer_bindings(
+    problem: Problem, layers: Sequence[int], extents: Mapping[int, Sequence[int]], last: Binding
+) -> tuple[dict[int, Binding], dict[int, Binding]]:
     chosen: dict[int, Binding] = {}
     implied: dict[int, Binding] = {}
     for layer in reversed(layers):
@@ -161,17 +218,131 @@ def _clipped(binding: Binding, extents: Sequence[int]) -> Binding:
     return tuple(min(f, max(extent, 1)) for f, extent in zip(binding, extents, strict=True))
 
 
-def plain_for(problem: Problem, layer: int, extents: Sequence[int]) -> Binding:
-    """The plain binding of a layer's first output."""
+def plain_for(
+    problem: Problem,
+    layer: int,
+    extents: Sequence[int],
+    order: Sequence[int] | None = None,
+    cores: int | None = None,
+) -> Binding:
+    """The plain binding of a layer's first output.
+
+    Args:
+        problem: where the layer comes from.
+        layer: which.
+        extents: elements of the output along each dimension.
+        order: its dimensions in the order in which they are spread; outermost loop first if None.
+        cores: all of a cluster if None.
+    """
     operator = problem.graph.operators[problem.layers[layer].operators[-1]]
     if operator.opaque:
         return (1,) * len(extents)
-    order = problem.loop_order[operator.outputs[0]]
-    return plain_binding(extents, order, bindable_dims(operator), problem.target.cores)
+    key = ("bindable", layer)
+    bindable = problem.memory.get(key)
+    if not isinstance(bindable, tuple):
+        bindable = bindable_dims(operator)
+        problem.memory[key] = bindable
+    loops = problem.loop_order[operator.outputs[0]] if order is None else order
+    most = problem.target.cores if cores is None else cores
+    return plain_binding(extents, loops, bindable, most)
+
+
+def chosen_binding(problem: Problem, shape: int, cores: int, depth: int | None) -> Binding:
+    """A plain binding of a class of parts on some cores, one loop of its output first.
+
+    Args:
+        problem: where it comes from.
+        shape: index of the class.
+        cores: cores to spread over.
+        depth: the loop that is spread first; the outermost if None.
+    """
+    key = ("chosen", shape, cores, depth)
+    found = problem.memory.get(key)
+    if isinstance(found, tuple):
+        return found
+    layers = part_book(problem).shapes[shape].layers
+    operator = problem.graph.operators[problem.layers[layers[-1]].operators[-1]]
+    extents = extents_in(problem, layers[-1:], part_shape(problem, shape))[operator.outputs[0]]
+    order = list(problem.loop_order[operator.outputs[0]])
+    if depth is not None and depth < len(order):
+        order.insert(0, order.pop(depth))
+    binding = plain_for(problem, layers[-1], extents, order, min(cores, problem.target.cores))
+    problem.memory[key] = binding
+    return binding
+
+
+@dataclass(eq=False)
+class BindingBook:
+    """What is remembered of a problem's bindings.
+
+    Bindings and what instances want are numbered; classes of parts have the numbers of
+    :class:`autoturbo.schedule.instances.PartBook`.
+
+    Attributes:
+        rank: most dimensions of a tensor.
+        index: number of a binding.
+        bindings: by number.
+        factors: likewise, for compiled code, further dimensions 1.
+        cores: cores that each keeps busy.
+        ranks: number of dimensions of each.
+        extents: per class of parts, elements of the first output along each dimension.
+        plain: per class of parts, its plain binding.
+        wants: number of what a class of parts (row) bound so (column) wants of its inputs.
+        want: bindings wanted, one per external input, -1 for none.
+        want_start: first entry of :attr:`want` by number of wants.
+    """
+
+    rank: int
+    index: dict[Binding, int] = field(default_factory=dict)
+    bindings: list[Binding] = field(default_factory=list)
+    factors: Store = field(init=False)
+    cores: Store = field(default_factory=Store)
+    ranks: Store = field(default_factory=Store)
+    extents: Store = field(init=False)
+    plain: Store = field(default_factory=Store)
+    wants: PairTable = field(default_factory=PairTable)
+    want: Store = field(default_factory=Store)
+    want_start: Store = field(default_factory=Store)
+
+    def __post_init__(self) -> None:
+        self.factors = Store((self.rank,))
+        self.extents = Store((self.rank,))
+
+    def number(self, binding: Binding) -> int:
+        """The number of a binding."""
+        found = self.index.get(binding)
+        if found is None:
+            found = len(self.bindings)
+            self.index[binding] = found
+            self.bindings.append(binding)
+            self.factors.add([*binding, *(1 for _ in range(self.rank - len(binding)))])
+            self.cores.add([cores_used(binding)])
+            self.ranks.add([len(binding)])
+        return found
+
+
+def binding_book(problem: Problem) -> BindingBook:
+    """The book of a problem, with every class of parts that is known by now."""
+    found = problem.memory.get("bindings")
+    if not isinstance(found, BindingBook):
+        found = BindingBook(part_book(problem).rank)
+        problem.memory["bindings"] = found
+    for shape in range(found.plain.count, len(part_book(problem).shapes)):
+        layers = part_book(problem).shapes[shape].layers
+        output = problem.layers[layers[-1]].outputs[0]
+        extents = extents_in(problem, layers[-1:], part_shape(problem, shape))[output]
+        found.extents.add([*extents, *(1 for _ in range(found.rank - len(extents)))])
+        found.plain.add([found.number(plain_for(problem, layers[-1], extents))])
+    return found
 
 
 def bind_instances(
-    problem: Problem, graph: InstanceGraph, order: Sequence[int], *, always: bool
+    problem: Problem,
+    graph: InstanceGraph,
+    order: Sequence[int],
+    *,
+    always: bool,
+    forced: Mapping[int, Binding] | None = None,
 ) -> Placement:
     """Algorithm 4: walk the order backwards, bind outputs, push bindings to producers.
 
@@ -181,70 +352,100 @@ def bind_instances(
         order: order of execution.
         always: push bindings to producers in the else-branch too; printed, only a node that got a
             plain binding does, so inference alternates along a chain.
+        forced: bindings of instances that are decided already.
     """
-    bindings: list[Binding] = [()] * len(graph.instances)
-    scopes = [Scope.LB] * len(graph.instances)
-    for index in reversed(order):
-        plain = _plain_of(problem, graph, index)
-        taken = bindings[index]
-        if taken and scopes[index] is Scope.LB:
-            bindings[index] = taken if cores_used(taken) >= cores_used(plain) else plain
+    book = binding_book(problem)
+    start = np.full(graph.count, -1, np.int64)
+    for instance, binding in (forced or {}).items():
+        start[instance] = book.number(binding)
+    steps = np.asarray(order, np.int64)
+    while True:
+        bindings, scopes = start.copy(), np.zeros(graph.count, np.int64)
+        missing = _bind(
+            steps, graph.shape,
+            graph.links.start, graph.links.slot, graph.links.maker, graph.links.output,
+            book.plain.rows, book.extents.rows, book.factors.rows, book.cores.rows,
+            book.wants.cells, book.want_start.rows, book.want.rows,
+            bindings, scopes, start, always,
+        )  # fmt: skip
+        if missing[0] < 0:
+            return Placement.of(book, bindings, scopes)
+        _learn_wants(problem, book, *missing)
+
+
+def _learn_wants(problem: Problem, book: BindingBook, shape: int, binding: int) -> None:
+    """Note what a class of parts bound so wants of its inputs."""
+    layers = part_book(problem).shapes[shape].layers
+    extents = extents_in(problem, layers, part_shape(problem, shape))
+    wanted = layer_bindings(problem, layers, extents, book.bindings[binding])[1]
+    inputs = external_inputs(problem, layers)
+    first = book.want.add([book.number(wanted[t]) if t in wanted else -1 for t in inputs])
+    book.wants.put(shape, binding, book.want_start.add([first]))
+
+
+@njit(cache=True)
+def _bind(
+    order: Ints,
+    shape: Ints,
+    link_start: Ints,
+    link_slot: Ints,
+    link_maker: Ints,
+    link_output: Ints,
+    plain: Ints,
+    extents: Ints,
+    factors: Ints,
+    cores: Ints,
+    wants: Ints,
+    want_start: Ints,
+    want: Ints,
+    bindings: Ints,
+    scopes: Ints,
+    forced: Ints,
+    always: bool,
+) -> tuple[int, int]:
+    """Algorithm 4; returns the class and binding whose wants are not known yet, or -1."""
+    for at in range(len(order) - 1, -1, -1):
+        index = order[at]
+        taken, alone = bindings[index], plain[shape[index]]
+        if forced[index] >= 0:
+            bindings[index] = forced[index]
+        elif taken >= 0 and scopes[index] == 0:
+            bindings[index] = alone if cores[taken] < cores[alone] else taken
             if not always:
                 continue
         else:
-            bindings[index] = plain
-        _push(problem, graph, index, bindings, scopes)
-    return Placement(tuple(bindings), tuple(scopes))
-
-
-def _plain_of(problem: Problem, graph: InstanceGraph, index: int) -> Binding:
-    instance = graph.instances[index]
-    layers = graph.subgraphs[instance.subgraph].layers
-    output = problem.layers[layers[-1]].outputs[0]
-    region = instance.outputs[output]
-    return plain_for(problem, layers[-1], (region[:, 1] - region[:, 0]).tolist())
-
-
-def _push(
-    problem: Problem,
-    graph: InstanceGraph,
-    index: int,
-    bindings: list[Binding],
-    scopes: list[Scope],
-) -> None:
-    """Tell the producers of an instance how it wants their outputs bound."""
-    wanted = wanted_inputs(problem, graph, index, bindings[index])
-    for producer in graph.producers[index]:
-        maker = graph.subgraphs[graph.instances[producer].subgraph]
-        first = problem.layers[maker.layers[-1]].outputs[0]
-        binding = wanted.get(first, ())
-        if not binding or not _divides(binding, graph.instances[producer].outputs[first]):
+            bindings[index] = alone
+        if link_start[index] == link_start[index + 1]:
             continue
-        if not bindings[producer]:
-            bindings[producer] = binding
-        elif bindings[producer] != binding:
-            scopes[producer] = Scope.GB
+        known = -1
+        if shape[index] < wants.shape[0] and bindings[index] < wants.shape[1]:
+            known = wants[shape[index], bindings[index]]
+        if known < 0:
+            return shape[index], bindings[index]
+        for link in range(link_start[index], link_start[index + 1]):
+            maker, wanted = link_maker[link], want[want_start[known] + link_slot[link]]
+            if link_output[link] == 0 and wanted >= 0:
+                fits = _divides(factors[wanted], extents[shape[maker]])
+                _push(maker, wanted if fits else -1, bindings, scopes)
+    return -1, -1
 
 
-def _divides(binding: Binding, region: Ints) -> bool:
+@njit(cache=True)
+def _push(maker: int, wanted: int, bindings: Ints, scopes: Ints) -> None:
+    """Tell a producer how its output is wanted; where two want it differently it goes to GB."""
+    if wanted >= 0 and bindings[maker] < 0:
+        bindings[maker] = wanted
+    elif wanted >= 0 and bindings[maker] != wanted:
+        scopes[maker] = 1
+
+
+@njit(cache=True)
+def _divides(factors: Ints, extents: Ints) -> bool:
     """Whether a part of a tensor can be bound so: a consumer of several parts may want more."""
-    extents = (region[:, 1] - region[:, 0]).tolist()
-    return all(extent % factor == 0 for extent, factor in zip(extents, binding, strict=True))
-
-
-def wanted_inputs(
-    problem: Problem, graph: InstanceGraph, index: int, binding: Binding
-) -> dict[int, Binding]:
-    """Bindings that an instance wants of its inputs, remembered per sub-graph and extents."""
-    instance = graph.instances[index]
-    layers = graph.subgraphs[instance.subgraph].layers
-    extents = extents_in(problem, layers, graph.shapes[instance.shape])
-    key = ("wanted", layers, binding, tuple(map(tuple, extents.values())))
-    found = problem.memory.get(key)
-    if not isinstance(found, dict):
-        found = layer_bindings(problem, layers, extents, binding)[1]
-        problem.memory[key] = found
-    return found
+    rest = 0
+    for dim in range(len(factors)):
+        rest += extents[dim] % factors[dim]
+    return rest == 0
 
 
 def extents_in(problem: Problem, layers: Sequence[int], shape: PartShape) -> dict[int, list[int]]:

@@ -30,7 +30,7 @@ from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Split, SplitRules, best_split
+from autoturbo.schedule.split import Split, SplitRules, best_split, splits_of
 
 OUTSIDE = -1
 """The consumer that a model's outputs have."""
@@ -144,6 +144,15 @@ def _stretches(problem: Problem, operator: Operator, position: int) -> bool:
     return False
 
 
+def _enlarging(problem: Problem) -> frozenset[int]:
+    """The layers that up-sample, remembered."""
+    found = problem.memory.get("enlarging")
+    if not isinstance(found, frozenset):
+        found = frozenset(layer.index for layer in problem.layers if upsamples(problem, layer))
+        problem.memory["enlarging"] = found
+    return found
+
+
 @dataclass
 class _Merger:
     """Sub-graphs while they grow; a node's number is its first layer when it was made."""
@@ -155,14 +164,14 @@ class _Merger:
     consumers: dict[int, set[int]] = field(default_factory=dict)
     refused: set[tuple[int, ...]] = field(default_factory=set)
     enlarging: frozenset[int] = field(init=False)
+    splits: dict[tuple[int, ...], Split] = field(init=False)
     ceiling: dict[int, float] = field(default_factory=dict)
     """Factors of producers inside a node before it up-sampled their outputs, the smallest."""
 
     def __post_init__(self) -> None:
         outputs = set(self.problem.graph.outputs)
-        self.enlarging = frozenset(
-            layer.index for layer in self.problem.layers if upsamples(self.problem, layer)
-        )
+        self.enlarging = _enlarging(self.problem)
+        self.splits = splits_of(self.problem, self.rules.splits)
         for layer in self.problem.layers:
             number = layer.index
             self.members[number] = (number,)
@@ -249,6 +258,8 @@ class _Merger:
 
     def _ceiling(self, nodes: Sequence[int]) -> float:
         """The smallest factor that a producer had which the merged nodes up-sample."""
+        if not self.enlarging:
+            return math.inf
         before = (self.ceiling.get(node, math.inf) for node in nodes)
         now = (self._factor(node) for node in nodes if self._is_upsampled(node, nodes))
         return min((*before, *now))
@@ -280,7 +291,7 @@ class _Merger:
         return len(layers) <= self.rules.max_layers and not cut and not opaque
 
     def _fits(self, layers: tuple[int, ...], bound: float) -> bool:
-        factor = best_split(self.problem, layers, self.rules.splits).factor
+        factor = self._split(layers).factor
         return not math.isinf(factor) and factor <= bound
 
     def _join(self, nodes: list[int], layers: tuple[int, ...]) -> None:
@@ -295,7 +306,11 @@ class _Merger:
             self.consumers[node] = _replaced(self.consumers[node], gone, kept)
 
     def _factor(self, node: int) -> float:
-        return best_split(self.problem, self.members[node], self.rules.splits).factor
+        return self._split(self.members[node]).factor
+
+    def _split(self, layers: tuple[int, ...]) -> Split:
+        found = self.splits.get(layers)
+        return best_split(self.problem, layers, self.rules.splits) if found is None else found
 
     def _last_name(self, node: int) -> str:
         return self.problem.layers[self.members[node][-1]].name

@@ -4,20 +4,27 @@ Each sub-graph is split into ``f`` homogeneous parts. Edges between instances ar
 those between sub-graphs (complete bipartite), and an edge is dropped when the consumer does not
 use the producer's output: their regions do not meet. (The printed sentence says the opposite, a
 clear slip.)
+
+A search meets the same sub-graphs cut in the same way over and over, so everything about one
+(:class:`Parts`), and about one and those that it reads from (:class:`_Block`), is remembered with
+the problem; an instance graph is put together from these blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numba import njit
 
-from autoturbo.graph.arrays import GraphArrays, Ints, propagate
+from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import operators_of, seed_outputs, sink
+from autoturbo.schedule.split import Split, clear_seen, operators_of, seed_box, sink
+from autoturbo.schedule.stores import Store, mix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +46,98 @@ class PartShape:
     box_high: Ints
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A box of the domain of a sub-graph's last operator.
+
+    Attributes:
+        axes: the axes that are cut, outermost first.
+        bounds: first step and one past the last along each.
+    """
+
+    axes: tuple[int, ...]
+    bounds: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """One sub-graph cut in one way.
+
+    Attributes:
+        index: its number among all that the problem remembers.
+        layers: the sub-graph's.
+        count: number of parts.
+        inputs: external input tensors, in order of first use.
+        outputs: output tensors.
+        shapes: per part, the index of its shape in :attr:`PartBook.shapes`.
+        out_base: row of :attr:`PartBook.regions` with the first part's first output; the outputs of
+            a part are consecutive, then come the next part's.
+        in_base: likewise for inputs.
+        output_bytes: per part.
+    """
+
+    index: int
+    layers: tuple[int, ...]
+    count: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    shapes: Ints
+    out_base: int
+    in_base: int
+    output_bytes: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeKey:
+    """A class of parts with equal extents: the layers and one part that has them."""
+
+    layers: tuple[int, ...]
+    cut: Cut
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """Links of one sub-graph's parts to those that they read from, reader by reader.
+
+    Columns of ``rows``: reader's part, its input slot, maker's part, maker's output, bytes.
+    """
+
+    rows: Ints
+
+
+@dataclass(eq=False)
+class PartBook:
+    """What is remembered of a problem's cut sub-graphs.
+
+    Attributes:
+        rank: most dimensions of any tensor, at least 1.
+        regions: rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
+        shapes: classes of parts, by index.
+        parts: by index.
+    """
+
+    rank: int
+    regions: Store = field(init=False)
+    shapes: list[ShapeKey] = field(default_factory=list)
+    parts: list[Parts] = field(default_factory=list)
+    shape_index: dict[tuple[tuple[int, ...], int, int], int] = field(default_factory=dict)
+    part_index: dict[tuple[object, ...], Parts] = field(default_factory=dict)
+    blocks: dict[tuple[int, ...], _Block] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.regions = Store((self.rank, 2))
+
+
+def part_book(problem: Problem) -> PartBook:
+    """The book of a problem."""
+    found = problem.memory.get("parts")
+    if not isinstance(found, PartBook):
+        rank = max((len(t.shape) for t in problem.graph.tensors), default=1)
+        found = PartBook(max(rank, 1))
+        problem.memory["parts"] = found
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
     """One part of a sub-graph.
@@ -47,7 +146,7 @@ class Instance:
         index: position in the list of instances (not in the order of execution).
         subgraph: index of its sub-graph.
         part: which part.
-        shape: index into :attr:`InstanceGraph.shapes`.
+        shape: index of its class of equal extents.
         outputs: per output tensor of the sub-graph, the region made: array (rank, 2).
         inputs: per external input tensor, the region needed.
     """
@@ -61,22 +160,102 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Links:
+    """What instances read from each other: one entry per reader, input slot and maker.
+
+    Attributes:
+        start: ``start[i]:start[i + 1]`` are the entries of reader ``i``, by slot, then by maker.
+        slot: position of the tensor among the reader's external inputs.
+        maker: instance that makes it.
+        output: position of the tensor among the maker's outputs.
+        size: bytes of the region that the reader needs and the maker makes.
+    """
+
+    start: Ints
+    slot: Ints
+    maker: Ints
+    output: Ints
+    size: Ints
+
+
+@dataclass(frozen=True, eq=False)
 class InstanceGraph:
     """Instances and what they wait for.
 
     Attributes:
+        problem: where they come from.
         subgraphs: what was split.
-        instances: all parts of all sub-graphs, sub-graph by sub-graph.
-        shapes: distinct part shapes.
-        producers: per instance, the instances whose output it reads, ascending.
-        consumers: per instance, the instances that read its output, ascending.
+        parts: per sub-graph, how.
+        first: per sub-graph, its first instance; one entry more than sub-graphs.
+        subgraph: per instance, its sub-graph.
+        shape: per instance, its class of equal extents.
+        out_region: per instance, the row of its first output in the book of regions.
+        in_region: per instance, the row of its first input.
+        output_bytes: per instance.
+        links: what they read from each other.
+        producer_start: ``producer[producer_start[i]:producer_start[i + 1]]`` are the instances that
+            ``i`` reads from, ascending.
+        consumer_start: likewise for the instances that read from ``i``.
     """
 
+    problem: Problem
     subgraphs: tuple[SubGraph, ...]
-    instances: tuple[Instance, ...]
-    shapes: tuple[PartShape, ...]
-    producers: tuple[tuple[int, ...], ...]
-    consumers: tuple[tuple[int, ...], ...]
+    parts: tuple[Parts, ...]
+    first: Ints
+    subgraph: Ints
+    shape: Ints
+    out_region: Ints
+    in_region: Ints
+    output_bytes: Ints
+    links: Links
+    producer_start: Ints
+    producer: Ints
+    consumer_start: Ints
+    consumer: Ints
+
+    @property
+    def count(self) -> int:
+        """Number of instances."""
+        return len(self.subgraph)
+
+    @functools.cached_property
+    def instances(self) -> tuple[Instance, ...]:
+        """All parts of all sub-graphs, sub-graph by sub-graph, as objects."""
+        return tuple(self._instance(index) for index in range(self.count))
+
+    def _instance(self, index: int) -> Instance:
+        subgraph = int(self.subgraph[index])
+        parts = self.parts[subgraph]
+        out, inn = int(self.out_region[index]), int(self.in_region[index])
+        return Instance(
+            index, subgraph, index - int(self.first[subgraph]), int(self.shape[index]),
+            {t: self._region(t, out + n) for n, t in enumerate(parts.outputs)},
+            {t: self._region(t, inn + n) for n, t in enumerate(parts.inputs)},
+        )  # fmt: skip
+
+    def _region(self, tensor: int, row: int) -> Ints:
+        region: Ints = part_book(self.problem).regions.rows[row]
+        return region[: len(self.problem.graph.tensors[tensor].shape)].copy()
+
+    @functools.cached_property
+    def producers(self) -> tuple[tuple[int, ...], ...]:
+        """Per instance, the instances whose output it reads, ascending."""
+        return _rows(self.producer_start, self.producer)
+
+    @functools.cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """Per instance, the instances that read its output, ascending."""
+        return _rows(self.consumer_start, self.consumer)
+
+    @functools.cached_property
+    def shapes(self) -> dict[int, PartShape]:
+        """Distinct part shapes by the index that instances have."""
+        return {s: part_shape(self.problem, s) for s in sorted(set(self.shape.tolist()))}
+
+
+def _rows(start: Ints, values: Ints) -> tuple[tuple[int, ...], ...]:
+    bounds, flat = start.tolist(), values.tolist()
+    return tuple(tuple(flat[a:b]) for a, b in itertools.pairwise(bounds))
 
 
 def external_inputs(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
@@ -84,29 +263,6 @@ def external_inputs(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
     made = {t for layer in layers for t in problem.layers[layer].outputs}
     read = (t for layer in layers for t in problem.layers[layer].inputs)
     return tuple(dict.fromkeys(t for t in read if t not in made))
-
-
-def make_instances(problem: Problem, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
-    """Split every sub-graph and connect the parts."""
-    shapes: list[PartShape] = []
-    instances: list[Instance] = []
-    by_subgraph: list[list[int]] = []
-    for subgraph in subgraphs:
-        first = len(instances)
-        _add_parts(problem, subgraph, shapes, instances)
-        by_subgraph.append(list(range(first, len(instances))))
-    producers = _connect(problem, subgraphs, instances, by_subgraph)
-    consumers: list[list[int]] = [[] for _ in instances]
-    for reader, made_by in enumerate(producers):
-        for instance in made_by:
-            consumers[instance].append(reader)
-    return InstanceGraph(
-        subgraphs,
-        tuple(instances),
-        tuple(shapes),
-        tuple(tuple(p) for p in producers),
-        tuple(tuple(c) for c in consumers),
-    )
 
 
 def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
@@ -117,96 +273,320 @@ def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
     return [(end - length, end) for end, length in zip(ends, sizes, strict=True)]
 
 
-def _add_parts(
-    problem: Problem, subgraph: SubGraph, shapes: list[PartShape], instances: list[Instance]
-) -> None:
-    split, layers = subgraph.split, subgraph.layers
-    outputs = problem.layers[layers[-1]].outputs
+def cuts_of(problem: Problem, layers: tuple[int, ...], split: Split) -> list[Cut]:
+    """The boxes that a split makes, the outer axis slowest."""
+    axes = split.axes
+    extents = [sink(problem, layers).axes[axis].extent for axis, _ in axes]
+    bounds = [part_bounds(e, factor) for e, (_, factor) in zip(extents, axes, strict=True)]
+    names = tuple(axis for axis, _ in axes)
+    return [Cut(names, box) for box in _boxes(bounds)]
+
+
+def _boxes(bounds: list[list[tuple[int, int]]]) -> Iterator[tuple[tuple[int, int], ...]]:
+    if not bounds:
+        yield ()
+        return
+    for outer in bounds[0]:
+        for inner in _boxes(bounds[1:]):
+            yield (outer, *inner)
+
+
+def parts_of(problem: Problem, subgraph: SubGraph) -> Parts:
+    """One sub-graph cut as its split says, remembered."""
+    book = part_book(problem)
+    key = (subgraph.layers, subgraph.split.axes)
+    found = book.part_index.get(key)
+    if found is None:
+        found = _make_parts(problem, book, subgraph)
+        book.part_index[key] = found
+        book.parts.append(found)
+    return found
+
+
+def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
+    layers = subgraph.layers
+    cuts = cuts_of(problem, layers, subgraph.split)
     inputs = external_inputs(problem, layers)
-    bounds = [(0, 0)]
-    if split.axis >= 0:
-        bounds = part_bounds(sink(problem, layers).axes[split.axis].extent, split.instances)
-    seen_before: dict[bytes, int] = {}
-    for part, (start, stop) in enumerate(bounds):
-        shape = part_regions(problem, layers, split.axis, start, stop)
-        key = _extents_key(shape)
-        if key not in seen_before:
-            seen_before[key] = len(shapes)
-            shapes.append(shape)
-        instances.append(
-            Instance(
-                len(instances),
-                subgraph.index,
-                part,
-                seen_before[key],
-                {t: region_of(problem, shape, t) for t in outputs},
-                {t: region_of(problem, shape, t) for t in inputs},
-            )
-        )
+    outputs = problem.layers[layers[-1]].outputs
+    made, needed, kinds, leaders, hashes = _cut_up(
+        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
+        np.asarray(cuts[0].axes, np.int64),
+        np.asarray([c.bounds for c in cuts], np.int64).reshape(len(cuts), len(cuts[0].axes), 2),
+        np.asarray(outputs, np.int64), np.asarray(inputs, np.int64), book.rank,
+    )  # fmt: skip
+    known = [
+        _shape_index(book, layers, cuts[leader], *pair)
+        for leader, pair in zip(leaders.tolist(), hashes.tolist(), strict=True)
+    ]
+    element = problem.arrays.element[np.asarray(outputs, np.int64)]
+    sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * element[None]
+    return Parts(
+        len(book.parts), layers, len(cuts), inputs, outputs, np.asarray(known, np.int64)[kinds],
+        book.regions.add(made), book.regions.add(needed), sizes.sum(axis=1).astype(np.int64),
+    )  # fmt: skip
+
+
+def _shape_index(book: PartBook, layers: tuple[int, ...], cut: Cut, first: int, second: int) -> int:
+    key = (layers, first, second)
+    if key not in book.shape_index:
+        book.shape_index[key] = len(book.shapes)
+        book.shapes.append(ShapeKey(layers, cut))
+    return book.shape_index[key]
+
+
+def part_shape(problem: Problem, shape: int) -> PartShape:
+    """The regions of a part with the extents of a class, computed afresh: they are large."""
+    key = part_book(problem).shapes[shape]
+    return box_regions(problem, key.layers, key.cut)
 
 
 def part_regions(
     problem: Problem, layers: Sequence[int], axis: int, start: int, stop: int
 ) -> PartShape:
     """Regions of all tensors and loops of one part (whole if ``axis`` is negative)."""
-    arrays = _part_regions(
-        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64), axis, start, stop
-    )
+    cut = Cut((axis,), ((start, stop),)) if axis >= 0 else Cut((), ())
+    return box_regions(problem, layers, cut)
+
+
+def box_regions(problem: Problem, layers: Sequence[int], cut: Cut) -> PartShape:
+    """Regions of all tensors and loops that one box of a sub-graph needs."""
+    arrays = _box_regions(
+        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
+        np.asarray(cut.axes, np.int64), np.asarray(cut.bounds, np.int64).reshape(-1, 2),
+    )  # fmt: skip
     return PartShape(*arrays)
 
 
 @njit(cache=True)
-def _part_regions(
-    g: GraphArrays, a: LayerArrays, layers: Ints, axis: int, start: int, stop: int
+def _box_regions(
+    g: GraphArrays, a: LayerArrays, layers: Ints, axes: Ints, bounds: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     ops = operators_of(a, layers)
     low, high = np.zeros(len(g.extent), np.int64), np.zeros(len(g.extent), np.int64)
     seen = np.zeros(len(g.element), np.int64)
-    box_low, box_high = (
-        np.zeros(len(g.axis_extent), np.int64),
-        np.zeros(len(g.axis_extent), np.int64),
-    )
-    seed_outputs(g, ops[-1], axis, start, stop, low, high, seen)
+    box_low = np.zeros(len(g.axis_extent), np.int64)
+    box_high = np.zeros(len(g.axis_extent), np.int64)
+    _seed(g, ops[-1], axes, bounds, low, high, seen)
     propagate(g, ops, low, high, seen, box_low, box_high)
     return low, high, seen, box_low, box_high
 
 
-def _extents_key(shape: PartShape) -> bytes:
-    return (shape.high - shape.low).tobytes() + (shape.box_high - shape.box_low).tobytes()
+@njit(cache=True)
+def _seed(
+    g: GraphArrays, op: int, axes: Ints, bounds: Ints, low: Ints, high: Ints, seen: Ints
+) -> None:
+    """Set the wanted regions of an operator's outputs to one box."""
+    axis_low, axis_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    for index in range(g.axis_start[op + 1] - g.axis_start[op]):
+        axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
+    for index in range(len(axes)):
+        axis_low[axes[index]], axis_high[axes[index]] = bounds[index, 0], bounds[index, 1]
+    seed_box(g, op, axis_low, axis_high, low, high, seen)
 
 
-def region_of(problem: Problem, shape: PartShape, tensor: int) -> Ints:
-    """The region of a tensor as an array (rank, 2); all zero where it is not touched."""
-    first, end = problem.arrays.dim_start[tensor], problem.arrays.dim_start[tensor + 1]
-    return np.stack((shape.low[first:end], shape.high[first:end]), axis=1)
+@njit(cache=True)
+def _note_regions(
+    g: GraphArrays, tensors: Ints, low: Ints, high: Ints, seen: Ints, rows: Ints
+) -> None:
+    for index in range(len(tensors)):
+        tensor = tensors[index]
+        rows[index, :, 0], rows[index, :, 1] = 0, seen[tensor]
+        for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
+            at = dim - g.dim_start[tensor]
+            rows[index, at, 0] = low[dim] if seen[tensor] else 0
+            rows[index, at, 1] = high[dim] if seen[tensor] else 0
 
 
-def _connect(
-    problem: Problem,
-    subgraphs: tuple[SubGraph, ...],
-    instances: list[Instance],
-    by_subgraph: list[list[int]],
-) -> list[list[int]]:
-    maker = {t: s.index for s in subgraphs for t in problem.layers[s.layers[-1]].outputs}
-    producers: list[set[int]] = [set() for _ in instances]
-    for subgraph in subgraphs:
-        own = by_subgraph[subgraph.index]
-        for tensor in external_inputs(problem, subgraph.layers):
-            if tensor in maker:
-                for reader, made_by in _meetings(
-                    instances, own, by_subgraph[maker[tensor]], tensor
-                ):
-                    producers[reader].add(made_by)
-    return [sorted(p) for p in producers]
+@njit(cache=True)
+def _extents_hash(
+    g: GraphArrays, ops: Ints, low: Ints, high: Ints, seen: Ints, box_low: Ints, box_high: Ints
+) -> tuple[int, int]:
+    """Two hashes over the extents of all that a part touches."""
+    first, second = 1, -7046029254386353131
+    for op in ops:
+        for axis in range(g.axis_start[op], g.axis_start[op + 1]):
+            first = mix(first, box_high[axis] - box_low[axis])
+            second = mix(second, box_high[axis] - box_low[axis])
+        for position in range(g.in_start[op], g.in_start[op + 1]):
+            tensor = g.in_tensor[position]
+            for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
+                length = high[dim] - low[dim] if seen[tensor] else -1
+                first, second = mix(first, length), mix(second, length)
+        for position in range(g.out_start[op], g.out_start[op + 1]):
+            tensor = g.out_tensor[position]
+            for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
+                length = high[dim] - low[dim] if seen[tensor] else -1
+                first, second = mix(first, length), mix(second, length)
+    return first, second
 
 
+@njit(cache=True)
+def _cut_up(
+    g: GraphArrays,
+    a: LayerArrays,
+    layers: Ints,
+    axes: Ints,
+    bounds: Ints,
+    outputs: Ints,
+    inputs: Ints,
+    rank: int,
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Regions of every part's outputs and inputs, and which parts have equal extents.
+
+    Returns regions made and needed, the class of each part, a part of each class and its hashes.
+    """
+    ops, count = operators_of(a, layers), len(bounds)
+    made = np.zeros((count, len(outputs), rank, 2), np.int64)
+    needed = np.zeros((count, len(inputs), rank, 2), np.int64)
+    low, high = np.zeros(len(g.extent), np.int64), np.zeros(len(g.extent), np.int64)
+    seen = np.zeros(len(g.element), np.int64)
+    box_low = np.zeros(len(g.axis_extent), np.int64)
+    box_high = np.zeros(len(g.axis_extent), np.int64)
+    kinds, leaders = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    hashes, classes = np.zeros((count, 2), np.int64), 0
+    for part in range(count):
+        clear_seen(g, ops, seen)
+        _seed(g, ops[-1], axes, bounds[part], low, high, seen)
+        propagate(g, ops, low, high, seen, box_low, box_high)
+        _note_regions(g, outputs, low, high, seen, made[part])
+        _note_regions(g, inputs, low, high, seen, needed[part])
+        first, second = _extents_hash(g, ops, low, high, seen, box_low, box_high)
+        kind = 0
+        while kind < classes and (hashes[kind, 0] != first or hashes[kind, 1] != second):
+            kind += 1
+        if kind == classes:
+            hashes[kind, 0], hashes[kind, 1], leaders[kind] = first, second, part
+            classes += 1
+        kinds[part] = kind
+    return made, needed, kinds, leaders[:classes], hashes[:classes]
+
+
+def make_instances(problem: Problem, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
+    """Split every sub-graph and connect the parts."""
+    book = part_book(problem)
+    parts = tuple(parts_of(problem, s) for s in subgraphs)
+    counts = np.asarray([p.count for p in parts], np.int64)
+    first = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    subgraph = np.repeat(np.arange(len(parts)), counts)
+    place = np.arange(first[-1]) - first[subgraph]
+    links = _links(problem, book, parts, first)
+    producer_start, producer, consumer_start, consumer = _edges(links.start, links.maker)
+    return InstanceGraph(
+        problem, subgraphs, parts, first, subgraph,
+        _joined([p.shapes for p in parts]),
+        _column(parts, "out_base")[subgraph] + place * _lengths(parts, "outputs")[subgraph],
+        _column(parts, "in_base")[subgraph] + place * _lengths(parts, "inputs")[subgraph],
+        _joined([p.output_bytes for p in parts]),
+        links, producer_start, producer, consumer_start, consumer,
+    )  # fmt: skip
+
+
+def _column(parts: Sequence[Parts], name: str) -> Ints:
+    return np.asarray([getattr(p, name) for p in parts], np.int64)
+
+
+def _lengths(parts: Sequence[Parts], name: str) -> Ints:
+    return np.asarray([len(getattr(p, name)) for p in parts], np.int64)
+
+
+def _joined(arrays: Sequence[Ints]) -> Ints:
+    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+
+
+def _links(problem: Problem, book: PartBook, parts: Sequence[Parts], first: Ints) -> Links:
+    """Put the blocks of all sub-graphs together."""
+    maker = {t: index for index, p in enumerate(parts) for t in p.outputs}
+    starts = first.tolist()
+    blocks, offsets, readers = [], [], []
+    for index, reader in enumerate(parts):
+        makers = [maker.get(t, -1) for t in reader.inputs]
+        block = _block(problem, book, reader, [parts[m] if m >= 0 else None for m in makers])
+        blocks.append(block.rows)
+        offsets.append(np.asarray([starts[m] for m in makers], np.int64)[block.rows[:, 1]])
+        readers.append(block.rows[:, 0] + starts[index])
+    rows, reader_of = np.concatenate(blocks), _joined(readers)
+    start = np.searchsorted(reader_of, np.arange(starts[-1] + 1))
+    slot, maker_part, output, size = (np.ascontiguousarray(rows[:, c]) for c in (1, 2, 3, 4))
+    return Links(start, slot, maker_part + _joined(offsets), output, size)
+
+
+def _block(
+    problem: Problem, book: PartBook, reader: Parts, makers: Sequence[Parts | None]
+) -> _Block:
+    key = (reader.index, *(-1 if m is None else m.index for m in makers))
+    found = book.blocks.get(key)
+    if found is None:
+        found = _make_block(problem, book, reader, makers)
+        book.blocks[key] = found
+    return found
+
+
+def _make_block(
+    problem: Problem, book: PartBook, reader: Parts, makers: Sequence[Parts | None]
+) -> _Block:
+    found = []
+    for slot, (tensor, maker) in enumerate(zip(reader.inputs, makers, strict=True)):
+        if maker is not None:
+            output = maker.outputs.index(tensor)
+            pairs = _meetings(
+                book.regions.rows, reader.in_base + slot, len(reader.inputs), reader.count,
+                maker.out_base + output, len(maker.outputs), maker.count,
+                int(problem.arrays.element[tensor]),
+            )  # fmt: skip
+            pairs[:, 1], pairs[:, 3] = slot, output
+            found.append(pairs)
+    rows = np.concatenate(found) if found else np.zeros((0, 5), np.int64)
+    order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
+    return _Block(np.ascontiguousarray(rows[order]))
+
+
+@njit(cache=True)
 def _meetings(
-    instances: list[Instance], readers: list[int], makers: list[int], tensor: int
-) -> list[tuple[int, int]]:
-    """Pairs (reader, maker) whose regions of a tensor meet."""
-    need = np.stack([instances[i].inputs[tensor] for i in readers])
-    made = np.stack([instances[i].outputs[tensor] for i in makers])
-    low = np.maximum(need[:, None, :, 0], made[None, :, :, 0])
-    high = np.minimum(need[:, None, :, 1], made[None, :, :, 1])
-    pairs = np.argwhere((low < high).all(axis=2))
-    return [(readers[r], makers[m]) for r, m in pairs.tolist()]
+    regions: Ints,
+    need: int,
+    need_step: int,
+    readers: int,
+    made: int,
+    made_step: int,
+    makers: int,
+    element: int,
+) -> Ints:
+    """Pairs whose regions of a tensor meet: reader's part, 0, maker's part, 0, bytes."""
+    found = np.zeros((readers * makers, 5), np.int64)
+    count = 0
+    for reader in range(readers):
+        wanted = regions[need + reader * need_step]
+        for maker in range(makers):
+            given = regions[made + maker * made_step]
+            size = element
+            for dim in range(len(wanted)):
+                low, high = max(wanted[dim, 0], given[dim, 0]), min(wanted[dim, 1], given[dim, 1])
+                size *= max(high - low, 0)
+            if size:
+                found[count, 0], found[count, 2], found[count, 4] = reader, maker, size
+                count += 1
+    return found[:count].copy()
+
+
+@njit(cache=True)
+def _edges(start: Ints, maker: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Distinct producers of every instance, ascending, and the consumers they have."""
+    count = len(start) - 1
+    producer_start, consumer_start = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
+    producer = np.empty(len(maker), np.int64)
+    total = 0
+    for reader in range(count):
+        own = np.unique(maker[start[reader] : start[reader + 1]])
+        for one in own:
+            producer[total] = one
+            consumer_start[one + 1] += 1
+            total += 1
+        producer_start[reader + 1] = total
+    for one in range(count):
+        consumer_start[one + 1] += consumer_start[one]
+    consumer, filled = np.empty(total, np.int64), consumer_start[:-1].copy()
+    for reader in range(count):
+        for one in producer[producer_start[reader] : producer_start[reader + 1]]:
+            consumer[filled[one]] = reader
+            filled[one] += 1
+    return producer_start, producer[:total].copy(), consumer_start, consumer

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.tiling import InstructionRules, Rule, Tiling, tile_counts
@@ -132,7 +133,7 @@ def instruct(
     edges: list[tuple[int, ...]],
     rules: InstructionRules,
     *,
-    weights_resident: bool,
+    weights_resident: int,
 ) -> Instructions:
     """The instructions of one kernel.
 
@@ -141,7 +142,7 @@ def instruct(
         streams: bytes that its layers move from and to GB and DDR.
         edges: per layer, positions of the layers of the kernel that it waits for.
         rules: knobs and capacities.
-        weights_resident: the weights are in GB already.
+        weights_resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
     """
     starts = np.concatenate(([0], np.cumsum([len(e) for e in edges]))).astype(np.int64)
     befores = np.asarray([p for e in edges for p in e], np.int64)
@@ -211,11 +212,17 @@ def _new_trace(tiles: int, weights: int, layers: int) -> _Trace:
 
 @njit(cache=True)
 def _build(p: _Plan) -> tuple[Ints, Floats]:
-    """Emit all tiles of all layers in issue order."""
-    total = len(p.owner)
-    t = _new_trace(total, len(p.weight_owner), len(p.stages))
-    ahead, across = p.rules[Rule.AHEAD], p.rules[Rule.ACROSS]
+    t = _new_trace(len(p.owner), len(p.weight_owner), len(p.stages))
     done = np.zeros(5, np.int64)  # weight DMA, input DMA, weight and input transfers, exchanges
+    _emit_all(p, t, done)
+    return t.where[: t.size[0]].copy(), t.amounts[: t.size[0]].copy()
+
+
+@borrowing
+def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
+    """Emit all tiles of all layers in issue order; ``done`` counts what is fetched by kind."""
+    total = len(p.owner)
+    ahead, across = p.rules[Rule.AHEAD], p.rules[Rule.ACROSS]
     weight = 0
     for tile in range(total):
         layer = p.owner[tile]
@@ -241,10 +248,9 @@ def _build(p: _Plan) -> tuple[Ints, Floats]:
         _store(p, t, tile)
         if tile == p.first[layer + 1] - 1:
             t.end[layer] = max(t.computed[tile], t.stored[tile])
-    return t.where[: t.size[0]].copy(), t.amounts[: t.size[0]].copy()
 
 
-@njit(cache=True)
+@borrowing
 def _emit(t: _Trace, engine: int, layer: int, tile: int) -> int:
     at = int(t.size[0])
     t.where[at, Column.ENGINE], t.where[at, Column.LAYER] = engine, layer
@@ -253,7 +259,7 @@ def _emit(t: _Trace, engine: int, layer: int, tile: int) -> int:
     return at
 
 
-@njit(cache=True)
+@borrowing
 def _wait(t: _Trace, at: int, before: int) -> None:
     """Let an instruction wait for another (-1 for none).
 
@@ -271,14 +277,14 @@ def _wait(t: _Trace, at: int, before: int) -> None:
             return
 
 
-@njit(cache=True)
+@borrowing
 def _wait_for_layer_before(p: _Plan, t: _Trace, at: int, layer: int) -> None:
     """Without overlap across layers, nothing of a layer starts before the one before it ended."""
     if layer and not p.rules[Rule.ACROSS]:
         _wait(t, at, t.end[layer - 1])
 
 
-@njit(cache=True)
+@borrowing
 def _wait_for_layers(p: _Plan, t: _Trace, at: int, layer: int) -> None:
     """Wait for the layers whose results a layer reads, or for the one before it without overlap."""
     for position in range(p.starts[layer], p.starts[layer + 1]):
@@ -286,7 +292,7 @@ def _wait_for_layers(p: _Plan, t: _Trace, at: int, layer: int) -> None:
     _wait_for_layer_before(p, t, at, layer)
 
 
-@njit(cache=True)
+@borrowing
 def _place(p: _Plan, layer: int, tile: int) -> tuple[int, int]:
     """Column and depth of a tile of a layer, by its number within the layer."""
     tiles = p.tiles[layer]
@@ -297,7 +303,7 @@ def _place(p: _Plan, layer: int, tile: int) -> tuple[int, int]:
     return weight // depths, weight % depths
 
 
-@njit(cache=True)
+@borrowing
 def _inputs_share(p: _Plan, layer: int, tile: int) -> tuple[float, bool]:
     """Share of a layer's inputs that a tile reads anew, and whether DDR has to be asked."""
     tiles = p.tiles[layer]
@@ -310,20 +316,20 @@ def _inputs_share(p: _Plan, layer: int, tile: int) -> tuple[float, bool]:
     return share / tiles[Tiling.DEPTHS], column == 0 or tiles[Tiling.KEPT] == 0
 
 
-@njit(cache=True)
+@borrowing
 def _slot(p: _Plan, t: _Trace, weight: int) -> int:
     """The instruction after which a weight tile's slot in LB is free."""
     before = weight - p.rules[Rule.AHEAD] - 1
     return int(t.computed[p.last_use[before]]) if before >= 0 else -1
 
 
-@njit(cache=True)
+@borrowing
 def _weight_share(p: _Plan, layer: int) -> float:
     tiles = p.tiles[layer]
     return float(1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]))
 
 
-@njit(cache=True)
+@borrowing
 def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
     """A weight tile from DDR; its slot in GB is free once an earlier one has left."""
     layer, has_gb = p.weight_owner[weight], p.rules[Rule.HAS_GB]
@@ -342,7 +348,7 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
     t.weight_dma[weight] = t.weight[weight] = at
 
 
-@njit(cache=True)
+@borrowing
 def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
     """A weight tile from GB to the cores."""
     layer, cores = p.weight_owner[weight], p.rules[Rule.CORES]
@@ -360,7 +366,7 @@ def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
     t.weight[weight] = at
 
 
-@njit(cache=True)
+@borrowing
 def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
     """Inputs of a tile that are in DDR before the kernel starts."""
     layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
@@ -379,7 +385,7 @@ def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
     t.input_dma[index] = t.input[index] = at
 
 
-@njit(cache=True)
+@borrowing
 def _input_transfer(p: _Plan, t: _Trace, index: int) -> None:
     """Inputs of a tile from GB to the cores."""
     layer = p.owner[index]
@@ -398,7 +404,7 @@ def _input_transfer(p: _Plan, t: _Trace, index: int) -> None:
     t.input[index] = at
 
 
-@njit(cache=True)
+@borrowing
 def _bring(p: _Plan, t: _Trace, index: int) -> None:
     """What a tile needs from other cores, and inputs that this kernel itself spilled."""
     layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
@@ -424,7 +430,7 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
         t.late[index] = at
 
 
-@njit(cache=True)
+@borrowing
 def _wait_for_inputs(p: _Plan, t: _Trace, at: int, index: int) -> None:
     """What a tile's first compute instruction waits for."""
     weight = p.weight_of[index]
@@ -434,7 +440,7 @@ def _wait_for_inputs(p: _Plan, t: _Trace, at: int, index: int) -> None:
     _wait_for_layers(p, t, at, p.owner[index])
 
 
-@njit(cache=True)
+@borrowing
 def _compute(p: _Plan, t: _Trace, index: int) -> None:
     """Matrix work of a tile, then, once its reduction is complete, its vector work."""
     layer = p.owner[index]
@@ -468,7 +474,7 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
         t.computed[index] = at
 
 
-@njit(cache=True)
+@borrowing
 def _tile_shape(p: _Plan, t: _Trace, at: int, layer: int) -> None:
     """The product of one tile and the bytes of LB that it touches.
 
@@ -489,7 +495,7 @@ def _tile_shape(p: _Plan, t: _Trace, at: int, layer: int) -> None:
     )
 
 
-@njit(cache=True)
+@borrowing
 def _store(p: _Plan, t: _Trace, index: int) -> None:
     """Outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
     layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]

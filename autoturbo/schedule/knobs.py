@@ -76,12 +76,28 @@ class SubGraphKnobs:
     dim: int | str = AUTO
     factor: int | str = AUTO
     scope: str = AUTO
+    inner_dim: int | str = AUTO
+    inner_factor: int | str = AUTO
+    cores: int | str = AUTO
+    core_dim: int | str = AUTO
+    priority: int | str = AUTO
+    spill_victim: str = AUTO
+    weight_residency: str = AUTO
+    weight_share: float | str = AUTO
+    prefetch_depth: int | str = AUTO
+    tile_divisor: int | str = AUTO
+    instruction_scheduling: str = AUTO
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
     """A complete setting of the scheduler."""
 
+    cluster_split: str = knob(
+        "what the clusters share out",
+        ("spatial", "channel", "pipeline"),
+        "samples",
+    )
     batches_per_cluster: int | str = knob(
         "samples that a cluster processes at once; the loop count follows",
         (),
@@ -151,7 +167,7 @@ class Knobs:
     )
     instance_order: str = knob(
         "order of the instances",
-        ("bfs", "dfs", "footprint"),
+        ("bfs", "dfs", "footprint", "priority"),
         "breadth- or depth-first, whichever needs less memory",
     )
     binding: str = knob(
@@ -171,8 +187,15 @@ class Knobs:
     )
     weight_residency: str = knob(
         "where the weights of a sub-graph stay between its instances",
-        ("GB",),
+        ("GB", "LB"),
         "streamed each time",
+    )
+    weight_share: float | str = knob(
+        "share of LB for weight tiles",
+        (0.1, 0.2, 0.3, 0.5),
+        "the target's weight buffer",
+        low=0.01,
+        high=0.9,
     )
     prefetch_depth: int | str = knob(
         "tiles loaded ahead of the one computed",

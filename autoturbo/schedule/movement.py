@@ -1,24 +1,25 @@
-"""Concatenations and the movements before them: GraphTurbo, OSDI '23, section 3.5, Fig. 8, 9.
+"""Concatenations, copies and redistributions before a kernel: GraphTurbo, OSDI '23, section 3.5.
 
-Before every consumer of several producers stands a ``concat``. It costs nothing where all pieces
-are in LB with the binding that the consumer wants; a piece in GB needs a ``copy`` and one bound
-differently a ``redistribute`` (core-to-core traffic). A tensor from one producer needs them alike.
+An input that several instances make is concatenated from their pieces; a piece whose scope differs
+from the local buffer is copied there, one whose binding differs is redistributed over the
+interconnect between cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.bind import Binding, Placement, Scope
-from autoturbo.schedule.instances import InstanceGraph
+from autoturbo.schedule.bind import Placement, binding_book
+from autoturbo.schedule.instances import InstanceGraph, part_book
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stitch import Template
+from autoturbo.schedule.templates import Slot, TemplateTables, template_book, templates_of
 
 
 class MovementKind(StrEnum):
@@ -26,6 +27,12 @@ class MovementKind(StrEnum):
 
     COPY = "copy"
     REDISTRIBUTE = "redistribute"
+
+
+STAY, COPIED, REDISTRIBUTED = range(3)
+"""Codes of movements for compiled code."""
+
+_KINDS = (None, MovementKind.COPY, MovementKind.REDISTRIBUTE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,76 +75,121 @@ class Concat:
         return tuple(piece for piece in self.pieces if piece.movement is not None)
 
 
-def concatenations(
-    problem: Problem,
-    graph: InstanceGraph,
-    placement: Placement,
-    index: int,
-    template: Template,
-) -> tuple[Concat, ...]:
-    """The inputs of an instance's kernel that other instances make."""
-    instance = graph.instances[index]
-    found = []
-    for tensor in template.inputs:
-        makers = [p for p in graph.producers[index] if tensor in graph.instances[p].outputs]
-        if makers:
-            wanted = template.wanted.get(tensor, ())
-            need = instance.inputs[tensor]
-            made = (_piece(problem, graph, placement, p, tensor, need, wanted) for p in makers)
-            pieces = tuple(piece for piece in made if piece.cluster_bytes)
-            found.append(Concat(tensor, pieces, _moved_share(problem, graph, pieces, need, wanted)))
-    return tuple(found)
+@dataclass(frozen=True, slots=True, eq=False)
+class Movements:
+    """What is done to every link of an instance graph.
+
+    Attributes:
+        kind: per link, :data:`STAY`, :data:`COPIED` or :data:`REDISTRIBUTED`.
+        crossing: per link, bytes that the busiest core gets from other cores.
+        core_bytes: per link, on the first of each input of a reader: bytes of all its moved pieces
+            on the busiest core.
+    """
+
+    kind: Ints
+    crossing: Ints
+    core_bytes: Ints
 
 
-def _moved_share(
-    problem: Problem, graph: InstanceGraph, pieces: Sequence[Piece], need: Ints, wanted: Binding
+def move(
+    graph: InstanceGraph, bindings: Ints, scopes: Ints, templates: Ints, tables: TemplateTables
+) -> Movements:
+    """Decide the movement of every piece.
+
+    Args:
+        graph: instances and what they read from each other.
+        bindings: per instance, the number of its output's binding.
+        scopes: per instance, where its output is declared.
+        templates: per instance, the number of its template.
+        tables: the templates.
+    """
+    links = graph.links
+    found = _move(
+        links.start, links.slot, links.maker, links.output, links.size,
+        graph.in_region, graph.out_region, part_book(graph.problem).regions.rows,
+        bindings, scopes, templates, tables,
+    )  # fmt: skip
+    return Movements(*found)
+
+
+@njit(cache=True)
+def _move(
+    start: Ints,
+    slot: Ints,
+    maker: Ints,
+    output: Ints,
+    size: Ints,
+    in_region: Ints,
+    out_region: Ints,
+    regions: Ints,
+    bindings: Ints,
+    scopes: Ints,
+    templates: Ints,
+    tables: TemplateTables,
+) -> tuple[Ints, Ints, Ints]:
+    kind, crossing = np.zeros(len(slot), np.int64), np.zeros(len(slot), np.int64)
+    core_bytes = np.zeros(len(slot), np.int64)
+    rows = out_region[maker] + output
+    for reader in range(len(start) - 1):
+        head = tables.heads[templates[reader], 2]
+        first = start[reader]
+        while first < start[reader + 1]:
+            end = first + 1
+            while end < start[reader + 1] and slot[end] == slot[first]:
+                end += 1
+            entry, need = tables.slots[head + slot[first]], in_region[reader] + slot[first]
+            core_bytes[first] = _move_input(
+                first, end, rows, need, regions, maker, bindings, scopes, size, entry,
+                tables.factors, tables.ranks, kind, crossing,
+            )  # fmt: skip
+            first = end
+    return kind, crossing, core_bytes
+
+
+@borrowing
+def _move_input(
+    first: int,
+    end: int,
+    rows: Ints,
+    need: int,
+    regions: Ints,
+    maker: Ints,
+    bindings: Ints,
+    scopes: Ints,
+    size: Ints,
+    entry: Ints,
+    factors: Ints,
+    ranks: Ints,
+    kind: Ints,
+    crossing: Ints,
 ) -> int:
-    moved = [piece for piece in pieces if piece.movement is not None]
-    if not moved or len(wanted) != len(need):
-        return sum(piece.cluster_bytes for piece in moved)
-    made = np.stack([graph.instances[p.producer].outputs[p.tensor] for p in moved])
-    most = _most_shared(need, np.asarray(wanted, np.int64), made)
-    return int(most) * int(problem.arrays.element[moved[0].tensor])
+    """Decide the movements of one input's pieces; bytes of the moved ones on the busiest core."""
+    wanted, moved = entry[Slot.WANTED], 0
+    fits = wanted >= 0 and ranks[wanted] == entry[Slot.RANK]
+    for link in range(first, end):
+        held = bindings[maker[link]]
+        if scopes[maker[link]] != 0:
+            kind[link] = COPIED
+        elif fits and wanted != held and ranks[held] == entry[Slot.RANK]:
+            elements = most_crossing(
+                regions[rows[link]], regions[need], factors[held], factors[wanted]
+            )
+            crossing[link] = elements * entry[Slot.ELEMENT]
+            kind[link] = REDISTRIBUTED if elements else STAY
+        moved += size[link] if kind[link] != STAY else 0
+    if not moved or not fits:
+        return moved
+    worst = 0
+    for core in range(_cores(factors[wanted])):
+        total = 0
+        for link in range(first, end):
+            if kind[link] != STAY:
+                total += core_share(regions[need], factors[wanted], regions[rows[link]], core)
+        worst = max(worst, total)
+    return worst * int(entry[Slot.ELEMENT])
 
 
-def _piece(
-    problem: Problem,
-    graph: InstanceGraph,
-    placement: Placement,
-    producer: int,
-    tensor: int,
-    need: Ints,
-    wanted: Binding,
-) -> Piece:
-    made = graph.instances[producer].outputs[tensor]
-    low, high = np.maximum(made[:, 0], need[:, 0]), np.minimum(made[:, 1], need[:, 1])
-    element = int(problem.arrays.element[tensor])
-    size = int(np.maximum(high - low, 0).prod()) * element
-    held = placement.bindings[producer]
-    fits = len(wanted) == len(made) == len(held)
-    if placement.scopes[producer] is Scope.LB and (not fits or wanted == held or not size):
-        return Piece(producer, tensor, size, None, 0)
-    if placement.scopes[producer] is not Scope.LB:
-        return Piece(producer, tensor, size, MovementKind.COPY, 0)
-    factors = np.asarray((held, wanted), np.int64)
-    crossing = int(_most_crossing(made, need, factors[0], factors[1])) * element
-    return Piece(producer, tensor, size, MovementKind.REDISTRIBUTE if crossing else None, crossing)
-
-
-@njit(cache=True)
-def _box(region: Ints, factors: Ints, core: int, out: Ints) -> bool:
-    """A core's part of a region; cores count row-major over the factors."""
-    left = core
-    for back in range(len(factors)):
-        dim = len(factors) - 1 - back
-        place, left = left % factors[dim], left // factors[dim]
-        size = -(-(region[dim, 1] - region[dim, 0]) // factors[dim])
-        out[dim, 0] = min(region[dim, 0] + place * size, region[dim, 1])
-        out[dim, 1] = min(out[dim, 0] + size, region[dim, 1])
-    return left == 0
-
-
-@njit(cache=True)
+@borrowing
 def _cores(factors: Ints) -> int:
     cores = 1
     for factor in factors:
@@ -145,38 +197,78 @@ def _cores(factors: Ints) -> int:
     return cores
 
 
-@njit(cache=True)
-def _common(first: Ints, second: Ints, third: Ints) -> int:
-    """Elements in all three boxes."""
-    total = 1
-    for dim in range(len(first)):
-        low = max(first[dim, 0], second[dim, 0], third[dim, 0])
-        total *= max(min(first[dim, 1], second[dim, 1], third[dim, 1]) - low, 0)
+@borrowing
+def core_share(need: Ints, wanted: Ints, piece: Ints, core: int) -> int:
+    """Elements of a piece that a core wants; cores count row-major over the factors."""
+    left, total = core, 1
+    for back in range(len(wanted)):
+        dim = len(wanted) - 1 - back
+        place, left = left % wanted[dim], left // wanted[dim]
+        size = -(-(need[dim, 1] - need[dim, 0]) // wanted[dim])
+        low = min(need[dim, 0] + place * size, need[dim, 1])
+        high = min(low + size, need[dim, 1])
+        total *= max(min(high, piece[dim, 1]) - max(low, piece[dim, 0]), 0)
     return total
 
 
-@njit(cache=True)
-def _most_crossing(made: Ints, need: Ints, held: Ints, wanted: Ints) -> int:
+@borrowing
+def _core_kept(need: Ints, wanted: Ints, made: Ints, held: Ints, core: int) -> int:
+    """Elements that a core wants of what it holds already; cores count row-major."""
+    left, right, total = core, core, 1
+    for back in range(len(wanted)):
+        dim = len(wanted) - 1 - back
+        place, left = left % wanted[dim], left // wanted[dim]
+        spot, right = right % held[dim], right // held[dim]
+        size = -(-(need[dim, 1] - need[dim, 0]) // wanted[dim])
+        part = -(-(made[dim, 1] - made[dim, 0]) // held[dim])
+        low = min(need[dim, 0] + place * size, need[dim, 1])
+        begin = min(made[dim, 0] + spot * part, made[dim, 1])
+        high, end = min(low + size, need[dim, 1]), min(begin + part, made[dim, 1])
+        total *= max(min(high, end) - max(low, begin), 0)
+    return total if right == 0 else 0
+
+
+@borrowing
+def most_crossing(made: Ints, need: Ints, held: Ints, wanted: Ints) -> int:
     """Most elements of the common region that any core wants and does not hold."""
-    mine, theirs = np.empty_like(made), np.empty_like(made)
     worst = 0
     for core in range(_cores(wanted)):
-        _box(need, wanted, core, mine)
-        has = _box(made, held, core, theirs)
-        kept = _common(mine, made, theirs) if has else 0
-        worst = max(worst, _common(mine, made, made) - kept)
+        kept = _core_kept(need, wanted, made, held, core)
+        worst = max(worst, core_share(need, wanted, made, core) - kept)
     return worst
 
 
-@njit(cache=True)
-def _most_shared(need: Ints, wanted: Ints, made: Ints) -> int:
-    """Most elements of several pieces together that any core wants."""
-    mine = np.empty_like(need)
-    worst = 0
-    for core in range(_cores(wanted)):
-        _box(need, wanted, core, mine)
-        total = 0
-        for piece in range(len(made)):
-            total += _common(mine, made[piece], made[piece])
-        worst = max(worst, total)
-    return worst
+def concats_of(graph: InstanceGraph, movements: Movements, index: int) -> tuple[Concat, ...]:
+    """The inputs of an instance's kernel that other instances make, as objects."""
+    links, inputs = graph.links, graph.parts[int(graph.subgraph[index])].inputs
+    own = range(int(links.start[index]), int(links.start[index + 1]))
+    slots = dict.fromkeys(int(links.slot[link]) for link in own)
+    found = []
+    for slot in slots:
+        mine = [link for link in own if links.slot[link] == slot]
+        pieces = tuple(_piece(graph, movements, link, inputs[slot]) for link in mine)
+        found.append(Concat(inputs[slot], pieces, int(movements.core_bytes[mine[0]])))
+    return tuple(found)
+
+
+def _piece(graph: InstanceGraph, movements: Movements, link: int, tensor: int) -> Piece:
+    links = graph.links
+    return Piece(
+        int(links.maker[link]), tensor, int(links.size[link]),
+        _KINDS[int(movements.kind[link])], int(movements.crossing[link]),
+    )  # fmt: skip
+
+
+def concatenations(
+    problem: Problem, graph: InstanceGraph, placement: Placement, index: int, template: Template
+) -> tuple[Concat, ...]:
+    """The inputs of one instance's kernel, whatever kernel that is."""
+    book = binding_book(problem)
+    bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
+    templates = templates_of(problem, graph.shape, bindings)
+    scopes = np.asarray(placement.scopes, np.int64)
+    if template_book(problem).templates[int(templates[index])].binding != template.binding:
+        msg = f"instance {index} is bound {placement.bindings[index]}, not {template.binding}"
+        raise ValueError(msg)
+    movements = move(graph, bindings, scopes, templates, template_book(problem).tables())
+    return concats_of(graph, movements, index)

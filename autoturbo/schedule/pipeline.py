@@ -12,24 +12,30 @@ Each pass is a function of frozen values; what several settings have in common i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from autoturbo.errors import KnobsError, Location
+from autoturbo.graph.arrays import Ints
 from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.bind import Placement, Scope, bind_instances
+from autoturbo.schedule.bind import Binding, Placement, Scope, bind_instances, chosen_binding
 from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import InstanceGraph, make_instances
-from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.split import Split, sink, split_axes
-from autoturbo.schedule.stitch import Template, stitch
+from autoturbo.schedule.stores import Recent
 from autoturbo.schedule.tiling import InstructionRules
-from autoturbo.schedule.timeline import TimelineRules, build_timeline
+from autoturbo.schedule.timeline import BufferRules, Timeline, build_timeline
 
 
 @dataclass(eq=False)
@@ -85,21 +91,79 @@ class Workbench:
         return tuple(b for b in range(samples, 0, -1) if samples % b == 0)
 
 
+REMEMBERED, TIMELINES = 1024, 64
+"""Results of each pass, and timelines, that a problem remembers."""
+
+
+def _recent() -> Recent[Any, Any]:
+    return Recent(REMEMBERED)
+
+
+@dataclass(eq=False)
+class Memory:
+    """What a problem remembers of passes that many settings share.
+
+    Equal results have equal numbers, so that what follows from them is found without comparing
+    them again; a number is never used twice.
+    """
+
+    plans: Recent[Any, tuple[int, tuple[SubGraph, ...]]] = field(default_factory=_recent)
+    graphs: Recent[int, InstanceGraph] = field(default_factory=_recent)
+    orders: Recent[Any, tuple[int, tuple[int, ...]]] = field(default_factory=_recent)
+    placements: Recent[Any, tuple[int, Placement]] = field(default_factory=_recent)
+    timelines: Recent[Any, Timeline] = field(default_factory=lambda: Recent(TIMELINES))
+    numbers: Recent[object, int] = field(default_factory=_recent)
+    counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def number(self, result: object) -> int:
+        """The number of a result."""
+        return self.numbers.get(result, lambda: next(self.counter))
+
+
+def memory_of(problem: Problem) -> Memory:
+    """What a problem remembers."""
+    found = problem.memory.get("passes")
+    if not isinstance(found, Memory):
+        found = Memory()
+        problem.memory["passes"] = found
+    return found
+
+
+_PLAN_KNOBS = operator.attrgetter(
+    "producer_factor_ratio", "merged_factor_ratio", "max_layers", "lb_fill", "recompute_limit",
+    "merge_order", "split_key", "split_dims", "factor_policy", "factor_scale", "overrides",
+)  # fmt: skip
+"""What splitting and grouping read of a setting."""
+
+
 def plan(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, tuple[SubGraph, ...]]:
     """Split and group: everything before instances exist."""
     share = bench.share(knobs.batches_per_cluster)
     problem = bench.problem(share.batches)
+    return problem, share, _numbered_plan(problem, knobs)[1]
+
+
+def _numbered_plan(problem: Problem, knobs: Knobs) -> tuple[int, tuple[SubGraph, ...]]:
+    memory = memory_of(problem)
+
+    def make() -> tuple[int, tuple[SubGraph, ...]]:
+        subgraphs = _plan(problem, knobs)
+        return memory.number(subgraphs), subgraphs
+
+    return memory.plans.get(_PLAN_KNOBS(knobs), make)
+
+
+def _plan(problem: Problem, knobs: Knobs) -> tuple[SubGraph, ...]:
     subgraphs = group(problem, GroupRules.of(knobs))
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
-    scaled = tuple(_scaled(problem, s, scale) for s in subgraphs)
-    return problem, share, _overridden(problem, scaled, knobs)
+    if scale != 1:
+        subgraphs = tuple(_scaled(problem, s, scale) for s in subgraphs)
+    return _overridden(problem, subgraphs, knobs)
 
 
 def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
     """More instances than needed, where the axis divides."""
     split = subgraph.split
-    if scale == 1:
-        return subgraph
     if split.axis < 0:
         axes = split_axes(problem, subgraph.layers)
         if not axes or split.instances != 1:
@@ -112,6 +176,27 @@ def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
     return dataclasses.replace(subgraph, split=dataclasses.replace(split, factor=factor))
 
 
+def overrides_by_subgraph(
+    problem: Problem, subgraphs: tuple[SubGraph, ...], knobs: Knobs
+) -> dict[int, SubGraphKnobs]:
+    """The decisions made for single sub-graphs, by sub-graph.
+
+    Where several layers with decisions ended up in one sub-graph, the last layer's hold.
+
+    Raises:
+        KnobsError: an override names a layer that the model has not.
+    """
+    if not knobs.overrides:
+        return {}
+    where = {problem.layers[x].name: (x, s.index) for s in subgraphs for x in s.layers}
+    for override in knobs.overrides:
+        if override.layer not in where:
+            at = Location(field="overrides")
+            raise KnobsError(f"the model has no layer {override.layer!r}", at)
+    ordered = sorted(knobs.overrides, key=lambda o: where[o.layer][0])
+    return {where[o.layer][1]: o for o in ordered}
+
+
 def _overridden(
     problem: Problem, subgraphs: tuple[SubGraph, ...], knobs: Knobs
 ) -> tuple[SubGraph, ...]:
@@ -121,14 +206,12 @@ def _overridden(
         KnobsError: an override names a layer that the model has not, or a split that is impossible.
     """
     found = list(subgraphs)
-    where = {problem.layers[x].name: s.index for s in subgraphs for x in s.layers}
-    for override in knobs.overrides:
-        if override.layer not in where:
-            at = Location(field="overrides")
-            raise KnobsError(f"the model has no layer {override.layer!r}", at)
+    for index, override in overrides_by_subgraph(problem, subgraphs, knobs).items():
         if override.dim != AUTO or override.factor != AUTO:
-            index = where[override.layer]
             found[index] = _forced(problem, found[index], override.dim, override.factor)
+        if override.inner_dim != AUTO and override.inner_factor != AUTO:
+            dim, factor = int(override.inner_dim), int(override.inner_factor)
+            found[index] = _inner(problem, found[index], dim, factor)
     return tuple(found)
 
 
@@ -136,14 +219,36 @@ def _forced(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | 
     axes = dict(split_axes(problem, subgraph.layers))
     known = subgraph.split.depth if subgraph.split.axis >= 0 else min(axes, default=0)
     depth = known if dim == AUTO else int(dim)
-    axis = axes.get(depth, -1)
     parts = subgraph.split.instances if factor == AUTO else max(int(factor), 1)
+    axis = _splittable(problem, subgraph, depth, parts)
+    split = Split(axis if parts > 1 else -1, parts, depth, 0, subgraph.split.footprint)
+    return dataclasses.replace(subgraph, split=split)
+
+
+def _inner(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> SubGraph:
+    """A second axis cut inside every part."""
+    axis = _splittable(problem, subgraph, depth, parts)
+    if parts <= 1 or axis == subgraph.split.axis:
+        return subgraph
+    if subgraph.split.axis < 0:
+        split = dataclasses.replace(subgraph.split, axis=axis, factor=parts, depth=depth)
+    else:
+        split = dataclasses.replace(subgraph.split, inner_axis=axis, inner_factor=parts)
+    return dataclasses.replace(subgraph, split=split)
+
+
+def _splittable(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:
+    """The axis of a dimension of a sub-graph's output.
+
+    Raises:
+        KnobsError: it cannot be cut into so many parts.
+    """
+    axis = dict(split_axes(problem, subgraph.layers)).get(depth, -1)
     name = problem.layers[subgraph.layers[-1]].name
     if parts > 1 and (axis < 0 or parts > sink(problem, subgraph.layers).axes[axis].extent):
         at = Location(field="overrides")
         raise KnobsError(f"{name} cannot be split into {parts} along dimension {depth}", at)
-    split = Split(axis if parts > 1 else -1, parts, depth, 0, subgraph.split.footprint)
-    return dataclasses.replace(subgraph, split=split)
+    return axis
 
 
 def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
@@ -153,11 +258,90 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
         KnobsError: the setting does not fit the model.
     """
     problem, share, subgraphs = plan(bench, knobs)
-    instances = make_instances(problem, subgraphs)
-    order = order_instances(problem, instances, knobs.instance_order)
-    placement = bind_instances(problem, instances, order, always=knobs.binding == "always")
-    placement = _declare(problem, instances, placement, knobs)
-    return assemble(bench.model, problem, "graphturbo", knobs, share, instances, order, placement)
+    memory, number = memory_of(problem), _numbered_plan(problem, knobs)[0]
+    overrides = overrides_by_subgraph(problem, subgraphs, knobs)
+    instances = memory.graphs.get(number, lambda: make_instances(problem, subgraphs))
+    place, order = _order(problem, instances, number, knobs, overrides)
+    bound, placement = _placement(problem, instances, (place, order), knobs, overrides)
+    rules = _rules(problem, instances, knobs, overrides)
+    buffers = tuple(rule.buffers for rule in rules)
+    timeline = memory.timelines.get(
+        (bound, buffers), lambda: build_timeline(problem, instances, order, placement, buffers)
+    )
+    return _schedule(
+        bench.model, problem, "graphturbo", knobs, share, instances, order, placement, timeline,
+        rules,
+    )  # fmt: skip
+
+
+def _order(
+    problem: Problem,
+    instances: InstanceGraph,
+    plan_number: int,
+    knobs: Knobs,
+    overrides: Mapping[int, SubGraphKnobs],
+) -> tuple[int, tuple[int, ...]]:
+    """The order of a plan's instances, numbered."""
+    memory = memory_of(problem)
+    priority = None
+    if knobs.instance_order == "priority":
+        priority = _priorities(instances, overrides)
+
+    def make() -> tuple[int, tuple[int, ...]]:
+        order = order_instances(problem, instances, knobs.instance_order, priority)
+        return memory.number((plan_number, order)), order
+
+    given = None if priority is None else priority.tobytes()
+    return memory.orders.get((plan_number, knobs.instance_order, given), make)
+
+
+DEFAULT_PRIORITY = 5
+"""Of a sub-graph without one of its own."""
+
+
+def _priorities(instances: InstanceGraph, overrides: Mapping[int, SubGraphKnobs]) -> Ints:
+    found = np.full(len(instances.subgraphs), DEFAULT_PRIORITY, np.int64)
+    for index, override in overrides.items():
+        if override.priority != AUTO:
+            found[index] = int(override.priority)
+    return found
+
+
+def _placement(
+    problem: Problem,
+    instances: InstanceGraph,
+    numbered: tuple[int, tuple[int, ...]],
+    knobs: Knobs,
+    overrides: Mapping[int, SubGraphKnobs],
+) -> tuple[int, Placement]:
+    """Algorithm 4, with the bindings and scopes decided for single sub-graphs, numbered."""
+    memory = memory_of(problem)
+    number, order = numbered
+
+    def make() -> tuple[int, Placement]:
+        forced = {
+            index: binding
+            for subgraph, override in overrides.items()
+            if override.cores != AUTO or override.core_dim != AUTO
+            for index, binding in _chosen(problem, instances, subgraph, override)
+        }
+        always = knobs.binding == "always"
+        placement = bind_instances(problem, instances, order, always=always, forced=forced)
+        placement = _declare(instances, placement, knobs, overrides)
+        return memory.number((number, placement)), placement
+
+    key = (number, knobs.binding, knobs.output_scope, knobs.overrides)
+    return memory.placements.get(key, make)
+
+
+def _chosen(
+    problem: Problem, instances: InstanceGraph, subgraph: int, override: SubGraphKnobs
+) -> list[tuple[int, Binding]]:
+    """Bindings of a sub-graph's instances on some cores, one dimension first."""
+    cores = problem.target.cores if override.cores == AUTO else int(override.cores)
+    depth = None if override.core_dim == AUTO else int(override.core_dim)
+    own = range(int(instances.first[subgraph]), int(instances.first[subgraph + 1]))
+    return [(i, chosen_binding(problem, int(instances.shape[i]), cores, depth)) for i in own]
 
 
 def assemble(
@@ -171,40 +355,99 @@ def assemble(
     placement: Placement,
 ) -> Schedule:
     """From bound instances to a schedule: stitch, concatenate, move, allocate."""
-    templates = _templates(problem, instances, placement)
-    victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
-    rules = TimelineRules(victim, knobs.weight_residency == "GB")
-    timeline = build_timeline(problem, instances, order, placement, templates, rules)
+    overrides = overrides_by_subgraph(problem, instances.subgraphs, knobs)
+    rules = _rules(problem, instances, knobs, overrides)
+    buffers = [rule.buffers for rule in rules]
+    timeline = build_timeline(problem, instances, order, placement, buffers)
+    return _schedule(
+        model, problem, scheduler, knobs, share, instances, order, placement, timeline, rules
+    )
+
+
+def _schedule(
+    model: Graph,
+    problem: Problem,
+    scheduler: str,
+    knobs: Knobs,
+    share: Share,
+    instances: InstanceGraph,
+    order: tuple[int, ...],
+    placement: Placement,
+    timeline: Timeline,
+    rules: Sequence[_Rules],
+) -> Schedule:
+    common = _rules_of(problem, knobs).instructions
+    own = {i: r.instructions for i, r in enumerate(rules) if r.instructions is not common}
     return Schedule(
-        model, problem, scheduler, knobs, share, instances, order, placement, timeline,
-        InstructionRules.of(problem, knobs),
-    )  # fmt: skip
+        model, problem, scheduler, knobs, share, instances, order, placement, timeline, common, own
+    )
 
 
-def _templates(
-    problem: Problem, instances: InstanceGraph, placement: Placement
-) -> Sequence[Template]:
-    return [
-        stitch(
-            problem,
-            instances.subgraphs[instance.subgraph].layers,
-            instances.shapes[instance.shape],
-            placement.bindings[instance.index],
-        )
-        for instance in instances.instances
-    ]
+_RULE_KNOBS = (
+    "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
+    "instruction_scheduling",
+)  # fmt: skip
+"""Knobs of the model that a sub-graph may have otherwise; what buffers and instructions read."""
+
+_RULES_OF = operator.attrgetter(*_RULE_KNOBS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What a sub-graph's buffers and its kernels' instructions depend on."""
+
+    buffers: BufferRules
+    instructions: InstructionRules
+
+
+def _rules(
+    problem: Problem,
+    instances: InstanceGraph,
+    knobs: Knobs,
+    overrides: Mapping[int, SubGraphKnobs],
+) -> list[_Rules]:
+    """Per sub-graph, the rules that hold for it."""
+    found = [_rules_of(problem, knobs)] * len(instances.subgraphs)
+    for index, override in overrides.items():
+        own = {n: v for n in _RULE_KNOBS if (v := getattr(override, n)) != AUTO}
+        if own:
+            found[index] = _rules_of(problem, dataclasses.replace(knobs, **own))
+    return found
+
+
+def _rules_of(problem: Problem, knobs: Knobs) -> _Rules:
+    """The rules of a setting, remembered."""
+    key = ("rules", _RULES_OF(knobs))
+    found = problem.memory.get(key)
+    if not isinstance(found, _Rules):
+        found = _make_rules(problem, knobs)
+        problem.memory[key] = found
+    return found
+
+
+def _make_rules(problem: Problem, knobs: Knobs) -> _Rules:
+    instructions = InstructionRules.of(problem, knobs)
+    victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
+    residence = "stream" if knobs.weight_residency == AUTO else knobs.weight_residency
+    own = InstructionRules.of(problem, Knobs()).weight_room
+    extra = max(instructions.weight_room - own, 0)
+    return _Rules(BufferRules(victim, residence, extra), instructions)
 
 
 def _declare(
-    problem: Problem, instances: InstanceGraph, placement: Placement, knobs: Knobs
+    instances: InstanceGraph,
+    placement: Placement,
+    knobs: Knobs,
+    overrides: Mapping[int, SubGraphKnobs],
 ) -> Placement:
     """Scopes asked for by knobs: for all outputs, then for single sub-graphs."""
+    wanted = {index: Scope[o.scope] for index, o in overrides.items() if o.scope != AUTO}
+    if knobs.output_scope == AUTO and not wanted:
+        return placement
     scopes = list(placement.scopes)
-    if knobs.output_scope in ("GB", "DDR"):
+    if knobs.output_scope != AUTO:
         scopes = [max(s, Scope[knobs.output_scope]) for s in scopes]
-    wanted = {o.layer: Scope[o.scope] for o in knobs.overrides if o.scope != AUTO}
-    for instance in instances.instances if wanted else ():
-        for layer in instances.subgraphs[instance.subgraph].layers:
-            name = problem.layers[layer].name
-            scopes[instance.index] = wanted.get(name, scopes[instance.index])
+    for subgraph, scope in wanted.items():
+        for index in range(int(instances.first[subgraph]), int(instances.first[subgraph + 1])):
+            scopes[index] = scope
     return Placement(placement.bindings, tuple(scopes))

@@ -5,21 +5,27 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numba import njit
+
+from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.bind import Placement
 from autoturbo.schedule.instances import InstanceGraph
 from autoturbo.schedule.instructions import Instructions, instruct
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stitch import local_edges
+from autoturbo.schedule.stitch import Template, local_edges
+from autoturbo.schedule.stores import mix
+from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import Step, Timeline
 
-SCHEDULER_VERSION = "1"
+SCHEDULER_VERSION = "2"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
 
 
@@ -58,6 +64,7 @@ class Schedule:
         placement: bindings and declared scopes.
         timeline: kernels in order, their inputs and streams, buffers and their addresses.
         rules: how kernels become instructions.
+        own_rules: of sub-graphs that have others.
         expected: what a measurement of it gave (the object M of ``--json``), or None.
     """
 
@@ -71,6 +78,7 @@ class Schedule:
     placement: Placement
     timeline: Timeline
     rules: InstructionRules
+    own_rules: Mapping[int, InstructionRules] = field(default_factory=dict)
     expected: Mapping[str, Any] | None = None
 
     @functools.cached_property
@@ -90,23 +98,79 @@ class Schedule:
 
         write_schedule(self, Path(path))
 
+    def rules_of(self, subgraph: int) -> InstructionRules:
+        """How the kernels of a sub-graph become instructions."""
+        return self.own_rules.get(subgraph, self.rules)
+
     def instructions(self, step: Step) -> Instructions:
         """The program of one kernel."""
-        edges = local_edges(self.problem, step.template.layers)
-        return instruct(
-            step.template.stages, step.streams, edges, self.rules,
-            weights_resident=step.weights_resident,
+        return self._instruct(step.instance, step.template, step.streams, step.weights_resident)
+
+    def program(self, kernel: int) -> Instructions:
+        """The program of a kernel by its place in the order."""
+        timeline = self.timeline
+        instance = int(timeline.order[kernel])
+        return self._instruct(
+            instance, template_book(self.problem).templates[int(timeline.templates[instance])],
+            timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]],
+            int(timeline.resident[kernel]),
         )  # fmt: skip
 
-    def signature(self, step: Step) -> str:
-        """A stable hash of all that one kernel's time depends on."""
-        digest = hashlib.blake2b(self._setting, digest_size=16)
-        digest.update(step.template.digest)
-        digest.update(step.streams.tobytes())
-        digest.update(bytes([step.weights_resident]))
-        return digest.hexdigest()
+    def _instruct(
+        self, instance: int, template: Template, streams: Ints, resident: int
+    ) -> Instructions:
+        edges = local_edges(self.problem, template.layers)
+        rules = self.rules_of(int(self.instances.subgraph[instance]))
+        return instruct(template.stages, streams, edges, rules, weights_resident=resident)
 
-    @functools.cached_property
-    def _setting(self) -> bytes:
-        target = self.problem.target.hash
-        return f"{target} {self.problem.dtype} {self.rules.as_array().tolist()}".encode()
+    def signature(self, step: Step) -> str:
+        """A stable hash of all that one kernel's time depends on, as in :meth:`signatures`."""
+        rules = self.rules_of(int(self.instances.subgraph[step.instance]))
+        template = np.frombuffer(step.template.digest, np.int64)
+        found = hash_kernels(
+            self._digest(rules)[None], template[None], np.asarray([step.weights_resident]),
+            np.asarray([0, len(step.streams)]), step.streams,
+        )  # fmt: skip
+        return found.tobytes().hex()
+
+    def signatures(self) -> list[bytes]:
+        """The hash of every kernel in order, 16 bytes each."""
+        timeline = self.timeline
+        order = timeline.order
+        digests = np.stack([
+            self._digest(self.rules_of(s)) for s in range(len(self.instances.subgraphs))
+        ])  # fmt: skip
+        found = hash_kernels(
+            digests[self.instances.subgraph[order]],
+            template_book(self.problem).digests.rows[timeline.templates[order]],
+            timeline.resident, timeline.rows, timeline.streams,
+        )  # fmt: skip
+        text = found.tobytes()
+        return [text[at : at + 16] for at in range(0, len(text), 16)]
+
+    def _digest(self, rules: InstructionRules) -> Ints:
+        return _digest(self.problem.target.hash, self.problem.dtype, rules)
+
+
+@functools.lru_cache(maxsize=1024)
+def _digest(target: str, dtype: str, rules: InstructionRules) -> Ints:
+    """Two integers that stand for all that is the same for all kernels of a sub-graph."""
+    text = f"{target} {dtype} {rules.as_array().tolist()}".encode()
+    return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), np.int64)
+
+
+@njit(cache=True)
+def hash_kernels(
+    settings: Ints, templates: Ints, resident: Ints, rows: Ints, streams: Ints
+) -> Ints:
+    """Two 64-bit hashes per kernel, of its setting, template, residence and streams."""
+    found = np.empty((len(resident), 2), np.int64)
+    for kernel in range(len(resident)):
+        for half in range(2):
+            state = mix(settings[kernel, half], templates[kernel, half])
+            state = mix(state, resident[kernel])
+            for row in range(rows[kernel], rows[kernel + 1]):
+                for value in streams[row]:
+                    state = mix(state, value + half)
+            found[kernel, half] = mix(state, state >> 32)
+    return found

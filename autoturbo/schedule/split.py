@@ -28,10 +28,9 @@ does not divide (33 parts of 4096 positions, where 64 would do). ``factor_policy
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -97,6 +96,8 @@ class Split:
         depth: position of the dimension in the loop order.
         operators: how many operators the split cuts.
         footprint: bytes that the largest part needs in the local buffers of a cluster.
+        inner_axis: a second axis that is cut inside each part, -1 for none.
+        inner_factor: number of parts along it; there are ``factor * inner_factor`` instances.
     """
 
     axis: int
@@ -104,81 +105,148 @@ class Split:
     depth: int
     operators: int
     footprint: int
+    inner_axis: int = -1
+    inner_factor: int = 1
 
     @property
     def instances(self) -> int:
         """Number of instances: 1 where nothing fits."""
-        return 1 if math.isinf(self.factor) else int(self.factor)
+        outer = 1 if math.isinf(self.factor) else int(self.factor)
+        return outer * self.inner_factor
+
+    @property
+    def axes(self) -> tuple[tuple[int, int], ...]:
+        """``(axis, parts)`` of every axis that is cut, the outer one first."""
+        outer = (self.axis, self.instances // self.inner_factor)
+        inner = (self.inner_axis, self.inner_factor)
+        return tuple(pair for pair in (outer, inner) if pair[0] >= 0)
 
 
 def best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> Split:
     """Algorithm 1 and equation 1 for the sub-graph of the given layers, remembered."""
-    key = ("split", layers, rules)
+    found = splits_of(problem, rules)
+    if layers not in found:
+        found[layers] = _best_split(problem, layers, rules)
+    return found[layers]
+
+
+def splits_of(problem: Problem, rules: SplitRules) -> dict[tuple[int, ...], Split]:
+    """The splits that are known for some rules, by the sub-graph's layers."""
+    key = ("splits", rules)
     found = problem.memory.get(key)
-    if not isinstance(found, Split):
-        found = _best_split(problem, layers, rules)
+    if not isinstance(found, dict):
+        found = {}
         problem.memory[key] = found
     return found
 
 
 def _best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> Split:
+    axes = split_axes(problem, layers, rules.dims)
     room = int(problem.cluster_lb_bytes * rules.lb_fill)
-    whole = part_cost(problem, layers, -1, 0, 0)
-    if whole[0] <= room:
-        return Split(-1, 1, 0, len(layers), whole[0])
-    found = [
-        split
-        for depth, axis in split_axes(problem, layers, rules.dims)
-        if (split := _along(problem, layers, axis, depth, rules, room, whole)) is not None
-    ]
-    if not found:
-        return Split(-1, UNFIT, 0, 0, whole[0])
-    return max(found, key=lambda split: _rank(split, rules.key))
+    axis, factor, depth, cut, peak = _search(
+        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
+        np.asarray(axes, np.int64).reshape(-1, 2), room, rules.recompute_limit,
+        _POLICIES[rules.policy], np.asarray(["ofd".index(k) for k in rules.key], np.int64),
+    )  # fmt: skip
+    return Split(axis, UNFIT if factor == 0 else factor, depth, cut, peak)
 
 
-def _rank(split: Split, key: str) -> tuple[float, ...]:
-    ranks = {"o": split.operators, "f": -split.factor, "d": -split.depth}
-    return tuple(ranks[letter] for letter in key)
+_POLICIES = {"published": 0, "divisors": 1, "ragged": 2}
+"""Codes of the factors that are tried."""
 
 
-def _along(
-    problem: Problem,
-    layers: tuple[int, ...],
-    axis: int,
-    depth: int,
-    rules: SplitRules,
+@njit(cache=True)
+def _search(
+    g: GraphArrays,
+    a: LayerArrays,
+    layers: Ints,
+    axes: Ints,
     room: int,
-    whole: tuple[int, int, int],
-) -> Split | None:
-    """The smallest factor along one axis with which the parts fit."""
-    extent = sink(problem, layers).axes[axis].extent
-    factors = _factors(extent, rules.policy, whole[0], room)
-    for factor in itertools.islice(factors, _RETRIES + 1):
+    limit: float,
+    policy: int,
+    key: Ints,
+) -> tuple[int, int, int, int, int]:
+    """The best way to cut a sub-graph: axis, factor (0 if none fits), depth, operators, bytes."""
+    space = _workspace(g, a, layers)
+    whole, work, _ = _cost(g, a, layers, space, -1, 0, 0)
+    if whole <= room:
+        return -1, 1, 0, len(layers), whole
+    best = np.asarray((-1, 0, 0, 0, whole))
+    rank, best_rank = np.empty(3, np.int64), np.empty(3, np.int64)
+    first = g.axis_start[space.ops[-1]]
+    for index in range(len(axes)):
+        depth, axis = axes[index, 0], axes[index, 1]
+        extent = g.axis_extent[first + axis]
+        factor, cut, peak = _along(
+            g, a, layers, space, axis, extent, whole, work, room, limit, policy
+        )
+        if factor == 0:
+            continue
+        rank[0], rank[1], rank[2] = cut, -factor, -depth
+        if best[1] == 0 or _before(best_rank, rank, key):
+            best[0], best[1], best[2], best[3], best[4] = axis, factor, depth, cut, peak
+            best_rank[:] = rank
+    return best[0], best[1], best[2], best[3], best[4]
+
+
+@njit(cache=True)
+def _before(first: Ints, second: Ints, key: Ints) -> bool:
+    """Whether a rank is lower than another: equation 1, its keys in a given order."""
+    for position in key:
+        if first[position] != second[position]:
+            return bool(first[position] < second[position])
+    return False
+
+
+@njit(cache=True)
+def _along(
+    g: GraphArrays,
+    a: LayerArrays,
+    layers: Ints,
+    space: _Workspace,
+    axis: int,
+    extent: int,
+    whole: int,
+    whole_work: int,
+    room: int,
+    limit: float,
+    policy: int,
+) -> tuple[int, int, int]:
+    """The smallest factor along one axis with which the parts fit (0 for none), cuts and bytes.
+
+    From the smallest whose parts fit by the printed estimate.
+    """
+    factor = max(-(-whole // max(room, 1)), 2)
+    for _ in range(_RETRIES + 1):
+        factor = _candidate(factor, extent, policy)
+        if factor == 0:
+            break
         size = -(-extent // factor)
         start = min((factor // 2) * size, extent - size)
-        peak, work, cut = part_cost(problem, layers, axis, start, start + size)
-        if work * factor > rules.recompute_limit * whole[1] + factor:
-            return None
+        peak, work, cut = _cost(g, a, layers, space, axis, start, start + size)
+        if work * factor > limit * whole_work + factor:
+            break
         if peak <= room:
-            return Split(axis, factor, depth, cut, peak)
-    return None
+            return factor, cut, peak
+        factor += 1
+    return 0, 0, 0
 
 
-def _factors(extent: int, policy: str, peak: int, room: int) -> Iterator[int]:
-    """Factors from the smallest whose parts fit by the printed estimate."""
-    first = max(-(-peak // max(room, 1)), 2)
-    for factor in range(first, extent + 1):
+@njit(cache=True)
+def _candidate(least: int, extent: int, policy: int) -> int:
+    """The first factor to try from ``least`` on, 0 for none.
+
+    The paper's are 1, 2, 4, 8, 9, 10, ...: below 8 only what spreads over 8 cores; it stops at the
+    first that does not divide the extent.
+    """
+    for factor in range(least, extent + 1):
         divides = extent % factor == 0
-        if policy == "published" and factor in _SKIPPED:
-            continue
-        if policy == "published" and not divides:
-            return
-        if divides or policy == "ragged":
-            yield factor
-
-
-_SKIPPED = (3, 5, 6, 7)
-"""The paper's candidates are 1, 2, 4, 8, 9, 10, ...: below 8 only what spreads over 8 cores."""
+        skipped = policy == 0 and (factor == 3 or 5 <= factor <= 7)  # noqa: PLR2004
+        if not skipped and (divides or policy == 2):  # noqa: PLR2004  the code of ragged
+            return factor
+        if not skipped and policy == 0:
+            return 0
+    return 0
 
 
 def sink(problem: Problem, layers: tuple[int, ...]) -> Operator:
@@ -189,11 +257,19 @@ def sink(problem: Problem, layers: tuple[int, ...]) -> Operator:
 def split_axes(
     problem: Problem, layers: tuple[int, ...], dims: str = "all"
 ) -> tuple[tuple[int, int], ...]:
-    """``(depth, axis)`` of every way to cut a sub-graph's output into contiguous parts.
+    """``(depth, axis)`` of every way to cut a sub-graph's output into contiguous parts, remembered.
 
     An operator with several outputs (a Split) may be cut only along an axis that all of them have.
     """
-    operator = sink(problem, layers)
+    key = ("axes", problem.layers[layers[-1]].operators[-1], dims)
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        found = _split_axes(problem, sink(problem, layers), dims)
+        problem.memory[key] = found
+    return found
+
+
+def _split_axes(problem: Problem, operator: Operator, dims: str) -> tuple[tuple[int, int], ...]:
     if operator.opaque or not operator.outputs:
         return ()
     order = problem.loop_order[operator.outputs[0]]
@@ -217,23 +293,6 @@ def _splits_all_outputs(operator: Operator, axis: int) -> bool:
     return True
 
 
-def part_cost(
-    problem: Problem, layers: tuple[int, ...], axis: int, start: int, stop: int
-) -> tuple[int, int, int]:
-    """Footprint (bytes), work and operators cut of one part of a sub-graph.
-
-    Args:
-        problem: where it comes from.
-        layers: the sub-graph.
-        axis: axis of its last operator that is cut, -1 for the whole.
-        start: first step of the part along the axis.
-        stop: one past its last step.
-    """
-    indices = np.asarray(layers, dtype=np.int64)
-    peak, work, cut = _part_cost(problem.arrays, problem.layer_arrays, indices, axis, start, stop)
-    return int(peak), int(work), int(cut)
-
-
 @njit(cache=True)
 def operators_of(a: LayerArrays, layers: Ints) -> Ints:
     """Operators of some layers, in order."""
@@ -255,39 +314,82 @@ def seed_outputs(
 ) -> None:
     """Set the wanted regions of an operator's outputs to one part along an axis."""
     axis_low, axis_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
-    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
     for index in range(g.axis_start[op + 1] - g.axis_start[op]):
         axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
     if axis >= 0:
         axis_low[axis], axis_high[axis] = start, stop
+    seed_box(g, op, axis_low, axis_high, low, high, seen)
+
+
+@njit(cache=True)
+def seed_box(
+    g: GraphArrays, op: int, axis_low: Ints, axis_high: Ints, low: Ints, high: Ints, seen: Ints
+) -> None:
+    """Set the wanted regions of an operator's outputs to what a box of its domain makes."""
+    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
     for position in range(g.out_start[op], g.out_start[op + 1]):
         tensor = g.out_tensor[position]
         if read_region(g, g.out_slot[position], tensor, axis_low, axis_high, part_low, part_high):
             need(g, tensor, part_low, part_high, low, high, seen)
 
 
+class _Workspace(NamedTuple):
+    """Arrays over the whole graph, allocated once and cleared where they were touched."""
+
+    ops: Ints
+    low: Ints
+    high: Ints
+    seen: Ints
+    box_low: Ints
+    box_high: Ints
+    last: Ints
+    made: Ints
+
+
 @njit(cache=True)
-def _part_cost(
-    g: GraphArrays, a: LayerArrays, layers: Ints, axis: int, start: int, stop: int
+def _workspace(g: GraphArrays, a: LayerArrays, layers: Ints) -> _Workspace:
+    dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
+    return _Workspace(
+        operators_of(a, layers), np.empty(dims, np.int64), np.empty(dims, np.int64),
+        np.zeros(tensors, np.int64), np.zeros(axes, np.int64), np.zeros(axes, np.int64),
+        np.full(tensors, -1, np.int64), np.zeros(tensors, np.int64),
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def clear_seen(g: GraphArrays, ops: Ints, seen: Ints) -> None:
+    """Forget which tensors some operators touched."""
+    for op in ops:
+        for position in range(g.in_start[op], g.in_start[op + 1]):
+            seen[g.in_tensor[position]] = 0
+        for position in range(g.out_start[op], g.out_start[op + 1]):
+            seen[g.out_tensor[position]] = 0
+
+
+@njit(cache=True)
+def _cost(
+    g: GraphArrays,
+    a: LayerArrays,
+    layers: Ints,
+    space: _Workspace,
+    axis: int,
+    start: int,
+    stop: int,
 ) -> tuple[int, int, int]:
-    ops = operators_of(a, layers)
-    low, high = np.empty(len(g.extent), np.int64), np.empty(len(g.extent), np.int64)
-    seen = np.zeros(len(g.element), np.int64)
-    box_low, box_high = (
-        np.zeros(len(g.axis_extent), np.int64),
-        np.zeros(len(g.axis_extent), np.int64),
-    )
+    """Footprint (bytes), work and operators cut of one part (the whole if ``axis`` is negative)."""
+    ops, low, high, seen = space.ops, space.low, space.high, space.seen
+    clear_seen(g, ops, seen)
     seed_outputs(g, ops[-1], axis, start, stop, low, high, seen)
-    propagate(g, ops, low, high, seen, box_low, box_high)
+    propagate(g, ops, low, high, seen, space.box_low, space.box_high)
     work, cut = 0, 0
     for op in ops:
-        points = domain_points(g, op, box_low, box_high)
+        points = domain_points(g, op, space.box_low, space.box_high)
         work += points * a.work[op]
         total = 1
         for index in range(g.axis_start[op], g.axis_start[op + 1]):
             total *= g.axis_extent[index]
         cut += points < total
-    return peak_bytes(g, a, layers, low, high, seen), work, cut
+    return _peak_bytes(g, a, layers, low, high, seen, space.last, space.made), work, cut
 
 
 @njit(cache=True)
@@ -325,6 +427,26 @@ def peak_bytes(
     """
     last = np.full(len(g.element), -1, np.int64)
     made = np.zeros(len(g.element), np.int64)
+    return _peak_bytes(g, a, layers, low, high, seen, last, made)
+
+
+@njit(cache=True)
+def _peak_bytes(
+    g: GraphArrays,
+    a: LayerArrays,
+    layers: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    last: Ints,
+    made: Ints,
+) -> int:
+    """:func:`peak_bytes` with arrays to note last readers and what is made inside."""
+    for layer in layers:
+        for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
+            made[tensor] = 0
+        for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
+            made[tensor], last[tensor] = 0, -1
     peak = live = _external_bytes(g, a, layers, low, high, seen, last, made)
     for position in range(len(layers)):
         layer = layers[position]

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.hardware.target import Target
 from autoturbo.schedule.allocate import STAGING_SHARE, Zones
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.problem import Problem
@@ -108,7 +109,7 @@ class InstructionRules:
             ahead=1 if knobs.prefetch_depth == AUTO else int(knobs.prefetch_depth),
             divisor=1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor),
             across=knobs.instruction_scheduling != "off",
-            weight_room=max(target.lb.weight_capacity, zones.lb_staging),
+            weight_room=_weight_room(target, zones, knobs),
             staging=zones.lb_staging,
             tile_bytes=max(target.lb.capacity // STAGING_SHARE, 1),
             cores=target.cores,
@@ -128,6 +129,18 @@ class InstructionRules:
             self.native_columns, self.gb_staging, self.ddr_cost,
         )  # fmt: skip
         return np.asarray([int(v) for v in values], np.int64)
+
+
+def _weight_room(target: Target, zones: Zones, knobs: Knobs) -> int:
+    """Bytes of LB per core for weight tiles.
+
+    The target's weight buffer (or the staging zone, where it has none); a share asked for that is
+    larger is taken from the room for tensors.
+    """
+    own = max(target.lb.weight_capacity, zones.lb_staging)
+    if knobs.weight_share == AUTO:
+        return own
+    return max(int(float(knobs.weight_share) * target.lb.capacity), own)
 
 
 @njit(cache=True)

@@ -1,31 +1,46 @@
 """From ordered instances to buffers in time, and back to what every kernel streams.
 
-The timeline is built once per schedule: it lists who makes and who reads each buffer, the allocator
-decides where each is kept, and the streams follow: whoever writes or reads a buffer that is not in
-LB moves its bytes from or to GB or DDR.
+The timeline is written once per schedule: it lists who makes and who reads each buffer, the
+allocator decides where each is kept, and the streams follow: whoever writes or reads a buffer that
+is not in LB moves its bytes from or to GB or DDR. All of it is compiled code on flat arrays
+(:mod:`autoturbo.schedule.writer`); :class:`Step` and :class:`BufferName` are views of them.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.allocate import ALIGNMENT, Buffers, Zones, allocate
-from autoturbo.schedule.bind import Placement, Scope
+from autoturbo.schedule.allocate import ALIGNMENT, VICTIMS, Buffers, Zones
+from autoturbo.schedule.bind import Placement, binding_book
 from autoturbo.schedule.instances import InstanceGraph
-from autoturbo.schedule.movement import Concat, concatenations
+from autoturbo.schedule.movement import Concat, Movements, concats_of, move
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stitch import Stage, Template
+from autoturbo.schedule.stitch import Template
+from autoturbo.schedule.streams import (
+    IN_DDR,
+    IN_GB,
+    LATE_DDR,
+    LATE_GB,
+    OUT_DDR,
+    OUT_GB,
+    STREAM_COLUMNS,
+)
+from autoturbo.schedule.templates import Head, template_book, templates_of
+from autoturbo.schedule.writer import Pins, Written, write
 
-IN_GB, IN_DDR, OUT_GB, OUT_DDR, LATE_GB, LATE_DDR = range(6)
-"""Columns of a kernel's stream table, bytes of the cluster per layer: read and written; ``LATE`` is
-read from buffers that the same kernel wrote, so it cannot be fetched ahead."""
+RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
+"""Codes of where weights stay between the instances of a sub-graph."""
 
-STREAM_COLUMNS = 6
+KINDS = ("tensor", "moved", "streamed", "weights", "tiles")
+"""What buffers hold, by code."""
+
+WEIGHTS_SHARE = 2
+"""Kept weights take at most half of a buffer, from its top: the rest holds tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,37 +50,15 @@ class BufferName:
     Attributes:
         kind: ``"tensor"`` (made by a kernel), ``"moved"`` (brought in by a movement),
             ``"streamed"`` (was to be brought in, found no room in LB, is read where it lies),
-            ``"weights"`` (kept in GB between the instances of a sub-graph).
-        tensor: index of the tensor, -1 for weights.
+            ``"weights"`` (kept between the instances of a sub-graph), ``"tiles"`` (room for weight
+            tiles beyond the target's weight buffer while a kernel runs).
+        tensor: index of the tensor, -1 for weights and tiles.
         instance: the instance that makes it or that it is brought in for.
     """
 
     kind: str
     tensor: int
     instance: int
-
-
-WEIGHTS_SHARE = 2
-"""Kept weights take at most half of GB, from its top: the rest holds what spills from LB."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptWeights:
-    """Weights that stay in GB from the first instance of a sub-graph to its last.
-
-    Attributes:
-        subgraph: whose they are.
-        instance: the instance that loads them.
-        birth: first step of that instance.
-        death: last step of the last one.
-        size: bytes, rounded up to the alignment.
-    """
-
-    subgraph: int
-    instance: int
-    birth: int
-    death: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +72,7 @@ class Step:
         streams: array (layers, :data:`STREAM_COLUMNS`) of bytes.
         copied: bytes that movements bring into LB from GB and DDR before the kernel, as a pair.
         crossing: bytes that movements bring to the busiest core from other cores.
-        weights_resident: the weights are in GB already.
+        weights_resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
     """
 
     instance: int
@@ -88,72 +81,80 @@ class Step:
     streams: Ints
     copied: tuple[int, int]
     crossing: int
-    weights_resident: bool
+    weights_resident: int
 
 
-@dataclass
-class _Draft:
-    """Buffers and their users while the timeline is written."""
-
-    names: list[BufferName] = field(default_factory=list)
-    birth: list[int] = field(default_factory=list)
-    death: list[int] = field(default_factory=list)
-    core: list[int] = field(default_factory=list)
-    cluster: list[int] = field(default_factory=list)
-    scope: list[int] = field(default_factory=list)
-    uses: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
-    """(kernel, layer position, buffer, bytes, kind, source): kind 0 read, 1 late read, 2 write; the
-    source of a piece is what its moved buffer was filled from."""
-
-    def add(
-        self, name: BufferName, step: int, core: int, cluster: int, scope: Scope = Scope.LB
-    ) -> int:
-        """A new buffer, made at ``step``."""
-        self.names.append(name)
-        self.birth.append(step)
-        self.death.append(step)
-        self.core.append(core)
-        self.cluster.append(cluster)
-        self.scope.append(int(scope))
-        return len(self.names) - 1
-
-    def touch(self, buffer: int, step: int) -> None:
-        """Note that a buffer is read at ``step``."""
-        self.death[buffer] = max(self.death[buffer], step)
-
-    def arrays(self) -> Buffers:
-        """As the allocator wants them."""
-        return Buffers(
-            birth=np.asarray(self.birth, np.int64),
-            death=np.asarray(self.death, np.int64),
-            core_bytes=np.asarray(self.core, np.int64),
-            cluster_bytes=np.asarray(self.cluster, np.int64),
-            scope=np.asarray(self.scope, np.int64),
-            address=np.full(len(self.names), -1, np.int64),
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Timeline:
-    """Steps in order with their buffers placed.
+    """Kernels in order with their buffers placed.
 
     Attributes:
-        steps: one per kernel.
-        names: what each buffer holds.
+        graph: the instances.
+        order: instances in order of execution.
+        templates: per instance, the number of its template.
+        movements: what is done to the pieces that kernels read.
+        rows: first row of each kernel in :attr:`streams`; one entry more than kernels.
+        streams: array (layers of all kernels, :data:`STREAM_COLUMNS`) of bytes of the cluster.
+        copied: per kernel, bytes that movements bring from LB of other cores (0), GB and DDR.
+        crossing: per kernel, bytes that movements bring to the busiest core from other cores.
+        resident: per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        kind: per buffer, index into :data:`KINDS`.
+        tensor: per buffer, the tensor or -1.
+        owner: per buffer, the instance.
         buffers: placed.
     """
 
-    steps: tuple[Step, ...]
-    names: tuple[BufferName, ...]
+    graph: InstanceGraph
+    order: Ints
+    templates: Ints
+    movements: Movements
+    rows: Ints
+    streams: Ints
+    copied: Ints
+    crossing: Ints
+    resident: Ints
+    kind: Ints
+    tensor: Ints
+    owner: Ints
     buffers: Buffers
 
+    @functools.cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """One per kernel."""
+        return tuple(self.step(kernel) for kernel in range(len(self.order)))
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TimelineRules:
-    """The knobs that buffers depend on."""
+    def step(self, kernel: int) -> Step:
+        """One kernel of the order."""
+        instance = int(self.order[kernel])
+        copied = self.copied[kernel].tolist()
+        return Step(
+            instance,
+            template_book(self.graph.problem).templates[int(self.templates[instance])],
+            concats_of(self.graph, self.movements, instance),
+            self.streams[self.rows[kernel] : self.rows[kernel + 1]],
+            (copied[1], copied[2]), int(self.crossing[kernel]), int(self.resident[kernel]),
+        )  # fmt: skip
+
+    @functools.cached_property
+    def names(self) -> tuple[BufferName, ...]:
+        """What each buffer holds."""
+        columns = zip(self.kind.tolist(), self.tensor.tolist(), self.owner.tolist(), strict=True)
+        return tuple(BufferName(KINDS[kind], tensor, owner) for kind, tensor, owner in columns)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRules:
+    """The knobs that the buffers of one sub-graph depend on.
+
+    Attributes:
+        victim: which tensor leaves LB first when its tensors find no room, a key of ``VICTIMS``.
+        residence: where its weights stay between its instances, a key of :data:`RESIDENCES`.
+        tiles: bytes of every core's LB that its kernels take for weight tiles.
+    """
 
     victim: str = "longest"
-    weights_in_gb: bool = False
+    residence: str = "stream"
+    tiles: int = 0
 
 
 def build_timeline(
@@ -161,271 +162,104 @@ def build_timeline(
     graph: InstanceGraph,
     order: Sequence[int],
     placement: Placement,
-    templates: Sequence[Template],
-    rules: TimelineRules,
+    rules: Sequence[BufferRules],
 ) -> Timeline:
-    """Write the timeline, place its buffers and derive the streams."""
-    writer = _Writer(problem, graph, placement, templates)
-    for kernel, instance in enumerate(order):
-        writer.kernel(kernel, instance)
-    zones = Zones.of(problem.target)
-    kept = writer.keep_weights(order, zones.gb // WEIGHTS_SHARE) if rules.weights_in_gb else ()
-    base = (zones.gb - sum(w.size for w in kept)) // ALIGNMENT * ALIGNMENT if kept else zones.gb
-    rest = replace(zones, gb=base)
-    placed = _settled(writer, rest, rules.victim)
-    lengths = [templates[i].stages.shape[0] for i in order]
-    streams = _streams(writer, placed, lengths)
-    steps = tuple(
-        writer.step(kernel, instance, streams[kernel], placed, kept)
-        for kernel, instance in enumerate(order)
-    )
-    names = (*writer.draft.names, *(BufferName("weights", -1, w.instance) for w in kept))
-    return Timeline(steps, names, _with_weights(placed, kept, base))
+    """Write the timeline, place its buffers and derive the streams.
 
-
-def _with_weights(placed: Buffers, kept: Sequence[KeptWeights], base: int) -> Buffers:
-    """The buffers of tensors, then those of kept weights, one after another from ``base``."""
-    sizes = [w.size for w in kept]
-    columns = (
-        (placed.birth, [w.birth for w in kept]),
-        (placed.death, [w.death for w in kept]),
-        (placed.core_bytes, [0] * len(kept)),
-        (placed.cluster_bytes, sizes),
-        (placed.scope, [int(Scope.GB)] * len(kept)),
-        (placed.address, [base + sum(sizes[:i]) for i in range(len(kept))]),
-    )
-    return Buffers(*(np.concatenate((a, np.asarray(b, np.int64))) for a, b in columns))
-
-
-def _settled(writer: _Writer, zones: Zones, victim: str) -> Buffers:
-    """Place buffers until every piece that is brought in has room in LB.
-
-    A piece without room is not copied from one place outside LB to another: the kernel streams it
-    from its source, which lives until then.
+    Args:
+        problem: where the instances come from.
+        graph: instances and what they read from each other.
+        order: order of execution; instances that are not in it run on other clusters, and what they
+            make is read from DDR.
+        placement: bindings and declared scopes.
+        rules: per sub-graph.
     """
-    while True:
-        placed = allocate(writer.draft.arrays(), zones, victim)
-        homeless = [b for b in writer.sources if placed.scope[b] != Scope.LB]
-        if not homeless:
-            return placed
-        for buffer in homeless:
-            writer.stream(buffer)
+    book = binding_book(problem)
+    bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
+    scopes = np.asarray(placement.scopes, np.int64)
+    templates = templates_of(problem, graph.shape, bindings)
+    tables = template_book(problem).tables()
+    movements = move(graph, bindings, scopes, templates, tables)
+    steps = np.asarray(order, np.int64)
+    zones = Zones.of(problem.target)
+    pins = _pins(graph, steps, templates, rules, zones)
+    victims = np.asarray([VICTIMS[r.victim] for r in rules], np.int64)
+    written = write(
+        steps, graph.subgraph, graph.links.start, graph.links.slot, graph.links.maker,
+        graph.links.output, graph.links.size, scopes, templates, tables,
+        movements.kind, movements.crossing, movements.core_bytes, victims, pins,
+        zones.lb, zones.gb,
+    )  # fmt: skip
+    return _timeline(graph, steps, templates, movements, written)
 
 
-class _Writer:
-    """Walks the order once and notes buffers and uses."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        graph: InstanceGraph,
-        placement: Placement,
-        templates: Sequence[Template],
-    ) -> None:
-        self.problem, self.graph = problem, graph
-        self.placement, self.templates = placement, templates
-        self.draft = _Draft()
-        self.clock = 0
-        self.made: dict[tuple[int, int], int] = {}
-        self.moved: list[list[tuple[Concat, int]]] = []
-        self.sources: dict[int, tuple[int, ...]] = {}
-        self.streamed: set[int] = set()
-        self.concats: list[tuple[Concat, ...]] = []
-        self.starts: list[int] = []
-        self.outputs = frozenset(problem.graph.outputs)
-
-    def kernel(self, kernel: int, instance: int) -> None:
-        """Movements, then layers, of one instance."""
-        template = self.templates[instance]
-        concats = concatenations(self.problem, self.graph, self.placement, instance, template)
-        self.concats.append(concats)
-        self.moved.append([(c, self._move(c, instance)) for c in concats if c.moved])
-        self.clock += 1
-        self.starts.append(self.clock)
-        sources = self._sources(kernel, concats)
-        inner: dict[int, int] = {}
-        last = _last_readers(self.problem, template)
-        for position in range(len(template.layers)):
-            self._reads(kernel, template, position, sources, inner)
-            self._writes(kernel, instance, template, position, inner, last)
-            self.clock += 1
-
-    def _move(self, concat: Concat, instance: int) -> int:
-        """One buffer for what a movement brings in: pieces of different cores share an address."""
-        sources = tuple(self.made[p.producer, p.tensor] for p in concat.moved)
-        for source in sources:
-            self.draft.touch(source, self.clock)
-        name = BufferName("moved", concat.tensor, instance)
-        size = sum(piece.cluster_bytes for piece in concat.moved)
-        buffer = self.draft.add(name, self.clock, concat.core_bytes, size)
-        self.sources[buffer] = sources
-        return buffer
-
-    def stream(self, buffer: int) -> None:
-        """Give up a buffer for moved pieces: whoever reads them reads their sources."""
-        for source in self.sources.pop(buffer):
-            self.draft.touch(source, self.draft.death[buffer])
-        self.streamed.add(buffer)
-        self.draft.core[buffer] = self.draft.cluster[buffer] = 0
-        self.draft.names[buffer] = replace(self.draft.names[buffer], kind="streamed")
-
-    def _sources(
-        self, kernel: int, concats: Sequence[Concat]
-    ) -> dict[int, list[tuple[int, int, int]]]:
-        """Per input tensor: the buffer, the bytes and the source of each piece."""
-        brought = {concat.tensor: buffer for concat, buffer in self.moved[kernel]}
-        found: dict[int, list[tuple[int, int, int]]] = {}
-        for concat in concats:
-            for piece in concat.pieces:
-                source = self.made[piece.producer, piece.tensor]
-                moved = piece.movement is not None
-                buffer = brought[concat.tensor] if moved else source
-                found.setdefault(concat.tensor, []).append((buffer, piece.cluster_bytes, source))
-        return found
-
-    def _reads(
-        self,
-        kernel: int,
-        template: Template,
-        position: int,
-        sources: dict[int, list[tuple[int, int, int]]],
-        inner: dict[int, int],
-    ) -> None:
-        for tensor, size in template.reads[position]:
-            if tensor in inner:
-                self.draft.touch(inner[tensor], self.clock)
-                self.draft.uses.append((kernel, position, inner[tensor], size, 1, -1))
-            elif tensor in sources:
-                for buffer, part, source in sources[tensor]:
-                    self.draft.touch(buffer, self.clock)
-                    self.draft.uses.append((kernel, position, buffer, part, 0, source))
-            else:
-                self.draft.uses.append((kernel, position, -1, size, 0, -1))
-
-    def _writes(
-        self,
-        kernel: int,
-        instance: int,
-        template: Template,
-        position: int,
-        inner: dict[int, int],
-        last: dict[int, int],
-    ) -> None:
-        reused = self._reusable(template, position, inner, last)
-        for tensor, size, core in template.writes[position]:
-            scope = self._declared(instance, tensor, position, template)
-            if reused is not None and scope is Scope.LB and self.draft.core[reused] >= core:
-                buffer, reused = reused, None
-                self.draft.touch(buffer, self.clock)
-            else:
-                name = BufferName("tensor", tensor, instance)
-                buffer = self.draft.add(name, self.clock, core, size, scope)
-            inner[tensor] = buffer
-            self.made[instance, tensor] = buffer
-            self.draft.uses.append((kernel, position, buffer, size, 2, -1))
-            if tensor in self.outputs and self.problem.consumers[tensor]:
-                self.draft.uses.append((kernel, position, -1, size, 2, -1))
-
-    def _reusable(
-        self, template: Template, position: int, inner: dict[int, int], last: dict[int, int]
-    ) -> int | None:
-        """The buffer that an elementwise layer may write over: of an inner input that dies here."""
-        layer = self.problem.layers[template.layers[position]]
-        if not layer.in_place:
-            return None
-        dying = [t for t in layer.inputs if t in inner and last[t] == position]
-        return inner[dying[0]] if dying else None
-
-    def _declared(self, instance: int, tensor: int, position: int, template: Template) -> Scope:
-        if position < len(template.layers) - 1:
-            return Scope.LB
-        if not self.problem.consumers[tensor]:
-            return Scope.DDR
-        return self.placement.scopes[instance]
-
-    def keep_weights(self, order: Sequence[int], room: int) -> tuple[KeptWeights, ...]:
-        """Weights of sub-graphs with several instances that stay in GB, most instances first.
-
-        Args:
-            order: order of execution.
-            room: bytes of GB for them.
-        """
-        kernels: dict[int, list[int]] = {}
-        for kernel, instance in enumerate(order):
-            kernels.setdefault(self.graph.instances[instance].subgraph, []).append(kernel)
-        kept: list[KeptWeights] = []
-        for subgraph, own in sorted(kernels.items(), key=lambda item: -len(item[1])):
-            first, template = order[own[0]], self.templates[order[own[0]]]
-            size = int(template.stages[:, Stage.WEIGHTS].sum())
-            size = -(-size // ALIGNMENT) * ALIGNMENT
-            if len(own) > 1 and 0 < size <= room and self._shares_weights(first):
-                end = self.starts[own[-1]] + len(template.layers) - 1
-                kept.append(KeptWeights(subgraph, first, self.starts[own[0]], end, size))
-                room -= size
-        return tuple(kept)
-
-    def _shares_weights(self, instance: int) -> bool:
-        """Whether a part reads all weights of its sub-graph, so that the other parts read the same.
-
-        Parts along output channels each have weights of their own, lookups different rows.
-        """
-        template, problem = self.templates[instance], self.problem
-        whole = sum(
-            problem.graph.tensors[t].elements * int(problem.arrays.element[t])
-            for layer in template.layers
-            for index in problem.layers[layer].operators
-            for t in problem.graph.operators[index].inputs
-            if problem.graph.tensors[t].constant
-        )
-        return int(template.stages[:, Stage.WEIGHTS].sum()) == whole
-
-    def step(
-        self,
-        kernel: int,
-        instance: int,
-        streams: Ints,
-        placed: Buffers,
-        kept: Sequence[KeptWeights],
-    ) -> Step:
-        """What remains to be done for one kernel, now that buffers have their places."""
-        copied = [0, 0, 0]
-        crossing = 0
-        for concat, buffer in self.moved[kernel]:
-            for piece in concat.moved:
-                source = Scope(placed.scope[self.made[piece.producer, piece.tensor]])
-                crossing += piece.crossing_bytes if source is Scope.LB else 0
-                copied[source] += 0 if buffer in self.streamed else piece.cluster_bytes
-        subgraph = self.graph.instances[instance].subgraph
-        resident = any(w.subgraph == subgraph and w.instance != instance for w in kept)
-        return Step(
-            instance, self.templates[instance], self.concats[kernel], streams,
-            (copied[Scope.GB], copied[Scope.DDR]), crossing, resident,
-        )  # fmt: skip
+def _timeline(
+    graph: InstanceGraph, order: Ints, templates: Ints, movements: Movements, written: Written
+) -> Timeline:
+    buffers = Buffers(
+        written.birth, written.death, written.core, written.cluster, written.scope, written.address
+    )
+    return Timeline(
+        graph, order, templates, movements, written.rows, written.streams, written.copied,
+        written.crossing, written.resident, written.kind, written.tensor, written.owner, buffers,
+    )  # fmt: skip
 
 
-def _last_readers(problem: Problem, template: Template) -> dict[int, int]:
-    """Per tensor, the position of the last layer of the kernel that reads it."""
-    return {
-        tensor: position
-        for position, layer in enumerate(template.layers)
-        for tensor in problem.layers[layer].inputs
-    }
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Weights that stay: whose, in which residence, at which address."""
+
+    subgraph: int
+    residence: int
+    address: int
+    core: int
+    cluster: int
 
 
-def _streams(writer: _Writer, placed: Buffers, lengths: Sequence[int]) -> list[Ints]:
-    """Per kernel, the bytes that its layers move from and to GB and DDR."""
-    starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    table = np.zeros((int(starts[-1]), STREAM_COLUMNS), np.int64)
-    uses = np.asarray(writer.draft.uses, np.int64).reshape(-1, 6)
-    streamed = np.isin(uses[:, 2], list(writer.streamed))
-    buffer = np.where(streamed, uses[:, 5], uses[:, 2])
-    scopes = np.where(buffer < 0, int(Scope.DDR), placed.scope[buffer])
-    column = np.asarray(_COLUMN, np.int64)[uses[:, 4], scopes]
-    outside = column >= 0
-    rows = starts[uses[:, 0]] + uses[:, 1]
-    np.add.at(table, (rows[outside], column[outside]), uses[outside, 3])
-    return [table[a:b] for a, b in itertools.pairwise(starts)]
+def _pins(
+    graph: InstanceGraph, order: Ints, templates: Ints, rules: Sequence[BufferRules], zones: Zones
+) -> Pins:
+    """What is fixed before tensors are placed: weights that stay and room for weight tiles."""
+    kept = _kept(graph, order, templates, rules, zones)
+    lb_room = min((k.address for k in kept if k.residence != 1), default=zones.lb)
+    subgraphs = len(graph.subgraphs)
+    table = np.full((subgraphs, 4), -1, np.int64)
+    for one in kept:
+        table[one.subgraph] = one.residence, one.address, one.core, one.cluster
+    tiles = np.zeros((subgraphs, 2), np.int64)
+    for index, rule in enumerate(rules):
+        size = min(-(-rule.tiles // ALIGNMENT) * ALIGNMENT, lb_room)
+        tiles[index] = size, (lb_room - size) // ALIGNMENT * ALIGNMENT
+    return Pins(table, tiles)
 
 
-_COLUMN = ((-1, IN_GB, IN_DDR), (-1, LATE_GB, LATE_DDR), (-1, OUT_GB, OUT_DDR))
-"""Stream column by use (read, late read, write) and scope (LB, GB, DDR)."""
+def _kept(
+    graph: InstanceGraph, order: Ints, templates: Ints, rules: Sequence[BufferRules], zones: Zones
+) -> list[_Kept]:
+    """Weights of sub-graphs with several instances that stay, most instances first."""
+    if all(rule.residence == "stream" for rule in rules):
+        return []
+    heads = template_book(graph.problem).heads.rows
+    counts = np.bincount(graph.subgraph[order], minlength=len(graph.subgraphs))
+    tops = {1: zones.gb, 2: zones.lb}
+    floors = {1: zones.gb - zones.gb // WEIGHTS_SHARE, 2: zones.lb - zones.lb // WEIGHTS_SHARE}
+    kept: list[_Kept] = []
+    for subgraph in np.argsort(-counts, kind="stable").tolist():
+        residence = RESIDENCES[rules[subgraph].residence]
+        head = heads[templates[graph.first[subgraph]]]
+        cluster, core = int(head[Head.WEIGHTS]), int(head[Head.CORE_WEIGHTS])
+        size = cluster if residence == 1 else core
+        if not residence or counts[subgraph] < 2 or size <= 0 or not head[Head.WHOLE]:  # noqa: PLR2004
+            continue
+        at = (tops[residence] - size) // ALIGNMENT * ALIGNMENT
+        if at >= floors[residence]:
+            tops[residence] = at
+            in_lb = residence == RESIDENCES["LB"]
+            kept.append(_Kept(subgraph, residence, at, core * in_lb, 0 if in_lb else cluster))
+    return kept
+
+
+__all__ = [
+    "IN_DDR", "IN_GB", "LATE_DDR", "LATE_GB", "OUT_DDR", "OUT_GB", "STREAM_COLUMNS",
+    "BufferName", "BufferRules", "Step", "Timeline", "build_timeline",
+]  # fmt: skip

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.graph.operators import Graph, element_bytes
@@ -19,6 +21,7 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.statistics import statistics_of
+from autoturbo.schedule.timeline import Timeline
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -40,13 +43,28 @@ class Measurer(Protocol):
 
 @dataclass(eq=False)
 class Simulator:
-    """The built-in measurer; remembers kernels by signature."""
+    """The built-in measurer; remembers kernels by signature and schedules by their timeline.
+
+    Settings that differ may give one schedule: its timeline is the same object, and with the same
+    instructions it measures the same.
+    """
 
     memory: KernelMemory = field(default_factory=KernelMemory)
+    known: WeakKeyDictionary[Timeline, dict[tuple[object, ...], Measurement]] = field(
+        default_factory=WeakKeyDictionary
+    )
 
     def measure(self, schedules: Sequence[Schedule]) -> Sequence[Outcome]:
         """Simulate each."""
-        return [simulate(schedule, self.memory) for schedule in schedules]
+        return [self._measure(schedule) for schedule in schedules]
+
+    def _measure(self, schedule: Schedule) -> Measurement:
+        known = self.known.setdefault(schedule.timeline, {})
+        own = tuple(sorted(schedule.own_rules.items(), key=operator.itemgetter(0)))
+        key = (schedule.share, schedule.rules, own)
+        if key not in known:
+            known[key] = simulate(schedule, self.memory)
+        return known[key]
 
 
 def find_measurer(name: str) -> Measurer:
@@ -144,7 +162,8 @@ def _latency(outcome: Outcome) -> float:
 
 def _cramped(schedule: Schedule) -> Failure | None:
     """The staging zone of LB must hold the tiles in flight, each a native tile of the array."""
-    target, rules = schedule.problem.target, schedule.rules
+    target = schedule.problem.target
+    rules = max((schedule.rules, *schedule.own_rules.values()), key=lambda r: r.ahead)
     element = element_bytes("float32", schedule.problem.dtype)
     tile = (rules.native_rows + rules.native_columns) * target.matrix.depth * element
     demand, capacity = (rules.ahead + 1) * tile, rules.staging
@@ -184,7 +203,8 @@ def _largest(schedule: Schedule, count: int = 5) -> Iterable[str]:
     buffers = schedule.timeline.buffers
     order = (-buffers.cluster_bytes).argsort(kind="stable")[:count]
     tensors = schedule.problem.graph.tensors
-    return (tensors[schedule.timeline.names[i].tensor].name for i in order.tolist())
+    held = (schedule.timeline.names[i].tensor for i in order.tolist())
+    return (tensors[tensor].name for tensor in held if tensor >= 0)
 
 
 __all__ = ["Evaluator", "Measurer", "Simulator", "find_measurer"]

@@ -7,37 +7,59 @@ of the batch, and loop over them.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
+from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.allocate import peak_use
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import DMA_IN, ENGINES, TRANSFER
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.timeline import Step
+from autoturbo.schedule.stores import Store
+from autoturbo.schedule.templates import template_book
+from autoturbo.schedule.timeline import KINDS, Step
+from autoturbo.schedule.work import Floats
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.kernels import PAIRS, KernelTime, dma_bandwidth, rates_of, run_kernel
 from autoturbo.simulate.measurement import LowerBound, Measurement
 
+_SECONDS, _DDR, _GB, _BUSY = 0, 1, 2, 3
+_OVERLAP = _BUSY + len(ENGINES)
+_QUANTITIES = _OVERLAP + len(PAIRS)
+
 
 @dataclass(eq=False)
 class KernelMemory:
-    """Kernels already simulated, by signature."""
+    """Kernels already simulated, by signature.
 
-    times: dict[str, KernelTime] = field(default_factory=dict)
+    Attributes:
+        index: row of :attr:`totals` by signature, 16 bytes.
+        totals: seconds, bytes of DDR and GB, busy seconds per engine, overlaps.
+    """
 
-    def time(self, schedule: Schedule, step: Step, rates: np.ndarray) -> tuple[str, KernelTime]:
-        """A kernel's signature and time."""
-        signature = schedule.signature(step)
-        found = self.times.get(signature)
-        if found is None:
-            found = run_kernel(schedule.instructions(step), rates)
-            self.times[signature] = found
-        return signature, found
+    index: dict[bytes, int] = field(default_factory=dict)
+    totals: Store = field(default_factory=lambda: Store((_QUANTITIES,), np.float64))
+
+    def rows(self, schedule: Schedule) -> tuple[list[bytes], Ints]:
+        """Signatures of a schedule's kernels and their rows; new kernels are simulated."""
+        signatures = schedule.signatures()
+        rows = [self.index.get(s, -1) for s in signatures]
+        if -1 in rows:
+            rates = rates_of(schedule.problem.target, schedule.problem.dtype)
+            for kernel, signature in enumerate(signatures):
+                if signature not in self.index:
+                    time = run_kernel(schedule.program(kernel), rates)
+                    self.index[signature] = self.totals.add([_totals(time)])
+            rows = [self.index[s] for s in signatures]
+        return signatures, np.asarray(rows, np.int64)
+
+
+def _totals(kernel: KernelTime) -> list[float]:
+    return [kernel.seconds, kernel.ddr_bytes, kernel.gb_bytes, *kernel.busy, *kernel.overlap]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,87 +79,89 @@ class MovementTime:
     gb_bytes: float
 
 
-@dataclass
-class _Totals:
-    """Sums over one pass of one cluster."""
+class MovementRates(NamedTuple):
+    """What movements take, SI units."""
 
-    seconds: float = 0.0
-    ddr: float = 0.0
-    gb: float = 0.0
-    busy: np.ndarray = field(default_factory=lambda: np.zeros(len(ENGINES)))
-    overlap: np.ndarray = field(default_factory=lambda: np.zeros(len(PAIRS)))
+    dma: float
+    dma_latency: float
+    has_gb: bool
+    gb: float
+    gb_latency: float
+    transfer: float
+    transfer_latency: float
+    barrier: float
+
+    @staticmethod
+    def of(target: Target) -> MovementRates:
+        """Read a target's figures."""
+        return MovementRates(
+            dma_bandwidth(target), target.dma.latency + target.ddr.latency,
+            target.gb.capacity > 0, target.gb.bandwidth,
+            target.gb.latency + target.transfer.latency, target.transfer.bandwidth,
+            target.transfer.latency, target.overheads.barrier,
+        )  # fmt: skip
+
+
+@njit(cache=True)
+def _movement_times(copied: Ints, crossing: Ints, rates: MovementRates) -> Floats:
+    """Per kernel: seconds, DMA and transfer busy seconds, bytes of GB.
+
+    Bytes from DDR are written to GB, where there is one, and read again: both count there.
+    """
+    found = np.zeros((len(crossing), 4))
+    for kernel in range(len(crossing)):
+        from_gb, from_ddr = float(copied[kernel, 1]), float(copied[kernel, 2])
+        dma = transfer = latency = moved = 0.0
+        if from_ddr:
+            dma = from_ddr / rates.dma
+            latency += rates.dma_latency
+        if from_gb + from_ddr and rates.has_gb:
+            moved = from_gb + 2.0 * from_ddr
+            transfer += (from_gb + from_ddr) / rates.gb
+            latency += rates.gb_latency
+        if crossing[kernel]:
+            transfer += crossing[kernel] / rates.transfer
+            latency += rates.transfer_latency
+        seconds = dma + transfer + latency
+        found[kernel, 0] = seconds + (rates.barrier if seconds else 0.0)
+        found[kernel, 1], found[kernel, 2], found[kernel, 3] = dma, transfer, moved
+    return found
+
+
+def movement_time(step: Step, target: Target) -> MovementTime:
+    """Copies into LB and core-to-core traffic before a kernel; a barrier ends them."""
+    copied = np.asarray([[0, *step.copied]], np.int64)
+    crossing = np.asarray([step.crossing], np.int64)
+    return MovementTime(*_movement_times(copied, crossing, MovementRates.of(target))[0].tolist())
 
 
 def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
     """Measure a schedule: latency of the whole batch on the whole chip, and where it went."""
     memory = KernelMemory() if memory is None else memory
-    target = schedule.problem.target
-    rates = rates_of(target, schedule.problem.dtype)
-    totals = _Totals()
-    times: dict[str, float] = {}
-    counts: Counter[str] = Counter()
-    by_subgraph = np.zeros((len(schedule.instances.subgraphs), 2))
+    target, timeline = schedule.problem.target, schedule.timeline
+    signatures, rows = memory.rows(schedule)
+    moves = _movement_times(timeline.copied, timeline.crossing, MovementRates.of(target))
+    kernels: Floats = memory.totals.rows[rows]
+    totals = kernels.sum(axis=0)
     fixed = target.overheads.kernel_launch + target.overheads.barrier
-    for step in schedule.timeline.steps:
-        signature, kernel = memory.time(schedule, step, rates)
-        move = movement_time(step, target)
-        seconds = kernel.seconds + fixed + move.seconds
-        _add(totals, step, kernel, move, seconds)
-        times[signature] = kernel.seconds
-        counts[signature] += 1
-        subgraph = schedule.instances.instances[step.instance].subgraph
-        by_subgraph[subgraph] += (seconds, 1)
-    return _measurement(schedule, totals, times, counts, by_subgraph)
-
-
-def _add(
-    totals: _Totals, step: Step, kernel: KernelTime, move: MovementTime, seconds: float
-) -> None:
-    totals.seconds += seconds
-    totals.ddr += kernel.ddr_bytes + step.copied[1]
-    totals.gb += kernel.gb_bytes + move.gb_bytes
-    totals.busy += kernel.busy
-    totals.busy[DMA_IN] += move.dma
-    totals.busy[TRANSFER] += move.transfer
-    totals.overlap += kernel.overlap
-
-
-def movement_time(step: Step, target: Target) -> MovementTime:
-    """Copies into LB and core-to-core traffic before a kernel; a barrier ends them.
-
-    Bytes from DDR are written to GB, where there is one, and read again: both count there.
-    """
-    from_gb, from_ddr = step.copied
-    dma = transfer = latency = gb_bytes = 0.0
-    if from_ddr:
-        dma = from_ddr / dma_bandwidth(target)
-        latency += target.dma.latency + target.ddr.latency
-    if from_gb + from_ddr and target.gb.capacity:
-        gb_bytes = from_gb + 2.0 * from_ddr
-        transfer += (from_gb + from_ddr) / target.gb.bandwidth
-        latency += target.gb.latency + target.transfer.latency
-    if step.crossing:
-        transfer += step.crossing / target.transfer.bandwidth
-        latency += target.transfer.latency
-    seconds = dma + transfer + latency
-    return MovementTime(
-        seconds + (target.overheads.barrier if seconds else 0.0), dma, transfer, gb_bytes
-    )
+    seconds = kernels[:, _SECONDS] + fixed + moves[:, 0]
+    totals[_SECONDS] = seconds.sum()
+    totals[_DDR] += timeline.copied[:, 2].sum()
+    totals[_GB] += moves[:, 3].sum()
+    totals[_BUSY + DMA_IN] += moves[:, 1].sum()
+    totals[_BUSY + TRANSFER] += moves[:, 2].sum()
+    return _measurement(schedule, totals, seconds, signatures, kernels)
 
 
 def _measurement(
-    schedule: Schedule,
-    totals: _Totals,
-    times: dict[str, float],
-    counts: Counter[str],
-    by_subgraph: np.ndarray,
+    schedule: Schedule, totals: Floats, seconds: Floats, signatures: list[bytes], kernels: Floats
 ) -> Measurement:
     loops, clusters = schedule.share.loops, schedule.share.clusters
     bound = _bound(schedule)
-    latency = totals.seconds * loops
-    ddr = round(totals.ddr * loops * clusters)
-    gb = round(totals.gb * loops * clusters)
+    latency = float(totals[_SECONDS]) * loops
+    ddr, gb = (round(float(totals[at]) * loops * clusters) for at in (_DDR, _GB))
     buffers = schedule.timeline.buffers
+    times, counts = _by_signature(signatures, kernels[:, _SECONDS].tolist(), loops)
     return Measurement(
         latency=latency,
         batch=schedule.model.batch,
@@ -147,19 +171,37 @@ def _measurement(
         vector_utilization=bound.vector_s / latency,
         peak_lb_bytes=peak_use(buffers, Scope.LB),
         peak_gb_bytes=peak_use(buffers, Scope.GB),
-        kernels=len(schedule.timeline.steps) * loops,
+        kernels=len(signatures) * loops,
         bound=bound,
-        busy=dict(zip(ENGINES, (totals.busy * loops).tolist(), strict=True)),
-        overlap={
-            f"{ENGINES[a]}+{ENGINES[b]}": seconds * loops
-            for (a, b), seconds in zip(PAIRS, totals.overlap.tolist(), strict=True)
-        },
+        busy=dict(zip(ENGINES, (totals[_BUSY:_OVERLAP] * loops).tolist(), strict=True)),
+        overlap=dict(zip(_PAIR_NAMES, (totals[_OVERLAP:] * loops).tolist(), strict=True)),
         energy=_energy(schedule, latency, ddr, gb),
         kernel_times=times,
-        kernel_counts={signature: count * loops for signature, count in counts.items()},
+        kernel_counts=counts,
         tensors=_tensor_counts(schedule),
-        subgraph_times=tuple((by_subgraph[:, 0] / np.maximum(by_subgraph[:, 1], 1)).tolist()),
+        subgraph_times=_subgraph_times(schedule, seconds),
     )
+
+
+_PAIR_NAMES = tuple(f"{ENGINES[a]}+{ENGINES[b]}" for a, b in PAIRS)
+
+
+def _by_signature(
+    signatures: list[bytes], seconds: list[float], loops: int
+) -> tuple[dict[str, float], dict[str, int]]:
+    times = dict(zip(signatures, seconds, strict=True))
+    counts = dict.fromkeys(signatures, 0)
+    for signature in signatures:
+        counts[signature] += loops
+    return {s.hex(): t for s, t in times.items()}, {s.hex(): n for s, n in counts.items()}
+
+
+def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
+    """Mean seconds of one launch of each sub-graph's kernels."""
+    owner = schedule.instances.subgraph[schedule.timeline.order]
+    count = len(schedule.instances.subgraphs)
+    sums = np.bincount(owner, seconds, count)
+    return tuple((sums / np.maximum(np.bincount(owner, minlength=count), 1)).tolist())
 
 
 def _bound(schedule: Schedule) -> LowerBound:
@@ -180,10 +222,8 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
     if energy is None:
         return None
     passes = schedule.share.loops * schedule.share.clusters
-    local = sum(
-        float(step.template.stages[:, [Stage.READ, Stage.WRITTEN, Stage.CORE_WEIGHTS]].sum())
-        for step in schedule.timeline.steps
-    )
+    local_bytes = template_book(schedule.problem).local_bytes.rows
+    local = float(local_bytes[schedule.timeline.templates[schedule.timeline.order]].sum())
     per_mac = dict(energy.mac).get(schedule.problem.dtype, 0.0)
     picojoules = (
         schedule.model.macs * per_mac
@@ -196,6 +236,7 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
 
 def _tensor_counts(schedule: Schedule) -> dict[str, int]:
     """Buffers per scope over one pass (the paper's Table 3 counts tensors)."""
-    scopes = schedule.timeline.buffers.scope
-    tensors = np.asarray([name.kind == "tensor" for name in schedule.timeline.names], bool)
-    return {scope.name: int(((scopes == scope) & tensors).sum()) for scope in Scope}
+    timeline = schedule.timeline
+    tensors = timeline.kind == KINDS.index("tensor")
+    counts = np.bincount(timeline.buffers.scope[tensors], minlength=len(Scope)).tolist()
+    return {scope.name: counts[scope] for scope in Scope}

@@ -18,11 +18,13 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs
 from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.split import _cost, _workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from autoturbo.graph.operators import Graph
+    from autoturbo.schedule.problem import Problem
 
 Shape = tuple[int, ...]
 STCP920 = load_target("stcp920")
@@ -318,3 +320,14 @@ def settings_of(draw: st.DrawFn, names: Sequence[str] = (), samples: int = 1) ->
 def volume_of(region: Any) -> int:
     """Elements of a region given as an array (rank, 2)."""
     return math.prod(max(int(high) - int(low), 0) for low, high in region)
+
+
+def part_cost(
+    problem: Problem, layers: tuple[int, ...], axis: int, start: int, stop: int
+) -> tuple[int, int, int]:
+    """Footprint, work and operators cut of one part of a sub-graph (whole for a negative axis)."""
+    graph, arrays, indices = problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64)
+    peak, work, cut = _cost(
+        graph, arrays, indices, _workspace(graph, arrays, indices), axis, start, stop
+    )
+    return int(peak), int(work), int(cut)

@@ -21,7 +21,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.movement import Concat, MovementKind, concatenations
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.problem import make_problem
-from autoturbo.schedule.split import Split, SplitRules, _factors, _rank
+from autoturbo.schedule.split import Split, SplitRules, best_split
 from autoturbo.schedule.stitch import stitch
 
 if TYPE_CHECKING:
@@ -34,22 +34,29 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     ("rooms", "factor"),
-    [(2, 2), (3, 4), (4, 4), (5, 8), (6, 8), (7, 8), (8, 8), (9, 9), (10, 10), (11, 11), (15, 15)],
+    [(2, 2), (3, 4), (4, 4), (5, 8), (6, 8), (7, 8), (8, 8), (9, 9), (10, 10), (11, 11)],
 )
 def test_candidates_are_one_two_four_eight_nine_and_on(rooms: int, factor: int) -> None:
     """A footprint of that many local buffers; below 8 only what leaves 8, 4, 2 cores to others."""
-    extent = 2 * 3 * 4 * 5 * 7 * 9 * 11 * 13 * 16
-    assert next(_factors(extent, "published", 100 * rooms - 1, 100)) == factor
+    samples = 2 * 3 * 4 * 5 * 7 * 9 * 11
+    net = Net(x=(samples, 1, 1, 1))
+    net.conv("x", 1, 1)
+    machine = target(cores=1, lb=-(-2 * samples * 2 // rooms))
+    problem = make_problem(net.graph(), machine, "float16")
+    assert best_split(problem, (0,), SplitRules()).factor == factor
 
 
-def test_the_best_split_cuts_most_operators_then_fewest_parts_then_outermost() -> None:
-    """Equation 1: the lexicographic maximum of (n_d, -f_d, -d)."""
-    few = Split(axis=0, factor=2, depth=0, operators=3, footprint=0)
-    many = Split(axis=2, factor=8, depth=1, operators=4, footprint=0)
-    fewer_parts = Split(axis=3, factor=4, depth=2, operators=4, footprint=0)
-    further_in = Split(axis=1, factor=4, depth=3, operators=4, footprint=0)
-    ranked = sorted((few, many, further_in, fewer_parts), key=lambda s: _rank(s, "ofd"))
-    assert ranked == [few, many, further_in, fewer_parts]
+@pytest.mark.parametrize(("key", "depth", "factor"), [("ofd", 0, 3), ("fod", 3, 2)])
+def test_the_best_split_cuts_most_operators_before_it_has_fewest_parts(
+    key: str, depth: int, factor: int
+) -> None:
+    """Equation 1: three parts along the samples cut both operators, two along channels one."""
+    net = Net(x=(9, 4, 1, 1))
+    net.conv(net.relu("x"), 16, 1)
+    problem = make_problem(net.graph(), target(cores=1, lb=220), "float16")
+    rules = SplitRules(key=key, policy="divisors", recompute_limit=4.0)
+    split = best_split(problem, (0,), rules)
+    assert (split.depth, split.factor) == (depth, factor)
 
 
 # Section 3.2, Algorithm 2, Fig. 4 and 5

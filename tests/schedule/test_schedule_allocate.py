@@ -12,7 +12,7 @@ from schedule_samples import STCP920, target
 
 from autoturbo.schedule.allocate import (
     ALIGNMENT,
-    LONG_LIFE,
+    STRIDE,
     Buffers,
     Zones,
     allocate,
@@ -186,8 +186,8 @@ def test_nobody_leaves_while_the_live_set_is_far_below_the_room(rows: list[Row],
 @settings(max_examples=100, deadline=None)
 @given(rows=LIVES, lb=st.integers(0, 1500))
 def test_long_and_short_lives_are_found_alike(rows: list[Row], lb: int) -> None:
-    """Stretching time beyond the window in which short lives are looked up changes nothing."""
-    stretched = [(b * (LONG_LIFE + 1), d * (LONG_LIFE + 1), s) for b, d, s in rows]
+    """Stretching time so that every buffer lives in buckets of its own changes nothing."""
+    stretched = [(b * (STRIDE + 1), d * (STRIDE + 1), s) for b, d, s in rows]
     first, second = placed(rows, lb), placed(stretched, lb)
     if len(set(rows)) == len(rows):
         assert _legal(stretched, second)

@@ -23,10 +23,15 @@ def honest() -> Schedule:
     return build_schedule(Workbench(block(), machine, "float16"), Knobs(max_layers=3))
 
 
-def with_instances(schedule: Schedule, **changes: Any) -> Schedule:
-    return dataclasses.replace(
-        schedule, instances=dataclasses.replace(schedule.instances, **changes)
-    )
+def with_views(what: Any, **views: Any) -> Any:
+    """A copy that shows something else than its arrays say."""
+    copy = dataclasses.replace(what)
+    vars(copy).update(views)
+    return copy
+
+
+def with_instances(schedule: Schedule, **views: Any) -> Schedule:
+    return dataclasses.replace(schedule, instances=with_views(schedule.instances, **views))
 
 
 def with_buffers(schedule: Schedule, **changes: Any) -> Schedule:
@@ -39,8 +44,7 @@ def with_buffers(schedule: Schedule, **changes: Any) -> Schedule:
 def with_step(schedule: Schedule, index: int, **changes: Any) -> Schedule:
     steps = list(schedule.timeline.steps)
     steps[index] = dataclasses.replace(steps[index], **changes)
-    timeline = dataclasses.replace(schedule.timeline, steps=tuple(steps))
-    return dataclasses.replace(schedule, timeline=timeline)
+    return dataclasses.replace(schedule, timeline=with_views(schedule.timeline, steps=tuple(steps)))
 
 
 def shifted(schedule: Schedule) -> Schedule:
@@ -102,9 +106,10 @@ def free_of_charge(schedule: Schedule) -> Schedule:
 
 
 def always_resident(schedule: Schedule) -> Schedule:
-    for index in range(len(schedule.timeline.steps)):
-        schedule = with_step(schedule, index, weights_resident=True)
-    return schedule
+    resident = np.ones_like(schedule.timeline.resident)
+    return dataclasses.replace(
+        schedule, timeline=dataclasses.replace(schedule.timeline, resident=resident)
+    )
 
 
 LIES = {

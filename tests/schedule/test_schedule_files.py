@@ -185,7 +185,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     ),
     "other scheduler": (
         lambda d: d.update(scheduler_version="0"),
-        "scheduler_version: made by scheduler 0, this is 1; tune again with this release",
+        "scheduler_version: made by scheduler 0, this is 2; tune again with this release",
     ),
     "other model": (
         lambda d: d["model"].update(hash="0" * 64, name="vgg", batch=7),

@@ -17,9 +17,9 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.movement import (
     Concat,
     MovementKind,
-    _most_crossing,
-    _most_shared,
     concatenations,
+    core_share,
+    most_crossing,
 )
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.problem import make_problem
@@ -104,9 +104,9 @@ def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
         for core, box in enumerate(mine)
     )
     factors = np.asarray(held, np.int64), np.asarray(wanted, np.int64)
-    assert _most_crossing(made, need, *factors) == expected
-    shared = max(len(box & common) for box in mine)
-    assert _most_shared(need, factors[1], made[None]) == shared
+    assert most_crossing(made, need, *factors) == expected
+    shared = [len(box & common) for box in mine]
+    assert [core_share(need, factors[1], made, core) for core in range(len(mine))] == shared
 
 
 def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:

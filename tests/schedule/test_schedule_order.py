@@ -139,7 +139,7 @@ def test_live_peak_of_the_paper() -> None:
     """ResNet-50, 16 images, FP16: 13.8 MiB breadth-first against 7.7 MiB depth-first (4.2)."""
     problem = bench("resnet50").problem(16)
     graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
-    sizes = output_sizes(problem, graph)
+    sizes = output_sizes(graph)
     deep = live_peak(depth_first(graph.producers, graph.consumers), graph.consumers, sizes)
     wide = live_peak(breadth_first(graph.producers, graph.consumers), graph.consumers, sizes)
     assert deep / 2**20 == pytest.approx(7.66, abs=0.05)
@@ -160,6 +160,6 @@ def test_rules_on_resnet(rule: str) -> None:
 def test_output_sizes_are_bytes_of_the_parts() -> None:
     problem = bench("resnet50").problem(16)
     graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
-    by_stage = {graph.instances[i].subgraph: s for i, s in enumerate(output_sizes(problem, graph))}
+    by_stage = {graph.instances[i].subgraph: s for i, s in enumerate(output_sizes(graph))}
     shapes = (2 * 28 * 28 * 512, 4 * 14 * 14 * 1024, 8 * 7 * 7 * 2048, 16 * 1000)
     assert by_stage == {stage: 2 * elements for stage, elements in enumerate(shapes)}

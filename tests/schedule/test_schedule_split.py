@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_checks import needed_regions
-from schedule_samples import Net, bench, chain, networks, target
+from schedule_samples import Net, bench, chain, networks, part_cost, target
 
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
@@ -18,12 +18,12 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import (
+    _POLICIES,
     DEFAULT_RECOMPUTE_LIMIT,
     Split,
     SplitRules,
-    _factors,
+    _candidate,
     best_split,
-    part_cost,
     sink,
     split_axes,
 )
@@ -35,6 +35,15 @@ def problem_of(graph: Graph, machine: Target | None = None) -> Problem:
 
 def all_layers(problem: Problem) -> tuple[int, ...]:
     return tuple(layer.index for layer in problem.layers)
+
+
+def factors(extent: int, policy: str, peak: int, room: int) -> list[int]:
+    """The factors that are tried, from the smallest whose parts fit by the printed estimate."""
+    found, factor = [], max(-(-peak // max(room, 1)), 2)
+    while factor := _candidate(factor, extent, _POLICIES[policy]):
+        found.append(factor)
+        factor += 1
+    return found
 
 
 def axis_names(problem: Problem, layers: tuple[int, ...], dims: str = "all") -> list[str]:
@@ -119,7 +128,7 @@ def test_dimensions_of_one_element_are_not_split() -> None:
 )
 def test_factors(extent: int, policy: str, peak: int, room: int, expected: list[int]) -> None:
     """The paper's list has no 3, 5, 6, 7 and takes the first factor only if it divides."""
-    assert list(_factors(extent, policy, peak, room)) == expected
+    assert factors(extent, policy, peak, room) == expected
 
 
 def test_what_fits_stays_whole() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_checks import as_region, needed_regions
-from schedule_samples import bench, networks, settings_of, targets
+from schedule_samples import bench, networks, part_cost, settings_of, targets
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.domain import volume
@@ -15,7 +15,6 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.split import part_cost
 from autoturbo.schedule.statistics import STATISTICS, statistics_of
 from autoturbo.schedule.stitch import Stage
 

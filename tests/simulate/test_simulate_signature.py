@@ -58,7 +58,7 @@ def test_changes_with_streams_residency_and_work(schedule: Schedule) -> None:
     step = first(schedule)
     moved = step.streams.copy()
     moved[0, 0] += 1
-    template = dataclasses.replace(step.template, digest=b"other")
+    template = dataclasses.replace(step.template, digest=bytes(16))
     others = [
         dataclasses.replace(step, streams=moved),
         dataclasses.replace(step, weights_resident=not step.weights_resident),

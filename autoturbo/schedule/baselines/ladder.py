@@ -32,7 +32,7 @@ def layer_by_layer(
         SubGraph(layer.index, (layer.index,), Split(-1, 1, 0, 0, 0)) for layer in problem.layers
     )
     instances = make_instances(problem, subgraphs)
-    order = tuple(range(len(instances.instances)))
+    order = tuple(range(instances.count))
     placement = bind_instances(problem, instances, order, always=True)
     scopes = tuple(max(declared, scope) for declared in placement.scopes)
     return assemble(

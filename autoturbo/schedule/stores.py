@@ -1,0 +1,107 @@
+"""Arrays that grow at their end: what is remembered about a problem, readable by compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(cache=True)
+def mix(state: int, value: int) -> int:
+    """One step of a 64-bit hash (the multiplier of Knuth's MMIX generator)."""
+    mixed: int = (state ^ value) * 6364136223846793005
+    return mixed ^ (mixed >> 29)
+
+
+class Store:
+    """Rows of one array, appended in blocks; room is doubled when it runs out.
+
+    Args:
+        shape: of one row; ``()`` for numbers.
+        dtype: of the elements.
+        room: rows to start with.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...] = (), dtype: type[Any] = np.int64, room: int = 256
+    ) -> None:
+        self._rows: NDArray[Any] = np.zeros((room, *shape), dtype)
+        self.count = 0
+
+    def add(self, rows: NDArray[Any] | list[Any]) -> int:
+        """Append rows and return the index of the first."""
+        block = np.asarray(rows, self._rows.dtype).reshape(-1, *self._rows.shape[1:])
+        start, end = self.count, self.count + len(block)
+        if end > len(self._rows):
+            grown = np.zeros((max(end, 2 * len(self._rows)), *self._rows.shape[1:]))
+            grown = grown.astype(self._rows.dtype)
+            grown[:start] = self._rows[:start]
+            self._rows = grown
+        self._rows[start:end] = block
+        self.count = end
+        return start
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """The whole array; rows from :attr:`count` on mean nothing yet."""
+        return self._rows
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Key, Value]):
+    """Results by what they follow from; the oldest are forgotten when there are too many.
+
+    Args:
+        room: results to keep.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._found: dict[Key, Value] = {}
+
+    def get(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The result for a key, made if it is not remembered."""
+        found = self._found.get(key)
+        if found is None:
+            found = make()
+            self._found[key] = found
+            if len(self._found) > self._room:
+                del self._found[next(iter(self._found))]
+        return found
+
+
+class PairTable:
+    """A table of indices by a pair of small numbers, -1 where there is none."""
+
+    def __init__(self) -> None:
+        self.cells = np.full((64, 16), -1, np.int64)
+
+    def put(self, row: int, column: int, value: int) -> None:
+        """Note an entry, making the table larger where needed."""
+        rows, columns = self.cells.shape
+        if row >= rows or column >= columns:
+            larger = (
+                max(rows, 2 * row if row >= rows else 0),
+                max(columns, 2 * column if column >= columns else 0),
+            )
+            cells = np.full(larger, -1, np.int64)
+            cells[:rows, :columns] = self.cells
+            self.cells = cells
+        self.cells[row, column] = value
+
+    def reach(self, rows: int, columns: int) -> None:
+        """Make room for indices below the given ones."""
+        if rows > self.cells.shape[0] or columns > self.cells.shape[1]:
+            self.put(max(rows - 1, 0), max(columns - 1, 0), self.get(rows - 1, columns - 1))
+
+    def get(self, row: int, column: int) -> int:
+        """An entry."""
+        rows, columns = self.cells.shape
+        return int(self.cells[row, column]) if 0 <= row < rows and 0 <= column < columns else -1
