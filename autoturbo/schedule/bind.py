@@ -50,10 +50,19 @@ class Placement:
     Attributes:
         bindings: per instance, the binding of its output.
         scopes: per instance, where its output is declared.
+        core_ids: per instance, which cores its parts run on, row-major over the factors of its
+            binding; empty for 0, 1, 2, ... The cores of the whole kernel are renamed so. Empty as a
+            whole if no instance names its cores.
     """
 
     bindings: tuple[Binding, ...]
     scopes: tuple[Scope, ...]
+    core_ids: tuple[tuple[int, ...], ...] = ()
+
+    def cores_of(self, instance: int, cores: int) -> tuple[int, ...]:
+        """Per core of an instance's program, the core of the cluster that runs it."""
+        named = self.core_ids[instance] if self.core_ids else ()
+        return (*named, *(core for core in range(cores) if core not in named))
 
     @staticmethod
     def of(book: BindingBook, bindings: Ints, scopes: Ints) -> Placement:

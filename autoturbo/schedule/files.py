@@ -6,6 +6,9 @@ one rebuilds the schedule from those decisions with the same passes that follow 
 schedule from elsewhere (a vendor's, another tuner's) is measured on equal terms. Operators are
 named by their position in the model, which does not change when a file is exported again under
 other names.
+
+``cores`` are factors, a binding; ``core_ids`` may name the cores of its parts, row-major over the
+factors (a vendor's nested list ``[[0, 1], [2, 3]]`` written flat), where they are not 0, 1, 2, ....
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from autoturbo.errors import KnobsError, Location, ScheduleFileError
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.bind import Placement, Scope
+from autoturbo.schedule.bind import Binding, Placement, Scope, cores_used
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import InstanceGraph, make_instances
 from autoturbo.schedule.knobs import Knobs
@@ -85,12 +88,14 @@ def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
 
 
 def _instance(schedule: Schedule, index: int) -> dict[str, Any]:
-    instance = schedule.instances.instances[index]
+    instance, placement = schedule.instances.instances[index], schedule.placement
+    named = placement.core_ids[index] if placement.core_ids else ()
     return {
         "subgraph": instance.subgraph,
         "part": instance.part,
-        "cores": list(schedule.placement.bindings[index]),
-        "scope": schedule.placement.scopes[index].name,
+        "cores": list(placement.bindings[index]),
+        **({"core_ids": list(named)} if named else {}),
+        "scope": placement.scopes[index].name,
     }
 
 
@@ -141,13 +146,14 @@ def schedule_schema() -> dict[str, Any]:
         "address": any_integer, "bytes": whole, "first_step": whole, "last_step": whole,
     }  # fmt: skip
     order = {"subgraph": whole, "part": whole, "cores": _list(whole), "scope": scope}
+    named = {"core_ids": _list(whole)}
     required = {
         "format": {"const": FORMAT}, "schema_version": {"const": SCHEDULE_SCHEMA},
         "scheduler_version": text, "scheduler": text, "model": identity, "target": identity,
         "dtype": text, "knobs": {"type": "object"},
         "share": _object({"clusters": whole, "samples": whole, "batches": whole}),
         "layers": _list(_object({"name": text, "operators": _list(whole)})),
-        "subgraphs": _list(_object(subgraph)), "order": _list(_object(order)),
+        "subgraphs": _list(_object(subgraph)), "order": _list(_object(order, named)),
     }  # fmt: skip
     optional = {"buffers": _list(_object(buffer)), "expected": {"type": ["object", "null"]}}
     return {
@@ -376,10 +382,21 @@ def _order(
             raise _InvalidError(f"order[{at}]", "runs before an instance whose output it reads")
     bindings: list[tuple[int, ...]] = [()] * len(order)
     scopes = [Scope.LB] * len(order)
+    named: list[tuple[int, ...]] = [()] * len(order)
     for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
         bindings[instance] = _cores(instances, instance, at, entry["cores"], cores)
+        named[instance] = _core_ids(bindings[instance], at, entry.get("core_ids", ()), cores)
         scopes[instance] = Scope[entry["scope"]]
-    return order, Placement(tuple(bindings), tuple(scopes))
+    return order, Placement(tuple(bindings), tuple(scopes), tuple(named) if any(named) else ())
+
+
+def _core_ids(binding: Binding, at: int, ids: Sequence[int], cores: int) -> tuple[int, ...]:
+    parts = cores_used(binding)
+    known = set(ids) <= set(range(cores))
+    if ids and not (known and len(ids) == len(set(ids)) == parts):
+        field = f"order[{at}].core_ids"
+        raise _InvalidError(field, f"needs {parts} different cores of 0 to {cores - 1}")
+    return () if list(ids) == list(range(parts)) else tuple(ids)
 
 
 def _cores(

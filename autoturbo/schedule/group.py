@@ -9,7 +9,15 @@ f(Q)``. Rule (ii), diamonds: ``f(merged) <= b * max(f)`` over what is merged. Th
 Readings of ours: the sides of a diamond may be chains of sub-graphs that straight merges could not
 join (a down-sampling block, whose first convolution needs a larger factor than its second); a
 merge whose result no split makes fit is refused, although infinity <= infinity; a sub-graph whose
-output leaves the model counts the outside as one more consumer.
+output leaves the model counts the outside as one more consumer. Printed, rounds end when no
+pattern's count of sub-graphs falls, which is when a round merges nothing; the best split of a
+merged sub-graph is computed when it is asked for, not after each pass.
+
+Up-sampling networks need another rule (i), says section 3.6 without giving it: what follows an
+up-sampling has the larger factor, and as printed it would leak back to what precedes. Here a
+producer P that is merged with what up-samples its output is never split more than it was before:
+all merges, then and later, also ask ``f(merged) <= b * f(P)`` (docs/decisions/0006-upsampling.md).
+Networks that do not up-sample are grouped as published.
 """
 
 from __future__ import annotations
@@ -192,12 +200,16 @@ class _Merger:
         """Q has several producers and is the unique consumer of one, P: merge {P, Q}."""
         merged = 0
         for consumer in sorted(self.members):
-            if consumer not in self.members or len(self.producers[consumer]) < 2:  # noqa: PLR2004
-                continue
-            for producer in sorted(self.producers[consumer], reverse=True):
-                if self.consumers[producer] == {consumer}:
-                    merged += self._merge_pair(producer, consumer)
+            if consumer in self.members and len(self.producers[consumer]) > 1:
+                merged += self._branch(consumer)
         return merged
+
+    def _branch(self, consumer: int) -> bool:
+        """One producer, the latest that may; what then is straight is left to straight merges."""
+        return any(
+            self.consumers[producer] == {consumer} and self._merge_pair(producer, consumer)
+            for producer in sorted(self.producers[consumer], reverse=True)
+        )
 
     def diamond_merge(self) -> int:
         """Two or more paths from an entry to an exit: merge what lies on them and the exit."""

@@ -91,8 +91,20 @@ class Movements:
     core_bytes: Ints
 
 
+def core_names(placement: Placement, cores: int) -> Ints:
+    """Per instance and core of its program, the core of the cluster; no rows if none is named."""
+    count = len(placement.bindings) if placement.core_ids else 0
+    names = [placement.cores_of(instance, cores) for instance in range(count)]
+    return np.asarray(names, np.int64).reshape(count, cores)
+
+
 def move(
-    graph: InstanceGraph, bindings: Ints, scopes: Ints, templates: Ints, tables: TemplateTables
+    graph: InstanceGraph,
+    bindings: Ints,
+    scopes: Ints,
+    templates: Ints,
+    tables: TemplateTables,
+    names: Ints,
 ) -> Movements:
     """Decide the movement of every piece.
 
@@ -102,12 +114,13 @@ def move(
         scopes: per instance, where its output is declared.
         templates: per instance, the number of its template.
         tables: the templates.
+        names: what :func:`core_names` gives.
     """
     links = graph.links
     found = _move(
         links.start, links.slot, links.maker, links.output, links.size,
         graph.in_region, graph.out_region, part_book(graph.problem).regions.rows,
-        bindings, scopes, templates, tables,
+        bindings, scopes, templates, tables, names, np.argsort(names, axis=1),
     )  # fmt: skip
     return Movements(*found)
 
@@ -126,6 +139,8 @@ def _move(
     scopes: Ints,
     templates: Ints,
     tables: TemplateTables,
+    names: Ints,
+    programs: Ints,
 ) -> tuple[Ints, Ints, Ints]:
     kind, crossing = np.zeros(len(slot), np.int64), np.zeros(len(slot), np.int64)
     core_bytes = np.zeros(len(slot), np.int64)
@@ -140,7 +155,7 @@ def _move(
             entry, need = tables.slots[head + slot[first]], in_region[reader] + slot[first]
             core_bytes[first] = _move_input(
                 first, end, rows, need, regions, maker, bindings, scopes, size, entry,
-                tables.factors, tables.ranks, kind, crossing,
+                tables.factors, tables.ranks, names[reader : reader + 1], programs, kind, crossing,
             )  # fmt: skip
             first = end
     return kind, crossing, core_bytes
@@ -160,20 +175,27 @@ def _move_input(
     entry: Ints,
     factors: Ints,
     ranks: Ints,
+    names: Ints,
+    programs: Ints,
     kind: Ints,
     crossing: Ints,
 ) -> int:
-    """Decide the movements of one input's pieces; bytes of the moved ones on the busiest core."""
+    """Decide the movements of one input's pieces; bytes of the moved ones on the busiest core.
+
+    Equal factors are no sign that a piece stays: four samples over four cores and the first two of
+    them over four lie differently.
+    """
     wanted, moved = entry[Slot.WANTED], 0
     fits = wanted >= 0 and ranks[wanted] == entry[Slot.RANK]
     for link in range(first, end):
         held = bindings[maker[link]]
         if scopes[maker[link]] != 0:
             kind[link] = COPIED
-        elif fits and wanted != held and ranks[held] == entry[Slot.RANK]:
+        elif fits and ranks[held] == entry[Slot.RANK]:
             elements = most_crossing(
-                regions[rows[link]], regions[need], factors[held], factors[wanted]
-            )
+                regions[rows[link]], regions[need], factors[held], factors[wanted],
+                names, programs[maker[link] : maker[link] + 1],
+            )  # fmt: skip
             crossing[link] = elements * entry[Slot.ELEMENT]
             kind[link] = REDISTRIBUTED if elements else STAY
         moved += size[link] if kind[link] != STAY else 0
@@ -212,9 +234,12 @@ def core_share(need: Ints, wanted: Ints, piece: Ints, core: int) -> int:
 
 
 @borrowing
-def _core_kept(need: Ints, wanted: Ints, made: Ints, held: Ints, core: int) -> int:
-    """Elements that a core wants of what it holds already; cores count row-major."""
-    left, right, total = core, core, 1
+def _core_kept(need: Ints, wanted: Ints, made: Ints, held: Ints, core: int, same: int) -> int:
+    """Elements that a core wants of what it holds already; ``same`` is the producer's number of it.
+
+    Cores count row-major over the factors.
+    """
+    left, right, total = core, same, 1
     for back in range(len(wanted)):
         dim = len(wanted) - 1 - back
         place, left = left % wanted[dim], left // wanted[dim]
@@ -229,11 +254,18 @@ def _core_kept(need: Ints, wanted: Ints, made: Ints, held: Ints, core: int) -> i
 
 
 @borrowing
-def most_crossing(made: Ints, need: Ints, held: Ints, wanted: Ints) -> int:
-    """Most elements of the common region that any core wants and does not hold."""
+def most_crossing(
+    made: Ints, need: Ints, held: Ints, wanted: Ints, names: Ints, programs: Ints
+) -> int:
+    """Most elements of the common region that any core wants and does not hold.
+
+    ``names`` has a row with the core of the cluster for each core of the consumer's program, and
+    ``programs`` one with the producer's program for each core of the cluster; or neither has rows.
+    """
     worst = 0
     for core in range(_cores(wanted)):
-        kept = _core_kept(need, wanted, made, held, core)
+        same = programs[0, names[0, core]] if len(names) else core
+        kept = _core_kept(need, wanted, made, held, core, same)
         worst = max(worst, core_share(need, wanted, made, core) - kept)
     return worst
 
@@ -270,5 +302,6 @@ def concatenations(
     if template_book(problem).templates[int(templates[index])].binding != template.binding:
         msg = f"instance {index} is bound {placement.bindings[index]}, not {template.binding}"
         raise ValueError(msg)
-    movements = move(graph, bindings, scopes, templates, template_book(problem).tables())
+    names = core_names(placement, problem.target.cores)
+    movements = move(graph, bindings, scopes, templates, template_book(problem).tables(), names)
     return concats_of(graph, movements, index)

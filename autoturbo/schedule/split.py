@@ -8,7 +8,12 @@ Where the printed algorithm cannot be meant as it stands, this differs:
 
 - The output itself counts among the tensors that a dimension must match; printed, a sub-graph
   without intermediates never enters SplitInfo (line 11 is inside the loop over intermediates).
-- A dimension is added once, after all its tensors were checked, not once per tensor.
+- A dimension is added once, after all its tensors were checked, not once per tensor with a growing
+  count of operators.
+- The output must be divisible too, not the intermediates alone (``factor_policy`` also allows
+  ragged parts); intermediates need not be: their regions, halo included, follow from the output's.
+- A factor above the extent makes a dimension unusable. If none is left the sub-graph stays whole,
+  with factor infinity, and spills.
 - ``ceil(peak / v) <= sizeof(LB)`` picks the factor as printed; the footprint of the largest part is
   then computed exactly, halo included, and larger factors are tried while it does not fit.
 - "A simple cost model prevents excessive recomputation" (not given): the work of all parts over
@@ -16,6 +21,9 @@ Where the printed algorithm cannot be meant as it stands, this differs:
   makes every part repeat that operator, so this is match_dim and halo in one.
 - ``sizeof(LB)`` is the data share of all cores of a cluster; the 64 KB of equation 2 cannot hold
   one image of ResNet-50's first stage.
+
+What is kept although it is greedy: the first factor that fits is dropped, with its dimension, if it
+does not divide (33 parts of 4096 positions, where 64 would do). ``factor_policy`` goes on.
 """
 
 from __future__ import annotations

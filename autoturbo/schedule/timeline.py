@@ -18,7 +18,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.allocate import ALIGNMENT, VICTIMS, Buffers, Zones
 from autoturbo.schedule.bind import Placement, binding_book
 from autoturbo.schedule.instances import InstanceGraph
-from autoturbo.schedule.movement import Concat, Movements, concats_of, move
+from autoturbo.schedule.movement import Concat, Movements, concats_of, core_names, move
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stitch import Template
 from autoturbo.schedule.streams import (
@@ -179,7 +179,8 @@ def build_timeline(
     scopes = np.asarray(placement.scopes, np.int64)
     templates = templates_of(problem, graph.shape, bindings)
     tables = template_book(problem).tables()
-    movements = move(graph, bindings, scopes, templates, tables)
+    names = core_names(placement, problem.target.cores)
+    movements = move(graph, bindings, scopes, templates, tables, names)
     steps = np.asarray(order, np.int64)
     zones = Zones.of(problem.target)
     pins = _pins(graph, steps, templates, rules, zones)

@@ -10,8 +10,8 @@ The decisions are those of the schedule that the guide to the chip's compiler (T
 lists for 16 images per cluster: four groups, cut behind the 16th, 32nd and 56th sum of the graph as
 that compiler sees it (the 4th, 8th and 14th that joins a residual block), in 8, 4, 2 and 1 parts
 along the batch; the order of the parts; where each keeps its output; over how many cores the batch
-and the rows are spread. Its ``split`` and ``concatenate`` nodes follow from these, as do movements
-and addresses here. The file holds decisions alone, so it has no buffers.
+and the rows are spread, and over which. Its ``split`` and ``concatenate`` nodes follow from these,
+as do movements and addresses here. The file holds decisions alone, so it has no buffers.
 
 The way to turn anybody's decisions into a schedule file: :func:`schedule` is all of it.
 """
@@ -46,6 +46,15 @@ PARTS = (8, 4, 2, 1)
 
 CORES = ((2, 4), (4, 2), (8, 1), (8, 1))
 """Per group, how many ways the batch and the rows of a part are spread over the eight cores."""
+
+CORE_IDS = (
+    (),
+    (1, 3, 5, 7, 0, 2, 4, 6),
+    (3, 7, 2, 6, 1, 5, 0, 4),
+    (7, 6, 5, 4, 3, 2, 1, 0),
+)
+"""Per group, the cores of its parts: those of the concatenation before it, so that of every image
+that comes from L1 one half is in place already."""
 
 SCOPES = {"L1": Scope.LB, "LLB": Scope.GB, "DDR": Scope.DDR}
 """The vendor's names of the memories."""
@@ -108,6 +117,7 @@ def schedule(model: Graph, target: Target) -> Schedule:
     placement = Placement(
         tuple(_binding(i.subgraph, ranks[i.index]) for i in instances.instances),
         tuple(scope[i.index] for i in instances.instances),
+        tuple(CORE_IDS[i.subgraph] for i in instances.instances),
     )
     order = tuple(index[group, part] for group, part, _ in published())
     return assemble(model, problem, "vendor", Knobs(), share, instances, order, placement)

@@ -54,8 +54,15 @@ def test_figure_9_copies_from_gb_and_redistributes_between_cores() -> None:
     assert 0 < concat.pieces[1].crossing_bytes <= half // 2
 
 
-def test_equal_bindings_in_lb_cost_nothing() -> None:
+def test_equal_factors_on_more_samples_are_not_the_same_place() -> None:
+    """Four samples over four cores; of eight over four a core wants two, and holds at most one."""
     concat = pieces(((4, 1, 2, 1), (4, 1, 2, 1)), (Scope.LB, Scope.LB), (4, 1, 2, 1), (8, 4, 4, 8))
+    sample = 4 * 4 * 8 * 2
+    assert [p.crossing_bytes for p in concat.pieces] == [sample, sample]
+
+
+def test_what_lies_where_it_is_wanted_costs_nothing() -> None:
+    concat = pieces(((1, 1, 4, 2),) * 2, (Scope.LB, Scope.LB), (1, 1, 4, 2), (8, 4, 4, 8))
     assert concat.moved == ()
     assert concat.core_bytes == 0
 
@@ -97,14 +104,17 @@ def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
     )
     held = tuple(data.draw(st.integers(1, 3)) for _ in range(rank))
     wanted = tuple(data.draw(st.integers(1, 3)) for _ in range(rank))
+    mine_of, theirs_of = (data.draw(st.permutations(range(27))) for _ in range(2))
+    same = [theirs_of[mine_of[core]] for core in range(27)]
     common = set(itertools.product(*[range(a, b) for a, b in made.tolist()]))
     mine, theirs = boxes(need, wanted), boxes(made, held)
     expected = max(
-        len((box & common) - (theirs[core] if core < len(theirs) else set()))
+        len((box & common) - (theirs[same[core]] if same[core] < len(theirs) else set()))
         for core, box in enumerate(mine)
     )
     factors = np.asarray(held, np.int64), np.asarray(wanted, np.int64)
-    assert most_crossing(made, need, *factors) == expected
+    names = np.asarray([mine_of], np.int64), np.asarray([theirs_of], np.int64)
+    assert most_crossing(made, need, *factors, *names) == expected
     shared = [len(box & common) for box in mine]
     assert [core_share(need, factors[1], made, core) for core in range(len(mine))] == shared
 
