@@ -164,9 +164,9 @@ def test_stitch_operators_are_a_partition_that_can_run_and_cannot_grow(graph: Gr
         made_by = {graph.producer[t] for t in operator.inputs} - {-1}
         assert all(position[p] <= position[index] for p in made_by)
     stitched = [f for f in members if is_memory_intensive(graph.operators[f[0]])]
-    for at, first in enumerate(stitched):
-        for second in stitched[:at]:
-            assert not contraction.join(second[0], first[0])
+    for at, later in enumerate(stitched):
+        for earlier in stitched[:at]:
+            assert not contraction.join(earlier[0], later[0])
 
 
 # ---------------------------------------------------------------------------------------- dominants
