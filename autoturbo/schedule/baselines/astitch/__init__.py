@@ -15,7 +15,7 @@ is shared out by liveness, and where it overflows Regional results are demoted t
 the longest-lived first, as our allocator does it, where AStitch goes by its dominance tree.
 
 Products and convolutions have kernels of their own and keep results in LB if they fit, else in DDR:
-AStitch has no place for them but global memory, and GraphTurbo's reproduction "spills data to DDR".
+AStitch has no place for them but global memory, and GraphTurbo's reproduction spilled to DDR too.
 Nothing is split into instances, reordered, or overlapped across kernels.
 
 A kernel of ours hands over the results of one operator (its last), so a stitch operator with
