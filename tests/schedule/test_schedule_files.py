@@ -70,7 +70,7 @@ def test_round_trip_of_baselines(
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert_base_s128"])
-@pytest.mark.parametrize("scheduler", ["graphturbo", "tvm", "O2"])
+@pytest.mark.parametrize("scheduler", ["graphturbo", "tvm", "astitch", "O2"])
 def test_round_trip_of_real_networks(tmp_path: Path, name: str, scheduler: str) -> None:
     schedule = next(candidates(scheduler, bench(name)))
     again = reread(schedule, tmp_path)

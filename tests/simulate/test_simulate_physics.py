@@ -6,10 +6,11 @@ import pytest
 from simulate_samples import PRESETS, evaluator, target_of
 
 from autoturbo.datasets.workloads import PAPER_TEN, names
+from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Measurement
 
-SCHEDULERS = ("O0", "O1", "O2", "tvm", "graphturbo")
+SCHEDULERS = scheduler_names()
 
 
 def measure(workload: str, scheduler: str, preset: str = "stcp920") -> Measurement:
