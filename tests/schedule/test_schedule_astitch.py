@@ -329,7 +329,7 @@ def test_unsplit_in_order_and_without_overlap() -> None:
     for schedule in candidates("astitch", bench("resnet50")):
         assert all(s.split.instances == 1 for s in schedule.instances.subgraphs)
         assert schedule.scheduler == "astitch"
-        assert not schedule.rules.across
+        assert schedule.rules.serial
 
 
 def test_larger_batches_spill_to_ddr_on_resnet() -> None:

@@ -28,7 +28,7 @@ def ddr_share(found: Measurement) -> float:
 @pytest.mark.parametrize("workload", ["resnet50", "bert_base_s128"])
 def test_tvm_is_bound_by_ddr(workload: str) -> None:
     found = measure(workload, "tvm")
-    assert ddr_share(found) > 0.7
+    assert ddr_share(found) > 0.65
     assert found.busy["matrix"] < 0.3 * found.latency
 
 

@@ -28,7 +28,7 @@ LEVELS = {"O0": Scope.DDR, "O1": Scope.GB, "O2": Scope.LB}
 """Where each level would keep every layer's output."""
 
 LAYERWISE = Knobs(instruction_scheduling="off")
-"""Knobs of a compiler that schedules layer by layer: kernels are barriers, nothing is fused."""
+"""Knobs of a compiler that schedules layer by layer: no software pipeline in any kernel."""
 
 
 def level(name: str) -> Callable[[Workbench], Iterator[Schedule]]:
