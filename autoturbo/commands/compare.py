@@ -26,7 +26,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Measure all, print one table."""
+    """Measure all, print one table: what does not fit first, then the slowest."""
     from autoturbo.report.tables import comparison
     from autoturbo.schedule.baselines import scheduler_names
 
@@ -36,6 +36,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     tuned = _tuned(pair, options.db)
     if tuned is not None:
         outcomes["tuned"] = tuned
+    outcomes = dict(sorted(outcomes.items(), key=lambda item: -_latency(item[1])))
     console.emit(_as_json(pair, outcomes))
     if not console.json:
         console.answer(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}")
@@ -60,6 +61,12 @@ def _tuned(pair: Pair, database: str) -> Outcome | None:
             scheduler_version=scheduler_version(),
         )
     return min((best.measurement for best in found), key=lambda m: m.latency, default=None)
+
+
+def _latency(outcome: Outcome) -> float:
+    from autoturbo.simulate.measurement import Measurement
+
+    return outcome.latency if isinstance(outcome, Measurement) else float("inf")
 
 
 def _as_json(pair: Pair, outcomes: dict[str, Outcome]) -> dict[str, object]:

@@ -28,7 +28,7 @@ def add_arguments(parser: Parser) -> None:
     add_target_options(parser)
     what = parser.add_mutually_exclusive_group()
     choose = one_of("--scheduler", _schedulers)
-    text = "graphturbo, tvm, O0, O1, ... (default: graphturbo)"
+    text = "graphturbo, tvm, astitch, O0, O1, ... (default: graphturbo)"
     what.add_argument("--scheduler", metavar="NAME", type=choose, help=text)
     what.add_argument("--schedule", metavar="FILE", type=Path, help="schedule file (JSON)")
     what.add_argument("--knobs", metavar="FILE", type=Path, help="knobs file (JSON)")
@@ -66,6 +66,6 @@ def _measured_file(path: Path, pair: Pair) -> Outcome:
 
 
 def _schedulers() -> tuple[str, ...]:
-    from autoturbo.schedule.baselines import scheduler_names
+    from autoturbo.schedule.baselines import ALIASES, scheduler_names
 
-    return tuple(scheduler_names())
+    return (*scheduler_names(), *ALIASES)

@@ -25,6 +25,7 @@ from autoturbo.errors import KnobsError, Location, ScheduleFileError
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
+from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.bind import Binding, Placement, Scope, cores_used
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import InstanceGraph, make_instances
@@ -303,20 +304,29 @@ def _share(bench: Workbench, values: Mapping[str, int]) -> Share:
 
 
 def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]]) -> Problem:
+    """Layers as the file cuts them; a compiler that writes normalisations out names more operators.
+
+    Raises:
+        _InvalidError: the layers are not a cut of the model.
+    """
     problem = bench.problem(share.batches)
     chains = [tuple(entry["operators"]) for entry in entries]
-    if sorted(x for chain in chains for x in chain) != list(range(len(bench.model.operators))):
+    graph, named = problem.graph, sorted(x for chain in chains for x in chain)
+    if len(named) > len(graph.operators):
+        graph = simplified(graph)
+    if named != list(range(len(graph.operators))):
         raise _InvalidError("layers", "every operator must be in exactly one layer")
     if not all(chains):
         raise _InvalidError(f"layers[{chains.index(())}].operators", "a layer has an operator")
     if chains == [layer.operators for layer in problem.layers]:
         return problem
-    layers = layers_from(problem.graph, chains)
+    layers = layers_from(graph, chains)
     if [layer.operators for layer in layers] != chains:
         raise _InvalidError("layers", "layers are not in topological order")
+    problem = make_problem(graph, bench.target, bench.dtype, layers)
     for layer in layers:
         _check_layer(problem, layer)
-    return make_problem(problem.graph, bench.target, bench.dtype, layers)
+    return problem
 
 
 def _check_layer(problem: Problem, layer: Layer) -> None:

@@ -6,10 +6,12 @@ outputs (transfer, LB to GB; DMA, GB to DDR). Engines issue in list order and wa
 instructions that an instruction depends on.
 
 With instruction scheduling, weights and inputs are fetched ``prefetch_depth`` tiles ahead of their
-compute, over layer boundaries, and one more tile is on its way from DDR to GB; without it fetches
-stay inside their layer, which starts when the layer before it has ended. Kernel boundaries are
-barriers either way. Weights and inputs have slots of their own: a weight tile serves all row tiles
-of its columns, so the next one is fetched while these are computed.
+compute, over layer boundaries, and one more tile is on its way from DDR to GB; ``"layer"`` keeps
+fetches inside their layer, which starts when the layer before it has ended. Without it (``"off"``)
+there is no software pipeline: the steps of a tile have one buffer each and run one after another,
+which is where Fig. 13 starts from (docs/paper-tables.md has the evidence for this reading). Kernel
+boundaries are barriers in any case. Weights and inputs have slots of their own: a weight tile
+serves all row tiles of its columns, so the next one is fetched while these are computed.
 
 How many tiles a layer has is decided in :mod:`autoturbo.schedule.tiling`.
 """
@@ -150,6 +152,9 @@ def instruct(
     tiles = tile_counts(stages, streams, table, int(weights_resident))
     plan = _plan(stages, streams, starts, befores, table, tiles, int(weights_resident))
     where, amounts = _build(plan)
+    if rules.serial:
+        where[:, Column.AFTER :] = -1
+        where[:, Column.AFTER] = np.arange(len(where)) - 1
     return Instructions(where, amounts)
 
 

@@ -212,8 +212,8 @@ class Knobs:
         high=256,
     )
     instruction_scheduling: str = knob(
-        "overlap transfers and compute across layers",
-        ("off",),
+        "overlap transfers and compute: across layers, inside a layer, not at all",
+        ("layer", "off"),
         "on",
     )
     overrides: tuple[SubGraphKnobs, ...] = field(default=(), metadata={})

@@ -64,6 +64,7 @@ class Rule(IntEnum):
     NATIVE_COLUMNS = 10
     GB_STAGING = 11
     DDR_COST = 12
+    SERIAL = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class InstructionRules:
         ahead: tiles fetched ahead of the one computed.
         divisor: tiles per largest tile that fits.
         across: fetch over layer boundaries.
+        serial: no software pipeline at all: one instruction after another.
         weight_room: bytes of LB per core for weights.
         staging: bytes of LB per core for streams.
         tile_bytes: largest result of a tile per core.
@@ -99,16 +101,20 @@ class InstructionRules:
     native_columns: int
     gb_staging: int = 0
     ddr_cost: int = 1
+    serial: bool = False
 
     @staticmethod
     def of(problem: Problem, knobs: Knobs) -> InstructionRules:
         """Read them from a setting and a target."""
         target = problem.target
         zones = Zones.of(target)
+        serial = knobs.instruction_scheduling == "off"
+        ahead = 1 if knobs.prefetch_depth == AUTO else int(knobs.prefetch_depth)
         return InstructionRules(
-            ahead=1 if knobs.prefetch_depth == AUTO else int(knobs.prefetch_depth),
+            ahead=0 if serial else ahead,
             divisor=1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor),
-            across=knobs.instruction_scheduling != "off",
+            across=knobs.instruction_scheduling == AUTO,
+            serial=serial,
             weight_room=_weight_room(target, zones, knobs),
             staging=zones.lb_staging,
             tile_bytes=max(target.lb.capacity // STAGING_SHARE, 1),
@@ -126,7 +132,7 @@ class InstructionRules:
         values = (
             self.ahead, self.divisor, self.across, self.weight_room, self.staging,
             self.tile_bytes, self.cores, self.has_gb, self.broadcast, self.native_rows,
-            self.native_columns, self.gb_staging, self.ddr_cost,
+            self.native_columns, self.gb_staging, self.ddr_cost, self.serial,
         )  # fmt: skip
         return np.asarray([int(v) for v in values], np.int64)
 

@@ -128,6 +128,8 @@ def test_simulate(cli: Cli) -> None:
     tvm = cli("--json", "simulate", "squeezenet1_1", "--scheduler", "tvm").object
     assert tvm["latency_s"] > found["latency_s"]
     assert "tvm (TVM-like)" in cli("simulate", "squeezenet1_1", "--scheduler", "tvm").out
+    highest = cli("--json", "simulate", "squeezenet1_1", "--scheduler", "O3").object
+    assert highest["latency_s"] == found["latency_s"]
 
 
 def test_failures_say_what_would_help() -> None:

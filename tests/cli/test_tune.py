@@ -19,6 +19,7 @@ from autoturbo.commands.console import Console
 from autoturbo.commands.tuning import LiveLine, finish, standing_of
 from autoturbo.errors import InterruptedRunError
 from autoturbo.report.live import Standing
+from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.tuner import Progress, TuneResult
 
 MEASUREMENT = [
@@ -229,7 +230,9 @@ def test_compare_before_and_after(cli: Cli) -> None:
     after = cli("--json", "compare", MODEL, "--batch", "1").object
     assert (after["model"], after["target"]) == (MODEL, "stcp920")
     assert after["schedulers"]["tuned"] == found["best"]
-    assert {"O0", "O1", "O2", "tvm", "graphturbo"} <= set(after["schedulers"])
+    assert {*scheduler_names(), "tuned"} == set(after["schedulers"])
+    latencies = [found["latency_s"] for found in after["schedulers"].values()]
+    assert latencies == sorted(latencies, reverse=True)
     assert any(line[:1] == ["tuned"] for line in words(cli("compare", MODEL, "--batch", "1")))
 
 

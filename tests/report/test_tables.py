@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autoturbo.report.tables import comparison, front, table
+from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
 
 TUNED = Measurement(
@@ -34,11 +35,19 @@ def rendered(made: Table, width: int = 100) -> list[str]:
 
 def test_schedulers_side_by_side() -> None:
     assert rendered(comparison({"tvm": SLOW, "default": SLOW, "best": TUNED})) == [
-        "scheduler              latency   samples/s   speed-up      DDR   matrix engine   of bound",
-        "tvm (TVM-like)         20.0 ms      3.20 k      1.00x   123 MB            61 %       20 %",
-        "graphturbo (trial 0)   20.0 ms      3.20 k      1.00x   123 MB            61 %       20 %",
-        "tuned                  5.00 ms      12.8 k      4.00x   123 MB            61 %       80 %",
+        "scheduler              latency   samples/s   speed-up      DDR   matrix   of bound",
+        "tvm (TVM-like)         20.0 ms      3.20 k      1.00x   123 MB     61 %       20 %",
+        "graphturbo (trial 0)   20.0 ms      3.20 k      1.00x   123 MB     61 %       20 %",
+        "tuned                  5.00 ms      12.8 k      4.00x   123 MB     61 %       80 %",
     ]
+
+
+@pytest.mark.parametrize("name", [*scheduler_names(), "tuned"])
+def test_a_comparison_fits_80_columns(name: str) -> None:
+    large = dataclasses.replace(TUNED, latency=0.123456, ddr_bytes=999_400_000_000)
+    lines = rendered(comparison({"tvm": SLOW, name: large}), width=80)
+    assert len(lines) == 2 + (name != "tvm")
+    assert max(map(len, lines)) <= 80
 
 
 def test_speed_ups_refer_to_the_reference() -> None:

@@ -18,7 +18,7 @@ from test_schedule_properties import FEW, drawn
 from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.baselines import candidates
+from autoturbo.schedule.baselines import candidates, scheduler_names
 from autoturbo.schedule.files import load_schedule, schedule_schema
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
@@ -58,7 +58,7 @@ def test_round_trip_of_any_schedule(
 
 
 @settings(FEW, max_examples=25)
-@given(graph=networks(), machine=targets(), name=st.sampled_from(("O0", "O1", "O2", "tvm")))
+@given(graph=networks(), machine=targets(), name=st.sampled_from(scheduler_names()))
 def test_round_trip_of_baselines(
     tmp_path_factory: pytest.TempPathFactory, graph: Graph, machine: Target, name: str
 ) -> None:
@@ -70,7 +70,7 @@ def test_round_trip_of_baselines(
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert_base_s128"])
-@pytest.mark.parametrize("scheduler", ["graphturbo", "tvm", "O2"])
+@pytest.mark.parametrize("scheduler", ["graphturbo", "tvm", "astitch", "O2"])
 def test_round_trip_of_real_networks(tmp_path: Path, name: str, scheduler: str) -> None:
     schedule = next(candidates(scheduler, bench(name)))
     again = reread(schedule, tmp_path)

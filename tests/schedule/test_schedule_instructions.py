@@ -76,14 +76,16 @@ def test_rules_of_stcp920() -> None:
 
 
 def test_rules_follow_the_knobs() -> None:
-    found = rules(prefetch_depth=3, tile_divisor=4, instruction_scheduling="off")
-    assert (found.ahead, found.divisor, found.across) == (3, 4, False)
+    found = rules(prefetch_depth=3, tile_divisor=4, instruction_scheduling="layer")
+    assert (found.ahead, found.divisor, found.across, found.serial) == (3, 4, False, False)
+    found = rules(prefetch_depth=3, instruction_scheduling="off")
+    assert (found.ahead, found.across, found.serial) == (0, False, True)
 
 
 def test_every_rule_is_in_the_array_and_so_in_every_signature() -> None:
     base = rules().as_array()
     assert len(base) == len(InstructionRules.__dataclass_fields__)
-    for knobs in ({"prefetch_depth": 2}, {"tile_divisor": 2}, {"instruction_scheduling": "off"}):
+    for knobs in ({"prefetch_depth": 2}, {"tile_divisor": 2}, {"instruction_scheduling": "layer"}):
         assert (rules(**knobs).as_array() != base).sum() == 1
 
 
@@ -150,13 +152,20 @@ def test_fetches_run_ahead_over_layers() -> None:
 
 
 def test_without_scheduling_a_layer_starts_when_the_one_before_ended() -> None:
-    plain = program([product(64, 32, 32)] * 3, instruction_scheduling="off")
+    plain = program([product(64, 32, 32)] * 3, instruction_scheduling="layer")
     for layer in (1, 2):
         mine = np.flatnonzero(plain.where[:, Column.LAYER] == layer)
         before = np.flatnonzero(plain.where[:, Column.LAYER] == layer - 1)
         assert mine.min() > before.max()
         fetch = next(i for i in mine if plain.where[i, Column.ENGINE] == DMA_IN)
         assert before.max() in plain.where[fetch, Column.AFTER :]
+
+
+def test_without_a_pipeline_one_instruction_runs_after_another() -> None:
+    found = program([product(64, 32, 32)] * 3, instruction_scheduling="off")
+    waits = found.where[:, Column.AFTER :]
+    assert waits[:, 0].tolist() == list(range(-1, len(waits) - 1))
+    assert (waits[:, 1:] == -1).all()
 
 
 @pytest.mark.parametrize("divisor", [2, 4, 8])
@@ -204,7 +213,7 @@ def test_amounts_are_conserved(
     knobs = {
         "prefetch_depth": data.draw(st.sampled_from(("auto", 2, 4))),
         "tile_divisor": data.draw(st.sampled_from(("auto", 4))),
-        "instruction_scheduling": data.draw(st.sampled_from(("auto", "off"))),
+        "instruction_scheduling": data.draw(st.sampled_from(("auto", "layer", "off"))),
     }
     found = program(stages, streams, **knobs)
     matrix = found.amounts[on(found, MATRIX_ENGINE)]

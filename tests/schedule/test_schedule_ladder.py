@@ -44,23 +44,56 @@ def test_traffic_falls_from_rung_to_rung() -> None:
 
 
 def test_nothing_overlaps_in_the_ladder() -> None:
-    for name in ("O0", "O1", "O2", "tvm"):
+    for name in ("O0", "O1", "O2", "tvm", "gb_outputs", "lb_outputs", "instance_order"):
         schedule = next(candidates(name, bench("resnet50")))
         assert schedule.knobs.instruction_scheduling == "off"
-        assert not schedule.rules.across
+        assert schedule.rules.serial
+        assert max(simulate(schedule).overlap.values()) == 0
 
 
 def test_every_batch_that_divides_is_a_candidate() -> None:
     workbench = Workbench(chain("conv", shape=(12, 2, 4, 4)), target(clusters=2), "float16")
-    assert [s.share.batches for s in candidates("O1", workbench)] == [6, 3, 2, 1]
+    for name in ("O1", "lb_outputs", "instance_order", "graphturbo", "astitch"):
+        assert [s.share.batches for s in candidates(name, workbench)] == [6, 3, 2, 1]
 
 
-def test_names_from_the_weakest() -> None:
-    assert scheduler_names()[:5] == ("O0", "O1", "O2", "tvm", "graphturbo")
+def test_names_of_other_systems_and_of_the_ladders_upwards() -> None:
+    assert scheduler_names()[:9] == (
+        "tvm", "astitch", "O0", "O1", "O2", "gb_outputs", "lb_outputs", "instance_order",
+        "graphturbo",
+    )  # fmt: skip
+
+
+def test_the_highest_level_is_graphturbo() -> None:
+    workbench = Workbench(block(), target(), "float16")
+    (first, *_), (second, *_) = (list(candidates(n, workbench)) for n in ("O3", "graphturbo"))
+    assert first.text == second.text
+    assert "O3" not in scheduler_names()
+
+
+def test_instance_order_is_graphturbo_but_for_the_instructions() -> None:
+    for with_it, without in zip(
+        candidates("graphturbo", bench("resnet50")),
+        candidates("instance_order", bench("resnet50")),
+        strict=True,
+    ):
+        assert without.scheduler == "instance_order"
+        assert without.order == with_it.order
+        assert without.placement == with_it.placement
+        assert simulate(without).ddr_bytes == simulate(with_it).ddr_bytes
+        assert simulate(without).latency > simulate(with_it).latency
+
+
+@pytest.mark.parametrize("name", ["resnet50", "bert_base_s128", "densenet121"])
+def test_every_rung_of_the_ablation_is_faster(name: str) -> None:
+    rungs = ("tvm", "gb_outputs", "lb_outputs", "instance_order", "graphturbo")
+    best = [min(simulate(s).latency for s in candidates(n, bench(name))) for n in rungs]
+    assert best == sorted(best, reverse=True)
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("graphturb", "did you mean 'graphturbo'?"), ("zzz", "one of O0, O1, O2,")]
+    ("name", "hint"),
+    [("graphturb", "did you mean 'graphturbo'?"), ("zzz", "one of tvm, astitch, O0,")],
 )
 def test_unknown_names(name: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -13,7 +13,7 @@ from schedule_samples import STCP920, bench, block, networks, settings_of, targe
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
-from autoturbo.schedule.baselines import candidates
+from autoturbo.schedule.baselines import candidates, scheduler_names
 from autoturbo.schedule.knobs import Knobs, knob_specs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
@@ -54,9 +54,10 @@ def test_any_setting_gives_a_valid_schedule_for_larger_networks(
     check_schedule(drawn(data, graph, machine))
 
 
-@FEW
-@given(graph=networks(), machine=targets(), name=st.sampled_from(("O0", "O1", "O2", "tvm")))
-def test_baselines_give_valid_schedules(graph: Graph, machine: Target, name: str) -> None:
+@pytest.mark.parametrize("name", scheduler_names())
+@settings(EXAMPLES, max_examples=25)
+@given(graph=networks(most=10), machine=targets())
+def test_baselines_give_valid_schedules(name: str, graph: Graph, machine: Target) -> None:
     for schedule in candidates(name, Workbench(graph, machine, "float16")):
         check_schedule(schedule)
 

@@ -6,10 +6,11 @@ import pytest
 from simulate_samples import PRESETS, evaluator, target_of
 
 from autoturbo.datasets.workloads import PAPER_TEN, names
+from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Measurement
 
-SCHEDULERS = ("O0", "O1", "O2", "tvm", "graphturbo")
+SCHEDULERS = scheduler_names()
 
 
 def measure(workload: str, scheduler: str, preset: str = "stcp920") -> Measurement:
@@ -27,7 +28,7 @@ def ddr_share(found: Measurement) -> float:
 @pytest.mark.parametrize("workload", ["resnet50", "bert_base_s128"])
 def test_tvm_is_bound_by_ddr(workload: str) -> None:
     found = measure(workload, "tvm")
-    assert ddr_share(found) > 0.7
+    assert ddr_share(found) > 0.65
     assert found.busy["matrix"] < 0.3 * found.latency
 
 

@@ -3,6 +3,16 @@
 Every scheduler turns a workbench into candidates that differ in the batches per cluster only ("a
 round of beforehand autotuning executions" chose them for all systems of the paper, section 5.1);
 whoever measures takes the fastest.
+
+==================  ================================================================================
+``tvm``             TVM v0.8's kernels, all outputs in DDR
+``astitch``         AStitch: memory-intensive operators stitched, products on their own
+``O0`` ``O1`` ...   levels of the vendor's compiler; ``O3`` is another name of ``graphturbo``
+``gb_outputs``      rungs of the paper's ablation (Fig. 15) from ``tvm`` up: TVM's kernels with
+``lb_outputs``      outputs in GB, in LB, then
+``instance_order``  splitting, grouping and ordering instances, then
+``graphturbo``      across-layer instruction scheduling
+==================  ================================================================================
 """
 
 from __future__ import annotations
@@ -12,27 +22,41 @@ import importlib.metadata
 from collections.abc import Callable, Iterator
 
 from autoturbo.errors import UsageError
-from autoturbo.schedule.baselines.ladder import LEVELS, layer_by_layer
-from autoturbo.schedule.baselines.tvm import fused_layers, largest_working_set
+from autoturbo.schedule.baselines.astitch import astitch
+from autoturbo.schedule.baselines.ladder import graphturbo, instance_order, level
+from autoturbo.schedule.baselines.tvm import outputs_at, tvm
 from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.problem import make_problem
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.schedule import Schedule
 
 Candidates = Callable[[Workbench], Iterator[Schedule]]
 
+ALIASES = {"O3": "graphturbo"}
+"""Other names: the vendor's highest level is GraphTurbo (baselines.md, section 1)."""
+
 _GROUP = "autoturbo.schedulers"
+
+_SCHEDULERS: dict[str, Candidates] = {
+    "tvm": tvm,
+    "astitch": astitch,
+    "O0": level("O0"),
+    "O1": level("O1"),
+    "O2": level("O2"),
+    "gb_outputs": outputs_at("gb_outputs", Scope.GB),
+    "lb_outputs": outputs_at("lb_outputs", Scope.LB),
+    "instance_order": instance_order,
+    "graphturbo": graphturbo,
+}
 
 
 def scheduler_names() -> tuple[str, ...]:
-    """Schedulers by name, the weakest first, then plug-ins'.
+    """Schedulers by name without aliases: other systems, the ladders upwards, then plug-ins'.
 
     A plug-in registers a :data:`Candidates` function under the entry-point group
     ``autoturbo.schedulers``; it cannot take the place of a built-in one.
     """
     plugged = {entry.name for entry in importlib.metadata.entry_points(group=_GROUP)}
-    return (*_SCHEDULERS, *sorted(plugged - set(_SCHEDULERS)))
+    return (*_SCHEDULERS, *sorted(plugged - set(_SCHEDULERS) - set(ALIASES)))
 
 
 def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
@@ -41,48 +65,13 @@ def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
     Raises:
         UsageError: no scheduler of that name.
     """
+    name = ALIASES.get(name, name)
     if name in _SCHEDULERS:
         return _SCHEDULERS[name](bench)
     for entry in importlib.metadata.entry_points(group=_GROUP, name=name):
         found: Iterator[Schedule] = entry.load()(bench)
         return found
-    names = scheduler_names()
+    names = (*scheduler_names(), *ALIASES)
     close = difflib.get_close_matches(name, names, 1)
     known = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(names)}"
     raise UsageError(f"no scheduler is called {name!r}", hint=known)
-
-
-def _ladder(name: str) -> Candidates:
-    def build(bench: Workbench) -> Iterator[Schedule]:
-        for batches in bench.batch_choices():
-            problem, share = bench.problem(batches), bench.share(batches)
-            yield layer_by_layer(bench.model, problem, share, name, LEVELS[name])
-
-    return build
-
-
-def _tvm(bench: Workbench) -> Iterator[Schedule]:
-    choices = bench.batch_choices()
-    target = bench.target
-    room = target.gb.capacity or target.cores * target.lb.capacity
-    for batches in choices:
-        graph = bench.problem(batches).graph
-        problem = make_problem(graph, target, bench.dtype, fused_layers(graph))
-        if largest_working_set(problem) <= room or batches == choices[-1]:
-            share = bench.share(batches)
-            yield layer_by_layer(bench.model, problem, share, "tvm", Scope.DDR)
-            return
-
-
-def _graphturbo(bench: Workbench) -> Iterator[Schedule]:
-    for batches in bench.batch_choices():
-        yield build_schedule(bench, Knobs(batches_per_cluster=batches))
-
-
-_SCHEDULERS: dict[str, Candidates] = {
-    "O0": _ladder("O0"),
-    "O1": _ladder("O1"),
-    "O2": _ladder("O2"),
-    "tvm": _tvm,
-    "graphturbo": _graphturbo,
-}

@@ -1,18 +1,25 @@
-"""The ladder of the vendor's compiler (baselines.md, section 1): one kernel per layer, unsplit.
+"""The ladder of the vendor's compiler and the rung of the ablation that splits and orders.
 
 ``O0`` keeps all inputs, outputs and intermediates in DDR; ``O1`` puts them into GB as far as they
-fit;
-``O2`` into LB as far as they fit, the rest into GB. ``O3`` is GraphTurbo itself.
+fit; ``O2`` into LB as far as they fit, the rest into GB: one kernel per layer, unsplit. ``O3`` is
+GraphTurbo itself (baselines.md, section 1).
+
+The paper's ablation (GraphTurbo, OSDI '23, section 5.3, Fig. 15) climbs from TVM instead:
+``gb_outputs`` and ``lb_outputs`` (:func:`autoturbo.schedule.baselines.tvm.outputs_at`),
+``instance_order`` here, and ``graphturbo`` with everything.
 """
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.bind import Placement, Scope, bind_instances
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import make_instances
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import assemble
+from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.split import Split
@@ -21,7 +28,38 @@ LEVELS = {"O0": Scope.DDR, "O1": Scope.GB, "O2": Scope.LB}
 """Where each level would keep every layer's output."""
 
 LAYERWISE = Knobs(instruction_scheduling="off")
-"""Knobs of a compiler that schedules layer by layer: kernels are barriers, nothing is fused."""
+"""Knobs of a compiler that schedules layer by layer: no software pipeline in any kernel."""
+
+
+def level(name: str) -> Callable[[Workbench], Iterator[Schedule]]:
+    """One level of the vendor's ladder at every batch per cluster."""
+
+    def candidates(bench: Workbench) -> Iterator[Schedule]:
+        for batches in bench.batch_choices():
+            problem, share = bench.problem(batches), bench.share(batches)
+            yield layer_by_layer(bench.model, problem, share, name, LEVELS[name])
+
+    return candidates
+
+
+def instance_order(bench: Workbench) -> Iterator[Schedule]:
+    """GraphTurbo without across-layer instruction scheduling, at every batch per cluster.
+
+    Kept from GraphTurbo: layers, splitting into instances, grouping and ordering, binding,
+    concatenation, and one kernel per instance: in the paper stitching is what grouped layers are
+    compiled into, and instruction scheduling, which needs it, is the only thing that Fig. 15 adds
+    after it. For networks that need no split the rung below does the same but for launches, which
+    is why the paper shows no gain for them.
+    """
+    for batches in bench.batch_choices():
+        knobs = Knobs(batches_per_cluster=batches, instruction_scheduling="off")
+        yield dataclasses.replace(build_schedule(bench, knobs), scheduler="instance_order")
+
+
+def graphturbo(bench: Workbench) -> Iterator[Schedule]:
+    """The published heuristic at every batch per cluster."""
+    for batches in bench.batch_choices():
+        yield build_schedule(bench, Knobs(batches_per_cluster=batches))
 
 
 def layer_by_layer(

@@ -3,18 +3,24 @@
 The pass (graphturbo.md, section 8.1): a post-dominator tree, then union-find groups grown in three
 phases by operator class. On our machine a group becomes one kernel whose inner tensors never leave
 the tile loop, whose outputs go to DDR, and whose work is spread over the cores of a cluster;
-kernels do not overlap. The batch per cluster is the largest whose kernels' inputs and outputs fit
-the global buffer, through which they pass (GraphTurbo, OSDI '23, section 5: "limited by the LLB").
+kernels do not overlap. The batches per cluster tried are those whose kernels' inputs and outputs
+fit the global buffer, through which they pass (GraphTurbo, OSDI '23, section 5: "limited by the
+LLB"); for ResNet-50 and BERT this limit gives the batches of the paper's Table 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph, Operator, Pattern
-from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.baselines.ladder import layer_by_layer
+from autoturbo.schedule.baselines.simplify import simplified
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.schedule import Schedule
 
 MAX_GROUP = 256
 """Most operators of a fused group, TVM's default."""
@@ -35,6 +41,42 @@ class _Group:
 
     pattern: Pattern
     size: int = 1
+
+
+def tvm(bench: Workbench) -> Iterator[Schedule]:
+    """Every batch per cluster that fits the global buffer; one sample where none does."""
+    choices = bench.batch_choices()
+    room = bench.target.gb.capacity or bench.target.cores * bench.target.lb.capacity
+    for batches in choices:
+        problem = fused_problem(bench, batches)
+        if largest_working_set(problem) <= room or batches == choices[-1]:
+            yield layer_by_layer(bench.model, problem, bench.share(batches), "tvm", Scope.DDR)
+
+
+def outputs_at(name: str, scope: Scope) -> Callable[[Workbench], Iterator[Schedule]]:
+    """TVM's kernels with their outputs at another scope: the first rungs of the ablation.
+
+    GraphTurbo, OSDI '23, section 5.3 (Fig. 15), keeps TVM's kernel generator and only changes
+    where a kernel's output is declared: ``gb_outputs`` has it in GB, ``lb_outputs`` ("outputs in
+    L1") in LB. What does not fit goes one level down, as the paper's allocator does it (section
+    4.3). Kept from TVM: its kernels, one for each group of operators, unsplit, in the order of the
+    graph, and nothing that overlaps across kernels. Not kept: the limit on the batches per cluster,
+    which comes from passing every tensor through GB; the paper chose batches by autotuning
+    executions (section 5.1), so every divisor is a candidate.
+    """
+
+    def candidates(bench: Workbench) -> Iterator[Schedule]:
+        for batches in bench.batch_choices():
+            problem = fused_problem(bench, batches)
+            yield layer_by_layer(bench.model, problem, bench.share(batches), name, scope)
+
+    return candidates
+
+
+def fused_problem(bench: Workbench, batches: int) -> Problem:
+    """The model for some samples, normalisations written out and cut as FuseOps does."""
+    graph = simplified(bench.problem(batches).graph)
+    return make_problem(graph, bench.target, bench.dtype, fused_layers(graph))
 
 
 def fused_layers(graph: Graph) -> tuple[Layer, ...]:

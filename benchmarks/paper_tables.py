@@ -1,0 +1,478 @@
+"""The tables and figures of GraphTurbo's evaluation beside ours, on stcp920 in FP16.
+
+::
+
+    python benchmarks/paper_tables.py                  # all ten networks
+    python benchmarks/paper_tables.py --models A,B     # some
+    python benchmarks/paper_tables.py --json           # the same as one JSON object
+
+Prints Tables 1 to 4 and Figures 14 to 16, means with and without the rows that the paper's own
+figures make impossible, and says which and why. All figures are the simulator's and deterministic,
+but for the seconds of Table 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench_tools import print_table
+from paper_figures import BERT_BATCHES, ROWS, USE, PaperRow
+
+import autoturbo
+from autoturbo.datasets import workloads
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.baselines import candidates
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement
+
+LADDER = ("gb_outputs", "lb_outputs", "instance_order", "graphturbo")
+"""Our schedulers for the bars of Fig. 15."""
+
+SYSTEMS = ("tvm", "astitch", *LADDER)
+DOUBTFUL = 0.2
+"""TVM below this share of what DDR allows is probably not TVM on this network."""
+
+
+@dataclass(frozen=True)
+class Ours:
+    """One network measured.
+
+    Attributes:
+        row: the paper's.
+        target: the chip.
+        found: per scheduler, what it measures by batches per cluster.
+        seconds: per scheduler, to build and measure all of them.
+    """
+
+    row: PaperRow
+    target: Target
+    found: dict[str, dict[int, Measurement]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def best(self, scheduler: str) -> tuple[int, Measurement]:
+        """The batches per cluster that a scheduler is fastest with, and what it measures."""
+        return min(self.found[scheduler].items(), key=lambda item: item[1].latency)
+
+    def at(self, scheduler: str, batches: int) -> Measurement:
+        """What it measures with some batches per cluster, or with its best if it has not these."""
+        return self.found[scheduler].get(batches, self.best(scheduler)[1])
+
+    def over_tvm(self, found: Measurement) -> float:
+        """Speed-up over TVM at its best."""
+        return self.best("tvm")[1].latency / found.latency
+
+    @property
+    def tvm_limit(self) -> float:
+        """Samples per second at which TVM's kernels would use all of the DDR bandwidth."""
+        moved = self.at("tvm", self.row.tvm_batches)
+        return self.target.ddr.bandwidth * moved.batch / moved.ddr_bytes
+
+    @property
+    def peak(self) -> float:
+        """Samples per second with all matrix engines busy all the time."""
+        found = self.best("graphturbo")[1]
+        return found.batch / found.bound.matrix_s
+
+    @property
+    def impossible(self) -> list[str]:
+        """Why the paper's figures cannot be those of this network on this chip."""
+        tvm, graphturbo = self.row.tvm, self.row.graphturbo
+        reasons = []
+        if tvm > self.tvm_limit:
+            reasons.append(f"TVM's {tvm:,.0f}/s need more than DDR gives ({self.tvm_limit:,.0f}/s)")
+        if graphturbo > self.peak:
+            share = graphturbo / self.peak
+            reasons.append(f"GraphTurbo's {graphturbo:,.0f}/s are {share:.0%} of peak")
+        return reasons
+
+    @property
+    def doubtful(self) -> list[str]:
+        """Why they are possible, but hardly those of TVM on this network."""
+        share = self.row.tvm / self.tvm_limit
+        known = [f"TVM's {self.row.tvm:,.0f}/s are {share:.0%} of what DDR allows"]
+        return known if share < DOUBTFUL else []
+
+
+def measured(row: PaperRow, target: Target) -> Ours:
+    """All schedulers of the comparison on one network."""
+    ours = Ours(row, target)
+    evaluator = evaluator_of(row.workload, target)
+    for name in SYSTEMS:
+        start = time.perf_counter()
+        ours.found[name] = by_batches(evaluator, name)
+        ours.seconds[name] = time.perf_counter() - start
+    return ours
+
+
+def evaluator_of(workload: str, target: Target, batch: int | None = None) -> Evaluator:
+    """A bundled workload on a target in FP16."""
+    graph = autoturbo.load_model(workloads.get(workload).file, batch=batch)
+    return Evaluator(graph, target, "float16")
+
+
+def by_batches(evaluator: Evaluator, scheduler: str) -> dict[int, Measurement]:
+    """What every candidate of a scheduler measures, by its batches per cluster."""
+    tried = [
+        (s.share.batches, evaluator.measure(s)) for s in candidates(scheduler, evaluator.bench)
+    ]
+    return {batches: found for batches, found in tried if isinstance(found, Measurement)}
+
+
+# ------------------------------------------------------------------------------------------- means
+
+
+def means(values: Sequence[float]) -> tuple[float, float]:
+    """Arithmetic and geometric mean; nan for none."""
+    if not values:
+        return math.nan, math.nan
+    return sum(values) / len(values), math.exp(sum(map(math.log, values)) / len(values))
+
+
+def subsets(all_ours: Sequence[Ours]) -> list[tuple[str, list[Ours]]]:
+    """Rows that means are taken over, with their names."""
+    possible = [ours for ours in all_ours if not ours.impossible]
+    sure = [ours for ours in possible if not ours.doubtful]
+    named = [("all", list(all_ours)), ("possible", possible), ("credible", sure)]
+    return [(name, rows) for name, rows in named if rows]
+
+
+Pair = Callable[[Ours], "tuple[float, float] | None"]
+"""The paper's figure and ours for a network."""
+
+
+def mean_rows(all_ours: Sequence[Ours], columns: Sequence[Pair]) -> list[list[object]]:
+    """Both means of the paper's and of our figures, for each subset of rows."""
+    lines: list[list[object]] = []
+    for name, rows in subsets(all_ours):
+        pairs = [[p for p in map(column, rows) if p is not None] for column in columns]
+        for kind, label in enumerate(("arith.", "geom.")):
+            line: list[object] = [f"{label} mean, {name} ({''.join(o.row.letter for o in rows)})"]
+            for column in pairs:
+                line += [means([p[side] for p in column])[kind] for side in (0, 1)]
+            lines.append(line)
+    return lines
+
+
+# ------------------------------------------------------------------------------------------ tables
+
+
+def table_2(all_ours: Sequence[Ours]) -> list[dict[str, Any]]:
+    """Throughput and batches per cluster with TVM and GraphTurbo."""
+    return [
+        {
+            "model": f"{ours.row.letter} {ours.row.workload}",
+            "batch": ours.best("tvm")[1].batch,
+            "paper_batches": (ours.row.tvm_batches, ours.row.batches),
+            "batches": (ours.best("tvm")[0], ours.best("graphturbo")[0]),
+            "tvm": (ours.row.tvm, ours.best("tvm")[1].throughput),
+            "graphturbo": (ours.row.graphturbo, ours.best("graphturbo")[1].throughput),
+            "same_batches": ours.at("graphturbo", ours.row.batches).throughput,
+            "impossible": ours.impossible,
+            "doubtful": ours.doubtful,
+        }
+        for ours in all_ours
+    ]
+
+
+def print_table_2(all_ours: Sequence[Ours]) -> None:
+    """Table 2 with the speed-up of Fig. 14, then what is wrong with the paper's rows."""
+    heading("Table 2: samples per second; batches per cluster of TVM -> GraphTurbo")
+    head = (
+        "model", "batch", "p. b/cl", "ours", "p. TVM", "ours", "ratio", "p. GT", "ours", "ratio",
+        "at p. b/cl", "ratio",
+    )  # fmt: skip
+    lines = []
+    for row in table_2(all_ours):
+        line = [row["model"], row["batch"], *map(_arrow, (row["paper_batches"], row["batches"]))]
+        for paper, found in (row["tvm"], row["graphturbo"]):
+            line += [f"{paper:,.0f}", f"{found:,.0f}", f"{found / paper:.2f}"]
+        same = row["same_batches"]
+        lines.append([*line, f"{same:,.0f}", f"{same / row['graphturbo'][0]:.2f}"])
+    print_table(head, lines)
+    for ours in all_ours:
+        for verdict, reasons in (("impossible", ours.impossible), ("doubtful", ours.doubtful)):
+            for reason in reasons:
+                print(f"{ours.row.letter} {verdict}: {reason}")
+
+
+def _arrow(pair: tuple[int, int]) -> str:
+    return f"{pair[0]}->{pair[1]}"
+
+
+def table_1(target: Target) -> list[dict[str, Any]]:
+    """BERT-128 at the paper's batches: paper and ours at the same batches per cluster, and best."""
+    evaluators = {b: evaluator_of("bert_base_s128", target, b) for _, b, *_ in BERT_BATCHES}
+    rows = []
+    for system, batch, loops, batches, paper in BERT_BATCHES:
+        found = by_batches(evaluators[batch], system)
+        rows.append({
+            "system": system, "batch": batch, "iterations": loops, "batches": batches,
+            "paper": paper, "ours": found[batches].throughput if batches in found else None,
+            "best": max(m.throughput for m in found.values()),
+        })  # fmt: skip
+    return rows
+
+
+def print_table_1(target: Target) -> None:
+    """Table 1."""
+    heading("Table 1: BERT-128, sentences per second")
+    head = (
+        "system",
+        "batch",
+        "iterations",
+        "batches/cluster",
+        "paper",
+        "ours",
+        "ours, best batches",
+    )
+    print_table(
+        head,
+        [
+            [r["system"], r["batch"], r["iterations"], r["batches"], r["paper"],
+             "-" if r["ours"] is None else f"{r['ours']:.0f}", f"{r['best']:.0f}"]
+            for r in table_1(target)
+        ],
+    )  # fmt: skip
+
+
+def table_3(all_ours: Sequence[Ours]) -> list[dict[str, Any]]:
+    """Tensors per scope (DDR, GB, LB): TVM's kernels write DDR only, so one number says it."""
+    return [
+        {
+            "model": f"{ours.row.letter} {ours.row.workload}",
+            "tvm": (ours.row.tvm_scopes[0], ours.best("tvm")[1].tensors["DDR"]),
+            "paper": ours.row.scopes,
+            "ours": scopes_of(ours.at("graphturbo", ours.row.batches)),
+        }
+        for ours in all_ours
+    ]
+
+
+def scopes_of(found: Measurement) -> tuple[int, int, int]:
+    """Tensors in DDR, GB and LB."""
+    return found.tensors["DDR"], found.tensors["GB"], found.tensors["LB"]
+
+
+def print_table_3(all_ours: Sequence[Ours]) -> None:
+    """Table 3."""
+    heading("Table 3: tensors in DDR with TVM; in DDR/LLB/L1 with GraphTurbo at Table 2's batches")
+    head = ("model", "paper TVM", "ours", "ratio", "paper GT", "ours")
+    lines = [
+        [r["model"], *r["tvm"], f"{r['tvm'][1] / r['tvm'][0]:.2f}", _slashes(r["paper"]),
+         _slashes(r["ours"])]
+        for r in table_3(all_ours)
+    ]  # fmt: skip
+    print_table(head, lines)
+
+
+def _slashes(numbers: Iterable[int]) -> str:
+    return "/".join(map(str, numbers))
+
+
+def print_table_4(all_ours: Sequence[Ours]) -> None:
+    """Table 4: ours builds and simulates schedules, the paper's compilers also make code."""
+    heading("Table 4: seconds to compile (paper); to schedule and simulate at every batch (ours)")
+    head = ("model", "p. TVM", "ours", "p. AStitch", "ours", "p. GT", "ours")
+    lines = []
+    for ours in all_ours:
+        line: list[object] = [f"{ours.row.letter} {ours.row.workload}"]
+        for paper, name in zip(ours.row.seconds, ("tvm", "astitch", "graphturbo"), strict=True):
+            line += [paper, f"{ours.seconds[name]:.2f}"]
+        lines.append(line)
+    print_table(head, lines)
+
+
+# ----------------------------------------------------------------------------------------- figures
+
+
+def astitch_pair(*, own: bool) -> Pair:
+    """Fig. 14, AStitch over TVM: at its own best batches, or at Table 2's for GraphTurbo."""
+
+    def pair(ours: Ours) -> tuple[float, float] | None:
+        if ours.row.astitch is None:
+            return None
+        found = ours.best("astitch")[1] if own else ours.at("astitch", ours.row.batches)
+        return ours.row.astitch, ours.over_tvm(found)
+
+    return pair
+
+
+def graphturbo_pair(ours: Ours) -> tuple[float, float] | None:
+    """Fig. 14, GraphTurbo over TVM."""
+    return ours.row.ablation[-1], ours.over_tvm(ours.best("graphturbo")[1])
+
+
+def rung_pair(rung: int, *, own: bool) -> Pair:
+    """Fig. 15, a rung over TVM: at its own best batches, or at Table 2's for GraphTurbo."""
+
+    def pair(ours: Ours) -> tuple[float, float]:
+        name = LADDER[rung]
+        found = ours.best(name)[1] if own else ours.at(name, ours.row.batches)
+        return ours.row.ablation[rung], ours.over_tvm(found)
+
+    return pair
+
+
+def step_pair(rung: int, *, own: bool) -> Pair:
+    """What a rung gains over the one below it."""
+    upper, lower = rung_pair(rung, own=own), rung_pair(rung - 1, own=own)
+
+    def pair(ours: Ours) -> tuple[float, float] | None:
+        high, low = upper(ours), lower(ours)
+        return None if high is None or low is None else (high[0] / low[0], high[1] / low[1])
+
+    return pair
+
+
+FIGURE_14: dict[str, Pair] = {
+    "AStitch": astitch_pair(own=True),
+    "AStitch, T2": astitch_pair(own=False),
+    "GT": graphturbo_pair,
+    "GT, T2": rung_pair(3, own=False),
+}
+"""Columns of Fig. 14; ``T2`` is at the batches per cluster of Table 2."""
+
+
+def figure_15(*, own: bool) -> dict[str, Pair]:
+    """Columns of the ablation: rungs, then the gains of the last two."""
+    rungs = {name: rung_pair(i, own=own) for i, name in enumerate(("LLB", "L1", "order", "insn"))}
+    return {**rungs, "+order": step_pair(2, own=own), "+insn": step_pair(3, own=own)}
+
+
+def print_figure(title: str, all_ours: Sequence[Ours], columns: dict[str, Pair]) -> None:
+    """Paper's and our figure of each column, then the means."""
+    heading(title)
+    head = ["model", *(cell for name in columns for cell in (f"p. {name}", "ours"))]
+    lines: list[list[object]] = []
+    for ours in all_ours:
+        line: list[object] = [f"{ours.row.letter} {ours.row.workload}"]
+        for column in columns.values():
+            line += column(ours) or (math.nan, math.nan)
+        lines.append(line)
+    lines += mean_rows(all_ours, list(columns.values()))
+    print_table(head, [[_number(cell) for cell in line] for line in lines])
+
+
+def _number(cell: object) -> str:
+    if not isinstance(cell, float):
+        return str(cell)
+    return "-" if math.isnan(cell) else f"{cell:.2f}"
+
+
+def figure_16(all_ours: Sequence[Ours]) -> list[dict[str, Any]]:
+    """Per cent of the time that the vector and the matrix engine are busy, by batches."""
+    return [
+        {"model": f"{ours.row.letter} {ours.row.workload}", "batches": batches,
+         "paper": paper, "ours": use_of(ours.found["graphturbo"][batches])}
+        for ours in all_ours
+        for batches, paper in USE.get(ours.row.workload, {}).items()
+        if batches in ours.found["graphturbo"]
+    ]  # fmt: skip
+
+
+def use_of(found: Measurement) -> tuple[float, float]:
+    """Per cent of the time that the vector and the matrix engine are busy."""
+    busy = found.busy["vector"], found.busy["matrix"]
+    return 100 * busy[0] / found.latency, 100 * busy[1] / found.latency
+
+
+def print_figure_16(all_ours: Sequence[Ours]) -> None:
+    """Fig. 16."""
+    rows = figure_16(all_ours)
+    if rows:
+        heading("Figure 16: per cent of the time that GraphTurbo keeps the engines busy")
+        head = ("model", "batches/cluster", "p. vector", "ours", "p. matrix", "ours")
+        lines = [
+            [r["model"], r["batches"], r["paper"][0], f"{r['ours'][0]:.0f}", r["paper"][1],
+             f"{r['ours'][1]:.0f}"]
+            for r in rows
+        ]  # fmt: skip
+        print_table(head, lines)
+
+
+# --------------------------------------------------------------------------------------- the whole
+
+
+def heading(text: str) -> None:
+    """A title with an empty line before it."""
+    print(f"\n{text}")
+
+
+def as_json(all_ours: Sequence[Ours], target: Target) -> dict[str, Any]:
+    """Everything that is printed, as plain values."""
+    figures = {
+        "figure_14": FIGURE_14,
+        "figure_15": figure_15(own=True),
+        "figure_15_table_2_batches": figure_15(own=False),
+    }
+    return {
+        "table_1": table_1(target),
+        "table_2": table_2(all_ours),
+        "table_3": table_3(all_ours),
+        "table_4": [
+            {"model": o.row.workload, "paper": o.row.seconds, "ours": o.seconds} for o in all_ours
+        ],
+        **{name: _figure_json(all_ours, columns) for name, columns in figures.items()},
+        "figure_16": figure_16(all_ours),
+    }  # fmt: skip
+
+
+def _figure_json(all_ours: Sequence[Ours], columns: dict[str, Pair]) -> dict[str, Any]:
+    rows = {o.row.workload: {name: column(o) for name, column in columns.items()} for o in all_ours}
+    averages = {
+        str(line[0]): [None if math.isnan(float(str(cell))) else cell for cell in line[1:]]
+        for line in mean_rows(all_ours, list(columns.values()))
+    }
+    return {"columns": list(columns), "rows": rows, "means": averages}
+
+
+def report(all_ours: Sequence[Ours], target: Target) -> None:
+    """Print all tables and figures."""
+    print(f"{target.name}, float16; p. is the paper's figure, or read from its drawing")
+    print_table_1(target)
+    print_table_2(all_ours)
+    print_table_3(all_ours)
+    print_table_4(all_ours)
+    print_figure("Figure 14: speed-up over TVM (T2: at Table 2's batches)", all_ours, FIGURE_14)
+    title = "Figure 15: speed-up over TVM, step by step;"
+    print_figure(f"{title} each at its own best batches", all_ours, figure_15(own=True))
+    print_figure(f"{title} all at Table 2's batches", all_ours, figure_15(own=False))
+    print_figure_16(all_ours)
+
+
+def chosen_rows(letters: str) -> list[PaperRow]:
+    """The paper's rows with some letters, all of them for an empty text.
+
+    Raises:
+        SystemExit: there is no such row.
+    """
+    wanted = [letter.strip().upper() for letter in letters.split(",") if letter.strip()]
+    unknown = sorted(set(wanted) - {row.letter for row in ROWS})
+    if unknown:
+        sys.exit(f"error: --models: no row {', '.join(unknown)}; they are A to J")
+    return [row for row in ROWS if not wanted or row.letter in wanted]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", default="", help="letters of rows, with commas (default: all)")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    options = parser.parse_args(arguments)
+    target = autoturbo.load_target("stcp920")
+    all_ours = [measured(row, target) for row in chosen_rows(options.models)]
+    if options.json:
+        print(json.dumps(as_json(all_ours, target)))
+    else:
+        report(all_ours, target)
+
+
+if __name__ == "__main__":
+    main()
