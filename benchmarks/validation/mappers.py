@@ -19,6 +19,7 @@ from autoturbo.schedule.instructions import (
     DMA_OUT,
     INSTRUCTION_COLUMNS,
     MATRIX_ENGINE,
+    TRANSFER,
     Amount,
     Column,
     Instructions,
@@ -131,6 +132,10 @@ class Program:
     def store(self, size: float, *after: int) -> int:
         """Bytes from LB to DDR."""
         return self._emit(DMA_OUT, after, {Amount.DDR: size})
+
+    def transfer(self, size: float, *after: int) -> int:
+        """Bytes between GB and LB."""
+        return self._emit(TRANSFER, after, {Amount.GB: size, Amount.CORE: size})
 
     def product(self, rows: float, columns: float, depth: float, *after: int) -> int:
         """``rows`` x ``columns`` x ``depth`` on the matrix engine."""
