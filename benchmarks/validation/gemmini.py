@@ -17,7 +17,9 @@ How a mapping is run (DOSA's artefact, Gemmini's library and its loop unroller a
 - the library chooses its tiling on the host, inside the measured time.
 
 What the sources leave open (:class:`Settled`) was settled on a seeded fifth of the rows, which are
-printed apart. ``python benchmarks/validation/gemmini.py [--reference FILE] [--settle]``
+printed apart. ``--settle`` settles it again, ``--sweep`` says how much each figure matters::
+
+    python benchmarks/validation/gemmini.py [--reference FILE] [--settle] [--sweep]
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from functools import lru_cache
 
 import numpy as np
 from gemmini_memory import BEAT, TILE_COLUMNS, Caches, Shape, Tile, Use
-from mappers import REFERENCES, TARGETS, Errors, Program, Row, read_table, reference_option
+from mappers import REFERENCES, TARGETS, Errors, Program, Row, number, read_table, reference_option
 
 from autoturbo.errors import AutoTurboError, Location, UsageError
 from autoturbo.graph.arrays import Ints
@@ -50,6 +52,9 @@ ARRAY = 16
 
 SHARE = 5
 """One row in this many settles what is open."""
+
+SWEPT_CYCLES = 2e6
+"""Layers that are swept: larger ones take minutes."""
 
 STEPS = (("pair", 1), ("line", 1), ("far", 2), ("dirty", 5), ("start", 200), ("trial", 20))
 """By how much settling moves each figure at a time."""
@@ -75,7 +80,7 @@ class Settled:
     """
 
     pair: int = 7
-    line: float = 8.0
+    line: float = 9.0
     far: float = 24.0
     dirty: float = 43.0
     start: float = 1300.0
@@ -119,15 +124,15 @@ def case_of(row: Row) -> Case:
     """Read a row.
 
     Raises:
-        UsageError: its mapping or tiling cannot be read.
+        UsageError: a figure, its mapping or its tiling cannot be read.
     """
-    extents = {d: int(row[f"prob.{d}"]) for d in DIMENSIONS}
+    extents = {d: int(number(row, f"prob.{d}")) for d in DIMENSIONS}
     k, c, p, q, r, s = (extents[d] for d in "KCPQRS")
-    shape = Shape(k, c, p, q, r, s, int(row["prob.Wstride"]))
+    shape = Shape(k, c, p, q, r, s, int(number(row, "prob.Wstride")))
     return Case(
         shape, parse_mapping(row["mapping.mapping"], extents),
-        parse_tiling(row["dse.auto_tiling"], extents), float(row["target.gemmini_cycle"]),
-        float(row["target.gemmini_auto_cycle"]), float(row["target.cycle"]),
+        parse_tiling(row["dse.auto_tiling"], extents), number(row, "target.gemmini_cycle"),
+        number(row, "target.gemmini_auto_cycle"), number(row, "target.cycle"),
     )  # fmt: skip
 
 
@@ -359,22 +364,42 @@ def _error(traced: Sequence[Traced], settled: Settled) -> float:
     )
 
 
+def sweep(traced: Sequence[Traced]) -> None:
+    """Print the mean errors with each figure a quarter less and a quarter more."""
+    for field in dataclasses.fields(Settled):
+        for factor in (0.75, 1.25):
+            value = getattr(Settled(), field.name) * factor
+            changed = dataclasses.replace(Settled(), **{field.name: value})
+            found = summary([(t.case, *cycles(t, changed)) for t in traced])
+            mapped, library = found["mapping"].mean, found["library's tiling"].mean
+            print(f"{field.name} = {value:g}: mapping {mapped:.1%}, library's tiling {library:.1%}")
+
+
 def main() -> None:
     """Print a line per row and the summary; rows that settled something apart."""
     parser = reference_option("gemmini_rtl.csv", __doc__)
     parser.add_argument("--settle", action="store_true", help="settle what is open again")
+    parser.add_argument("--sweep", action="store_true", help="change what was settled")
     options = parser.parse_args()
     cases = [case_of(row) for row in read_table(options.reference, COLUMNS)]
     ours = options.reference.resolve() == (REFERENCES / "gemmini_rtl.csv").resolve()
     used = settling(len(cases)) if ours else set()
     if options.settle:
         print(settle([trace(cases[index]) for index in sorted(used)]))
-        return
+    elif options.sweep:
+        fresh = [case for index, case in enumerate(cases) if index not in used]
+        sweep([trace(case) for case in fresh if case.timeloop < SWEPT_CYCLES])
+    else:
+        compare(cases, used)
+
+
+def compare(cases: Sequence[Case], used: set[int]) -> None:
+    """Print all rows and the errors of those that settled nothing, then of those that did."""
     print(f"settled on rows {sorted(used)}: {Settled()}")
     print(f"{'layer':34}{'library':>12}{'RTL':>12}{'mapping':>12}{'RTL':>12}  errors (Timeloop)")
     found = [_report(case) for case in cases]
-    rest = [figures for index, figures in enumerate(found) if index not in used]
-    for name, errors in summary(rest).items():
+    fresh = [figures for index, figures in enumerate(found) if index not in used]
+    for name, errors in summary(fresh).items():
         print(f"{name}: {errors}")
     for name, errors in summary([found[index] for index in sorted(used)]).items() if used else ():
         print(f"rows that settled: {name}: {errors}")

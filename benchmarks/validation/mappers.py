@@ -60,6 +60,18 @@ def read_table(path: Path, columns: Iterable[str]) -> list[Row]:
     return rows
 
 
+def number(row: Row, column: str, default: str = "") -> float:
+    """A figure of a row; ``default`` stands for an empty cell.
+
+    Raises:
+        UsageError: it is no number.
+    """
+    try:
+        return float(row[column] or default)
+    except ValueError:
+        raise UsageError(f"{row[column]!r} is no number", Location(field=column)) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Errors:
     """Relative errors of our figures against a reference's.
@@ -137,10 +149,12 @@ class Program:
         """Bytes between GB and LB."""
         return self._emit(TRANSFER, after, {Amount.GB: size, Amount.CORE: size})
 
-    def product(self, rows: float, columns: float, depth: float, *after: int) -> int:
-        """``rows`` x ``columns`` x ``depth`` on the matrix engine."""
+    def product(
+        self, rows: float, columns: float, depth: float, *after: int, count: float = 1.0
+    ) -> int:
+        """``count`` products of ``rows`` x ``columns`` x ``depth`` on the matrix engine."""
         shape = {Amount.ROWS: rows, Amount.COLUMNS: columns, Amount.DEPTH: depth}
-        return self._emit(MATRIX_ENGINE, after, {Amount.COUNT: 1.0, **shape})
+        return self._emit(MATRIX_ENGINE, after, {Amount.COUNT: count, **shape})
 
     def _emit(self, engine: int, after: Sequence[int], figures: dict[Amount, float]) -> int:
         where, amounts = [-1] * INSTRUCTION_COLUMNS, [0.0] * AMOUNT_COLUMNS

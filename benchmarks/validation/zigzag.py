@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import onnx
-from mappers import TARGETS, Errors, Program, Row, read_table, reference_option
+from mappers import TARGETS, Errors, Program, Row, number, read_table, reference_option
 from onnx import TensorProto, helper
 
 from autoturbo.errors import AutoTurboError, Location, UsageError
@@ -45,6 +45,9 @@ COLUMNS = (
 HEADS = (
     "temporal", "busy", "theirs", "replayed", "scheduled", "theirs", "Mbit", "theirs"
 )  # fmt: skip
+
+WHOLE = ("B", "K", "C", "OY", "OX", "FY", "FX", "G", "IY", "IX", "stride_y", "stride_x")
+"""Whole figures of a row; an empty one is 1. K and C are those of one group."""
 
 PIECES = 16
 """Parts in which a replayed layer's outputs leave, so that the last one is short."""
@@ -125,17 +128,18 @@ def layer_of(row: Row) -> Layer:
     """Read a row.
 
     Raises:
-        UsageError: its hardware is not one of those described here.
+        UsageError: its hardware is not one of those described here, or a figure is missing.
     """
-    whole = {k: int(float(row[k] or 1)) for k in ("B", "K", "C", "OY", "OX", "FY", "FX", "G")}
+    whole = {name: int(number(row, name, "1")) for name in WHOLE}
     pads = tuple(int(p) for p in row["pads"].split()) or (0, 0, 0, 0)
+    groups = whole["G"]
     return Layer(
         f"{row['model'].removesuffix('.onnx')}/{row['layer']}", _target(row["hardware"]),
-        whole["B"], (whole["K"], whole["C"]), whole["G"], (whole["OY"], whole["OX"]),
-        (whole["FY"], whole["FX"]), (int(row["IY"] or 1), int(row["IX"] or 1)),
-        (int(row["stride_y"] or 1), int(row["stride_x"] or 1)), pads,
-        float(row["ideal_temporal_cycles"]), float(row["latency_total_cycles"]),
-        float(row["dram_read_bits"]), float(row["dram_write_bits"]), row["temporal_mapping"],
+        whole["B"], (whole["K"] * groups, whole["C"] * groups), groups,
+        (whole["OY"], whole["OX"]), (whole["FY"], whole["FX"]), (whole["IY"], whole["IX"]),
+        (whole["stride_y"], whole["stride_x"]), pads,
+        number(row, "ideal_temporal_cycles"), number(row, "latency_total_cycles"),
+        number(row, "dram_read_bits"), number(row, "dram_write_bits"), row["temporal_mapping"],
     )  # fmt: skip
 
 
@@ -216,7 +220,10 @@ def replay(layer: Layer) -> float:
     for _ in range(parts):
         done = weight = program.load(weights / parts, ends[-2])
         for rows in pieces:
-            done = program.product(rows, k / parts, depth * positions, ready, weight)
+            columns = k / layer.groups / parts
+            done = program.product(
+                rows, columns, depth * positions, ready, weight, count=layer.groups
+            )
             program.store(layer.written / 8 / parts / len(pieces), done)
         ends.append(done)
     return program.run(layer.target, "int8").seconds

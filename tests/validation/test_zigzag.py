@@ -99,3 +99,17 @@ def test_hardware_without_a_target_is_refused() -> None:
     row = read_table(REFERENCES / "zigzag_layers.csv", zigzag.COLUMNS)[0]
     with pytest.raises(UsageError, match="hardware"):
         zigzag.layer_of({**row, "hardware": "meta_prototype.yaml"})
+
+
+def test_a_figure_that_is_missing_is_named() -> None:
+    row = read_table(REFERENCES / "zigzag_layers.csv", zigzag.COLUMNS)[0]
+    with pytest.raises(UsageError, match="latency_total_cycles"):
+        zigzag.layer_of({**row, "latency_total_cycles": ""})
+
+
+def test_groups_are_products_of_their_own() -> None:
+    row = read_table(REFERENCES / "zigzag_layers.csv", zigzag.COLUMNS)[0]
+    figures = {"K": "1", "C": "1", "G": "24", "OY": "8", "OX": "8", "IY": "8", "IX": "8"}
+    more = {"FY": "3", "FX": "3", "stride_y": "1", "stride_x": "1", "pads": "1 1 1 1"}
+    layer = zigzag.layer_of({**row, **figures, **more})
+    assert zigzag.compare(layer).temporal == 24 * 64 * 9
