@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 """Data types that an engine may compute in."""
 
-DATAFLOWS = ("output_stationary", "weight_stationary", "input_stationary", "ideal")
+DATAFLOWS = (
+    "output_stationary",
+    "weight_stationary",
+    "input_stationary",
+    "ideal",
+    "channel_stationary",
+)
 """What stays in a matrix engine's array while the other operands stream through it."""
 
 _PREFERRED = ("float16", "bfloat16", "int8", "float32")
@@ -42,7 +48,9 @@ class MatrixEngine:
     Attributes:
         rows: native tile along M (or N of a transposed product), in elements.
         columns: native tile along N, in elements.
-        dataflow: one of :data:`DATAFLOWS`; "ideal" loses nothing to filling the array.
+        dataflow: one of :data:`DATAFLOWS`; "ideal" loses nothing to filling the array,
+            "channel_stationary" holds weights of one kernel position, channels over the rows (no
+            im2col: few channels leave rows idle).
         depth: elements of the reduction consumed per cycle at each (row, column) point: 1 for a
             plain array, 16 for a 16 x 16 x 16 cube.
         rate: multiplier per data type on ``rows * columns * depth`` multiply-accumulates per

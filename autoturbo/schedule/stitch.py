@@ -34,10 +34,13 @@ from autoturbo.schedule.work import (
     MATRIX,
     MOVE,
     NONE,
+    ROLES,
     ROWS,
     VECTOR,
+    WINDOW,
     Floats,
     WorkArrays,
+    depth_of,
     shown_points,
 )
 
@@ -285,14 +288,15 @@ def _add_operator(
     w: WorkArrays, g: GraphArrays, op: int, box_low: Ints, box_high: Ints, row: Floats, moved: int
 ) -> None:
     """Add one operator's work on one core to its layer's row."""
-    sizes = np.ones(5, np.int64)
+    sizes = np.ones(ROLES, np.int64)
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
         sizes[w.role[axis]] *= max(box_high[axis] - box_low[axis], 0)
     points = domain_points(g, op, box_low, box_high)
     shown = shown_points(g, w, op, box_low, box_high)
     if w.engine[op] == MATRIX:
         row[Stage.COUNT], row[Stage.ROWS] = sizes[COUNT], sizes[ROWS]
-        row[Stage.COLUMNS], row[Stage.DEPTH] = sizes[COLUMNS], sizes[DEPTH]
+        row[Stage.COLUMNS] = sizes[COLUMNS]
+        row[Stage.DEPTH] = depth_of(sizes[DEPTH], sizes[WINDOW], w.whole[op])
         row[Stage.MACS] += points * w.macs[op]
     elif w.engine[op] == VECTOR:
         row[Stage.VECTOR] += points * w.macs[op]

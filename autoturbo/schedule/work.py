@@ -18,21 +18,31 @@ Floats = NDArray[np.float64]
 NONE, MATRIX, VECTOR, MOVE = range(4)
 """Codes of :class:`autoturbo.graph.operators.Engine`."""
 
-OTHER, COUNT, ROWS, COLUMNS, DEPTH = range(5)
-"""Role of an axis in a matrix product: batch of products, M, N, K."""
+OTHER, COUNT, ROWS, COLUMNS, DEPTH, WINDOW = range(6)
+"""Role of an axis in a matrix product: batch of products, M, N, K, and K's kernel positions."""
+
+ROLES = 6
 
 _CODES = {Engine.NONE: NONE, Engine.MATRIX: MATRIX, Engine.VECTOR: VECTOR, Engine.MOVE: MOVE}
 
 
-DATAFLOWS = {"output_stationary": 0, "weight_stationary": 1, "input_stationary": 2, "ideal": 3}
-"""Codes of matrix dataflows for compiled code."""
+DATAFLOWS = {
+    "output_stationary": 0,
+    "weight_stationary": 1,
+    "input_stationary": 2,
+    "ideal": 3,
+    "channel_stationary": 1,
+}
+"""Codes of matrix dataflows for compiled code. A channel-stationary array streams like a
+weight-stationary one; that its rows take channels only is in the depth of its products."""
 
 
 class WorkArrays(NamedTuple):
     """Per operator: engine code and vector work per output point and per domain point.
 
     ``role`` and ``shown`` are per axis: its role in a matrix product, and 1 if it appears in the
-    outputs.
+    outputs. ``whole`` is what the reduction over channels is rounded up to at every kernel position
+    (1: kernel positions and channels make one reduction).
     """
 
     engine: Ints
@@ -42,6 +52,7 @@ class WorkArrays(NamedTuple):
     macs: Ints
     role: Ints
     shown: Ints
+    whole: Ints
 
 
 @njit(cache=True)
@@ -66,6 +77,7 @@ def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
         macs=np.asarray([op.work.macs for op in operators], np.int64),
         role=np.asarray([role for op in operators for role in axis_roles(op)], np.int64),
         shown=np.asarray([int(a.kind in shown) for op in operators for a in op.axes], np.int64),
+        whole=np.full(len(operators), whole_depth(target), np.int64),
     )
 
 
@@ -73,13 +85,17 @@ def axis_roles(operator: Operator) -> list[int]:
     """Which axes of a matrix operator are batch, M, N and K.
 
     From the access maps alone: in both operands and the output, batch; in the first and the
-    output, M; in the second and the output, N; not in the output, K.
+    output, M; in the second and the output, N; not in the output, K (or a kernel position).
     """
     if operator.engine is not Engine.MATRIX or len(operator.inputs) < 2:  # noqa: PLR2004
         return [OTHER] * len(operator.axes)
     first, second = operator.input_axes(0), operator.input_axes(1)
     out = operator.output_axes
-    return [_role(axis, first, second, out) for axis in range(len(operator.axes))]
+    roles = [_role(axis, first, second, out) for axis in range(len(operator.axes))]
+    return [
+        WINDOW if role == DEPTH and axis.kind is AxisKind.WINDOW else role
+        for role, axis in zip(roles, operator.axes, strict=True)
+    ]
 
 
 def _role(axis: int, first: set[int], second: set[int], out: set[int]) -> int:
@@ -92,10 +108,31 @@ def _role(axis: int, first: set[int], second: set[int], out: set[int]) -> int:
 
 def matrix_shape(operator: Operator) -> tuple[int, int, int, int]:
     """``(count, m, n, k)`` of a matrix operator's whole domain."""
-    shape = [1] * 5
+    shape = _extents_by_role(operator)
+    return shape[COUNT], shape[ROWS], shape[COLUMNS], shape[DEPTH] * shape[WINDOW]
+
+
+def _extents_by_role(operator: Operator) -> list[int]:
+    shape = [1] * ROLES
     for role, extent in zip(axis_roles(operator), operator.extents, strict=True):
         shape[role] *= extent
-    return shape[COUNT], shape[ROWS], shape[COLUMNS], shape[DEPTH]
+    return shape
+
+
+def whole_depth(target: Target) -> int:
+    """Channels that an array takes at once at every kernel position; 1 if it takes any mixture.
+
+    With im2col, or a data path like it, kernel positions and channels are one reduction that fills
+    the rows. A channel-stationary array reads one kernel position at a time: rows that the channels
+    do not fill stay idle.
+    """
+    return target.matrix.rows if target.matrix.dataflow == "channel_stationary" else 1
+
+
+@njit(cache=True)
+def depth_of(channels: float, positions: float, whole: int) -> float:
+    """The reduction of a product as the array sees it."""
+    return float(np.ceil(channels / whole) * whole * positions)
 
 
 def engine_code(operator: Operator, target: Target, dtype: str) -> int:
@@ -116,7 +153,9 @@ def engine_code(operator: Operator, target: Target, dtype: str) -> int:
 def matrix_cycles_of(operator: Operator, target: Target, dtype: str) -> float:
     """Cycles of one core's array for a whole matrix operator, start-up left out."""
     engine = target.matrix
-    count, m, n, k = (float(x) for x in matrix_shape(operator))
+    count, m, n, _ = (float(x) for x in matrix_shape(operator))
+    shape = _extents_by_role(operator)
+    k = depth_of(float(shape[DEPTH]), float(shape[WINDOW]), whole_depth(target))
     array = float(engine.rows), float(engine.columns), float(engine.depth)
     cycles = matrix_cycles(count, m, n, k, *array, DATAFLOWS[engine.dataflow])
     return float(cycles) / dict(engine.rate).get(dtype, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,10 @@ from schedule_samples import STCP920, Net, bench, chain, networks, target
 
 from autoturbo.graph.layers import layers_from
 from autoturbo.graph.operators import Engine, Graph, Operator
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import Problem, loop_orders, make_problem, outer_axis
+from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.work import (
     COLUMNS,
     COUNT,
@@ -20,6 +24,7 @@ from autoturbo.schedule.work import (
     NONE,
     ROWS,
     VECTOR,
+    WINDOW,
     axis_roles,
     engine_code,
     matrix_cycles_of,
@@ -118,6 +123,42 @@ def test_roles_of_a_grouped_convolution() -> None:
     net = Net(x=(2, 6, 8, 8))
     net.conv("x", 12, group=3)
     assert matrix_shape(operator(net)) == (3, 2 * 64, 4, 2 * 9)
+
+
+def test_kernel_positions_are_no_channels() -> None:
+    net = Net(x=(2, 3, 8, 8))
+    net.conv("x", 5)
+    assert axis_roles(operator(net)).count(WINDOW) == 2
+    assert axis_roles(operator(net)).count(DEPTH) == 1
+
+
+def test_a_channel_stationary_array_takes_channels_only() -> None:
+    few, many = Net(x=(2, 3, 8, 8)), Net(x=(2, 64, 8, 8))
+    few.conv("x", 5)
+    many.conv("x", 5)
+    array = dataclasses.replace(STCP920.matrix, rows=16, columns=16, depth=1)
+
+    def cycles(net: Net, dataflow: str) -> float:
+        matrix = dataclasses.replace(array, dataflow=dataflow, rate=(("int8", 1.0),))
+        chip = dataclasses.replace(STCP920, matrix=matrix)
+        return matrix_cycles_of(operator(net), chip, "int8")
+
+    assert cycles(few, "weight_stationary") == 128 * math.ceil(27 / 16)
+    assert cycles(few, "channel_stationary") == 128 * 9
+    assert cycles(many, "weight_stationary") == cycles(many, "channel_stationary") == 128 * 36
+
+
+def test_idle_rows_of_a_channel_stationary_array_reach_the_kernel() -> None:
+    net = Net(x=(1, 3, 8, 8))
+    net.conv("x", 256)
+    depths = {}
+    for dataflow in ("weight_stationary", "channel_stationary"):
+        matrix = dataclasses.replace(STCP920.matrix, rows=16, dataflow=dataflow)
+        chip = dataclasses.replace(STCP920, matrix=matrix)
+        schedule = build_schedule(Workbench(net.graph(), chip, "int8"), Knobs())
+        stages = schedule.timeline.steps[0].template.stages
+        depths[dataflow] = float(stages[:, Stage.DEPTH].max())
+    assert depths == {"weight_stationary": 27, "channel_stationary": 16 * 9}
 
 
 @settings(max_examples=50, deadline=None)
