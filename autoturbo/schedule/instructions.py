@@ -55,7 +55,9 @@ class Amount(IntEnum):
 
     ``DDR`` and ``GB`` bytes of the cluster, ``CORE`` bytes of one core over its transfer engine,
     ``LOCAL`` bytes of LB that a compute instruction touches, the product ``COUNT`` x ``ROWS`` x
-    ``COLUMNS`` x ``DEPTH``, ``VECTOR`` and ``SPECIAL`` operations.
+    ``COLUMNS`` x ``DEPTH``, ``VECTOR`` and ``SPECIAL`` operations; ``RUN`` the consecutive bytes in
+    DDR of which ``DDR`` consists, ``GB_WRITTEN`` the part of ``GB`` that is written and not read,
+    ``EXCHANGED`` the part of ``CORE`` that comes from other cores.
     """
 
     DDR = 0
@@ -68,6 +70,9 @@ class Amount(IntEnum):
     DEPTH = 7
     VECTOR = 8
     SPECIAL = 9
+    RUN = 10
+    GB_WRITTEN = 11
+    EXCHANGED = 12
 
 
 AMOUNT_COLUMNS = len(Amount)
@@ -324,6 +329,14 @@ def _weight_share(p: _Plan, layer: int) -> float:
 
 
 @njit(cache=True)
+def _load(t: _Trace, at: int, size: float, run: float, has_gb: int) -> None:
+    """Let an instruction load bytes from DDR, through GB where there is one."""
+    t.amounts[at, Amount.DDR] = size
+    t.amounts[at, Amount.RUN] = min(run, size)
+    t.amounts[at, Amount.GB] = t.amounts[at, Amount.GB_WRITTEN] = size if has_gb else 0.0
+
+
+@njit(cache=True)
 def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
     """A weight tile from DDR; its slot in GB is free once an earlier one has left."""
     layer, has_gb = p.weight_owner[weight], p.rules[Rule.HAS_GB]
@@ -331,8 +344,7 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
         return
     at = _emit(t, DMA_IN, layer, weight - p.first_weight[layer])
     size = p.stages[layer, Stage.WEIGHTS] * _weight_share(p, layer)
-    t.amounts[at, Amount.DDR] = size
-    t.amounts[at, Amount.GB] = size if has_gb else 0.0
+    _load(t, at, size, p.stages[layer, Stage.RUN_WEIGHTS], has_gb)
     before = weight - p.rules[Rule.AHEAD] - 1
     if has_gb:
         _wait(t, at, t.weight[before] if before >= 0 else -1)
@@ -370,8 +382,7 @@ def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
     if size <= 0 or not from_ddr:
         return
     at = _emit(t, DMA_IN, layer, tile)
-    t.amounts[at, Amount.DDR] = size
-    t.amounts[at, Amount.GB] = size if has_gb else 0.0
+    _load(t, at, size, p.stages[layer, Stage.RUN_READ], has_gb)
     before = index - p.rules[Rule.AHEAD] - 1
     if before >= 0:
         _wait(t, at, t.input[before] if has_gb else t.computed[before])
@@ -409,8 +420,7 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
     free = t.computed[index - 2] if tile > 1 else -1
     if ddr > 0:
         at = _emit(t, DMA_IN, layer, tile)
-        t.amounts[at, Amount.DDR] = ddr
-        t.amounts[at, Amount.GB] = ddr if has_gb else 0.0
+        _load(t, at, ddr, p.stages[layer, Stage.RUN_READ], has_gb)
         _wait_for_layers(p, t, at, layer)
         _wait(t, at, free)
         t.late[index] = at
@@ -418,6 +428,7 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
         at = _emit(t, TRANSFER, layer, tile)
         t.amounts[at, Amount.GB] = gb + ddr if has_gb else 0.0
         t.amounts[at, Amount.CORE] = core + ((gb + ddr) / p.rules[Rule.CORES] if has_gb else 0.0)
+        t.amounts[at, Amount.EXCHANGED] = core
         _wait_for_layers(p, t, at, layer)
         _wait(t, at, free)
         _wait(t, at, t.late[index])
@@ -501,13 +512,14 @@ def _store(p: _Plan, t: _Trace, index: int) -> None:
     done = t.computed[index]
     if has_gb and gb + ddr > 0:
         at = _emit(t, TRANSFER, layer, tile)
-        t.amounts[at, Amount.GB] = gb + ddr
+        t.amounts[at, Amount.GB] = t.amounts[at, Amount.GB_WRITTEN] = gb + ddr
         t.amounts[at, Amount.CORE] = (gb + ddr) / p.rules[Rule.CORES]
         _wait(t, at, done)
         t.stored[index] = done = at
     if ddr > 0:
         at = _emit(t, DMA_OUT, layer, tile)
         t.amounts[at, Amount.DDR] = ddr
+        t.amounts[at, Amount.RUN] = min(p.stages[layer, Stage.RUN_WRITTEN], ddr)
         t.amounts[at, Amount.GB] = ddr if has_gb else 0.0
         _wait(t, at, done)
         t.stored[index] = at

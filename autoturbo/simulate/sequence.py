@@ -20,7 +20,17 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.timeline import Step
 from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.kernels import PAIRS, KernelTime, dma_bandwidth, rates_of, run_kernel
+from autoturbo.simulate.kernels import (
+    QUANTITIES,
+    KernelTime,
+    Quantity,
+    bytes_of,
+    dma_bandwidth,
+    overlaps_of,
+    rates_of,
+    run_kernel,
+    waits_of,
+)
 from autoturbo.simulate.measurement import LowerBound, Measurement
 
 
@@ -65,7 +75,7 @@ class _Totals:
     ddr: float = 0.0
     gb: float = 0.0
     busy: np.ndarray = field(default_factory=lambda: np.zeros(len(ENGINES)))
-    overlap: np.ndarray = field(default_factory=lambda: np.zeros(len(PAIRS)))
+    counters: np.ndarray = field(default_factory=lambda: np.zeros(QUANTITIES))
 
 
 def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
@@ -99,7 +109,13 @@ def _add(
     totals.busy += kernel.busy
     totals.busy[DMA_IN] += move.dma
     totals.busy[TRANSFER] += move.transfer
-    totals.overlap += kernel.overlap
+    totals.counters += kernel.totals
+    from_gb, from_ddr = step.copied
+    totals.counters[Quantity.DDR_READ] += from_ddr
+    if move.gb_bytes:
+        totals.counters[Quantity.GB_READ] += from_gb + from_ddr
+        totals.counters[Quantity.GB_WRITTEN] += from_ddr
+    totals.counters[Quantity.LB] += from_gb + from_ddr
 
 
 def movement_time(step: Step, target: Target) -> MovementTime:
@@ -150,10 +166,9 @@ def _measurement(
         kernels=len(schedule.timeline.steps) * loops,
         bound=bound,
         busy=dict(zip(ENGINES, (totals.busy * loops).tolist(), strict=True)),
-        overlap={
-            f"{ENGINES[a]}+{ENGINES[b]}": seconds * loops
-            for (a, b), seconds in zip(PAIRS, totals.overlap.tolist(), strict=True)
-        },
+        overlap=overlaps_of(totals.counters * loops),
+        waits=waits_of(totals.counters * loops),
+        bytes=bytes_of(totals.counters * (loops * clusters)),
         energy=_energy(schedule, latency, ddr, gb),
         kernel_times=times,
         kernel_counts={signature: count * loops for signature, count in counts.items()},
