@@ -146,8 +146,8 @@ def _startup(doc: str, example: int) -> Field:
     return Field("startup_cycles", "startup_cycles", "integer", doc, example, high=1_000_000)
 
 
-def _flag(name: str, doc: str) -> Field:
-    return Field(name, name, "boolean", doc, example=True, default=True)
+def _flag(name: str, doc: str, *, usual: bool = True) -> Field:
+    return Field(name, name, "boolean", doc, example=usual, default=usual)
 
 
 def _nanoseconds(name: str, attribute: str, doc: str, example: float) -> Field:
@@ -220,6 +220,11 @@ ENGINES: Final = (
             _startup("pipeline fill and issue of one tile, in cycles", 32),
             _flag("folds_overlap", "a fold streams into the array while the one before it drains"),
             _flag("swap_operands", "a product may run transposed where that is shorter"),
+            _flag(
+                "rereads_operands",
+                "every rows x columns block of a result reads its operands from LB anew",
+                usual=False,
+            ),
         ),
     ),
     Section(

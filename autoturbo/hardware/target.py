@@ -22,14 +22,24 @@ from autoturbo.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DTYPES = ("float32", "float16", "bfloat16", "int8")
-"""Data types that an engine may compute in."""
+DTYPES = ("float32", "float16", "bfloat16", "int8", "bfloat8", "bfloat4")
+"""Data types that an engine may compute in; the last two share an exponent among 16 elements."""
+
+_BLOCK_BYTES = {"bfloat8": 1088 / 1024, "bfloat4": 576 / 1024}
+"""Bytes an element of block floats: a tile of 32 x 32 is 1024 or 512 bytes of signs and mantissas
+and 64 bytes of exponents (Tenstorrent, tt-metal tech report on data formats)."""
 
 DATAFLOWS = ("output_stationary", "weight_stationary", "input_stationary", "ideal")
 """What stays in a matrix engine's array while the other operands stream through it."""
 
-_PREFERRED = ("float16", "bfloat16", "int8", "float32")
+_PREFERRED = ("float16", "bfloat16", "int8", "float32", "bfloat8", "bfloat4")
 """Order in which a default data type is looked for: the cheapest that needs no quantisation."""
+
+
+def storage_ratio(dtype: str) -> float:
+    """Bytes in memory for each byte that a graph counts: elements of block floats count as one."""
+    return _BLOCK_BYTES.get(dtype, 1.0)
+
 
 PerDtype = tuple[tuple[str, float], ...]
 """One figure per data type, in the order of :data:`DTYPES`."""
@@ -52,6 +62,8 @@ class MatrixEngine:
             while the one before it drains; otherwise every fold pays for filling and draining.
         swap_operands: whether a product may run transposed, N along the rows, where that is
             shorter; otherwise the operands keep their sides.
+        rereads_operands: whether every rows x columns block of a result reads its operands from LB
+            anew; otherwise registers between LB and the array hold what a tile reads again.
     """
 
     rows: int
@@ -62,6 +74,7 @@ class MatrixEngine:
     startup_cycles: int
     folds_overlap: bool = True
     swap_operands: bool = True
+    rereads_operands: bool = False
 
     def macs_per_cycle(self, dtype: str) -> float:
         """Multiply-accumulates per cycle at peak; 0 for a data type without a path."""
@@ -278,7 +291,7 @@ class Target:
 
     @property
     def default_dtype(self) -> str:
-        """The first supported of float16, bfloat16, int8, float32."""
+        """The first supported of float16, bfloat16, int8, float32, bfloat8, bfloat4."""
         return next(dtype for dtype in _PREFERRED if self.supports(dtype))
 
     @property

@@ -53,11 +53,12 @@ exchange, one free slot, and the last instruction of earlier layers on each of f
 class Amount(IntEnum):
     """Quantities of an instruction.
 
-    ``DDR`` and ``GB`` bytes of the cluster, ``CORE`` bytes of one core over its transfer engine,
-    ``LOCAL`` bytes of LB that a compute instruction touches, the product ``COUNT`` x ``ROWS`` x
-    ``COLUMNS`` x ``DEPTH``, ``VECTOR`` and ``SPECIAL`` operations; ``RUN`` the consecutive bytes in
-    DDR of which ``DDR`` consists, ``GB_WRITTEN`` the part of ``GB`` that is written and not read,
-    ``EXCHANGED`` the part of ``CORE`` that comes from other cores.
+    ``DDR`` and ``GB`` bytes of the cluster, ``CORE`` bytes of one core over its link (its transfer
+    engine, or DDR's DMA where there is no GB between), ``LOCAL`` bytes of LB that a compute
+    instruction touches, the product ``COUNT`` x ``ROWS`` x ``COLUMNS`` x ``DEPTH``, ``VECTOR`` and
+    ``SPECIAL`` operations; ``RUN`` the consecutive bytes in DDR of which ``DDR`` consists,
+    ``GB_WRITTEN`` the part of ``GB`` that is written and not read, ``EXCHANGED`` the part of
+    ``CORE`` that comes from other cores.
     """
 
     DDR = 0
@@ -338,12 +339,19 @@ def _load(t: _Trace, at: int, size: float, run: float, has_gb: int) -> None:
 
 @njit(cache=True)
 def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
-    """A weight tile from DDR; its slot in GB is free once an earlier one has left."""
+    """A weight tile from DDR; its slot in GB is free once an earlier one has left.
+
+    Without GB it goes straight to the cores, once for all where the target broadcasts.
+    """
     layer, has_gb = p.weight_owner[weight], p.rules[Rule.HAS_GB]
     if p.resident:
         return
     at = _emit(t, DMA_IN, layer, weight - p.first_weight[layer])
-    size = p.stages[layer, Stage.WEIGHTS] * _weight_share(p, layer)
+    share = _weight_share(p, layer)
+    size, core = p.stages[layer, Stage.WEIGHTS] * share, p.stages[layer, Stage.CORE_WEIGHTS] * share
+    if not has_gb:
+        t.amounts[at, Amount.CORE] = core
+        size = size if p.rules[Rule.BROADCAST] else core * p.rules[Rule.CORES]
     _load(t, at, size, p.stages[layer, Stage.RUN_WEIGHTS], has_gb)
     before = weight - p.rules[Rule.AHEAD] - 1
     if has_gb:
@@ -383,6 +391,7 @@ def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
         return
     at = _emit(t, DMA_IN, layer, tile)
     _load(t, at, size, p.stages[layer, Stage.RUN_READ], has_gb)
+    t.amounts[at, Amount.CORE] = 0.0 if has_gb else size / p.rules[Rule.CORES]
     before = index - p.rules[Rule.AHEAD] - 1
     if before >= 0:
         _wait(t, at, t.input[before] if has_gb else t.computed[before])
@@ -421,6 +430,7 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
     if ddr > 0:
         at = _emit(t, DMA_IN, layer, tile)
         _load(t, at, ddr, p.stages[layer, Stage.RUN_READ], has_gb)
+        t.amounts[at, Amount.CORE] = 0.0 if has_gb else ddr / p.rules[Rule.CORES]
         _wait_for_layers(p, t, at, layer)
         _wait(t, at, free)
         t.late[index] = at
@@ -483,7 +493,9 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
 def _tile_shape(p: _Plan, t: _Trace, at: int, layer: int) -> None:
     """The product of one tile and the bytes of LB that it touches.
 
-    Partial sums are read and written at twice the width of the result.
+    Partial sums are read and written at twice the width of the result. Where nothing between LB and
+    the array holds operands, each block of rows reads the weights and each block of columns the
+    inputs.
     """
     row, tiles = p.stages[layer], p.tiles[layer]
     products, columns = tiles[Tiling.PRODUCTS], tiles[Tiling.COLUMNS]
@@ -493,9 +505,13 @@ def _tile_shape(p: _Plan, t: _Trace, at: int, layer: int) -> None:
     t.amounts[at, Amount.COLUMNS] = row[Stage.COLUMNS] / columns
     t.amounts[at, Amount.DEPTH] = row[Stage.DEPTH] / depths
     sums = 1.0 if depths == 1 else 4.0
+    down = across = 1.0
+    if p.rules[Rule.REREADS]:
+        down = np.ceil(row[Stage.ROWS] / rows / p.rules[Rule.NATIVE_ROWS])
+        across = np.ceil(row[Stage.COLUMNS] / columns / p.rules[Rule.NATIVE_COLUMNS])
     t.amounts[at, Amount.LOCAL] = (
-        row[Stage.READ] / (products * rows * depths)
-        + row[Stage.CORE_WEIGHTS] / (products * columns * depths)
+        row[Stage.READ] / (products * rows * depths) * across
+        + row[Stage.CORE_WEIGHTS] / (products * columns * depths) * down
         + row[Stage.WRITTEN] / (products * rows * columns) * sums
     )
 
@@ -520,6 +536,7 @@ def _store(p: _Plan, t: _Trace, index: int) -> None:
         at = _emit(t, DMA_OUT, layer, tile)
         t.amounts[at, Amount.DDR] = ddr
         t.amounts[at, Amount.RUN] = min(p.stages[layer, Stage.RUN_WRITTEN], ddr)
+        t.amounts[at, Amount.CORE] = 0.0 if has_gb else ddr / p.rules[Rule.CORES]
         t.amounts[at, Amount.GB] = ddr if has_gb else 0.0
         _wait(t, at, done)
         t.stored[index] = at

@@ -63,6 +63,7 @@ class Rule(IntEnum):
     NATIVE_COLUMNS = 10
     GB_STAGING = 11
     DDR_COST = 12
+    REREADS = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class InstructionRules:
         native_columns: its columns.
         gb_staging: bytes of GB for streams and weights on their way.
         ddr_cost: how many times slower a byte of DDR is than one of GB.
+        rereads: every native block of a result reads its operands from LB anew.
     """
 
     ahead: int
@@ -98,6 +100,7 @@ class InstructionRules:
     native_columns: int
     gb_staging: int = 0
     ddr_cost: int = 1
+    rereads: bool = False
 
     @staticmethod
     def of(problem: Problem, knobs: Knobs) -> InstructionRules:
@@ -118,6 +121,7 @@ class InstructionRules:
             native_columns=target.matrix.columns,
             gb_staging=zones.gb_staging,
             ddr_cost=max(round(target.gb.bandwidth / target.ddr_bandwidth_per_cluster), 1),
+            rereads=target.matrix.rereads_operands,
         )
 
     def as_array(self) -> Ints:
@@ -125,7 +129,7 @@ class InstructionRules:
         values = (
             self.ahead, self.divisor, self.across, self.weight_room, self.staging,
             self.tile_bytes, self.cores, self.has_gb, self.broadcast, self.native_rows,
-            self.native_columns, self.gb_staging, self.ddr_cost,
+            self.native_columns, self.gb_staging, self.ddr_cost, self.rereads,
         )  # fmt: skip
         return np.asarray([int(v) for v in values], np.int64)
 

@@ -8,7 +8,8 @@ alike.
 
 A transfer occupies its engine for its bytes and completes one latency later, so latencies of
 consecutive transfers overlap, as in hardware with a request queue. A transfer of DDR takes longer
-where its runs are short (:mod:`autoturbo.simulate.dram`).
+where its runs are short (:mod:`autoturbo.simulate.dram`), and where there is no global buffer no
+less than a core's share takes over the core's link.
 
 Reading and writing share a memory: a kernel takes no less than its transfers of DDR one after
 another, and no less than its bytes at the global buffer's bandwidth, however its engines overlap.
@@ -23,7 +24,7 @@ import numpy as np
 from numba import njit
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.hardware.target import Target
+from autoturbo.hardware.target import Target, storage_ratio
 from autoturbo.schedule.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -176,8 +177,9 @@ class Rate(IntEnum):
     DMA_LATENCY = 12
     CLUSTERS = 13
     CORES = 14
-    ARRAY = 15
-    MEMORY = 21
+    STORED = 15
+    ARRAY = 16
+    MEMORY = 22
 
 
 def rates_of(target: Target, dtype: str) -> Floats:
@@ -192,7 +194,7 @@ def rates_of(target: Target, dtype: str) -> Floats:
         target.lb.bandwidth, target.transfer.bandwidth, target.transfer.latency,
         target.gb.bandwidth, target.gb.latency,
         dma.channels * dma.bandwidth, dma.latency + target.ddr.latency,
-        target.clusters, target.cores,
+        target.clusters, target.cores, storage_ratio(dtype),
     )  # fmt: skip
     return np.concatenate((np.asarray(figures, np.float64), array_of(matrix), memory_of(target)))
 
@@ -226,14 +228,17 @@ def _ddr_seconds(size: float, run: float, r: Floats) -> float:
 @njit(cache=True)
 def _duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
     """Seconds that an instruction occupies its engine, and its latency on top."""
+    stored = r[Rate.STORED]
     if engine in (DMA_IN, DMA_OUT):
-        return _ddr_seconds(q[Amount.DDR], q[Amount.RUN], r), r[Rate.DMA_LATENCY]
+        link = q[Amount.CORE] * stored / r[Rate.TRANSFER]
+        memory = _ddr_seconds(q[Amount.DDR] * stored, q[Amount.RUN] * stored, r)
+        return max(memory, link), r[Rate.DMA_LATENCY]
     if engine == TRANSFER:
-        shared = q[Amount.GB] / r[Rate.GB] if q[Amount.GB] > 0 else 0.0
-        own = q[Amount.CORE] / r[Rate.TRANSFER]
+        shared = q[Amount.GB] * stored / r[Rate.GB] if q[Amount.GB] > 0 else 0.0
+        own = q[Amount.CORE] * stored / r[Rate.TRANSFER]
         latency = r[Rate.TRANSFER_LATENCY] + (r[Rate.GB_LATENCY] if q[Amount.GB] > 0 else 0.0)
         return max(shared, own), latency
-    local = q[Amount.LOCAL] / r[Rate.LB]
+    local = q[Amount.LOCAL] * stored / r[Rate.LB]
     if engine == MATRIX_ENGINE:
         cycles = matrix_cycles(
             q[Amount.COUNT], q[Amount.ROWS], q[Amount.COLUMNS], q[Amount.DEPTH], r[Rate.ARRAY :]
@@ -266,23 +271,24 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> Floats:
         done[index] = completed[engine] = max(end[index] + latency, completed[engine])
         free[engine] = end[index]
         out[Quantity.SECONDS] = max(out[Quantity.SECONDS], done[index])
-        _add_bytes(engine, amounts[index], rates[Rate.CORES], out)
+        _add_bytes(engine, amounts[index], rates, out)
     out[Quantity.SECONDS] = max(out[Quantity.SECONDS], _memory_seconds(out, rates))
     _add_overlaps(where, begin, end, out)
     return out
 
 
 @njit(cache=True)
-def _add_bytes(engine: int, q: Floats, cores: float, out: Floats) -> None:
-    """Count what an instruction moves."""
-    out[Quantity.GB_WRITTEN] += q[Amount.GB_WRITTEN]
-    out[Quantity.GB_READ] += q[Amount.GB] - q[Amount.GB_WRITTEN]
+def _add_bytes(engine: int, q: Floats, r: Floats, out: Floats) -> None:
+    """Count what an instruction moves, in bytes as they are stored."""
+    stored, cores = r[Rate.STORED], r[Rate.STORED] * r[Rate.CORES]
+    out[Quantity.GB_WRITTEN] += q[Amount.GB_WRITTEN] * stored
+    out[Quantity.GB_READ] += (q[Amount.GB] - q[Amount.GB_WRITTEN]) * stored
     out[Quantity.CORE_TO_CORE] += q[Amount.EXCHANGED] * cores
     out[Quantity.LB] += (q[Amount.LOCAL] + q[Amount.CORE]) * cores
     if engine == DMA_IN:
-        out[Quantity.DDR_READ] += q[Amount.DDR]
+        out[Quantity.DDR_READ] += q[Amount.DDR] * stored
     if engine == DMA_OUT:
-        out[Quantity.DDR_WRITTEN] += q[Amount.DDR]
+        out[Quantity.DDR_WRITTEN] += q[Amount.DDR] * stored
 
 
 @njit(cache=True)

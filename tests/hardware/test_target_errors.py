@@ -348,7 +348,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
         "rate: {float16: 1.0, fp8: 2.0}",
         (
             "edge.yaml:10:26: engines[0].rate.fp8: unknown data type; "
-            "known data types: float32, float16, bfloat16, int8"
+            "known data types: float32, float16, bfloat16, int8, bfloat8, bfloat4"
         ),
     ),
     "misspelt data type": (

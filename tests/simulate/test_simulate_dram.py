@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from autoturbo.simulate.dram import dram_efficiency
 TIMED = [name for name in PRESETS if target_of(name).dram is not None]
 
 
-def timed(**changes: float) -> Target:
+def timed(**changes: Any) -> Target:
     """A chip whose memory has eight channels of 32 GB/s and no losses but those of its rows."""
     timing = DramTiming(
         channels=8, burst=64, page=1024, interleave=1024, banks=16, row_cycle=48e-9,

@@ -88,7 +88,8 @@ def turning(target: Target, read: float, written: float) -> float:
 def duration(target: Target, engine: str, amount: np.ndarray) -> tuple[float, float]:
     """Seconds on the engine and latency."""
     if engine in ("dma_in", "dma_out"):
-        seconds = reading(target, amount[Amount.DDR], amount[Amount.RUN])
+        link = amount[Amount.CORE] / target.transfer.bandwidth
+        seconds = max(reading(target, amount[Amount.DDR], amount[Amount.RUN]), link)
         return seconds, target.dma.latency + target.ddr.latency
     if engine == "transfer":
         own, latency = amount[Amount.CORE] / target.transfer.bandwidth, target.transfer.latency
@@ -208,7 +209,7 @@ def programs(draw: st.DrawFn) -> Instructions:
         where[index, Column.AFTER : Column.AFTER + waits] = random.integers(-1, index, waits)
     amounts = np.zeros((length, AMOUNT_COLUMNS))
     engines = where[:, Column.ENGINE]
-    scale = {"DDR": (0, 4), "GB": (0, 1, 4), "CORE": (1,), "LOCAL": (2, 3), "COUNT": (2,)}
+    scale = {"DDR": (0, 4), "GB": (0, 1, 4), "CORE": (0, 1, 4), "LOCAL": (2, 3), "COUNT": (2,)}
     scale |= {"ROWS": (2,), "COLUMNS": (2,), "DEPTH": (2,), "VECTOR": (3,), "SPECIAL": (3,)}
     scale |= {"RUN": (0, 4)}
     for name, used in scale.items():
