@@ -132,6 +132,10 @@ def check(program: Instructions, target: Target) -> None:
         intervals[row[Column.ENGINE]].append((begin, end))
     for own in intervals:
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(own)), "an engine does one at a time"
+    for row, begin in zip(program.where, run.begin, strict=True):
+        awaited = [run.done[before] for before in row[Column.AFTER :] if before >= 0]
+        assert begin >= max(awaited, default=0.0), "nothing starts before what it waits for"
+    assert found.seconds >= longest_chain(program, target) * (1 - 1e-12)
     busy = [sum(end - begin for begin, end in own) for own in intervals]
     assert found.busy == pytest.approx(busy)
     shared = [meeting(intervals[a], intervals[b]) for a, b in PAIRS]
@@ -146,6 +150,15 @@ def check(program: Instructions, target: Target) -> None:
     assert found.seconds == pytest.approx(max(*run.done, memory))
     laws(found.busy, found.overlap, found.seconds)
     counters(found.totals, program, intervals, target)
+
+
+def longest_chain(program: Instructions, target: Target) -> float:
+    """Seconds that instructions take that wait for each other, whatever engines there are."""
+    ends: list[float] = []
+    for row, amount in zip(program.where, program.amounts, strict=True):
+        before = max((ends[index] for index in row[Column.AFTER :] if index >= 0), default=0.0)
+        ends.append(before + sum(duration(target, ENGINES[row[Column.ENGINE]], amount)))
+    return max(ends)
 
 
 def counters(

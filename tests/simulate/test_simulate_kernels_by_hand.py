@@ -193,8 +193,11 @@ def test_without_broadcast_or_global_buffer_every_core_loads_for_itself() -> Non
 def blocked(*, rereads: bool) -> float:
     """Seconds of a product of 128 x 64 in 4 native blocks of 64 x 32, bound by its buffer."""
     row = stage(rows=128, columns=64, depth=10, read=1e6, weights=2e5, written=4096)
-    room = {"tile_bytes": 1 << 20, "weight_room": 1 << 20, "staging": 1 << 30}
-    return timed(table(row), resident=True, rereads=rereads, **room).busy[MATRIX_ENGINE]
+    found = timed(
+        table(row), resident=True, rereads=rereads,
+        tile_bytes=1 << 20, weight_room=1 << 20, staging=1 << 30,
+    )  # fmt: skip
+    return found.busy[MATRIX_ENGINE]
 
 
 def test_blocks_that_read_their_operands_anew_take_them_twice() -> None:
