@@ -156,8 +156,9 @@ def matrix_cycles(count: float, m: float, n: float, k: float, array: Floats) -> 
 
     A fold is what the array does with one filling: a block of M x N sums (output stationary), of
     K x N weights or of K x M inputs; partial folds take as long as whole ones. Where folds overlap
-    (operands are double-buffered in the array) each takes its streaming steps, and filling and
-    draining are paid once per instruction, by ``startup_cycles``. Where they do not, each fold also
+    (operands are double-buffered in the array) each takes its streaming steps, or as long as the
+    next operands take to be loaded, a row a cycle, where they have to be; filling and draining are
+    paid once per instruction, by ``startup_cycles``. Where they do not, each fold also
     waits for operands and results to cross the array (rows + columns - 2 cycles) and, if something
     has to be loaded into it before, for that (rows): the closed forms of SCALE-Sim (Samajdar et
     al., ISPASS 2020), which numbers cycles from 0, so that one less is counted in all.
@@ -183,7 +184,7 @@ def _cycles(m: float, n: float, k: float, array: Floats) -> float:
         down, across, steps, load = k, n, m, rows
     elif dataflow == INPUT_STATIONARY:
         down, across, steps, load = k, m, n, rows
-    fold = np.ceil(steps)
+    fold = max(np.ceil(steps), load)
     if not array[Array.FOLDS_OVERLAP]:
-        fold += load + rows + columns - 2.0
+        fold = np.ceil(steps) + load + rows + columns - 2.0
     return float(np.ceil(down / rows) * np.ceil(across / columns) * fold)

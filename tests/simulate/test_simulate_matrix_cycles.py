@@ -45,9 +45,10 @@ def cycles(
         (OUTPUT, 1, 32, 10, 2 * 10),  # a vector times a matrix: columns on the rows of the array
         (WEIGHT, 100, 8, 16, 100),
         (WEIGHT, 100, 9, 17, 4 * 100),
-        (WEIGHT, 1, 64, 64, 4 * 8),
+        (WEIGHT, 1, 64, 64, 4 * 8 * 16),  # the next weights take 16 cycles to come in
         (INPUT, 8, 100, 16, 100),
         (INPUT, 9, 100, 17, 4 * 100),
+        (INPUT, 64, 1, 64, 4 * 8 * 16),
         (IDEAL, 16, 8, 100, 100),
         (IDEAL, 1, 1, 128, 1),
     ],
@@ -100,9 +101,11 @@ def test_folds_that_wait_for_each_other_pay_for_filling(
     """Every fold pays its steps and its fill."""
     fill = 16 + 8 - 2 + (0 if dataflow == OUTPUT else 16)
     steps = {OUTPUT: k, WEIGHT: m, INPUT: n}[dataflow]
-    alone = cycles(dataflow, m, n, k, overlap=False, swap=False)
-    folds = cycles(dataflow, m, n, k, swap=False) / steps
-    assert alone == folds * (steps + fill) - 1
+    down, across = {OUTPUT: (m, n), WEIGHT: (k, n), INPUT: (k, m)}[dataflow]
+    folds = math.ceil(down / 16) * math.ceil(across / 8)
+    assert cycles(dataflow, m, n, k, overlap=False, swap=False) == folds * (steps + fill) - 1
+    load = 0 if dataflow == OUTPUT else 16
+    assert cycles(dataflow, m, n, k, swap=False) == folds * max(steps, load)
 
 
 @pytest.mark.parametrize("swap", [False, True])
