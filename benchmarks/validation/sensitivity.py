@@ -2,8 +2,8 @@
 
 ``python benchmarks/validation/sensitivity.py``. ResNet-50 at batch 64 and BERT-base (128 tokens) at
 batch 32, in FP16, by the published heuristic and by the TVM-like baseline. Sources differ on the
-bandwidths of DDR and of the global buffer; launch cost, the efficiency of DDR and the array's
-start-up are estimates.
+bandwidths of DDR and of the global buffer; launch cost, the efficiency of DDR, how it turns from
+reading to writing, and how the array fills are estimates.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ SWEPT: tuple[tuple[tuple[str, ...], tuple[float, ...]], ...] = (
     (("overheads.kernel_launch_us",), (1, 3, 10)),
     (("engines[matrix].startup_cycles",), (0, 96, 192)),
     (("engines[vector].special_lanes",), (8, 16, 64)),
+    (("engines[matrix].folds_overlap",), (False,)),
+    (("dram.turnaround_ns",), (0, 28, 56)),
 )
 """Fields swept together, with their values; 17 TB/s of the chip are 4250 GB/s of a cluster, which
 only matter if each core's link carries its eighth."""
