@@ -85,7 +85,8 @@ def compare(path: Path) -> dict[str, Errors]:
 def main() -> None:
     """Print every row, then a line for each configuration and for all."""
     path = chosen_reference(__doc__ or "", "dram_efficiency.csv")
-    rows = [row for row in reference_rows(path) if row["config"] in MACHINES]
+    every = reference_rows(path)
+    rows = [row for row in every if row["config"] in MACHINES]
     print_table(
         ("configuration", "streams", "run", "writes", "reference", "model", "error"),
         (
@@ -97,6 +98,8 @@ def main() -> None:
             for row in rows
         ),
     )  # fmt: skip
+    if len(rows) < len(every):
+        print(f"{len(every) - len(rows)} rows of configurations that are not known here left out")
     errors = compare(path)
     for config, found in errors.items():
         print(found.line(config))

@@ -70,6 +70,8 @@ class Errors:
 
     def line(self, name: str) -> str:
         """A summary for people."""
+        if not self.values:
+            return f"{name}: no rows"
         return (
             f"{name}: {len(self.values)} rows, absolute error mean {self.mean:.1%}, "
             f"median {self.median:.1%}, worst {self.worst:.1%}, "

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,9 +57,9 @@ def product(m: int, n: int, k: int) -> Graph:
 
 
 @functools.cache
-def machine(dtype: str, fidelity: str) -> Target:
-    """The card computing at a fidelity: LoFi is the full rate, the file's for bfloat4."""
-    target = load_target(TARGET)
+def machine(dtype: str, fidelity: str, cores: int) -> Target:
+    """Cores of the card computing at a fidelity: LoFi is the full rate, the file's for bfloat4."""
+    target = dataclasses.replace(load_target(TARGET), cores=cores)
     rate = dict(target.matrix.rate)["bfloat4"] / PASSES[fidelity]
     matrix = dataclasses.replace(target.matrix, rate=((dtype, rate),))
     return dataclasses.replace(target, matrix=matrix)
@@ -72,6 +73,7 @@ class Row:
         shape: M, N and K.
         dtype: its data type.
         fidelity: its passes, by name.
+        cores: of the grid.
         residence: where its input and output are.
         traced: launches come from the device.
         seconds: measured.
@@ -80,6 +82,7 @@ class Row:
     shape: tuple[int, int, int]
     dtype: str
     fidelity: str
+    cores: int
     residence: Residence
     traced: bool
     seconds: float
@@ -89,14 +92,14 @@ class Row:
         """From a line of the table."""
         return Row(
             (int(row["m"]), int(row["n"]), int(row["k"])), DTYPES[row["dtype"]], row["fidelity"],
-            Residence(row["in0"] == "DRAM", row["out"] == "DRAM"), row["trace"] == "True",
-            float(row["time_ns"]) * 1e-9,
+            _cores(row["grid"]), Residence(row["in0"] == "DRAM", row["out"] == "DRAM"),
+            row["trace"] == "True", float(row["time_ns"]) * 1e-9,
         )  # fmt: skip
 
     @property
     def target(self) -> Target:
         """The card at the row's fidelity."""
-        return machine(self.dtype, self.fidelity)
+        return machine(self.dtype, self.fidelity, self.cores)
 
 
 def dispatched(row: Row, device: float) -> float:
@@ -122,6 +125,8 @@ def scheduled(row: Row) -> float | None:
 
 def closed_form(rows: list[Row], constants: int) -> list[float]:
     """Seconds of a launch, arithmetic at peak, bytes from DRAM, operands from L1, weighed."""
+    if not rows:
+        return []
     terms = np.asarray([_terms(row)[:constants] for row in rows])
     truth = np.asarray([row.seconds for row in rows])
     part = [i for i in range(len(rows)) if _seen(i)]
@@ -162,6 +167,11 @@ class Comparison:
     untraced: Errors | None
     formulas: tuple[Errors, Errors]
     beside: Errors
+
+
+def _cores(grid: str) -> int:
+    """Cores of a grid as the table writes it, ``"(8, 8)"``."""
+    return math.prod(int(part) for part in grid.strip("()").split(","))
 
 
 def read(path: Path) -> list[Row]:
