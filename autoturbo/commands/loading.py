@@ -170,7 +170,7 @@ def add_target_options(parser: Parser, *, several: bool = False, default: str = 
         )
     else:
         parser.add_argument("--target", metavar="T", default=DEFAULT_TARGET, help=text)
-    text = "float32, float16, bfloat16 or int8 (default: what suits the target)"
+    text = "float32, float16, bfloat16, int8, bfloat8 or bfloat4 (default: what suits the target)"
     parser.add_argument("--dtype", metavar="TYPE", type=one_of("--dtype", _dtypes), help=text)
 
 

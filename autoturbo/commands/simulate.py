@@ -42,7 +42,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     pair = load_pair(options)
     name, outcome = _measured(options, pair)
     measurement = required(outcome, f"{pair.model.name} @ {pair.target.name}: {name}")
-    console.emit({**measurement.as_json(), "scheduler": name})
+    counters = measurement.counters()
+    console.emit({**measurement.as_json(), "scheduler": name, "counters": counters})
     if not console.json:
         console.show(comparison({name: measurement}))
     return 0

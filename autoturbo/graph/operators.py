@@ -295,14 +295,15 @@ def operator_key(operator: Operator) -> list[object]:
 
 
 _ELEMENT_BYTES = {"float64": 8, "int64": 4, "uint64": 4, "int32": 4, "uint32": 4, "int16": 2}
-_COMPUTE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+_COMPUTE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "bfloat8": 1, "bfloat4": 1}
 
 
 def element_bytes(dtype: str, compute: str) -> int:
     """Bytes of one element on the device.
 
     Floating-point values are stored in the compute type; 64-bit integers (indices) as 32 bits, as
-    accelerator compilers do; everything else (int8, uint8, bool) in one byte.
+    accelerator compilers do; everything else (int8, uint8, bool) in one byte. Block floats count as
+    one byte too; what they take in memory is :func:`autoturbo.hardware.target.storage_ratio`'s.
     """
     if dtype.startswith(("float", "bfloat", "double")):
         return _COMPUTE_BYTES[compute]

@@ -15,6 +15,7 @@ from autoturbo.hardware.target import (
     DATAFLOWS,
     DTYPES,
     DmaEngine,
+    DramTiming,
     Energy,
     GlobalBuffer,
     LocalBuffer,
@@ -145,6 +146,22 @@ def _startup(doc: str, example: int) -> Field:
     return Field("startup_cycles", "startup_cycles", "integer", doc, example, high=1_000_000)
 
 
+def _flag(name: str, doc: str, *, usual: bool = True) -> Field:
+    return Field(name, name, "boolean", doc, example=usual, default=usual)
+
+
+def _nanoseconds(name: str, attribute: str, doc: str, example: float) -> Field:
+    return Field(name, attribute, "number", doc, example, high=1e6, exponent=-9)
+
+
+def _size(attribute: str, doc: str, example: int) -> Field:
+    return Field(f"{attribute}_bytes", attribute, "integer", doc, example, low=1)
+
+
+def _count(name: str, doc: str, example: int) -> Field:
+    return Field(name, name, "integer", doc, example, low=1, high=65536)
+
+
 def _capacity(name: str, attribute: str, doc: str, example: float) -> Field:
     return Field(name, attribute, "bytes", f"{doc}, in KiB", example, low=1, block=_KIB)
 
@@ -201,6 +218,13 @@ ENGINES: Final = (
                 high=1024,
             ),
             _startup("pipeline fill and issue of one tile, in cycles", 32),
+            _flag("folds_overlap", "a fold streams into the array while the one before it drains"),
+            _flag("swap_operands", "a product may run transposed where that is shorter"),
+            _flag(
+                "rereads_operands",
+                "every rows x columns block of a result reads its operands from LB anew",
+                usual=False,
+            ),
         ),
     ),
     Section(
@@ -309,6 +333,48 @@ PARTS: Final = (
         ),
     ),
     Section(
+        "dram",
+        DramTiming,
+        "timing of the off-chip memory; leave it out and short runs cost no more than long ones",
+        (
+            _count("channels", "channels side by side", 2),
+            _size("burst", "one access of a channel", 32),
+            _size("page", "an open row of one channel", 2048),
+            _size("interleave", "consecutive bytes in one channel", 256),
+            _count("banks", "banks of a channel, in all ranks", 8),
+            _nanoseconds("row_cycle_ns", "row_cycle", "two openings of one bank's rows, tRC", 60),
+            _nanoseconds(
+                "four_activates_ns",
+                "four_activates",
+                "in which a channel opens four rows, tFAW over its ranks",
+                40,
+            ),
+            _count("groups", "bank groups; 1 where there are none", 1),
+            Field(
+                "group_gap",
+                "group_gap",
+                "number",
+                "bursts of one bank group over those of several, tCCD_L / tCCD_S",
+                1.0,
+                low=1.0,
+                high=16.0,
+            ),
+            Field(
+                "group_interleave",
+                "group_interleave",
+                "boolean",
+                "neighbouring bursts lie in different bank groups",
+                example=False,
+            ),
+            _nanoseconds(
+                "turnaround_ns", "turnaround", "idle bus from reading to writing and back", 28
+            ),
+            _size("write_batch", "written by a channel between two turns", 1024),
+            _size("queue", "requests that a channel's controller looks ahead", 1024),
+        ),
+        optional=True,
+    ),
+    Section(
         "overheads",
         Overheads,
         "fixed costs",
@@ -381,4 +447,9 @@ def to_document(target: Target) -> dict[str, Any]:
 
 
 def _present(target: Target, key: str) -> bool:
-    return {"gb": target.gb.capacity > 0, "energy": target.energy is not None}.get(key, True)
+    present = {
+        "gb": target.gb.capacity > 0,
+        "energy": target.energy is not None,
+        "dram": target.dram is not None,
+    }
+    return present.get(key, True)

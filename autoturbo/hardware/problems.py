@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autoturbo.hardware.document import Document, Steps
 
 _LONGEST_SHOWN: Final = 40  # characters of an offending value in a message
-_LONGEST_LIST: Final = 12  # names in a hint
+_LONGEST_LIST: Final = 16  # names in a hint
 
 
 @dataclass(frozen=True, slots=True)

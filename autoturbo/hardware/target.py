@@ -22,8 +22,12 @@ from autoturbo.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DTYPES = ("float32", "float16", "bfloat16", "int8")
-"""Data types that an engine may compute in."""
+DTYPES = ("float32", "float16", "bfloat16", "int8", "bfloat8", "bfloat4")
+"""Data types that an engine may compute in; the last two share an exponent among 16 elements."""
+
+_BLOCK_BYTES = {"bfloat8": 1088 / 1024, "bfloat4": 576 / 1024}
+"""Bytes an element of block floats: a tile of 32 x 32 is 1024 or 512 bytes of signs and mantissas
+and 64 bytes of exponents (Tenstorrent, tt-metal tech report on data formats)."""
 
 DATAFLOWS = (
     "output_stationary",
@@ -34,8 +38,14 @@ DATAFLOWS = (
 )
 """What stays in a matrix engine's array while the other operands stream through it."""
 
-_PREFERRED = ("float16", "bfloat16", "int8", "float32")
+_PREFERRED = ("float16", "bfloat16", "int8", "float32", "bfloat8", "bfloat4")
 """Order in which a default data type is looked for: the cheapest that needs no quantisation."""
+
+
+def storage_ratio(dtype: str) -> float:
+    """Bytes in memory for each byte that a graph counts: elements of block floats count as one."""
+    return _BLOCK_BYTES.get(dtype, 1.0)
+
 
 PerDtype = tuple[tuple[str, float], ...]
 """One figure per data type, in the order of :data:`DTYPES`."""
@@ -56,6 +66,12 @@ class MatrixEngine:
         rate: multiplier per data type on ``rows * columns * depth`` multiply-accumulates per
             cycle; a data type that is not listed is not supported.
         startup_cycles: pipeline fill and issue overhead of one tile, in cycles.
+        folds_overlap: whether operands are double-buffered in the array, so that a fold streams in
+            while the one before it drains; otherwise every fold pays for filling and draining.
+        swap_operands: whether a product may run transposed, N along the rows, where that is
+            shorter; otherwise the operands keep their sides.
+        rereads_operands: whether every rows x columns block of a result reads its operands from LB
+            anew; otherwise registers between LB and the array hold what a tile reads again.
     """
 
     rows: int
@@ -64,6 +80,9 @@ class MatrixEngine:
     depth: int
     rate: PerDtype
     startup_cycles: int
+    folds_overlap: bool = True
+    swap_operands: bool = True
+    rereads_operands: bool = False
 
     def macs_per_cycle(self, dtype: str) -> float:
         """Multiply-accumulates per cycle at peak; 0 for a data type without a path."""
@@ -157,13 +176,50 @@ class OffChip:
         capacity: bytes per cluster.
         bandwidth: peak bytes per second of the whole chip, shared by its clusters.
         latency: seconds to the first byte.
-        efficiency: fraction of the bandwidth that long transfers reach, in (0, 1].
+        efficiency: fraction of the bandwidth that long transfers reach, in (0, 1]; what short runs
+            cost on top is :class:`DramTiming`'s.
     """
 
     capacity: int
     bandwidth: float
     latency: float
     efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class DramTiming:
+    """What runs of consecutive addresses cost the off-chip memory (JEDEC's names in brackets).
+
+    Attributes:
+        channels: channels that work side by side.
+        burst: bytes of one access of a channel (bus width times burst length).
+        page: bytes of an open row of one channel.
+        interleave: consecutive bytes in one channel before the next channel's turn.
+        banks: banks of a channel, in all ranks.
+        row_cycle: seconds between two openings of rows in one bank (tRC).
+        four_activates: seconds in which a channel opens at most four rows (tFAW over its ranks).
+        groups: bank groups; 1 where there are none.
+        group_gap: time between bursts of one bank group over that between groups (tCCD_L/tCCD_S).
+        group_interleave: whether neighbouring bursts lie in different bank groups.
+        turnaround: seconds that a channel's bus stands idle between reading, writing and reading
+            again (from CL, CWL and tWTR).
+        write_batch: bytes that a channel's controller writes between two turns.
+        queue: bytes of requests that a channel's controller looks ahead.
+    """
+
+    channels: int
+    burst: int
+    page: int
+    interleave: int
+    banks: int
+    row_cycle: float
+    four_activates: float
+    groups: int
+    group_gap: float
+    group_interleave: bool
+    turnaround: float
+    write_batch: int
+    queue: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +273,7 @@ class Target:
         ddr: one, shared by the clusters.
         overheads: launch and barrier.
         energy: None where nothing is known.
+        dram: timing of ``ddr``; None where the length of runs does not matter or is not known.
     """
 
     name: str
@@ -233,6 +290,7 @@ class Target:
     ddr: OffChip
     overheads: Overheads
     energy: Energy | None = None
+    dram: DramTiming | None = None
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -241,7 +299,7 @@ class Target:
 
     @property
     def default_dtype(self) -> str:
-        """The first supported of float16, bfloat16, int8, float32."""
+        """The first supported of float16, bfloat16, int8, float32, bfloat8, bfloat4."""
         return next(dtype for dtype in _PREFERRED if self.supports(dtype))
 
     @property

@@ -382,12 +382,23 @@ def bind_instances(
         _learn_wants(problem, book, *missing)
 
 
-def _learn_wants(problem: Problem, book: BindingBook, shape: int, binding: int) -> None:
-    """Note what a class of parts bound so wants of its inputs."""
+def wanted_inputs(
+    problem: Problem, graph: InstanceGraph, index: int, binding: Binding
+) -> dict[int, Binding]:
+    """Bindings that an instance wants of its inputs when its output is bound in some way."""
+    return _wanted_by(problem, int(graph.shape[index]), binding)
+
+
+def _wanted_by(problem: Problem, shape: int, binding: Binding) -> dict[int, Binding]:
     layers = part_book(problem).shapes[shape].layers
     extents = extents_in(problem, layers, part_shape(problem, shape))
-    wanted = layer_bindings(problem, layers, extents, book.bindings[binding])[1]
-    inputs = external_inputs(problem, layers)
+    return layer_bindings(problem, layers, extents, binding)[1]
+
+
+def _learn_wants(problem: Problem, book: BindingBook, shape: int, binding: int) -> None:
+    """Note what a class of parts bound so wants of its inputs."""
+    wanted = _wanted_by(problem, shape, book.bindings[binding])
+    inputs = external_inputs(problem, part_book(problem).shapes[shape].layers)
     first = book.want.add([book.number(wanted[t]) if t in wanted else -1 for t in inputs])
     book.wants.put(shape, binding, book.want_start.add([first]))
 

@@ -591,7 +591,10 @@ def _sorted_dim(regions: Ints, made: int, step: int, makers: int) -> int:
     for dim in range(regions.shape[1]):
         changes, back = 0, False
         for maker in range(1, makers):
-            before, after = regions[made + (maker - 1) * step, dim], regions[made + maker * step, dim]
+            before, after = (
+                regions[made + (maker - 1) * step, dim],
+                regions[made + maker * step, dim],
+            )
             changes += after[0] > before[0]
             back = back or after[0] < before[0] or after[1] < before[1]
         if not back and changes > most:

@@ -56,9 +56,12 @@ exchange, one free slot, and the last instruction of earlier layers on each of f
 class Amount(IntEnum):
     """Quantities of an instruction.
 
-    ``DDR`` and ``GB`` bytes of the cluster, ``CORE`` bytes of one core over its transfer engine,
-    ``LOCAL`` bytes of LB that a compute instruction touches, the product ``COUNT`` x ``ROWS`` x
-    ``COLUMNS`` x ``DEPTH``, ``VECTOR`` and ``SPECIAL`` operations.
+    ``DDR`` and ``GB`` bytes of the cluster, ``CORE`` bytes of one core over its link (its transfer
+    engine, or DDR's DMA where there is no GB between), ``LOCAL`` bytes of LB that a compute
+    instruction touches, the product ``COUNT`` x ``ROWS`` x ``COLUMNS`` x ``DEPTH``, ``VECTOR`` and
+    ``SPECIAL`` operations; ``RUN`` the consecutive bytes in DDR of which ``DDR`` consists,
+    ``GB_WRITTEN`` the part of ``GB`` that is written and not read, ``EXCHANGED`` the part of
+    ``CORE`` that comes from other cores.
     """
 
     DDR = 0
@@ -71,6 +74,9 @@ class Amount(IntEnum):
     DEPTH = 7
     VECTOR = 8
     SPECIAL = 9
+    RUN = 10
+    GB_WRITTEN = 11
+    EXCHANGED = 12
 
 
 AMOUNT_COLUMNS = len(Amount)
@@ -256,16 +262,16 @@ def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
 
 
 @borrowing
-def _emit(t: _Trace, engine: int, layer: int, tile: int) -> int:
-    at = int(t.size[0])
-    t.where[at, Column.ENGINE], t.where[at, Column.LAYER] = engine, layer
-    t.where[at, Column.TILE] = tile
-    t.size[0] = at + 1
+def _emit(where: Ints, size: Ints, engine: int, layer: int, tile: int) -> int:
+    at = int(size[0])
+    where[at, Column.ENGINE], where[at, Column.LAYER] = engine, layer
+    where[at, Column.TILE] = tile
+    size[0] = at + 1
     return at
 
 
 @borrowing
-def _wait(t: _Trace, at: int, before: int) -> None:
+def _wait(where: Ints, at: int, before: int) -> None:
     """Let an instruction wait for another (-1 for none).
 
     Engines issue in order, so of two on one engine the later is enough.
@@ -273,12 +279,12 @@ def _wait(t: _Trace, at: int, before: int) -> None:
     if before < 0:
         return
     for column in range(Column.AFTER, INSTRUCTION_COLUMNS):
-        other = t.where[at, column]
+        other = where[at, column]
         if other < 0:
-            t.where[at, column] = before
+            where[at, column] = before
             return
-        if t.where[other, Column.ENGINE] == t.where[before, Column.ENGINE]:
-            t.where[at, column] = max(other, before)
+        if where[other, Column.ENGINE] == where[before, Column.ENGINE]:
+            where[at, column] = max(other, before)
             return
 
 
@@ -286,21 +292,20 @@ def _wait(t: _Trace, at: int, before: int) -> None:
 def _wait_for_layer_before(p: _Plan, t: _Trace, at: int, layer: int) -> None:
     """Without overlap across layers, nothing of a layer starts before the one before it ended."""
     if layer and not p.rules[Rule.ACROSS]:
-        _wait(t, at, t.end[layer - 1])
+        _wait(t.where, at, t.end[layer - 1])
 
 
 @borrowing
 def _wait_for_layers(p: _Plan, t: _Trace, at: int, layer: int) -> None:
     """Wait for the layers whose results a layer reads, or for the one before it without overlap."""
     for position in range(p.starts[layer], p.starts[layer + 1]):
-        _wait(t, at, t.end[p.befores[position]])
+        _wait(t.where, at, t.end[p.befores[position]])
     _wait_for_layer_before(p, t, at, layer)
 
 
 @borrowing
-def _place(p: _Plan, layer: int, tile: int) -> tuple[int, int]:
+def _place(tiles: Ints, tile: int) -> tuple[int, int]:
     """Column and depth of a tile of a layer, by its number within the layer."""
-    tiles = p.tiles[layer]
     rows, depths = tiles[Tiling.ROWS], tiles[Tiling.DEPTHS]
     weights = tiles[Tiling.COLUMNS] * depths
     inner = tile % (weights * rows)
@@ -309,10 +314,9 @@ def _place(p: _Plan, layer: int, tile: int) -> tuple[int, int]:
 
 
 @borrowing
-def _inputs_share(p: _Plan, layer: int, tile: int) -> tuple[float, bool]:
+def _inputs_share(tiles: Ints, tile: int) -> tuple[float, bool]:
     """Share of a layer's inputs that a tile reads anew, and whether DDR has to be asked."""
-    tiles = p.tiles[layer]
-    column, depth = _place(p, layer, tile)
+    column, depth = _place(tiles, tile)
     share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.ROWS])
     if tiles[Tiling.ROWS_OUTSIDE]:
         return (share if column + depth == 0 else 0.0), True
@@ -329,44 +333,57 @@ def _slot(p: _Plan, t: _Trace, weight: int) -> int:
 
 
 @borrowing
-def _weight_share(p: _Plan, layer: int) -> float:
-    tiles = p.tiles[layer]
+def _weight_share(tiles: Ints) -> float:
     return float(1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]))
 
 
 @borrowing
+def _load(amounts: Floats, at: int, size: float, run: float, has_gb: int) -> None:
+    """Let an instruction load bytes from DDR, through GB where there is one."""
+    amounts[at, Amount.DDR] = size
+    amounts[at, Amount.RUN] = min(run, size)
+    amounts[at, Amount.GB] = amounts[at, Amount.GB_WRITTEN] = size if has_gb else 0.0
+
+
+@borrowing
 def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
-    """A weight tile from DDR; its slot in GB is free once an earlier one has left."""
+    """A weight tile from DDR; its slot in GB is free once an earlier one has left.
+
+    Without GB it goes straight to the cores, once for all where the target broadcasts.
+    """
     layer, has_gb = p.weight_owner[weight], p.rules[Rule.HAS_GB]
     if p.resident:
         return
-    at = _emit(t, DMA_IN, layer, weight - p.first_weight[layer])
-    size = p.stages[layer, Stage.WEIGHTS] * _weight_share(p, layer)
-    t.amounts[at, Amount.DDR] = size
-    t.amounts[at, Amount.GB] = size if has_gb else 0.0
+    at = _emit(t.where, t.size, DMA_IN, layer, weight - p.first_weight[layer])
+    share = _weight_share(p.tiles[layer])
+    size, core = p.stages[layer, Stage.WEIGHTS] * share, p.stages[layer, Stage.CORE_WEIGHTS] * share
+    if not has_gb:
+        t.amounts[at, Amount.CORE] = core
+        size = size if p.rules[Rule.BROADCAST] else core * p.rules[Rule.CORES]
+    _load(t.amounts, at, size, p.stages[layer, Stage.RUN_WEIGHTS], has_gb)
     before = weight - p.rules[Rule.AHEAD] - 1
     if has_gb:
-        _wait(t, at, t.weight[before] if before >= 0 else -1)
+        _wait(t.where, at, t.weight[before] if before >= 0 else -1)
     else:
-        _wait(t, at, _slot(p, t, weight))
+        _wait(t.where, at, _slot(p, t, weight))
     _wait_for_layer_before(p, t, at, layer)
     t.weight_dma[weight] = t.weight[weight] = at
 
 
 @borrowing
 def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
-    """A weight tile from GB to the cores."""
+    """A weight tile from GB to the cores, unless weights stay in LB."""
     layer, cores = p.weight_owner[weight], p.rules[Rule.CORES]
-    if not p.rules[Rule.HAS_GB]:
+    if not p.rules[Rule.HAS_GB] or p.resident == 2:  # noqa: PLR2004
         return
-    at = _emit(t, TRANSFER, layer, weight - p.first_weight[layer])
-    share = _weight_share(p, layer)
+    at = _emit(t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer])
+    share = _weight_share(p.tiles[layer])
     core = p.stages[layer, Stage.CORE_WEIGHTS] * share
     broadcast = p.rules[Rule.BROADCAST]
     t.amounts[at, Amount.GB] = p.stages[layer, Stage.WEIGHTS] * share if broadcast else core * cores
     t.amounts[at, Amount.CORE] = core
-    _wait(t, at, t.weight_dma[weight])
-    _wait(t, at, _slot(p, t, weight))
+    _wait(t.where, at, t.weight_dma[weight])
+    _wait(t.where, at, _slot(p, t, weight))
     _wait_for_layer_before(p, t, at, layer)
     t.weight[weight] = at
 
@@ -376,16 +393,16 @@ def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
     """Inputs of a tile that are in DDR before the kernel starts."""
     layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
     tile = index - p.first[layer]
-    share, from_ddr = _inputs_share(p, layer, tile)
+    share, from_ddr = _inputs_share(p.tiles[layer], tile)
     size = p.streams[layer, IN_DDR] * share
     if size <= 0 or not from_ddr:
         return
-    at = _emit(t, DMA_IN, layer, tile)
-    t.amounts[at, Amount.DDR] = size
-    t.amounts[at, Amount.GB] = size if has_gb else 0.0
+    at = _emit(t.where, t.size, DMA_IN, layer, tile)
+    _load(t.amounts, at, size, p.stages[layer, Stage.RUN_READ], has_gb)
+    t.amounts[at, Amount.CORE] = 0.0 if has_gb else size / p.rules[Rule.CORES]
     before = index - p.rules[Rule.AHEAD] - 1
     if before >= 0:
-        _wait(t, at, t.input[before] if has_gb else t.computed[before])
+        _wait(t.where, at, t.input[before] if has_gb else t.computed[before])
     _wait_for_layer_before(p, t, at, layer)
     t.input_dma[index] = t.input[index] = at
 
@@ -395,16 +412,16 @@ def _input_transfer(p: _Plan, t: _Trace, index: int) -> None:
     """Inputs of a tile from GB to the cores."""
     layer = p.owner[index]
     tile = index - p.first[layer]
-    share = _inputs_share(p, layer, tile)[0]
+    share = _inputs_share(p.tiles[layer], tile)[0]
     size = (p.streams[layer, IN_DDR] + p.streams[layer, IN_GB]) * share
     if size <= 0 or not p.rules[Rule.HAS_GB]:
         return
-    at = _emit(t, TRANSFER, layer, tile)
+    at = _emit(t.where, t.size, TRANSFER, layer, tile)
     t.amounts[at, Amount.GB] = size
     t.amounts[at, Amount.CORE] = size / p.rules[Rule.CORES]
     before = index - p.rules[Rule.AHEAD] - 1
-    _wait(t, at, t.input_dma[index])
-    _wait(t, at, t.computed[before] if before >= 0 else -1)
+    _wait(t.where, at, t.input_dma[index])
+    _wait(t.where, at, t.computed[before] if before >= 0 else -1)
     _wait_for_layer_before(p, t, at, layer)
     t.input[index] = at
 
@@ -414,24 +431,25 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
     """What a tile needs from other cores, and inputs that this kernel itself spilled."""
     layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
     tile = index - p.first[layer]
-    share = _inputs_share(p, layer, tile)[0]
+    share = _inputs_share(p.tiles[layer], tile)[0]
     ddr, gb = p.streams[layer, LATE_DDR] * share, p.streams[layer, LATE_GB] * share
     core = p.stages[layer, Stage.EXCHANGED] * share
     free = t.computed[index - 2] if tile > 1 else -1
     if ddr > 0:
-        at = _emit(t, DMA_IN, layer, tile)
-        t.amounts[at, Amount.DDR] = ddr
-        t.amounts[at, Amount.GB] = ddr if has_gb else 0.0
+        at = _emit(t.where, t.size, DMA_IN, layer, tile)
+        _load(t.amounts, at, ddr, p.stages[layer, Stage.RUN_READ], has_gb)
+        t.amounts[at, Amount.CORE] = 0.0 if has_gb else ddr / p.rules[Rule.CORES]
         _wait_for_layers(p, t, at, layer)
-        _wait(t, at, free)
+        _wait(t.where, at, free)
         t.late[index] = at
     if core > 0 or (has_gb and gb + ddr > 0):
-        at = _emit(t, TRANSFER, layer, tile)
+        at = _emit(t.where, t.size, TRANSFER, layer, tile)
         t.amounts[at, Amount.GB] = gb + ddr if has_gb else 0.0
         t.amounts[at, Amount.CORE] = core + ((gb + ddr) / p.rules[Rule.CORES] if has_gb else 0.0)
+        t.amounts[at, Amount.EXCHANGED] = core
         _wait_for_layers(p, t, at, layer)
-        _wait(t, at, free)
-        _wait(t, at, t.late[index])
+        _wait(t.where, at, free)
+        _wait(t.where, at, t.late[index])
         t.late[index] = at
 
 
@@ -439,9 +457,9 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
 def _wait_for_inputs(p: _Plan, t: _Trace, at: int, index: int) -> None:
     """What a tile's first compute instruction waits for."""
     weight = p.weight_of[index]
-    _wait(t, at, t.weight[weight] if weight >= 0 else -1)
-    _wait(t, at, t.input[index])
-    _wait(t, at, t.late[index])
+    _wait(t.where, at, t.weight[weight] if weight >= 0 else -1)
+    _wait(t.where, at, t.input[index])
+    _wait(t.where, at, t.late[index])
     _wait_for_layers(p, t, at, p.owner[index])
 
 
@@ -451,22 +469,22 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
     layer = p.owner[index]
     row, tile = p.stages[layer], index - p.first[layer]
     tiles = p.tiles[layer]
-    depth = _place(p, layer, tile)[1]
+    depth = _place(tiles, tile)[1]
     share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.ROWS])
     written = row[Stage.WRITTEN] * share
     last = -1
     if row[Stage.MACS] > 0:
-        last = _emit(t, MATRIX_ENGINE, layer, tile)
-        _tile_shape(p, t, last, layer)
+        last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile)
+        _tile_shape(row, tiles, p.rules, t.amounts[last])
         _wait_for_inputs(p, t, last, index)
-        _wait(t, last, t.computed[index - 2] if tile > 1 else -1)
+        _wait(t.where, last, t.computed[index - 2] if tile > 1 else -1)
         t.computed[index] = last
         if depth < tiles[Tiling.DEPTHS] - 1:
             return
     moved = row[Stage.MOVED] * share
     work = row[Stage.VECTOR] + row[Stage.SPECIAL]
     if work + moved > 0 or last < 0:
-        at = _emit(t, VECTOR_ENGINE, layer, tile)
+        at = _emit(t.where, t.size, VECTOR_ENGINE, layer, tile)
         t.amounts[at, Amount.VECTOR] = row[Stage.VECTOR] * share
         t.amounts[at, Amount.SPECIAL] = row[Stage.SPECIAL] * share
         if last < 0:
@@ -475,27 +493,32 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
             _wait_for_inputs(p, t, at, index)
         else:
             t.amounts[at, Amount.LOCAL] = (2.0 * written if work > 0 else 0.0) + moved
-            _wait(t, at, last)
+            _wait(t.where, at, last)
         t.computed[index] = at
 
 
 @borrowing
-def _tile_shape(p: _Plan, t: _Trace, at: int, layer: int) -> None:
+def _tile_shape(row: Floats, tiles: Ints, rules: Ints, amounts: Floats) -> None:
     """The product of one tile and the bytes of LB that it touches.
 
-    Partial sums are read and written at twice the width of the result.
+    Partial sums are read and written at twice the width of the result. Where nothing between LB and
+    the array holds operands, each block of rows reads the weights and each block of columns the
+    inputs.
     """
-    row, tiles = p.stages[layer], p.tiles[layer]
     products, columns = tiles[Tiling.PRODUCTS], tiles[Tiling.COLUMNS]
     depths, rows = tiles[Tiling.DEPTHS], tiles[Tiling.ROWS]
-    t.amounts[at, Amount.COUNT] = max(row[Stage.COUNT], 1.0) / products
-    t.amounts[at, Amount.ROWS] = row[Stage.ROWS] / rows
-    t.amounts[at, Amount.COLUMNS] = row[Stage.COLUMNS] / columns
-    t.amounts[at, Amount.DEPTH] = row[Stage.DEPTH] / depths
+    amounts[Amount.COUNT] = max(row[Stage.COUNT], 1.0) / products
+    amounts[Amount.ROWS] = row[Stage.ROWS] / rows
+    amounts[Amount.COLUMNS] = row[Stage.COLUMNS] / columns
+    amounts[Amount.DEPTH] = row[Stage.DEPTH] / depths
     sums = 1.0 if depths == 1 else 4.0
-    t.amounts[at, Amount.LOCAL] = (
-        row[Stage.READ] / (products * rows * depths)
-        + row[Stage.CORE_WEIGHTS] / (products * columns * depths)
+    down = across = 1.0
+    if rules[Rule.REREADS]:
+        down = np.ceil(row[Stage.ROWS] / rows / rules[Rule.NATIVE_ROWS])
+        across = np.ceil(row[Stage.COLUMNS] / columns / rules[Rule.NATIVE_COLUMNS])
+    amounts[Amount.LOCAL] = (
+        row[Stage.READ] / (products * rows * depths) * across
+        + row[Stage.CORE_WEIGHTS] / (products * columns * depths) * down
         + row[Stage.WRITTEN] / (products * rows * columns) * sums
     )
 
@@ -505,20 +528,22 @@ def _store(p: _Plan, t: _Trace, index: int) -> None:
     """Outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
     layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
     tiles, tile = p.tiles[layer], index - p.first[layer]
-    if _place(p, layer, tile)[1] < tiles[Tiling.DEPTHS] - 1:
+    if _place(tiles, tile)[1] < tiles[Tiling.DEPTHS] - 1:
         return
     share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.ROWS])
     gb, ddr = p.streams[layer, OUT_GB] * share, p.streams[layer, OUT_DDR] * share
     done = t.computed[index]
     if has_gb and gb + ddr > 0:
-        at = _emit(t, TRANSFER, layer, tile)
-        t.amounts[at, Amount.GB] = gb + ddr
+        at = _emit(t.where, t.size, TRANSFER, layer, tile)
+        t.amounts[at, Amount.GB] = t.amounts[at, Amount.GB_WRITTEN] = gb + ddr
         t.amounts[at, Amount.CORE] = (gb + ddr) / p.rules[Rule.CORES]
-        _wait(t, at, done)
+        _wait(t.where, at, done)
         t.stored[index] = done = at
     if ddr > 0:
-        at = _emit(t, DMA_OUT, layer, tile)
+        at = _emit(t.where, t.size, DMA_OUT, layer, tile)
         t.amounts[at, Amount.DDR] = ddr
+        t.amounts[at, Amount.RUN] = min(p.stages[layer, Stage.RUN_WRITTEN], ddr)
+        t.amounts[at, Amount.CORE] = 0.0 if has_gb else ddr / p.rules[Rule.CORES]
         t.amounts[at, Amount.GB] = ddr if has_gb else 0.0
-        _wait(t, at, done)
+        _wait(t.where, at, done)
         t.stored[index] = at

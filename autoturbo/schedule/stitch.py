@@ -53,6 +53,10 @@ class Stage(IntEnum):
     of weights that the cluster loads and ``CORE_WEIGHTS`` that one core keeps; ``EXCHANGED`` bytes
     that one core gets from others; ``READ`` and ``WRITTEN`` bytes of activations; ``STEPS`` the
     rows into which its tiles may be cut; ``MACS`` multiply-accumulates on the matrix engine.
+    ``RUN_READ``, ``RUN_WRITTEN`` and ``RUN_WEIGHTS`` are the consecutive bytes that the cluster's
+    part of its inputs, outputs and weights has in memory, over all tensors the bytes by the number
+    of runs: activations lie in memory as their loops run, channels last, weights as in the file. A
+    part of the samples is contiguous; a part of the rows, columns or channels is in runs.
     """
 
     COUNT = 0
@@ -69,6 +73,9 @@ class Stage(IntEnum):
     WRITTEN = 11
     STEPS = 12
     MACS = 13
+    RUN_READ = 14
+    RUN_WRITTEN = 15
+    RUN_WEIGHTS = 16
 
 
 STAGE_COLUMNS = len(Stage)
@@ -131,8 +138,8 @@ def _stitch(
     held = {problem.layers[x].outputs[0]: b for x, b in zip(layers, bindings, strict=True)}
     table = _binding_table(problem, held | wanted)
     stages = _stage_table(
-        problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
-        shape.low, shape.high, shape.seen, table,
+        problem.arrays, problem.layer_arrays, problem.work, _layout(problem),
+        np.asarray(layers, np.int64), shape.low, shape.high, shape.seen, table,
     )  # fmt: skip
     sizes = _Sizes(problem, shape, held | wanted)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
@@ -196,6 +203,17 @@ class _Sizes:
             return -(-self.cluster(tensor) // self.problem.target.cores)
         parts = -(-self._extents(tensor) // np.asarray(binding, np.int64))
         return int(parts.prod()) * int(self.problem.arrays.element[tensor])
+
+
+def _layout(problem: Problem) -> Ints:
+    """Dimensions of all tensors, end to end, from the outermost in memory; remembered."""
+    found = problem.memory.get("layout")
+    if not isinstance(found, np.ndarray):
+        tensors = zip(problem.graph.tensors, problem.loop_order, strict=True)
+        orders = [range(len(t.shape)) if t.constant else order for t, order in tensors]
+        found = np.asarray([dim for order in orders for dim in order], np.int64)
+        problem.memory["layout"] = found
+    return found
 
 
 def _reads(problem: Problem, layer: int, sizes: _Sizes) -> tuple[tuple[int, int], ...]:
@@ -330,6 +348,58 @@ def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, low: Ints, high: Ints,
 
 
 @njit(cache=True)
+def _run_bytes(g: GraphArrays, layout: Ints, tensor: int, low: Ints, high: Ints) -> int:
+    """Consecutive bytes that a region of a tensor has in memory."""
+    first = g.dim_start[tensor]
+    run: int = g.element[tensor]
+    for place in range(g.dim_start[tensor + 1] - 1, first - 1, -1):
+        dim = first + layout[place]
+        run *= max(high[dim] - low[dim], 1)
+        if high[dim] - low[dim] < g.extent[dim]:
+            break
+    return run
+
+
+@njit(cache=True)
+def _mean_run(
+    g: GraphArrays, layout: Ints, tensors: Ints, low: Ints, high: Ints, seen: Ints, constant: int
+) -> float:
+    """Bytes of the regions of some tensors over the number of their runs in memory; 0 for none.
+
+    Of the weights only if ``constant``, else of the activations only.
+    """
+    size, runs = 0.0, 0.0
+    for tensor in tensors:
+        if seen[tensor] and g.constant[tensor] == constant:
+            part = region_bytes(g, tensor, low, high)
+            size += part
+            runs += np.ceil(part / _run_bytes(g, layout, tensor, low, high))
+    return size / runs if runs else 0.0
+
+
+@njit(cache=True)
+def _add_runs(
+    g: GraphArrays,
+    a: LayerArrays,
+    layout: Ints,
+    layer: int,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    row: Floats,
+) -> None:
+    """Runs in memory of what the cluster's part of a layer reads and writes."""
+    read = a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]
+    written = a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]
+    ops = a.op[a.op_start[layer] : a.op_start[layer + 1]]
+    row[Stage.RUN_READ] = _mean_run(g, layout, read, low, high, seen, 0)
+    row[Stage.RUN_WRITTEN] = _mean_run(g, layout, written, low, high, seen, 0)
+    used = [g.in_tensor[s] for op in ops for s in range(g.in_start[op], g.in_start[op + 1])]
+    weights = np.asarray(used, np.int64) if used else np.zeros(0, np.int64)
+    row[Stage.RUN_WEIGHTS] = _mean_run(g, layout, weights, low, high, seen, 1)
+
+
+@njit(cache=True)
 def _want(
     g: GraphArrays,
     outputs: Ints,
@@ -357,6 +427,7 @@ def _stage_table(
     g: GraphArrays,
     a: LayerArrays,
     w: WorkArrays,
+    layout: Ints,
     layers: Ints,
     low: Ints,
     high: Ints,
@@ -392,6 +463,7 @@ def _stage_table(
         for tensor in outputs:
             if core_seen[tensor]:
                 row[Stage.WRITTEN] += region_bytes(g, tensor, core_low, core_high)
+        _add_runs(g, a, layout, layer, low, high, seen, row)
         element = max(g.element[output], 1)
         row[Stage.STEPS] = max(row[Stage.WRITTEN] // element, 1)
     return rows

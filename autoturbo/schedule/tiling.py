@@ -65,6 +65,7 @@ class Rule(IntEnum):
     GB_STAGING = 11
     DDR_COST = 12
     SERIAL = 13
+    REREADS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class InstructionRules:
         native_columns: its columns.
         gb_staging: bytes of GB for streams and weights on their way.
         ddr_cost: how many times slower a byte of DDR is than one of GB.
+        rereads: every native block of a result reads its operands from LB anew.
     """
 
     ahead: int
@@ -102,6 +104,7 @@ class InstructionRules:
     gb_staging: int = 0
     ddr_cost: int = 1
     serial: bool = False
+    rereads: bool = False
 
     @staticmethod
     def of(problem: Problem, knobs: Knobs) -> InstructionRules:
@@ -125,6 +128,7 @@ class InstructionRules:
             native_columns=target.matrix.columns,
             gb_staging=zones.gb_staging,
             ddr_cost=max(round(target.gb.bandwidth / target.ddr_bandwidth_per_cluster), 1),
+            rereads=target.matrix.rereads_operands,
         )
 
     def as_array(self) -> Ints:
@@ -132,7 +136,7 @@ class InstructionRules:
         values = (
             self.ahead, self.divisor, self.across, self.weight_room, self.staging,
             self.tile_bytes, self.cores, self.has_gb, self.broadcast, self.native_rows,
-            self.native_columns, self.gb_staging, self.ddr_cost, self.serial,
+            self.native_columns, self.gb_staging, self.ddr_cost, self.serial, self.rereads,
         )  # fmt: skip
         return np.asarray([int(v) for v in values], np.int64)
 
@@ -200,6 +204,7 @@ def tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: int) -> In
     for layer in range(len(stages)):
         row, out = stages[layer], counts[layer]
         parts = max(_ceil(row[Stage.CORE_WEIGHTS] * slots, rules[Rule.WEIGHT_ROOM]), 1)
+        parts = 1 if resident == 2 else parts * rules[Rule.DIVISOR]  # noqa: PLR2004  in LB
         read = _read_bytes(streams[layer]) / cores + row[Stage.EXCHANGED]
         written = (streams[layer, OUT_GB] + streams[layer, OUT_DDR]) / cores
         tiles = _ceil((read + written) * slots, rules[Rule.STAGING])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Engine, Graph, Operator
-from autoturbo.hardware.target import Target
+from autoturbo.hardware.target import MatrixEngine, Target
 
 Floats = NDArray[np.float64]
 
@@ -26,15 +27,26 @@ ROLES = 6
 _CODES = {Engine.NONE: NONE, Engine.MATRIX: MATRIX, Engine.VECTOR: VECTOR, Engine.MOVE: MOVE}
 
 
+OUTPUT_STATIONARY, WEIGHT_STATIONARY, INPUT_STATIONARY, IDEAL = range(4)
+"""Codes of matrix dataflows for compiled code."""
+
 DATAFLOWS = {
-    "output_stationary": 0,
-    "weight_stationary": 1,
-    "input_stationary": 2,
-    "ideal": 3,
-    "channel_stationary": 1,
+    "output_stationary": OUTPUT_STATIONARY,
+    "weight_stationary": WEIGHT_STATIONARY,
+    "input_stationary": INPUT_STATIONARY,
+    "ideal": IDEAL,
+    "channel_stationary": WEIGHT_STATIONARY,
 }
-"""Codes of matrix dataflows for compiled code. A channel-stationary array streams like a
-weight-stationary one; that its rows take channels only is in the depth of its products."""
+"""The same by name. A channel-stationary array streams like a weight-stationary one; that its rows
+take channels only is in the depth of its products."""
+
+DATAFLOWS = {
+    "output_stationary": OUTPUT_STATIONARY,
+    "weight_stationary": WEIGHT_STATIONARY,
+    "input_stationary": INPUT_STATIONARY,
+    "ideal": IDEAL,
+}
+"""The same by name."""
 
 
 class WorkArrays(NamedTuple):
@@ -150,42 +162,72 @@ def engine_code(operator: Operator, target: Target, dtype: str) -> int:
     return VECTOR if operator.points / lanes < matrix_cycles_of(operator, target, dtype) else MATRIX
 
 
+class Array(IntEnum):
+    """Entries of :func:`array_of`."""
+
+    ROWS = 0
+    COLUMNS = 1
+    DEPTH = 2
+    DATAFLOW = 3
+    FOLDS_OVERLAP = 4
+    SWAP = 5
+
+
+def array_of(engine: MatrixEngine) -> Floats:
+    """A matrix engine's array for compiled code, by :class:`Array`."""
+    figures = (
+        engine.rows, engine.columns, engine.depth, DATAFLOWS[engine.dataflow],
+        engine.folds_overlap, engine.swap_operands,
+    )  # fmt: skip
+    return np.asarray([float(x) for x in figures])
+
+
 def matrix_cycles_of(operator: Operator, target: Target, dtype: str) -> float:
     """Cycles of one core's array for a whole matrix operator, start-up left out."""
     engine = target.matrix
     count, m, n, _ = (float(x) for x in matrix_shape(operator))
     shape = _extents_by_role(operator)
     k = depth_of(float(shape[DEPTH]), float(shape[WINDOW]), whole_depth(target))
-    array = float(engine.rows), float(engine.columns), float(engine.depth)
-    cycles = matrix_cycles(count, m, n, k, *array, DATAFLOWS[engine.dataflow])
+    cycles = matrix_cycles(count, m, n, k, array_of(engine))
     return float(cycles) / dict(engine.rate).get(dtype, 1.0)
 
 
 @njit(cache=True)
-def matrix_cycles(
-    count: float,
-    m: float,
-    n: float,
-    k: float,
-    rows: float,
-    columns: float,
-    depth: float,
-    dataflow: int,
-) -> float:
-    """Cycles of a product on the array, filling left out: every fold takes its streaming steps.
+def matrix_cycles(count: float, m: float, n: float, k: float, array: Floats) -> float:
+    """Cycles of ``count`` products M x N x K on an array (:func:`array_of`).
 
-    Folds of consecutive tiles overlap (the next one streams in while the last drains), so filling
-    and draining are paid once per instruction, by ``startup_cycles``. The shorter of the two
-    orientations of the product is taken.
-    """  # fmt: skip
-    k = np.ceil(k / depth)
-    if dataflow == 0:
-        folds = min(
-            np.ceil(m / rows) * np.ceil(n / columns), np.ceil(n / rows) * np.ceil(m / columns)
-        )
-        return float(count * folds * k)
-    if dataflow == 1:
-        return float(count * np.ceil(k / rows) * np.ceil(n / columns) * np.ceil(m))
-    if dataflow == 2:  # noqa: PLR2004  the code of DATAFLOWS
-        return float(count * np.ceil(k / rows) * np.ceil(m / columns) * np.ceil(n))
-    return float(count * m * n * k / (rows * columns))
+    A fold is what the array does with one filling: a block of M x N sums (output stationary), of
+    K x N weights or of K x M inputs; partial folds take as long as whole ones, and streaming steps
+    may be a fraction, the mean over tiles of unequal length. Where folds overlap
+    (operands are double-buffered in the array) each takes its streaming steps, or as long as the
+    next operands take to be loaded, a row a cycle, where they have to be; filling and draining are
+    paid once per instruction, by ``startup_cycles``. Where they do not, each fold also
+    waits for operands and results to cross the array (rows + columns - 2 cycles) and, if something
+    has to be loaded into it before, for that (rows): the closed forms of SCALE-Sim (Samajdar et
+    al., ISPASS 2020), which numbers cycles from 0, so that one less is counted in all.
+
+    With ``swap_operands`` the shorter of the product and its transposed form is taken: sums stay
+    where they are, and stationary weights become stationary inputs.
+    """
+    cycles = _cycles(m, n, k, array)
+    if array[Array.SWAP]:
+        cycles = min(cycles, _cycles(n, m, k, array))
+    return float(count * cycles - (0.0 if array[Array.FOLDS_OVERLAP] else 1.0))
+
+
+@njit(cache=True)
+def _cycles(m: float, n: float, k: float, array: Floats) -> float:
+    """Folds times the cycles of one, for one orientation of a product."""
+    rows, columns, dataflow = array[Array.ROWS], array[Array.COLUMNS], int(array[Array.DATAFLOW])
+    k = np.ceil(k / array[Array.DEPTH])
+    if dataflow == IDEAL:
+        return float(m * n * k / (rows * columns))
+    down, across, steps, load = m, n, k, 0.0
+    if dataflow == WEIGHT_STATIONARY:
+        down, across, steps, load = k, n, m, rows
+    elif dataflow == INPUT_STATIONARY:
+        down, across, steps, load = k, m, n, rows
+    fold = max(steps, load)
+    if not array[Array.FOLDS_OVERLAP]:
+        fold = steps + load + rows + columns - 2.0
+    return float(np.ceil(down / rows) * np.ceil(across / columns) * fold)

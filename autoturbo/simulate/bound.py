@@ -16,7 +16,7 @@ import numpy as np
 from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays, propagate, region_bytes
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Engine, Graph, Operator
-from autoturbo.hardware.target import Target
+from autoturbo.hardware.target import Target, storage_ratio
 from autoturbo.schedule.work import MATRIX, VECTOR, engine_code
 from autoturbo.simulate.measurement import LowerBound
 
@@ -104,7 +104,7 @@ def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     return LowerBound(
         matrix_s=matrix / target.matrix_macs_per_second(dtype) if matrix else 0.0,
         vector_s=simple_s + (special / slow if special else 0.0),
-        ddr_s=needs.compulsory_bytes() / target.ddr.bandwidth,
+        ddr_s=needs.compulsory_bytes() * storage_ratio(dtype) / target.ddr.bandwidth,
     )
 
 

@@ -7,72 +7,200 @@ bandwidth is the cluster's, DDR bandwidth is the chip's divided by its clusters,
 alike.
 
 A transfer occupies its engine for its bytes and completes one latency later, so latencies of
-consecutive transfers overlap, as in hardware with a request queue.
+consecutive transfers overlap, as in hardware with a request queue. A transfer of DDR takes longer
+where its runs are short (:mod:`autoturbo.simulate.dram`), and where there is no global buffer no
+less than a core's share takes over the core's link.
 
-Reading and writing share a memory: a kernel takes no less than its bytes at the memory's bandwidth,
-however its engines overlap.
+Reading and writing share a memory: a kernel takes no less than its transfers of DDR one after
+another, and no less than its bytes at the global buffer's bandwidth, however its engines overlap.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numba import njit
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.hardware.target import Target
+from autoturbo.hardware.target import Target, storage_ratio
 from autoturbo.schedule.instructions import (
     DMA_IN,
     DMA_OUT,
     ENGINES,
     MATRIX_ENGINE,
     TRANSFER,
+    VECTOR_ENGINE,
     Amount,
     Column,
     Instructions,
 )
-from autoturbo.schedule.work import DATAFLOWS, Floats, matrix_cycles
+from autoturbo.schedule.work import Floats, array_of, matrix_cycles
+from autoturbo.simulate.dram import Memory, memory_of, run_seconds, turnaround_seconds
 
 PAIRS = tuple((a, b) for a in range(len(ENGINES)) for b in range(a + 1, len(ENGINES)))
 """Pairs of engines whose overlap is reported."""
 
 
-@dataclass(frozen=True, slots=True)
+class Quantity(IntEnum):
+    """What the simulation of a kernel yields: positions in :attr:`KernelTime.totals`.
+
+    Each is a sum over one cluster, so that a schedule's totals are the sums of its kernels'.
+    Seconds: the kernel's own, of each engine ``BUSY``, of each pair ``OVERLAP`` (and of matrix,
+    vector and transfer all three), of each engine's ``WAIT``: idle between its first instruction
+    and its last because what the next one needs was not there. Bytes: read from and written to DDR
+    and the global buffer, moved between cores, and read or written in local buffers by compute and
+    transfers. ``ISSUED`` counts the instructions of each engine on one core.
+    """
+
+    SECONDS = 0
+    BUSY_DMA_IN = 1
+    BUSY_TRANSFER = 2
+    BUSY_MATRIX = 3
+    BUSY_VECTOR = 4
+    BUSY_DMA_OUT = 5
+    OVERLAP_DMA_IN_TRANSFER = 6
+    OVERLAP_DMA_IN_MATRIX = 7
+    OVERLAP_DMA_IN_VECTOR = 8
+    OVERLAP_DMA_IN_DMA_OUT = 9
+    OVERLAP_TRANSFER_MATRIX = 10
+    OVERLAP_TRANSFER_VECTOR = 11
+    OVERLAP_TRANSFER_DMA_OUT = 12
+    OVERLAP_MATRIX_VECTOR = 13
+    OVERLAP_MATRIX_DMA_OUT = 14
+    OVERLAP_VECTOR_DMA_OUT = 15
+    OVERLAP_TRANSFER_MATRIX_VECTOR = 16
+    WAIT_DMA_IN = 17
+    WAIT_TRANSFER = 18
+    WAIT_MATRIX = 19
+    WAIT_VECTOR = 20
+    WAIT_DMA_OUT = 21
+    ISSUED_DMA_IN = 22
+    ISSUED_TRANSFER = 23
+    ISSUED_MATRIX = 24
+    ISSUED_VECTOR = 25
+    ISSUED_DMA_OUT = 26
+    DDR_READ = 27
+    DDR_WRITTEN = 28
+    GB_READ = 29
+    GB_WRITTEN = 30
+    CORE_TO_CORE = 31
+    LB = 32
+
+
+QUANTITIES = len(Quantity)
+
+# Bytes come last, so that they are all from DDR_READ on.
+BUSY = slice(Quantity.BUSY_DMA_IN, Quantity.BUSY_DMA_OUT + 1)
+_OVERLAP = slice(Quantity.OVERLAP_DMA_IN_TRANSFER, Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR)
+_WAIT = slice(Quantity.WAIT_DMA_IN, Quantity.WAIT_DMA_OUT + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class KernelTime:
     """A kernel simulated.
 
     Attributes:
-        seconds: from its first instruction to the end of its last.
-        busy: seconds per engine, in the order of ENGINES.
-        overlap: seconds per pair of engines, in the order of :data:`PAIRS`.
-        ddr_bytes: moved by one cluster.
-        gb_bytes: moved by one cluster.
+        totals: float64 array (:data:`QUANTITIES`,): seconds, bytes and counts by
+            :class:`Quantity`.
     """
 
-    seconds: float
-    busy: tuple[float, ...]
-    overlap: tuple[float, ...]
-    ddr_bytes: float
-    gb_bytes: float
+    totals: Floats
+
+    @property
+    def seconds(self) -> float:
+        """From its first instruction to the end of its last."""
+        return float(self.totals[Quantity.SECONDS])
+
+    @property
+    def busy(self) -> tuple[float, ...]:
+        """Seconds per engine, in the order of ENGINES."""
+        return tuple(self.totals[BUSY].tolist())
+
+    @property
+    def overlap(self) -> tuple[float, ...]:
+        """Seconds per pair of engines, in the order of :data:`PAIRS`."""
+        return tuple(self.totals[_OVERLAP].tolist())
+
+    @property
+    def waits(self) -> tuple[float, ...]:
+        """Seconds that each engine waited for operands, in the order of ENGINES."""
+        return tuple(self.totals[_WAIT].tolist())
+
+    @property
+    def ddr_bytes(self) -> float:
+        """Bytes that one cluster moves from and to DDR."""
+        return float(self.totals[Quantity.DDR_READ] + self.totals[Quantity.DDR_WRITTEN])
+
+    @property
+    def gb_bytes(self) -> float:
+        """Bytes that one cluster moves from and to its global buffer."""
+        return float(self.totals[Quantity.GB_READ] + self.totals[Quantity.GB_WRITTEN])
+
+
+def overlaps_of(totals: Floats) -> dict[str, float]:
+    """Overlaps in some totals by the engines' names, ``"dma_in+matrix"``, for a measurement."""
+    names = ["+".join(ENGINES[engine] for engine in pair) for pair in PAIRS]
+    found = dict(zip(names, totals[_OVERLAP].tolist(), strict=True))
+    return found | {
+        "transfer+matrix+vector": float(totals[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR])
+    }
+
+
+def waits_of(totals: Floats) -> dict[str, float]:
+    """Waits in some totals by engine, for a measurement."""
+    return dict(zip(ENGINES, totals[_WAIT].tolist(), strict=True))
+
+
+def bytes_of(totals: Floats) -> dict[str, int]:
+    """Bytes in some totals by level and direction, for a measurement."""
+    levels = (q for q in Quantity if q >= Quantity.DDR_READ)
+    return {level.name.lower(): round(float(totals[level])) for level in levels}
+
+
+class Rate(IntEnum):
+    """Entries of :func:`rates_of` before those of :class:`autoturbo.simulate.dram.Memory`."""
+
+    CLOCK = 0
+    MACS = 1
+    MATRIX_STARTUP = 2
+    LANES = 3
+    SPECIAL_LANES = 4
+    VECTOR_STARTUP = 5
+    LB = 6
+    TRANSFER = 7
+    TRANSFER_LATENCY = 8
+    GB = 9
+    GB_LATENCY = 10
+    DMA = 11
+    DMA_LATENCY = 12
+    CLUSTERS = 13
+    CORES = 14
+    STORED = 15
+    ARRAY = 16
+    MEMORY = 22
 
 
 def rates_of(target: Target, dtype: str) -> Floats:
-    """A target's figures for compiled code, SI units."""
+    """A target's figures for compiled code, SI units, by :class:`Rate`.
+
+    From ``ARRAY`` on those of the matrix array, from ``MEMORY`` on those of off-chip memory.
+    """
     matrix, vector, dma = target.matrix, target.vector, target.dma
-    return np.asarray([
-        target.clock, matrix.rows, matrix.columns, matrix.depth,
-        dict(matrix.rate).get(dtype, 0.0), matrix.startup_cycles, DATAFLOWS[matrix.dataflow],
+    figures = (
+        target.clock, dict(matrix.rate).get(dtype, 0.0), matrix.startup_cycles,
         vector.elements_per_cycle(dtype), vector.special_lanes, vector.startup_cycles,
-        target.lb.bandwidth,
-        target.transfer.bandwidth, target.transfer.latency,
+        target.lb.bandwidth, target.transfer.bandwidth, target.transfer.latency,
         target.gb.bandwidth, target.gb.latency,
-        dma_bandwidth(target), dma.latency + target.ddr.latency,
-    ], np.float64)  # fmt: skip
+        dma.channels * dma.bandwidth, dma.latency + target.ddr.latency,
+        target.clusters, target.cores, storage_ratio(dtype),
+    )  # fmt: skip
+    return np.concatenate((np.asarray(figures, np.float64), array_of(matrix), memory_of(target)))
 
 
 def dma_bandwidth(target: Target) -> float:
-    """Bytes per second that one cluster's DMA gets from DDR in one direction.
+    """Bytes per second that one cluster's DMA gets from DDR in one direction on long runs.
 
     The share of the chip's bandwidth that long transfers reach, no more than the channels move.
     """
@@ -82,38 +210,51 @@ def dma_bandwidth(target: Target) -> float:
 
 def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
     """Simulate one kernel."""
-    seconds, busy, overlap, ddr, gb = _run(instructions.where, instructions.amounts, rates)
-    return KernelTime(
-        float(seconds), tuple(busy.tolist()), tuple(overlap.tolist()), float(ddr), float(gb)
-    )
+    return KernelTime(_run(instructions.where, instructions.amounts, rates))
+
+
+@njit(cache=True)
+def _ddr_seconds(size: float, run: float, r: Floats) -> float:
+    """Seconds of a cluster's DMA for bytes in runs of some length, all clusters asking alike.
+
+    A run of no length stands for one that never ends.
+    """
+    chip = size / r[Rate.MEMORY + Memory.PEAK]
+    if size > 0 and run > 0:
+        chip = size / run * run_seconds(run, r[Rate.MEMORY :])
+    return float(max(r[Rate.CLUSTERS] * chip, size / r[Rate.DMA]))
 
 
 @njit(cache=True)
 def _duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
     """Seconds that an instruction occupies its engine, and its latency on top."""
+    stored = r[Rate.STORED]
     if engine in (DMA_IN, DMA_OUT):
-        return q[Amount.DDR] / r[15], r[16]
+        link = q[Amount.CORE] * stored / r[Rate.TRANSFER]
+        memory = _ddr_seconds(q[Amount.DDR] * stored, q[Amount.RUN] * stored, r)
+        return max(memory, link), r[Rate.DMA_LATENCY]
     if engine == TRANSFER:
-        shared = q[Amount.GB] / r[13] if q[Amount.GB] > 0 else 0.0
-        own = q[Amount.CORE] / r[11]
-        return max(shared, own), r[12] + (r[14] if q[Amount.GB] > 0 else 0.0)
-    local = q[Amount.LOCAL] / r[10]
+        shared = q[Amount.GB] * stored / r[Rate.GB] if q[Amount.GB] > 0 else 0.0
+        own = q[Amount.CORE] * stored / r[Rate.TRANSFER]
+        latency = r[Rate.TRANSFER_LATENCY] + (r[Rate.GB_LATENCY] if q[Amount.GB] > 0 else 0.0)
+        return max(shared, own), latency
+    local = q[Amount.LOCAL] * stored / r[Rate.LB]
     if engine == MATRIX_ENGINE:
         cycles = matrix_cycles(
-            q[Amount.COUNT], q[Amount.ROWS], q[Amount.COLUMNS], q[Amount.DEPTH],
-            r[1], r[2], r[3], int(r[6]),
-        )  # fmt: skip
-        return max((cycles / r[4] + r[5]) / r[0], local), 0.0
-    cycles = q[Amount.VECTOR] / r[7] + q[Amount.SPECIAL] / r[8] + r[9]
-    return max(cycles / r[0], local), 0.0
+            q[Amount.COUNT], q[Amount.ROWS], q[Amount.COLUMNS], q[Amount.DEPTH], r[Rate.ARRAY :]
+        )
+        return max((cycles / r[Rate.MACS] + r[Rate.MATRIX_STARTUP]) / r[Rate.CLOCK], local), 0.0
+    cycles = q[Amount.VECTOR] / r[Rate.LANES] + q[Amount.SPECIAL] / r[Rate.SPECIAL_LANES]
+    return max((cycles + r[Rate.VECTOR_STARTUP]) / r[Rate.CLOCK], local), 0.0
 
 
 @njit(cache=True)
-def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[float, Floats, Floats, float, float]:
+def _run(where: Ints, amounts: Floats, rates: Floats) -> Floats:
+    """Issue all instructions and add up what they do."""
     total = len(where)
     begin, end, done = np.zeros(total), np.zeros(total), np.zeros(total)
-    free, busy, completed = np.zeros(5), np.zeros(5), np.zeros(5)
-    seconds, ddr, gb = 0.0, 0.0, 0.0
+    free, completed = np.zeros(len(ENGINES)), np.zeros(len(ENGINES))
+    out = np.zeros(QUANTITIES)
     for index in range(total):
         engine = where[index, Column.ENGINE]
         start = free[engine]
@@ -122,46 +263,78 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[float, Floats, Fl
             if before >= 0:
                 start = max(start, done[before])
         length, latency = _duration(engine, amounts[index], rates)
+        if out[Quantity.ISSUED_DMA_IN + engine] > 0:
+            out[Quantity.WAIT_DMA_IN + engine] += start - free[engine]
+        out[Quantity.ISSUED_DMA_IN + engine] += 1
+        out[Quantity.BUSY_DMA_IN + engine] += length
         begin[index], end[index] = start, start + length
         done[index] = completed[engine] = max(end[index] + latency, completed[engine])
         free[engine] = end[index]
-        busy[engine] += length
-        seconds = max(seconds, done[index])
-        if engine in (DMA_IN, DMA_OUT):
-            ddr += amounts[index, Amount.DDR]
-        gb += amounts[index, Amount.GB]
-    seconds = max(seconds, ddr / rates[15], gb / rates[13] if gb else 0.0)
-    return seconds, busy, _overlaps(where, begin, end), ddr, gb
-
-
-@njit(cache=True)
-def _overlaps(where: Ints, begin: Floats, end: Floats) -> Floats:
-    """Seconds in which both engines of each pair are busy."""
-    out = np.zeros(10)
-    pair = 0
-    for first in range(5):
-        for second in range(first + 1, 5):
-            out[pair] = _overlap(where, begin, end, first, second)
-            pair += 1
+        out[Quantity.SECONDS] = max(out[Quantity.SECONDS], done[index])
+        _add_bytes(engine, amounts[index], rates, out)
+    out[Quantity.SECONDS] = max(out[Quantity.SECONDS], _memory_seconds(out, rates))
+    _add_overlaps(where, begin, end, out)
     return out
 
 
 @njit(cache=True)
-def _next(where: Ints, engine: int, index: int) -> int:
-    while index < len(where) and where[index, Column.ENGINE] != engine:
-        index += 1
-    return index
+def _add_bytes(engine: int, q: Floats, r: Floats, out: Floats) -> None:
+    """Count what an instruction moves, in bytes as they are stored."""
+    stored, cores = r[Rate.STORED], r[Rate.STORED] * r[Rate.CORES]
+    out[Quantity.GB_WRITTEN] += q[Amount.GB_WRITTEN] * stored
+    out[Quantity.GB_READ] += (q[Amount.GB] - q[Amount.GB_WRITTEN]) * stored
+    out[Quantity.CORE_TO_CORE] += q[Amount.EXCHANGED] * cores
+    out[Quantity.LB] += (q[Amount.LOCAL] + q[Amount.CORE]) * cores
+    if engine == DMA_IN:
+        out[Quantity.DDR_READ] += q[Amount.DDR] * stored
+    if engine == DMA_OUT:
+        out[Quantity.DDR_WRITTEN] += q[Amount.DDR] * stored
 
 
 @njit(cache=True)
-def _overlap(where: Ints, begin: Floats, end: Floats, first: int, second: int) -> float:
-    """Merge the busy intervals of two engines; each engine's are in order."""
+def _memory_seconds(out: Floats, r: Floats) -> float:
+    """The least time that the shared memories need for a kernel's bytes in both directions."""
+    gb = out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN]
+    clusters = r[Rate.CLUSTERS]
+    read, written = out[Quantity.DDR_READ] * clusters, out[Quantity.DDR_WRITTEN] * clusters
+    ddr = out[Quantity.BUSY_DMA_IN] + out[Quantity.BUSY_DMA_OUT]
+    ddr += turnaround_seconds(read, written, r[Rate.MEMORY :])
+    return float(max(ddr, gb / r[Rate.GB] if gb > 0 else 0.0))
+
+
+@njit(cache=True)
+def _add_overlaps(where: Ints, begin: Floats, end: Floats, out: Floats) -> None:
+    """Seconds in which both engines of each pair are busy, and matrix, vector and transfer."""
+    own = np.full((len(ENGINES), len(where) + 1), -1, np.int64)  # each engine's, in order
+    count = np.zeros(len(ENGINES), np.int64)
+    for index in range(len(where)):
+        engine = where[index, Column.ENGINE]
+        own[engine, count[engine]] = index
+        count[engine] += 1
+    position = Quantity.OVERLAP_DMA_IN_TRANSFER + 0
+    for first in range(len(ENGINES)):
+        for second in range(first + 1, len(ENGINES)):
+            out[position] = _together(own[first], own[second], own[second], begin, end)
+            position += 1
+    out[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(
+        own[TRANSFER], own[MATRIX_ENGINE], own[VECTOR_ENGINE], begin, end
+    )
+
+
+@njit(cache=True)
+def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats) -> float:
+    """Merge the busy intervals of three engines; each engine's are in order, -1 ends them."""
     total = 0.0
-    i, j = _next(where, first, 0), _next(where, second, 0)
-    while i < len(where) and j < len(where):
-        total += max(min(end[i], end[j]) - max(begin[i], begin[j]), 0.0)
-        if end[i] < end[j]:
-            i = _next(where, first, i + 1)
+    i = j = k = 0
+    while first[i] >= 0 and second[j] >= 0 and third[k] >= 0:
+        a, b, c = first[i], second[j], third[k]
+        least = min(end[a], end[b], end[c])
+        total += max(least - max(begin[a], begin[b], begin[c]), 0.0)
+        if end[a] == least:
+            i += 1
+        elif end[b] == least:
+            j += 1
+            k += int(b == c)
         else:
-            j = _next(where, second, j + 1)
+            k += 1
     return total

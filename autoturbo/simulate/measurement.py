@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-SIMULATOR_VERSION = "1"
+SIMULATOR_VERSION = "2"
 """Raised whenever the same schedule would measure differently; part of every record's key."""
+
+_MAPPINGS = ("busy", "overlap", "waits", "bytes", "kernel_times", "kernel_counts", "tensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,12 @@ class Measurement:
         bound: the lower bound and its parts.
         busy: busy seconds of each engine of one cluster (dma_in, transfer, matrix, vector,
             dma_out), movements between kernels included.
-        overlap: seconds in which two engines were busy at once, by ``"dma_in+matrix"``.
+        overlap: seconds in which two engines were busy at once, by ``"dma_in+matrix"``, and matrix,
+            vector and transfer all three.
+        waits: seconds that each engine of one cluster stood idle inside a kernel because what its
+            next instruction needs was not there.
+        bytes: moved by all clusters, by level and direction: ``"ddr_read"``, ``"ddr_written"``,
+            ``"gb_read"``, ``"gb_written"``, ``"core_to_core"``, ``"lb"`` (both directions).
         energy: joules, where the target gives the figures.
         kernel_times: seconds of each distinct kernel by signature.
         kernel_counts: how often each is launched by one cluster, by signature.
@@ -69,6 +76,8 @@ class Measurement:
     bound: LowerBound
     busy: Mapping[str, float] = field(default_factory=dict)
     overlap: Mapping[str, float] = field(default_factory=dict)
+    waits: Mapping[str, float] = field(default_factory=dict)
+    bytes: Mapping[str, int] = field(default_factory=dict)
     energy: float | None = None
     kernel_times: Mapping[str, float] = field(default_factory=dict)
     kernel_counts: Mapping[str, int] = field(default_factory=dict)
@@ -106,12 +115,22 @@ class Measurement:
             "energy_j": self.energy,
         }
 
+    def counters(self) -> dict[str, Any]:
+        """Where the time went and what was moved, engine by engine and level by level, for JSON."""
+        return {
+            "busy_s": dict(self.busy),
+            "overlap_s": dict(self.overlap),
+            "waits_s": dict(self.waits),
+            "bytes": dict(self.bytes),
+            "tensors": dict(self.tensors),
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """All fields as JSON values, for the database; :meth:`from_dict` reads it back."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         values["bound"] = asdict(self.bound)
         values["subgraph_times"] = list(self.subgraph_times)
-        for name in ("busy", "overlap", "kernel_times", "kernel_counts", "tensors"):
+        for name in _MAPPINGS:
             values[name] = dict(values[name])
         return values
 

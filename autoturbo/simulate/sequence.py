@@ -17,19 +17,25 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.allocate import peak_use
 from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import DMA_IN, ENGINES, TRANSFER
+from autoturbo.schedule.instructions import ENGINES
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.timeline import KINDS, Step
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.kernels import PAIRS, KernelTime, dma_bandwidth, rates_of, run_kernel
+from autoturbo.simulate.kernels import (
+    BUSY,
+    QUANTITIES,
+    Quantity,
+    bytes_of,
+    dma_bandwidth,
+    overlaps_of,
+    rates_of,
+    run_kernel,
+    waits_of,
+)
 from autoturbo.simulate.measurement import LowerBound, Measurement
-
-_SECONDS, _DDR, _GB, _BUSY = 0, 1, 2, 3
-_OVERLAP = _BUSY + len(ENGINES)
-_QUANTITIES = _OVERLAP + len(PAIRS)
 
 
 @dataclass(eq=False)
@@ -38,11 +44,11 @@ class KernelMemory:
 
     Attributes:
         index: row of :attr:`totals` by signature, 16 bytes.
-        totals: seconds, bytes of DDR and GB, busy seconds per engine, overlaps.
+        totals: what each yields, by :class:`Quantity`.
     """
 
     index: dict[bytes, int] = field(default_factory=dict)
-    totals: Store = field(default_factory=lambda: Store((_QUANTITIES,), np.float64))
+    totals: Store = field(default_factory=lambda: Store((QUANTITIES,), np.float64))
 
     def rows(self, schedule: Schedule) -> tuple[list[bytes], Ints]:
         """Signatures of a schedule's kernels and their rows; new kernels are simulated."""
@@ -53,13 +59,9 @@ class KernelMemory:
             for kernel, signature in enumerate(signatures):
                 if signature not in self.index:
                     time = run_kernel(schedule.program(kernel), rates)
-                    self.index[signature] = self.totals.add([_totals(time)])
+                    self.index[signature] = self.totals.add([time.totals])
             rows = [self.index[s] for s in signatures]
         return signatures, np.asarray(rows, np.int64)
-
-
-def _totals(kernel: KernelTime) -> list[float]:
-    return [kernel.seconds, kernel.ddr_bytes, kernel.gb_bytes, *kernel.busy, *kernel.overlap]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +146,22 @@ def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurem
     kernels: Floats = memory.totals.rows[rows]
     totals = kernels.sum(axis=0)
     fixed = target.overheads.kernel_launch + target.overheads.barrier
-    seconds = kernels[:, _SECONDS] + fixed + moves[:, 0]
-    totals[_SECONDS] = seconds.sum()
-    totals[_DDR] += timeline.copied[:, 2].sum()
-    totals[_GB] += moves[:, 3].sum()
-    totals[_BUSY + DMA_IN] += moves[:, 1].sum()
-    totals[_BUSY + TRANSFER] += moves[:, 2].sum()
+    seconds = kernels[:, Quantity.SECONDS] + fixed + moves[:, 0]
+    totals[Quantity.SECONDS] = seconds.sum()
+    totals[Quantity.BUSY_DMA_IN] += moves[:, 1].sum()
+    totals[Quantity.BUSY_TRANSFER] += moves[:, 2].sum()
+    _count_movements(totals, timeline.copied, target)
     return _measurement(schedule, totals, seconds, signatures, kernels)
+
+
+def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
+    """Add the bytes that movements copy to a schedule's totals."""
+    from_gb, from_ddr = copied[:, 1].sum(), copied[:, 2].sum()
+    totals[Quantity.DDR_READ] += from_ddr
+    totals[Quantity.LB] += from_gb + from_ddr
+    if target.gb.capacity:
+        totals[Quantity.GB_READ] += from_gb + from_ddr
+        totals[Quantity.GB_WRITTEN] += from_ddr
 
 
 def _measurement(
@@ -158,10 +169,10 @@ def _measurement(
 ) -> Measurement:
     loops, clusters = schedule.share.loops, schedule.share.clusters
     bound = _bound(schedule)
-    latency = float(totals[_SECONDS]) * loops
-    ddr, gb = (round(float(totals[at]) * loops * clusters) for at in (_DDR, _GB))
+    latency = float(totals[Quantity.SECONDS]) * loops
+    ddr, gb = (round(float(totals[at].sum()) * loops * clusters) for at in (_DDR, _GB))
     buffers = schedule.timeline.buffers
-    times, counts = _by_signature(signatures, kernels[:, _SECONDS].tolist(), loops)
+    times, counts = _by_signature(signatures, kernels[:, Quantity.SECONDS].tolist(), loops)
     return Measurement(
         latency=latency,
         batch=schedule.model.batch,
@@ -173,8 +184,10 @@ def _measurement(
         peak_gb_bytes=peak_use(buffers, Scope.GB),
         kernels=len(signatures) * loops,
         bound=bound,
-        busy=dict(zip(ENGINES, (totals[_BUSY:_OVERLAP] * loops).tolist(), strict=True)),
-        overlap=dict(zip(_PAIR_NAMES, (totals[_OVERLAP:] * loops).tolist(), strict=True)),
+        busy=dict(zip(ENGINES, (totals[BUSY] * loops).tolist(), strict=True)),
+        overlap=overlaps_of(totals * loops),
+        waits=waits_of(totals * loops),
+        bytes=bytes_of(totals * (loops * clusters)),
         energy=_energy(schedule, latency, ddr, gb),
         kernel_times=times,
         kernel_counts=counts,
@@ -183,7 +196,8 @@ def _measurement(
     )
 
 
-_PAIR_NAMES = tuple(f"{ENGINES[a]}+{ENGINES[b]}" for a, b in PAIRS)
+_DDR = [Quantity.DDR_READ, Quantity.DDR_WRITTEN]
+_GB = [Quantity.GB_READ, Quantity.GB_WRITTEN]
 
 
 def _by_signature(

@@ -240,11 +240,13 @@ def test_schedule_and_knobs_files_measure_the_same(cli: Cli) -> None:
     found = tuned(cli, "-o", "best.json")
     flags = ["--json", "simulate", MODEL, "--batch", "1"]
     by_schedule = cli(*flags, "--schedule", "best.json").object
+    assert by_schedule.pop("counters")["bytes"]["ddr_read"] > 0
     assert by_schedule.pop("scheduler") == "schedule"
     assert by_schedule == found["best"]
     knobs = cli("--json", "show", found["run"]).object["knobs"]
     cli.write("knobs.json", json.dumps(knobs))
     by_knobs = cli(*flags, "--knobs", "knobs.json").object
+    assert by_knobs.pop("counters")["busy_s"]["matrix"] > 0
     assert by_knobs.pop("scheduler") == "knobs"
     assert by_knobs == found["best"]
 

@@ -198,4 +198,4 @@ def test_suggestions() -> None:
     assert suggestion("capcity", ["capacity", "rows"]) == ("did you mean 'capacity'?", "capacity")
     assert suggestion("zzz", ["capacity", "rows"]) == ("known fields: capacity, rows", None)
     many = [f"target{i}" for i in range(20)]
-    assert suggestion("zzz", many, kind="targets")[0].endswith("target11, ...")
+    assert suggestion("zzz", many, kind="targets")[0].endswith("target15, ...")

@@ -91,7 +91,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
         "clusters: 2\nzzz: 1\n",
         (
             "edge.yaml:4:1: zzz: unknown field; known fields: schema_version, name, description, "
-            "clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, overheads, energy"
+            "clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, overheads, energy"
         ),
     ),
     "field of another section": (
@@ -112,8 +112,8 @@ EDITS: dict[str, tuple[str, str, str]] = {
         'clusters: 2\n"\\e[31mx": 1\n',
         (
             "edge.yaml:4:1: '\\x1b[31mx': unknown field; known fields: schema_version, name, "
-            "description, clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, overheads, "
-            "energy"
+            "description, clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, "
+            "overheads, energy"
         ),
     ),
     "missing field": (
@@ -348,7 +348,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
         "rate: {float16: 1.0, fp8: 2.0}",
         (
             "edge.yaml:10:26: engines[0].rate.fp8: unknown data type; "
-            "known data types: float32, float16, bfloat16, int8"
+            "known data types: float32, float16, bfloat16, int8, bfloat8, bfloat4"
         ),
     ),
     "misspelt data type": (
@@ -433,7 +433,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
         "clusters: 2\n<<: {name: x}\n",
         (
             "edge.yaml:4:1: <<: unknown field; known fields: schema_version, name, description, "
-            "clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, overheads, energy"
+            "clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ddr, dram, overheads, energy"
         ),
     ),
     "key that is a list": (

@@ -180,3 +180,48 @@ def test_work_of_parts_adds_up(parts: int) -> None:
     whole = 2 * 8 * 64 * 4 * 36
     assert part.stages[:, Stage.MACS].sum() * parts * 2 == pytest.approx(whole)
     assert np.isfinite(part.stages).all()
+
+
+def runs_of_half(depth: int) -> dict[str, float]:
+    """Runs of the first half of a 3 x 3 convolution's output, cut along a loop."""
+    net = Net(x=(2, 4, 8, 8))
+    net.conv("x", 16, 3)
+    problem = make_problem(net.graph(), STCP920, "float16")
+    axis = dict(split_axes(problem, (0,)))[depth]
+    half = {0: 1, 1: 4, 2: 4, 3: 8}[depth]
+    made = stitch(problem, (0,), part_regions(problem, (0,), axis, 0, half), (1, 1, 1, 1))
+    return {column.name: float(made.stages[0, column]) for column in Stage}
+
+
+def test_a_part_of_the_samples_is_contiguous() -> None:
+    found = runs_of_half(0)
+    assert found["RUN_READ"] == 8 * 8 * 4 * 2  # rows, columns and channels of a sample
+    assert found["RUN_WRITTEN"] == 8 * 8 * 16 * 2
+    assert found["RUN_WEIGHTS"] == 16 * 4 * 9 * 2
+
+
+def test_a_part_of_the_rows_is_a_run_for_each_sample() -> None:
+    found = runs_of_half(1)
+    assert found["RUN_READ"] == 5 * 8 * 4 * 2  # four rows and one of halo
+    assert found["RUN_WRITTEN"] == 4 * 8 * 16 * 2
+
+
+def test_a_part_of_the_columns_is_a_run_for_each_row() -> None:
+    found = runs_of_half(2)
+    assert found["RUN_READ"] == 5 * 4 * 2
+    assert found["RUN_WRITTEN"] == 4 * 16 * 2
+
+
+def test_a_part_of_the_channels_is_a_run_for_each_position() -> None:
+    found = runs_of_half(3)
+    assert found["RUN_READ"] == 2 * 8 * 8 * 4 * 2  # all of the input
+    assert found["RUN_WRITTEN"] == 8 * 2
+    assert found["RUN_WEIGHTS"] == 8 * 4 * 9 * 2  # output channels are outermost in the file
+
+
+def test_runs_of_several_tensors_are_their_bytes_by_their_number() -> None:
+    net = Net(x=(1, 4, 8, 8), y=(1, 4, 8, 8))
+    net.sum("x", "y")
+    found = row(net.graph(), (1, 1, 1, 1))
+    assert found["RUN_READ"] == 8 * 8 * 4 * 2
+    assert found["RUN_WEIGHTS"] == 0

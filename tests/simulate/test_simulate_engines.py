@@ -15,14 +15,19 @@ from simulate_samples import PRESETS, evaluator, target_of
 from autoturbo.hardware import Target
 from autoturbo.schedule.instructions import (
     AMOUNT_COLUMNS,
+    DMA_IN,
+    DMA_OUT,
     ENGINES,
     INSTRUCTION_COLUMNS,
+    MATRIX_ENGINE,
+    TRANSFER,
+    VECTOR_ENGINE,
     Amount,
     Column,
     Instructions,
 )
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.kernels import PAIRS, dma_bandwidth, rates_of, run_kernel
+from autoturbo.simulate.kernels import PAIRS, Quantity, rates_of, run_kernel
 
 
 @dataclass
@@ -43,19 +48,49 @@ def cycles(target: Target, amount: np.ndarray) -> float:
     def folds(a: float, b: float) -> int:
         return math.ceil(a / engine.rows) * math.ceil(b / engine.columns)
 
+    assert engine.folds_overlap
     if engine.dataflow == "output_stationary":
+        assert engine.swap_operands
         return float(count * min(folds(m, n), folds(n, m)) * k)
     if engine.dataflow == "weight_stationary":
-        return float(count * folds(k, n) * math.ceil(m))
-    if engine.dataflow == "input_stationary":
-        return float(count * folds(k, m) * math.ceil(n))
+        assert not engine.swap_operands
+        return float(count * folds(k, n) * max(math.ceil(m), engine.rows))
     return float(count * m * n * k / (engine.rows * engine.columns))
+
+
+def reading(target: Target, size: float, run: float) -> float:
+    """Seconds of a cluster's DMA, in words: data, rows to open, channels that idle."""
+    peak, timing = target.ddr.bandwidth * target.ddr.efficiency, target.dram
+    own = size / (target.dma.channels * target.dma.bandwidth)
+    if timing is None or run == 0:
+        return float(max(target.clusters * size / peak, own))
+    bursts = math.ceil(run / timing.burst)
+    span = min(math.ceil(run / timing.interleave), timing.channels)
+    side = timing.groups if timing.group_interleave else 1
+    rows = max(min(bursts, side * span), math.ceil(run / timing.page))
+    apart = max(timing.four_activates / 4, timing.row_cycle / timing.banks)
+    opening = rows * apart / target.ddr.efficiency / timing.channels
+    assert timing.group_interleave or timing.group_gap == 1.0
+    runs = max(timing.channels * timing.queue / run, 1.0)
+    used = runs / (runs + timing.channels / span - 1)
+    once = max(bursts * timing.burst / peak, opening) / used
+    return float(max(target.clusters * size / run * once, own))
+
+
+def turning(target: Target, read: float, written: float) -> float:
+    """Seconds that the bus loses by turning around, all clusters together."""
+    if target.dram is None:
+        return 0.0
+    batches = min(read, written) * target.clusters / target.dram.write_batch
+    return batches / target.dram.channels * target.dram.turnaround
 
 
 def duration(target: Target, engine: str, amount: np.ndarray) -> tuple[float, float]:
     """Seconds on the engine and latency."""
     if engine in ("dma_in", "dma_out"):
-        return amount[Amount.DDR] / dma_bandwidth(target), target.dma.latency + target.ddr.latency
+        link = amount[Amount.CORE] / target.transfer.bandwidth
+        seconds = max(reading(target, amount[Amount.DDR], amount[Amount.RUN]), link)
+        return seconds, target.dma.latency + target.ddr.latency
     if engine == "transfer":
         own, latency = amount[Amount.CORE] / target.transfer.bandwidth, target.transfer.latency
         if amount[Amount.GB] > 0:
@@ -97,6 +132,10 @@ def check(program: Instructions, target: Target) -> None:
         intervals[row[Column.ENGINE]].append((begin, end))
     for own in intervals:
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(own)), "an engine does one at a time"
+    for row, begin in zip(program.where, run.begin, strict=True):
+        awaited = [run.done[before] for before in row[Column.AFTER :] if before >= 0]
+        assert begin >= max(awaited, default=0.0), "nothing starts before what it waits for"
+    assert found.seconds >= longest_chain(program, target) * (1 - 1e-12)
     busy = [sum(end - begin for begin, end in own) for own in intervals]
     assert found.busy == pytest.approx(busy)
     shared = [meeting(intervals[a], intervals[b]) for a, b in PAIRS]
@@ -104,9 +143,56 @@ def check(program: Instructions, target: Target) -> None:
     ddr = program.amounts[:, Amount.DDR].sum()
     gb = program.amounts[:, Amount.GB].sum()
     assert (found.ddr_bytes, found.gb_bytes) == pytest.approx((ddr, gb))
-    memory = max(ddr / dma_bandwidth(target), gb / target.gb.bandwidth if gb else 0.0)
+    engine, moved = program.where[:, Column.ENGINE], program.amounts[:, Amount.DDR]
+    read, written = moved[engine == DMA_IN].sum(), moved[engine == DMA_OUT].sum()
+    bus = busy[DMA_IN] + busy[DMA_OUT] + turning(target, read, written)
+    memory = max(bus, gb / target.gb.bandwidth if gb else 0.0)
     assert found.seconds == pytest.approx(max(*run.done, memory))
     laws(found.busy, found.overlap, found.seconds)
+    counters(found.totals, program, intervals, target)
+
+
+def longest_chain(program: Instructions, target: Target) -> float:
+    """Seconds that instructions take that wait for each other, whatever engines there are."""
+    ends: list[float] = []
+    for row, amount in zip(program.where, program.amounts, strict=True):
+        before = max((ends[index] for index in row[Column.AFTER :] if index >= 0), default=0.0)
+        ends.append(before + sum(duration(target, ENGINES[row[Column.ENGINE]], amount)))
+    return max(ends)
+
+
+def counters(
+    totals: np.ndarray,
+    program: Instructions,
+    intervals: list[list[tuple[float, float]]],
+    target: Target,
+) -> None:
+    """Waits, instructions and bytes, each added up the plain way."""
+    engine, amounts = program.where[:, Column.ENGINE], program.amounts
+
+    def total(name: str) -> float:
+        return float(totals[Quantity[name]])
+
+    for code, own in enumerate(intervals):
+        idle = sum(after[0] - before[1] for before, after in itertools.pairwise(own))
+        assert totals[Quantity.WAIT_DMA_IN + code] == pytest.approx(idle, abs=1e-12)
+        assert totals[Quantity.ISSUED_DMA_IN + code] == len(own)
+    three = [
+        (max(a[0], b[0]), min(a[1], b[1]))
+        for a in intervals[MATRIX_ENGINE]
+        for b in intervals[VECTOR_ENGINE]
+        if min(a[1], b[1]) > max(a[0], b[0])
+    ]
+    assert total("OVERLAP_TRANSFER_MATRIX_VECTOR") == pytest.approx(
+        meeting(three, intervals[TRANSFER]), abs=1e-15
+    )
+    assert total("DDR_READ") == pytest.approx(amounts[engine == DMA_IN, Amount.DDR].sum())
+    assert total("DDR_WRITTEN") == pytest.approx(amounts[engine == DMA_OUT, Amount.DDR].sum())
+    assert total("GB_WRITTEN") == pytest.approx(amounts[:, Amount.GB_WRITTEN].sum())
+    local = amounts[:, Amount.LOCAL].sum() + amounts[:, Amount.CORE].sum()
+    assert total("LB") == pytest.approx(target.cores * local)
+    exchanged = amounts[:, Amount.EXCHANGED].sum()
+    assert total("CORE_TO_CORE") == pytest.approx(target.cores * exchanged)
 
 
 def laws(busy: tuple[float, ...], overlap: tuple[float, ...], seconds: float) -> None:
@@ -136,12 +222,16 @@ def programs(draw: st.DrawFn) -> Instructions:
         where[index, Column.AFTER : Column.AFTER + waits] = random.integers(-1, index, waits)
     amounts = np.zeros((length, AMOUNT_COLUMNS))
     engines = where[:, Column.ENGINE]
-    scale = {"DDR": (0, 4), "GB": (0, 1, 4), "CORE": (1,), "LOCAL": (2, 3), "COUNT": (2,)}
+    scale = {"DDR": (0, 4), "GB": (0, 1, 4), "CORE": (0, 1, 4), "LOCAL": (2, 3), "COUNT": (2,)}
     scale |= {"ROWS": (2,), "COLUMNS": (2,), "DEPTH": (2,), "VECTOR": (3,), "SPECIAL": (3,)}
+    scale |= {"RUN": (0, 4)}
     for name, used in scale.items():
         values = np.ceil(10 ** random.uniform(0, 4 if name not in {"COUNT", "ROWS"} else 2, length))
-        drop = random.random(length) < (0.2 if name in {"GB", "CORE", "VECTOR"} else 0.0)
+        drop = random.random(length) < (0.2 if name in {"GB", "CORE", "VECTOR", "RUN"} else 0.0)
         amounts[:, Amount[name]] = np.where(np.isin(engines, used) & ~drop, values, 0.0)
+    amounts[:, Amount.RUN] = np.minimum(amounts[:, Amount.RUN], amounts[:, Amount.DDR])
+    for part, whole in ((Amount.GB_WRITTEN, Amount.GB), (Amount.EXCHANGED, Amount.CORE)):
+        amounts[:, part] = amounts[:, whole] * random.integers(0, 2, length)
     return Instructions(where, amounts)
 
 
@@ -152,7 +242,7 @@ def programs(draw: st.DrawFn) -> Instructions:
 def test_random_programs_against_the_plain_simulator(program: Instructions, preset: str) -> None:
     target = target_of(preset)
     if not target.gb.capacity:
-        program.amounts[:, Amount.GB] = 0.0
+        program.amounts[:, [Amount.GB, Amount.GB_WRITTEN]] = 0.0
     check(program, target)
 
 

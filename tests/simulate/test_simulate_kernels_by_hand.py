@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from simulate_samples import chain, program, rules_of, stage, streams, table, target_of, timed
+from simulate_samples import (
+    chain,
+    changed,
+    program,
+    rules_of,
+    stage,
+    streams,
+    table,
+    target_of,
+    timed,
+)
 
 from autoturbo.schedule.instructions import DMA_IN, DMA_OUT, MATRIX_ENGINE, VECTOR_ENGINE, Column
-from autoturbo.simulate.kernels import dma_bandwidth
+from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel
 
 CLOCK = 1e9
 DDR = 119.4e9 / 4 * 0.9  # one cluster's share of the bandwidth that long transfers reach
@@ -165,6 +175,41 @@ def test_a_target_without_a_global_buffer_loads_straight_into_the_cores() -> Non
     time = timed(table(row), target=target)
     assert time.gb_bytes == 0
     assert time.ddr_bytes == 512
-    load = 512 / dma_bandwidth(target) + target.dma.latency + target.ddr.latency
+    assert 512 / target.transfer.bandwidth > 512 / dma_bandwidth(
+        target
+    )  # every core takes them all
+    load = 512 / target.transfer.bandwidth + target.dma.latency + target.ddr.latency
     matrix = (64 / 4 / 4 * 4 + 12) / target.clock  # weight stationary: 4 folds of 4 rows each
     assert time.seconds == pytest.approx(load + matrix)
+
+
+def test_without_broadcast_or_global_buffer_every_core_loads_for_itself() -> None:
+    target = target_of("ipu-mk2")
+    row = stage(rows=4, columns=4, depth=64, weights=512, written=32)
+    time = timed(table(row), target=target, broadcast=False)
+    assert time.ddr_bytes == 512 * 1472
+
+
+def blocked(*, rereads: bool) -> float:
+    """Seconds of a product of 128 x 64 in 4 native blocks of 64 x 32, bound by its buffer."""
+    row = stage(rows=128, columns=64, depth=10, read=1e6, weights=2e5, written=4096)
+    found = timed(
+        table(row), resident=True, rereads=rereads,
+        tile_bytes=1 << 20, weight_room=1 << 20, staging=1 << 30,
+    )  # fmt: skip
+    return found.busy[MATRIX_ENGINE]
+
+
+def test_blocks_that_read_their_operands_anew_take_them_twice() -> None:
+    assert blocked(rereads=False) == pytest.approx((1e6 + 2e5 + 4096) / LB)
+    assert blocked(rereads=True) == pytest.approx((2e6 + 4e5 + 4096) / LB)
+
+
+def test_block_floats_take_their_bytes_in_memory() -> None:
+    target = target_of()
+    lanes = (("bfloat4", 64.0),)
+    target = changed(changed(target, "vector.lanes", lanes), "matrix.rate", (("bfloat4", 1.0),))
+    row = stage(vector=64, read=30_000, written=30_000, steps=15_000)
+    program_ = program(table(row), streams(1), chain(1), rules_of(target))
+    found = run_kernel(program_, rates_of(target, "bfloat4"))
+    assert found.seconds == pytest.approx(60_000 * 0.5625 / LB)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.schedule.work import DATAFLOWS, matrix_cycles
+from autoturbo.hardware import MatrixEngine
+from autoturbo.schedule.work import DATAFLOWS, array_of, matrix_cycles
 
 OUTPUT, WEIGHT, INPUT, IDEAL = (
     DATAFLOWS[name]
@@ -17,10 +18,21 @@ OUTPUT, WEIGHT, INPUT, IDEAL = (
 
 
 def cycles(
-    dataflow: int, m: float, n: float, k: float, *, count: float = 1, depth: float = 1
+    dataflow: int,
+    m: float,
+    n: float,
+    k: float,
+    *,
+    count: float = 1,
+    depth: int = 1,
+    overlap: bool = True,
+    swap: bool | None = None,
 ) -> float:
-    """On an array of 16 rows and 8 columns."""
-    return float(matrix_cycles(count, m, n, k, 16.0, 8.0, depth, dataflow))
+    """On an array of 16 rows and 8 columns; sums alone may be transposed unless said otherwise."""
+    swap = dataflow == OUTPUT if swap is None else swap
+    name = next(name for name, code in DATAFLOWS.items() if code == dataflow)
+    engine = MatrixEngine(16, 8, name, depth, (("float16", 1.0),), 0, overlap, swap)
+    return float(matrix_cycles(count, m, n, k, array_of(engine)))
 
 
 @pytest.mark.parametrize(
@@ -33,9 +45,10 @@ def cycles(
         (OUTPUT, 1, 32, 10, 2 * 10),  # a vector times a matrix: columns on the rows of the array
         (WEIGHT, 100, 8, 16, 100),
         (WEIGHT, 100, 9, 17, 4 * 100),
-        (WEIGHT, 1, 64, 64, 4 * 8),
+        (WEIGHT, 1, 64, 64, 4 * 8 * 16),  # the next weights take 16 cycles to come in
         (INPUT, 8, 100, 16, 100),
         (INPUT, 9, 100, 17, 4 * 100),
+        (INPUT, 64, 1, 64, 4 * 8 * 16),
         (IDEAL, 16, 8, 100, 100),
         (IDEAL, 1, 1, 128, 1),
     ],
@@ -72,3 +85,29 @@ def test_more_work_takes_no_less(dataflow: int, m: int, n: int, k: int) -> None:
 @given(m=EXTENT, n=EXTENT, k=EXTENT)
 def test_output_stationary_does_not_care_which_operand_is_which(m: int, n: int, k: int) -> None:
     assert cycles(OUTPUT, m, n, k) == cycles(OUTPUT, n, m, k)
+
+
+@given(m=EXTENT, n=EXTENT, k=EXTENT)
+def test_stationary_weights_transposed_are_stationary_inputs(m: int, n: int, k: int) -> None:
+    both = min(cycles(WEIGHT, m, n, k), cycles(INPUT, m, n, k))
+    assert cycles(WEIGHT, m, n, k, swap=True) == both
+    assert cycles(INPUT, m, n, k, swap=True) == both
+
+
+@given(dataflow=st.sampled_from([OUTPUT, WEIGHT, INPUT]), m=EXTENT, n=EXTENT, k=EXTENT)
+def test_folds_that_wait_for_each_other_pay_for_filling(
+    dataflow: int, m: int, n: int, k: int
+) -> None:
+    """Every fold pays its steps and its fill."""
+    fill = 16 + 8 - 2 + (0 if dataflow == OUTPUT else 16)
+    steps = {OUTPUT: k, WEIGHT: m, INPUT: n}[dataflow]
+    down, across = {OUTPUT: (m, n), WEIGHT: (k, n), INPUT: (k, m)}[dataflow]
+    folds = math.ceil(down / 16) * math.ceil(across / 8)
+    assert cycles(dataflow, m, n, k, overlap=False, swap=False) == folds * (steps + fill) - 1
+    load = 0 if dataflow == OUTPUT else 16
+    assert cycles(dataflow, m, n, k, swap=False) == folds * max(steps, load)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_fixed_product_keeps_its_sides(*, swap: bool) -> None:
+    assert cycles(OUTPUT, 8, 16, 100, swap=swap) == (100 if swap else 200)

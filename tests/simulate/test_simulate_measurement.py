@@ -46,10 +46,24 @@ def test_every_field_survives() -> None:
     assert set(found.as_dict()) == {f.name for f in dataclasses.fields(Measurement)}
 
 
-def test_a_record_without_sub_graph_times_is_read() -> None:
+def test_a_record_from_before_a_field_is_read() -> None:
     values = measured().as_dict()
-    del values["subgraph_times"]
-    assert Measurement.from_dict(values).subgraph_times == ()
+    for name in ("subgraph_times", "bytes", "waits"):
+        del values[name]
+    found = Measurement.from_dict(values)
+    assert (found.subgraph_times, found.bytes, found.waits) == ((), {}, {})
+
+
+def test_counters_agree_with_each_other() -> None:
+    found = measured()
+    assert found.bytes["ddr_read"] + found.bytes["ddr_written"] == pytest.approx(found.ddr_bytes)
+    assert found.bytes["gb_read"] + found.bytes["gb_written"] == pytest.approx(found.gb_bytes)
+    assert found.bytes["lb"] > found.bytes["gb_read"] > 0
+    assert set(found.waits) == set(found.busy)
+    assert all(0 <= wait <= found.latency for wait in found.waits.values())
+    three = found.overlap["transfer+matrix+vector"]
+    assert 0 < three <= min(found.overlap["transfer+matrix"], found.overlap["matrix+vector"])
+    assert json.loads(json.dumps(found.counters()))["bytes"] == found.bytes
 
 
 @pytest.mark.parametrize(

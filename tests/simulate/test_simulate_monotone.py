@@ -19,7 +19,9 @@ from autoturbo.simulate.sequence import simulate
 UP = ("ddr.bandwidth", "ddr.efficiency", "gb.bandwidth", "lb.bandwidth", "transfer.bandwidth",
       "dma.bandwidth", "vector.special_lanes", "clock")  # fmt: skip
 DOWN = ("ddr.latency", "gb.latency", "transfer.latency", "dma.latency", "overheads.kernel_launch",
-        "overheads.barrier", "matrix.startup_cycles", "vector.startup_cycles")  # fmt: skip
+        "overheads.barrier", "matrix.startup_cycles", "vector.startup_cycles",
+        "dram.row_cycle", "dram.four_activates", "dram.turnaround")  # fmt: skip
+PER_DTYPE = ("vector.lanes", "matrix.rate")
 
 
 def value(target: Target, path: str) -> float:
@@ -30,9 +32,10 @@ def value(target: Target, path: str) -> float:
 
 def better(target: Target, path: str, factor: float) -> Target:
     """The target with one figure improved by a factor of at least 1."""
-    if path == "vector.lanes":
-        lanes = tuple((dtype, rate * factor) for dtype, rate in target.vector.lanes)
-        return changed(target, path, lanes)
+    if path in PER_DTYPE:
+        owner, _, name = path.partition(".")
+        rates = getattr(getattr(target, owner), name)
+        return changed(target, path, tuple((dtype, rate * factor) for dtype, rate in rates))
     if path == "ddr.efficiency":
         return changed(target, path, min(1.0, target.ddr.efficiency * factor))
     now = value(target, path)
@@ -44,7 +47,7 @@ def named(workload: str, scheduler: str) -> Schedule:
     return next(iter(candidates(scheduler, evaluator(workload).bench)))
 
 
-@pytest.mark.parametrize("path", [*UP, *DOWN, "vector.lanes"])
+@pytest.mark.parametrize("path", [*UP, *DOWN, *PER_DTYPE])
 @pytest.mark.parametrize("scheduler", ["graphturbo", "tvm"])
 @pytest.mark.parametrize("workload", ["resnet18", "shufflenet_v2", "llama_decode"])
 def test_each_figure(workload: str, scheduler: str, path: str) -> None:
@@ -62,7 +65,7 @@ def test_each_figure(workload: str, scheduler: str, path: str) -> None:
     workload=st.sampled_from(["squeezenet1_1", "resnet18", "llama_decode", "dlrm"]),
     knobs=settings_of_knobs(),
     steps=st.lists(
-        st.tuples(st.sampled_from([*UP, *DOWN, "vector.lanes"]), st.floats(1.0, 50.0)), min_size=1
+        st.tuples(st.sampled_from([*UP, *DOWN, *PER_DTYPE]), st.floats(1.0, 50.0)), min_size=1
     ),
 )
 def test_any_settings_and_any_improvements(

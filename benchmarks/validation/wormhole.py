@@ -1,0 +1,239 @@
+"""Products on a Wormhole n150 beside times measured on the silicon.
+
+``python benchmarks/validation/wormhole.py [--reference FILE]``. Every product is imported from an
+ONNX file made on the fly, becomes one kernel by the scheduler's passes on the grid of cores that is
+fastest, and is simulated on ``examples/targets/wormhole-n150.yaml``, its operands where the row has
+them. Nothing is fitted. Beside it a closed form with three constants (launch, arithmetic, bytes
+from DRAM), and with a fourth (operands that registers take from L1), fitted by least squares of
+relative errors on a fifth of the rows. The last column is the whole schedule that the published
+heuristic makes of the layer, which spreads rows over cores first.
+
+Math fidelity is the row's: how often the multipliers pass over a mantissa. Without a trace the host
+dispatches every kernel, and the device waits for it where it is faster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from validation_tools import (
+    Errors,
+    Residence,
+    best_kernel,
+    chosen_reference,
+    gemm,
+    print_table,
+    reference_rows,
+)
+
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import Target, load_target
+from autoturbo.hardware.target import storage_ratio
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement
+
+TARGET = Path(__file__).parents[2] / "examples" / "targets" / "wormhole-n150.yaml"
+DTYPES = {"BFLOAT16": "bfloat16", "BFLOAT8_B": "bfloat8", "BFLOAT4_B": "bfloat4"}
+PASSES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
+"""Passes of the multipliers over a mantissa (tt-metal, tech report on the matrix engine)."""
+
+HOST_DISPATCH = 350e-6
+"""Seconds between kernels that the host dispatches one by one (tt-metal, published)."""
+
+FITTED_ON = 5
+"""The closed form sees one row of five; which one moves on, because shapes repeat in fives."""
+
+
+@functools.cache
+def product(m: int, n: int, k: int) -> Graph:
+    """The row's layer."""
+    return gemm(m, n, k)
+
+
+@functools.cache
+def machine(dtype: str, fidelity: str, cores: int) -> Target:
+    """Cores of the card computing at a fidelity: LoFi is the full rate, the file's for bfloat4."""
+    target = dataclasses.replace(load_target(TARGET), cores=cores)
+    rate = dict(target.matrix.rate)["bfloat4"] / PASSES[fidelity]
+    matrix = dataclasses.replace(target.matrix, rate=((dtype, rate),))
+    return dataclasses.replace(target, matrix=matrix)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured product.
+
+    Attributes:
+        shape: M, N and K.
+        dtype: its data type.
+        fidelity: its passes, by name.
+        cores: of the grid.
+        residence: where its input and output are.
+        traced: launches come from the device.
+        seconds: measured.
+    """
+
+    shape: tuple[int, int, int]
+    dtype: str
+    fidelity: str
+    cores: int
+    residence: Residence
+    traced: bool
+    seconds: float
+
+    @staticmethod
+    def of(row: dict[str, str]) -> Row:
+        """From a line of the table."""
+        return Row(
+            (int(row["m"]), int(row["n"]), int(row["k"])), DTYPES[row["dtype"]], row["fidelity"],
+            _cores(row["grid"]), Residence(row["in0"] == "DRAM", row["out"] == "DRAM"),
+            row["trace"] == "True", float(row["time_ns"]) * 1e-9,
+        )  # fmt: skip
+
+    @property
+    def target(self) -> Target:
+        """The card at the row's fidelity."""
+        return machine(self.dtype, self.fidelity, self.cores)
+
+
+def dispatched(row: Row, device: float) -> float:
+    """Seconds a kernel with launch and barrier, for the host's pace where there is no trace."""
+    device += row.target.overheads.kernel_launch + row.target.overheads.barrier
+    return device if row.traced else max(device, HOST_DISPATCH)
+
+
+def simulated(row: Row) -> tuple[float, tuple[int, int]]:
+    """Seconds of a row and the grid of cores."""
+    graph = product(*row.shape)
+    kernel, grid = best_kernel(graph, row.target, row.dtype, row.residence)
+    return dispatched(row, kernel.seconds), grid
+
+
+def scheduled(row: Row) -> float | None:
+    """Seconds of the schedule that the published heuristic makes, for rows with all in DRAM."""
+    if not (row.residence.input_in_ddr and row.residence.output_in_ddr and row.traced):
+        return None
+    found = Evaluator(product(*row.shape), row.target, row.dtype).evaluate(Knobs())
+    return found.latency if isinstance(found, Measurement) else None
+
+
+def closed_form(rows: list[Row], constants: int) -> list[float]:
+    """Seconds of a launch, arithmetic at peak, bytes from DRAM, operands from L1, weighed."""
+    if not rows:
+        return []
+    terms = np.asarray([_terms(row)[:constants] for row in rows])
+    truth = np.asarray([row.seconds for row in rows])
+    part = [i for i in range(len(rows)) if _seen(i)]
+    scaled = terms[part] / truth[part, None]
+    weights = np.linalg.lstsq(scaled, np.ones(len(scaled)), rcond=None)[0]
+    found: list[float] = (terms @ weights).tolist()
+    return found
+
+
+def _seen(index: int) -> bool:
+    return index % FITTED_ON == index // FITTED_ON % FITTED_ON
+
+
+def _terms(row: Row) -> tuple[float, float, float, float]:
+    m, n, k = row.shape
+    target = row.target
+    element = storage_ratio(row.dtype) * (2 if row.dtype == "bfloat16" else 1)
+    moved = n * k + m * k * row.residence.input_in_ddr + m * n * row.residence.output_in_ddr
+    arithmetic = m * n * k / target.matrix_macs_per_second(row.dtype)
+    taken = m * n * k * (1 / target.matrix.rows + 1 / target.matrix.columns) * element
+    registers = taken / (target.cores * target.lb.bandwidth)
+    return 1e-5, arithmetic, moved * element / target.ddr.bandwidth, registers
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What comes out of a table.
+
+    Attributes:
+        traced: errors of rows with a trace, nothing fitted.
+        untraced: errors of rows that the host dispatches.
+        formulas: errors of the closed form with three and with four constants on the traced rows
+            that it was not fitted on.
+        beside: ours on the same rows.
+    """
+
+    traced: Errors
+    untraced: Errors | None
+    formulas: tuple[Errors, Errors]
+    beside: Errors
+
+
+def _cores(grid: str) -> int:
+    """Cores of a grid as the table writes it, ``"(8, 8)"``."""
+    return math.prod(int(part) for part in grid.strip("()").split(","))
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a table whose data type and fidelity are known here."""
+    return [
+        Row.of(row)
+        for row in reference_rows(path)
+        if row["dtype"] in DTYPES and row["fidelity"] in PASSES
+    ]
+
+
+def compare(path: Path) -> Comparison:
+    """Errors of a table's rows."""
+    rows = read(path)
+    traced = [row for row in rows if row.traced]
+    ours = [simulated(row)[0] / row.seconds - 1 for row in traced]
+    host = [simulated(row)[0] / row.seconds - 1 for row in rows if not row.traced]
+    unseen = [i for i in range(len(traced)) if not _seen(i)]
+
+    def formula(constants: int) -> Errors:
+        seconds = closed_form(traced, constants)
+        return Errors(tuple(seconds[i] / traced[i].seconds - 1 for i in unseen))
+
+    return Comparison(
+        Errors(tuple(ours)), Errors(tuple(host)) if host else None,
+        (formula(3), formula(4)), Errors(tuple(ours[i] for i in unseen)),
+    )  # fmt: skip
+
+
+def _line(row: Row, formula: float | None) -> tuple[object, ...]:
+    seconds, grid = simulated(row)
+    whole = scheduled(row)
+    where = "/".join("DRAM" if x else "L1" for x in (
+        row.residence.input_in_ddr, row.residence.output_in_ddr))  # fmt: skip
+    return (
+        "x".join(map(str, row.shape)), row.dtype, row.fidelity, where,
+        "trace" if row.traced else "host", f"{row.seconds * 1e6:.1f}", f"{seconds * 1e6:.1f}",
+        f"{seconds / row.seconds - 1:+.1%}", f"{grid[0]}x{grid[1]}",
+        f"{formula / row.seconds - 1:+.1%}" if formula else "",
+        f"{whole / row.seconds - 1:+.1%}" if whole else "",
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Print every row, then a line for each comparison."""
+    path = chosen_reference(__doc__ or "", "wormhole_gemm_silicon.csv")
+    rows = read(path)
+    traced = [row for row in rows if row.traced]
+    formula = dict(zip(map(id, traced), closed_form(traced, 3), strict=True))
+    print_table(
+        ("MxNxK", "type", "passes", "in/out", "launch", "us", "ours", "error", "grid", "formula",
+         "heuristic"),
+        (_line(row, formula.get(id(row))) for row in rows),
+    )  # fmt: skip
+    found = compare(path)
+    print(found.traced.line("with a trace"))
+    if found.untraced:
+        print(found.untraced.line("dispatched by the host"))
+    for constants, errors in zip((3, 4), found.formulas, strict=True):
+        print(errors.line(f"closed form, {constants} fitted constants, rows not fitted on"))
+    print(found.beside.line("ours, the same rows"))
+
+
+if __name__ == "__main__":
+    main()
