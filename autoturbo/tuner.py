@@ -160,6 +160,7 @@ def tune(
     timeout_s: float | None = None,
     settings: Mapping[str, Any] | None = None,
     evaluator: MakeWorkshop | None = None,
+    subgraphs: int | None = None,
 ) -> TuneResult:
     """Find a good schedule of a model on a target.
 
@@ -186,6 +187,8 @@ def tune(
         timeout_s: seconds for one measurement, after which it counts as failed.
         settings: more to keep with the run (``shapes``); JSON values.
         evaluator: builds what measures; the simulator's if None.
+        subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are searched; if None,
+            :data:`autoturbo.search.settings.SUBGRAPHS` for our sampler and none for others.
 
     Raises:
         UsageError: an argument that makes no sense, or no Ray at the address.
@@ -208,7 +211,9 @@ def tune(
         baselines=tuple(baselines),
         runs_folder=str(runs_folder),
         storage=storage,
+        subgraphs=subgraphs,
     )
+    asked = dataclasses.replace(asked, subgraphs=asked.own)
     means = _Means(jobs, ray, timeout_s, on_progress, evaluator or _default_workshop())
     _check(asked, means, target)
     with Database.open(DATABASE if database is None else database) as store:
@@ -376,7 +381,9 @@ class _Run:
         recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = recipe()
-        self.space = Space.of(self.graph, self.target)
+        self.space = Space.of(
+            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.own
+        )
 
     def write_manifest(self) -> None:
         """Everything that the run depends on."""

@@ -24,6 +24,7 @@ from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import InstanceGraph, make_instances
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.order import order_instances
+from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.split import Split, sink, split_axes
@@ -121,13 +122,8 @@ def _overridden(
         KnobsError: an override names a layer that the model has not, or a split that is impossible.
     """
     found = list(subgraphs)
-    where = {problem.layers[x].name: s.index for s in subgraphs for x in s.layers}
-    for override in knobs.overrides:
-        if override.layer not in where:
-            at = Location(field="overrides")
-            raise KnobsError(f"the model has no layer {override.layer!r}", at)
+    for index, override in resolve(problem, subgraphs, knobs).items():
         if override.dim != AUTO or override.factor != AUTO:
-            index = where[override.layer]
             found[index] = _forced(problem, found[index], override.dim, override.factor)
     return tuple(found)
 
