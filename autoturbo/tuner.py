@@ -44,7 +44,7 @@ from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, find_objectives, pareto
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import EFFORTS, Settings
+from autoturbo.search.settings import EFFORTS, Settings, searched_subgraphs
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import SIMULATOR_VERSION, Failure, Measurement
@@ -211,9 +211,8 @@ def tune(
         baselines=tuple(baselines),
         runs_folder=str(runs_folder),
         storage=storage,
-        subgraphs=subgraphs,
+        subgraphs=searched_subgraphs(subgraphs, sampler, objective),
     )
-    asked = dataclasses.replace(asked, subgraphs=asked.own)
     means = _Means(jobs, ray, timeout_s, on_progress, evaluator or _default_workshop())
     _check(asked, means, target)
     with Database.open(DATABASE if database is None else database) as store:
@@ -340,9 +339,10 @@ def _stored_target(info: RunInfo) -> Target:
 
 
 def _stored_settings(info: RunInfo) -> Settings:
-    names = [f.name for f in dataclasses.fields(Settings)]
+    defaults = {"subgraphs": 0}  # runs of earlier releases have none
+    given = {**defaults, **info.settings}
     try:
-        values = {name: info.settings[name] for name in names}
+        values = {f.name: given[f.name] for f in dataclasses.fields(Settings)}
     except KeyError as error:
         message = f"run {info.id}: its record lacks {error.args[0]!r}"
         raise RunError(message, hint="it was not made by 'tune'") from None
@@ -382,7 +382,7 @@ class _Run:
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = recipe()
         self.space = Space.of(
-            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.own
+            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs
         )
 
     def write_manifest(self) -> None:

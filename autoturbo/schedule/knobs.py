@@ -71,7 +71,7 @@ class SubGraphKnobs:
     inner_dim: int | str = knob(
         "second output dimension to split, inside the first",
         (),
-        "the next one that can be split",
+        "none; with inner_factor the outermost other one",
         low=0,
     )
     inner_factor: int | str = knob(

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 ENUMERABLE = 1 << 14
 """Spaces up to this size are listed whole where points not yet tried are looked for."""
 
-OWN_MOVES = 0.5
+OWN_MOVES = 0.25
 """Share of mutants whose one certain change is a sub-graph's and not the model's."""
 
-RELAPSE = 0.5
+RELAPSE = 0.7
 """Chance that a sub-graph's choice, when it changes, goes back to ``"auto"``."""
 
 OWN_CHOICES = 2.0

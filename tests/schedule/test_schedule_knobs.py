@@ -259,7 +259,7 @@ BAD = {
     ),
     "cluster split": (
         {"cluster_split": "rows"},
-        "cluster_split: 'rows' is not a value of it; one of auto, spatial, channel, pipeline, batch",
+        "cluster_split: 'rows' is not a value of it; one of auto, spatial, channel, pipeline, batch",  # noqa: E501
     ),
     "share": ({"weight_share": 0.95}, "weight_share: 0.95 is out of range; from 0.01 to 0.9"),
 }  # fmt: skip
