@@ -89,7 +89,7 @@ class SubGraphKnobs:
     core_dim: int | str = knob(
         "output dimension spread over cores first",
         (),
-        "the outermost one",
+        "as Algorithm 4 binds it",
         low=0,
     )
     priority: int | str = knob(
