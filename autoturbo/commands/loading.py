@@ -176,7 +176,7 @@ def add_target_options(parser: Parser, *, several: bool = False, default: str = 
 
 def add_subgraphs_option(parser: Parser) -> None:
     """How many sub-graphs have knobs of their own in the search space."""
-    text = "kinds of sub-graphs with knobs of their own, the heaviest (default: what suits)"
+    text = "heaviest sub-graphs with own knobs (default: 8; Optuna's samplers: 0)"
     parser.add_argument("--subgraphs", metavar="N", type=whole_number("--subgraphs", 0), help=text)
 
 
