@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,7 +150,7 @@ class OwnPlans(Plans):
 
 
 def test_it_learns_what_the_knobs_of_one_sub_graph_do() -> None:
-    def own(divisor: int, **more: int) -> Knobs:
+    def own(divisor: int, **more: Any) -> Knobs:
         return Knobs(overrides=(SubGraphKnobs("a", tile_divisor=divisor),), **more)
 
     found = taught(OwnPlans(), [own(n) for n in range(2, 42)])
