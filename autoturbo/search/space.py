@@ -49,7 +49,7 @@ ENUMERABLE = 1 << 14
 OWN_MOVES = 0.25
 """Share of mutants whose one certain change is a sub-graph's and not the model's."""
 
-RELAPSE = 0.7
+RELAPSE = 0.85
 """Chance that a sub-graph's choice, when it changes, goes back to ``"auto"``."""
 
 OWN_CHOICES = 2.0
