@@ -36,9 +36,8 @@ def main() -> None:
     options = parser.parse_args()
     early = min(EFFORTS["quick"], options.trials)
     print(f"{options.target}, {options.trials} trials; best latency in us, ratios")
-    print(
-        f"{'workload':<18}{'seed':>5}{'subgraphs':>11}{'best':>10}{'ratio':>8}{'at ' + str(early):>8}"
-    )
+    head = f"{'workload':<18}{'seed':>5}{'subgraphs':>11}{'best':>10}"
+    print(f"{head}{'ratio':>8}{f'at {early}':>8}")
     found: dict[int, list[tuple[float, float]]] = {}
     for name in options.workload:
         for seed in range(options.seeds):

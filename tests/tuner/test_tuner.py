@@ -299,6 +299,7 @@ def test_several_objectives_give_a_front(go: Tune, tmp_path: Path) -> None:
         {"objective": ("latency", "energy", "latency")},
         {"time_budget": -1.0},
         {"seed": -3},
+        {"subgraphs": -1},
         {"storage": "nonsense://"},
         {"ray": "nowhere"},
     ],
