@@ -100,20 +100,15 @@ class Space:
         share = batch_share(graph, target)
         whole = trace_batch(graph).obstacle
         layers = len(layers_of(graph))
-        dimensions = []
-        batches: tuple[Any, ...] = ()
-        for name, spec in knob_specs().items():
-            choices = _choices(name, spec, 1 if whole else share, layers, target)
-            if choices:
-                dimensions.append(Dimension(name, (AUTO, *choices)))
-            if name == "batches_per_cluster":
-                batches = choices
-        dtype = dtype or target.default_dtype
-        at_once = (AUTO, *batches)
-        blocks = blocks_of(graph, target, dtype, subgraphs, at_once)
+        choices = {
+            name: _choices(name, spec, 1 if whole else share, layers, target)
+            for name, spec in knob_specs().items()
+        }
+        at_once: list[int | str] = [AUTO, *map(int, choices["batches_per_cluster"])]
+        blocks = blocks_of(graph, target, dtype or target.default_dtype, subgraphs, at_once)
         for block in blocks:
-            for field, values in block.choices.items():
-                dimensions.append(Dimension(dimension_name(block, field), (AUTO, *values)))
+            choices |= {dimension_name(block, field): v for field, v in block.choices.items()}
+        dimensions = [Dimension(name, (AUTO, *values)) for name, values in choices.items() if values]
         return Space(tuple(dimensions), share, layers, blocks)
 
     @property
