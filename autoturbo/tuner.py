@@ -44,7 +44,7 @@ from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, find_objectives, pareto
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import EFFORTS, Settings
+from autoturbo.search.settings import EFFORTS, Settings, searched_subgraphs
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import SIMULATOR_VERSION, Failure, Measurement
@@ -160,6 +160,7 @@ def tune(
     timeout_s: float | None = None,
     settings: Mapping[str, Any] | None = None,
     evaluator: MakeWorkshop | None = None,
+    subgraphs: int | None = None,
 ) -> TuneResult:
     """Find a good schedule of a model on a target.
 
@@ -186,6 +187,8 @@ def tune(
         timeout_s: seconds for one measurement, after which it counts as failed.
         settings: more to keep with the run (``shapes``); JSON values.
         evaluator: builds what measures; the simulator's if None.
+        subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are searched; if None,
+            :data:`autoturbo.search.settings.SUBGRAPHS` for our sampler and none for others.
 
     Raises:
         UsageError: an argument that makes no sense, or no Ray at the address.
@@ -208,6 +211,7 @@ def tune(
         baselines=tuple(baselines),
         runs_folder=str(runs_folder),
         storage=storage,
+        subgraphs=searched_subgraphs(subgraphs, sampler, objective),
     )
     means = _Means(jobs, ray, timeout_s, on_progress, evaluator or _default_workshop())
     _check(asked, means, target)
@@ -335,9 +339,10 @@ def _stored_target(info: RunInfo) -> Target:
 
 
 def _stored_settings(info: RunInfo) -> Settings:
-    names = [f.name for f in dataclasses.fields(Settings)]
+    defaults = {"subgraphs": 0}  # runs of earlier releases have none
+    given = {**defaults, **info.settings}
     try:
-        values = {name: info.settings[name] for name in names}
+        values = {f.name: given[f.name] for f in dataclasses.fields(Settings)}
     except KeyError as error:
         message = f"run {info.id}: its record lacks {error.args[0]!r}"
         raise RunError(message, hint="it was not made by 'tune'") from None
@@ -376,7 +381,9 @@ class _Run:
         recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = recipe()
-        self.space = Space.of(self.graph, self.target)
+        self.space = Space.of(
+            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs
+        )
 
     def write_manifest(self) -> None:
         """Everything that the run depends on."""

@@ -174,6 +174,12 @@ def add_target_options(parser: Parser, *, several: bool = False, default: str = 
     parser.add_argument("--dtype", metavar="TYPE", type=one_of("--dtype", _dtypes), help=text)
 
 
+def add_subgraphs_option(parser: Parser) -> None:
+    """How many sub-graphs have knobs of their own in the search space."""
+    text = "heaviest sub-graphs with own knobs (default: 8; Optuna's samplers: 0)"
+    parser.add_argument("--subgraphs", metavar="N", type=whole_number("--subgraphs", 0), help=text)
+
+
 def load_pair(options: argparse.Namespace) -> Pair:
     """The one model and target of a command."""
     target = _target(options.target)

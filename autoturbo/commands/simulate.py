@@ -53,11 +53,23 @@ def _measured(options: argparse.Namespace, pair: Pair) -> tuple[str, Outcome]:
     if options.schedule:
         return "schedule", _measured_file(options.schedule, pair)
     if options.knobs:
-        from autoturbo.schedule.knobs import load_knobs
-
-        return "knobs", pair.evaluator().evaluate(load_knobs(options.knobs))
+        return "knobs", _measured_knobs(options.knobs, pair)
     name = options.scheduler or "graphturbo"
     return name, pair.evaluator().measure_scheduler(name)
+
+
+def _measured_knobs(path: Path, pair: Pair) -> Outcome:
+    """Of a setting; one that does not fit the model is the file's error."""
+    from autoturbo.errors import KnobsError, Location
+    from autoturbo.schedule.knobs import load_knobs
+    from autoturbo.schedule.pipeline import build_schedule
+
+    evaluator, knobs = pair.evaluator(), load_knobs(path)
+    try:
+        return evaluator.measure(build_schedule(evaluator.bench, knobs))
+    except KnobsError as error:
+        at = Location(path, field=error.at.field)
+        raise KnobsError(error.message, at, error.hint) from None
 
 
 def _measured_file(path: Path, pair: Pair) -> Outcome:

@@ -1,14 +1,21 @@
 """Show what a tuning run would try: the knobs, how many settings, how long it takes.
 
-A dry run: a few settings are measured for the time that one takes, and nothing is kept.
+The knobs of the model come first, then those that its heaviest sub-graphs have besides. A dry run:
+a few settings are measured for the time that one takes, and nothing is kept.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.loading import Pair, add_model_options, add_target_options, load_pair
+from autoturbo.commands.loading import (
+    Pair,
+    add_model_options,
+    add_subgraphs_option,
+    add_target_options,
+    load_pair,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -28,25 +35,43 @@ def add_arguments(parser: Parser) -> None:
     """The model and the target."""
     add_model_options(parser)
     add_target_options(parser)
+    add_subgraphs_option(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the knobs and the estimate."""
+    from autoturbo.search.settings import EFFORTS, SUBGRAPHS
     from autoturbo.search.space import Space
-    from autoturbo.tuner import EFFORTS
 
     pair = load_pair(options)
-    space = Space.of(pair.model, pair.target)
+    own = SUBGRAPHS if options.subgraphs is None else options.subgraphs
+    space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
     seconds = seconds_per_trial(pair, space)
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
-    knobs = space.describe()
     names = {"model": pair.model.name, "target": pair.target.name}
-    console.emit({**names, "knobs": knobs, "size": space.size, "expected_s": expected})
+    console.emit({**names, **as_json(space), "expected_s": expected})
     if not console.json:
         _print(pair, space, console)
-        times = ", ".join(_time(name, expected[name], EFFORTS[name]) for name in expected)
-        console.answer(f"expected time on one core: {times}")
+        for effort, trials in EFFORTS.items():
+            console.answer(_time(effort, expected[effort], trials))
     return 0
+
+
+def as_json(space: Space) -> dict[str, Any]:
+    """Knobs with their choices, and exact sizes, however large."""
+    sizes = space.conditions.block_sizes
+    kinds = [
+        {"layers": list(block.layers), "knobs": {n: ["auto", *v] for n, v in block.choices.items()},
+         "size": size}
+        for block, size in zip(space.blocks, sizes, strict=True)
+    ]  # fmt: skip
+    return {
+        "knobs": space.describe(),
+        "subgraph_knobs": space.describe_subgraphs(),
+        "subgraphs": kinds,
+        "model_size": space.conditions.model_size,
+        "size": space.size,
+    }
 
 
 def seconds_per_trial(
@@ -70,18 +95,48 @@ def seconds_per_trial(
 def _time(name: str, seconds: float, trials: int) -> str:
     from autoturbo.report.units import clock
 
-    return f"{name} ~{clock(seconds)} ({trials} trials)"
+    return f"expected time on one core: {name} ~{clock(seconds)} ({trials} trials)"
 
 
 def _print(pair: Pair, space: Space, console: Console) -> None:
-    from autoturbo.report.tables import table
+    from autoturbo.report.tables import definitions
+    from autoturbo.report.units import many
 
-    rows = (
-        (row["knob"], " ".join(map(str, row["choices"])), row["published"], row["help"])
-        for row in space.describe()
-    )
-    headers = ("knob", "choices", "auto is", "what it decides")
-    console.show(table(headers, rows, words=4))
+    knobs, own, kinds = space.describe(), space.describe_subgraphs(), len(space.blocks)
+    console.show(definitions(map(_entry, knobs)))
+    if own:
+        console.say()
+        console.say(f"for each of {_kinds(space)}:")
+        console.say()
+        console.show(definitions(_own_entry(row, kinds) for row in own))
+    sizes = space.conditions
+    console.say()
     name = f"{pair.model.name} @ {pair.target.name}"
-    size = f"{space.size:.3g}" if space.size >= 10**6 else str(space.size)
-    console.answer(f"{name}: {len(space.dimensions)} knobs, {size} settings")
+    console.answer(f"{name}: {len(knobs)} knobs, {many(sizes.model_size)} settings")
+    if own:
+        between = " to ".join(dict.fromkeys(many(f(sizes.block_sizes)) for f in (min, max)))
+        console.answer(f"each kind of sub-graphs: {len(own)} knobs, {between} settings")
+        console.answer(f"all together: {many(space.size)} settings")
+
+
+def _kinds(space: Space) -> str:
+    kinds, layers = len(space.blocks), sum(len(block.layers) for block in space.blocks)
+    if kinds == layers:
+        return f"the {kinds} heaviest sub-graphs"
+    return f"the {kinds} heaviest kinds of sub-graphs ({layers} of them)"
+
+
+def _entry(row: dict[str, Any]) -> tuple[str, str, str]:
+    """A knob, what it decides, its values with what auto stands for."""
+    values = [f"auto ({row['published']})", *(_value(v) for v in row["choices"][1:])]
+    return row["knob"], row["help"], ", ".join(values)
+
+
+def _own_entry(row: dict[str, Any], kinds: int) -> tuple[str, str, str]:
+    name, text, values = _entry(row)
+    some = row["kinds"] < kinds
+    return name, text, f"{values}; in {row['kinds']} of {kinds}" if some else values
+
+
+def _value(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

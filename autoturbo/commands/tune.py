@@ -10,6 +10,7 @@ from autoturbo.commands.facts import model_facts, opaque_sentence, sentence
 from autoturbo.commands.loading import (
     Pair,
     add_model_options,
+    add_subgraphs_option,
     add_target_options,
     how_to_load,
     load_pairs,
@@ -82,6 +83,7 @@ def _tune(pair: Pair, options: argparse.Namespace, console: Console) -> TuneResu
             model_file=pair.model.source,
             storage=options.storage,
             settings=how_to_load(options),
+            subgraphs=options.subgraphs,
             on_progress=line,
             **machine_options(options),
         )
@@ -108,11 +110,13 @@ def _introduce(pair: Pair, options: argparse.Namespace, console: Console) -> Non
 
 def _search(pair: Pair, options: argparse.Namespace) -> str:
     """What the search will do, and how long that takes."""
+    from autoturbo.search.settings import EFFORTS, searched_subgraphs
     from autoturbo.search.space import Space
-    from autoturbo.tuner import EFFORTS
 
-    space = Space.of(pair.model, pair.target)
-    how = f"sampler {options.sampler or DEFAULT_SAMPLER}, seed {options.seed}"
+    sampler = options.sampler or DEFAULT_SAMPLER
+    own = searched_subgraphs(options.subgraphs, sampler, ",".join(_objectives(options)))
+    space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
+    how = f"sampler {sampler}, seed {options.seed}"
     if options.time_budget:
         return f"{clock(options.time_budget)} of time; {how}"
     effort = options.effort or DEFAULT_EFFORT
@@ -142,6 +146,7 @@ def _add_search(parser: Parser) -> None:
         "latency, throughput, energy or ddr-bytes; several give a Pareto front (default: latency)"
     )
     add("--objective", metavar="NAME", type=objectives, action="extend", help=text)
+    add_subgraphs_option(parser)
     seed = "the same seed, the same result (default: 0)"
     add("--seed", metavar="N", type=whole_number("--seed", 0), default=0, help=seed)
 

@@ -16,10 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.features import (
+    KNOB_NAMES,
+    OVERRIDE_NAMES,
     Rows,
     feature_names,
     kernel_rows,
     knob_vector,
+    override_rows,
     setting_row,
 )
 from autoturbo.cost_models.model import FEWEST, CostModel, Example
@@ -117,9 +120,7 @@ class KernelAdvisor:
         return self._model
 
     def _names(self, columns: int) -> tuple[str, ...]:
-        from autoturbo.cost_models.features import KNOB_NAMES
-
-        count = columns - len(KNOB_NAMES)
+        count = columns - len(KNOB_NAMES) - len(OVERRIDE_NAMES)
         if len(self.statistics) == count:
             return self.statistics
         return tuple(str(number) for number in range(count))
@@ -137,8 +138,9 @@ class KernelAdvisor:
         if plan is None:
             return None
         vector = knob_vector(knobs, self.share)
-        rows = kernel_rows(plan.values, vector, self.target)
-        setting = setting_row(plan.values, plan.launches, vector, self.target)
+        own = override_rows(knobs, plan.overrides, len(plan.values))
+        rows = kernel_rows(plan.values, own, vector, self.target)
+        setting = setting_row(plan.values, plan.launches, own, vector, self.target)
         return Example(rows, plan.launches, setting)
 
 

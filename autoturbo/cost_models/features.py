@@ -1,10 +1,12 @@
 """What a cost model sees: numbers about kernels, settings and targets, in a fixed order.
 
-Three groups of columns, side by side:
+Four groups of columns, side by side:
 
 * statistics of a sub-graph's kernel (:class:`autoturbo.simulate.contract.PlanStatistics`), each as
   ``sign(x) log(1 + |x|)``: sizes spread over ten orders of magnitude, single precision holds them;
-* knobs: numbers as ``log2``, ``"auto"`` as the number it stands for, words by their position;
+* knobs of its own that a sub-graph has: the model's value where it has none, so that the same
+  number means the same whoever decided it;
+* knobs of the model: numbers as ``log2``, ``"auto"`` as the number it stands for, words by their position;
 * the target's rates and sizes as ``log10``, so that one model serves many targets.
 """
 
@@ -12,18 +14,26 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.schedule.knobs import AUTO, Knobs, Value, knob_specs
+from autoturbo.schedule.knobs import (
+    AUTO,
+    Knobs,
+    KnobSpec,
+    SubGraphKnobs,
+    Value,
+    knob_specs,
+    subgraph_knob_specs,
+)
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
 
-FEATURES_SCHEMA: Final = 1
+FEATURES_SCHEMA: Final = 2
 """Raised whenever a column changes its meaning or place; a model of another one is refused."""
 
 Rows = NDArray[np.float32]
@@ -33,7 +43,13 @@ UNLIMITED = 20.0
 """``log2`` of "no limit": more layers than any model has."""
 
 KNOB_NAMES: Final = tuple(knob_specs())
-"""Knob columns."""
+"""Columns of the model's knobs."""
+
+OVERRIDE_NAMES: Final = tuple(name for name in subgraph_knob_specs() if name != "boundary")
+"""Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
+
+_SAME_AS: Final = {"scope": "output_scope"}
+"""The model's knob that a sub-graph's overrides, where it has another name."""
 
 TARGET_NAMES: Final = (
     "clusters", "cores", "clock", "macs", "lanes", "special_lanes", "lb_bytes", "lb_weight_bytes",
@@ -45,8 +61,10 @@ TARGET_NAMES: Final = (
 
 def feature_names(statistics: Sequence[str]) -> tuple[str, ...]:
     """Names of the columns of :func:`kernel_rows`, given those of the statistics."""
+    plan = (f"plan.{s}" for s in statistics)
+    own = (f"subgraph.{name}" for name in OVERRIDE_NAMES)
     knobs = (f"knob.{name}" for name in KNOB_NAMES)
-    return (*(f"plan.{s}" for s in statistics), *knobs, *(f"target.{n}" for n in TARGET_NAMES))
+    return (*plan, *own, *knobs, *(f"target.{n}" for n in TARGET_NAMES))
 
 
 def squash(values: NDArray[np.float64]) -> Rows:
@@ -69,14 +87,58 @@ def knob_vector(knobs: Knobs, share: int) -> Rows:
 @functools.cache
 def _number(name: str, value: Value, share: int) -> float:
     spec = knob_specs()[name]
+    if value == AUTO and name == "batches_per_cluster":
+        value = share
+    return number_of(spec, value)
+
+
+def number_of(spec: KnobSpec, value: Value) -> float:
+    """A value of a knob as a number: ``log2`` of numbers, positions of words from 1, 0 for auto.
+
+    ``"auto"`` is the number that it stands for, where that is one, and :data:`UNLIMITED` otherwise.
+    """
     if spec.low is None:
         return float(spec.choices.index(value) + 1) if value in spec.choices else 0.0
-    if value == AUTO:
-        value = share if name == "batches_per_cluster" else spec.published
     try:
-        return math.log2(max(float(value), 2.0**-10))
+        return math.log2(max(float(spec.published if value == AUTO else value), 2.0**-10))
     except ValueError:
         return UNLIMITED
+
+
+def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: int) -> Rows:
+    """Knobs of sub-graphs as numbers, ``(count, len(OVERRIDE_NAMES))``.
+
+    Args:
+        knobs: the setting.
+        overrides: of sub-graphs, by row; the others have what the model's knobs say.
+        count: sub-graphs.
+    """
+    rows = np.empty((count, len(OVERRIDE_NAMES)), np.float32)
+    models = tuple(getattr(knobs, _SAME_AS.get(n, n), AUTO) for n in OVERRIDE_NAMES)
+    rows[:] = _own_vector(models)
+    for row, override in overrides.items():
+        own = (getattr(override, name) for name in OVERRIDE_NAMES)
+        values = (mine if mine != AUTO else m for mine, m in zip(own, models, strict=True))
+        rows[row] = _own_vector(tuple(values))
+    return rows
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _own_vector(values: tuple[Value, ...]) -> Rows:
+    pairs = zip(OVERRIDE_NAMES, values, strict=True)
+    return np.asarray([_own_number(name, value) for name, value in pairs], np.float32)
+
+
+def _own_number(name: str, value: Value) -> float:
+    """Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs."""
+    spec = subgraph_knob_specs()[name]
+    if name in ("dim", "inner_dim", "core_dim"):
+        return 0.0 if value == AUTO else float(value) + 1
+    if name in ("factor", "cores") and value == AUTO:
+        return -1.0
+    if value == AUTO and (model := knob_specs().get(name)) is not None:
+        value = model.word or (model.published if model.low is not None else AUTO)
+    return number_of(spec, value)
 
 
 def target_vector(target: Target, dtype: str) -> Rows:
@@ -92,26 +154,38 @@ def target_vector(target: Target, dtype: str) -> Rows:
     return np.asarray([math.log10(f) if f > 0 else 0.0 for f in figures], np.float32)
 
 
-def kernel_rows(statistics: NDArray[np.float64], knobs: Rows, target: Rows) -> Rows:
+def kernel_rows(
+    statistics: NDArray[np.float64], overrides: Rows, knobs: Rows, target: Rows
+) -> Rows:
     """One row per sub-graph of a setting.
 
     Args:
         statistics: ``(sub-graphs, statistics)``.
+        overrides: of :func:`override_rows`.
         knobs: of :func:`knob_vector`.
         target: of :func:`target_vector`.
     """
     rows = len(statistics)
     same = np.broadcast_to(np.concatenate([knobs, target]), (rows, len(knobs) + len(target)))
-    return np.concatenate([squash(statistics), same], axis=1, dtype=np.float32)
+    return np.concatenate([squash(statistics), overrides, same], axis=1, dtype=np.float32)
 
 
 def setting_row(
-    statistics: NDArray[np.float64], launches: NDArray[np.int64], knobs: Rows, target: Rows
+    statistics: NDArray[np.float64],
+    launches: NDArray[np.int64],
+    overrides: Rows,
+    knobs: Rows,
+    target: Rows,
 ) -> Rows:
-    """A whole setting in one row: totals over launches, the largest, then knobs and target."""
+    """A whole setting in one row.
+
+    Totals over launches, the largest, means of the sub-graphs' knobs, then knobs and target.
+    """
     if not len(statistics):
         totals = largest = np.zeros(statistics.shape[1])
+        means = np.zeros(overrides.shape[1], np.float32)
     else:
         totals, largest = launches @ statistics, statistics.max(axis=0)
-    parts = [squash(totals), squash(largest), knobs, target]
+        means = overrides.mean(axis=0)
+    parts = [squash(totals), squash(largest), means, knobs, target]
     return np.concatenate(parts, dtype=np.float32)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.console import Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -40,6 +42,20 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, words: in
         )
     for row in rows:
         made.add_row(*(Text(plain(cell)) for cell in row))
+    return made
+
+
+def definitions(rows: Iterable[tuple[str, str, str]]) -> Table:
+    """Names at the left; at the right what each means and, indented below, the details.
+
+    For what has more to say than fits side by side: all but names wrap between words.
+    """
+    made = Table.grid(padding=(0, 2))
+    made.add_column(no_wrap=True)
+    made.add_column()
+    for name, text, details in rows:
+        below = Padding(Text(plain(details)), (0, 0, 0, 2), expand=False)
+        made.add_row(Text(plain(name)), Group(Text(plain(text)), below))
     return made
 
 

@@ -41,6 +41,16 @@ def count(number: float) -> str:
     return _whole(number, "") or _scaled(number, _COUNTS).rstrip()
 
 
+def many(number: int) -> str:
+    """How many there are of what may be more than can be imagined: ``5184``, ``4.6 x 10^46``."""
+    if number < 10**6:
+        return str(number)
+    digits = str(number)
+    rounded = round(int(digits[:4]), -2)  # 9.95 and more becomes 10
+    power = len(digits) - 1 + (len(str(rounded)) > 4)  # noqa: PLR2004
+    return f"{str(rounded)[0]}.{str(rounded)[1]} x 10^{power}"
+
+
 def macs(number: float) -> str:
     """Multiply-accumulates: ``4.09 GMAC``."""
     text = count(number)

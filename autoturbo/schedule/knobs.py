@@ -1,8 +1,10 @@
-"""Every decision the scheduler can be told, as fields of one frozen dataclass.
+"""Every decision the scheduler can be told, as fields of two frozen dataclasses.
 
 ``"auto"`` is what the published heuristic does (GraphTurbo, OSDI '23, sections 3 and 4);
-``Knobs()`` is GraphTurbo as published. Command-line help, knob files, the search space and the
-documentation derive from the fields' :class:`KnobSpec`.
+``Knobs()`` is GraphTurbo as published. :class:`SubGraphKnobs` overrides the model's setting for one
+sub-graph, named by a layer, since sub-graphs exist only once the cuts are known. Command-line help,
+knob files, the search space and ``docs/knobs.md`` derive from the fields'
+:class:`autoturbo.schedule.knob_specs.KnobSpec`.
 """
 
 from __future__ import annotations
@@ -11,82 +13,160 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from autoturbo.errors import KnobsError, Location
+from autoturbo.schedule.knob_specs import (
+    AUTO,
+    KnobSpec,
+    Value,
+    check_value,
+    knob,
+    specs_of,
+    suggestion,
+)
 
-AUTO: Final = "auto"
-Value = str | int | float
-
-KNOBS_SCHEMA = 1
+KNOBS_SCHEMA = 2
 """Version of the knob set, part of the scheduler version: a record of another one is not reused."""
 
-
-@dataclass(frozen=True, slots=True)
-class KnobSpec:
-    """What a knob means and which values it takes.
-
-    Attributes:
-        help: one line.
-        choices: the values the search tries besides ``"auto"``; empty where they depend on model
-            and target (filled in by the search space).
-        published: what ``"auto"`` stands for, for people.
-        low: least value accepted from a file, for numbers.
-        high: greatest value accepted from a file.
-    """
-
-    help: str
-    choices: tuple[Value, ...]
-    published: str
-    low: float | None = None
-    high: float | None = None
-
-
-def knob(
-    text: str,
-    choices: tuple[Value, ...],
-    published: str,
-    low: float | None = None,
-    high: float | None = None,
-) -> Any:
-    """A field of :class:`Knobs` with its specification, ``"auto"`` by default."""
-    spec = KnobSpec(text, choices, published, low, high)
-    return field(default=AUTO, metadata={"spec": spec})
+MIDDLE_PRIORITY = 5
+"""Priority of a sub-graph that has none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubGraphKnobs:
     """Decisions for the sub-graph that holds one layer, overriding the model's.
 
+    ``"auto"`` is what the model's knob of the same name says or, where there is none, the
+    heuristic. Where several layers with overrides end up in one sub-graph, each field is that of
+    the last such layer in topological order (:func:`autoturbo.schedule.overrides.resolve`);
+    ``boundary`` is about the layer itself. Dimensions are counted from the outermost loop (samples
+    0, then rows and columns, channels last, whatever the file's layout).
+
     Attributes:
         layer: name of a layer; the override holds for the sub-graph that it ends up in.
-        boundary: ``"cut"`` keeps the layer from merging with its consumers, ``"merge"`` lets it
-            merge whatever the rules say, ``"auto"`` leaves it to the rules.
-        dim: output dimension to split, counted from the outermost loop (samples 0, then rows and
-            columns, channels last, whatever the file's layout), or ``"auto"``.
-        factor: number of instances, or ``"auto"``.
-        scope: where the output is kept (``"LB"``, ``"GB"``, ``"DDR"``), or ``"auto"``.
     """
 
     layer: str
-    boundary: str = AUTO
-    dim: int | str = AUTO
-    factor: int | str = AUTO
-    scope: str = AUTO
-    inner_dim: int | str = AUTO
-    inner_factor: int | str = AUTO
-    cores: int | str = AUTO
-    core_dim: int | str = AUTO
-    priority: int | str = AUTO
-    spill_victim: str = AUTO
-    weight_residency: str = AUTO
-    weight_share: float | str = AUTO
-    prefetch_depth: int | str = AUTO
-    tile_divisor: int | str = AUTO
-    instruction_scheduling: str = AUTO
+    boundary: str = knob(
+        "cut or merge where the layer meets its consumers, whatever the rules say",
+        ("cut", "merge"),
+        "as the rules say",
+    )
+    dim: int | str = knob(
+        "output dimension to split, counted from the outermost loop",
+        (),
+        "the one that the split keys choose",
+        low=0,
+    )
+    factor: int | str = knob(
+        "instances along that dimension",
+        (),
+        "the smallest number that fits",
+        low=1,
+    )
+    inner_dim: int | str = knob(
+        "second output dimension to split, inside the first",
+        (),
+        "none; with inner_factor the outermost other one",
+        low=0,
+    )
+    inner_factor: int | str = knob(
+        "instances along the second dimension; all are factor x inner_factor",
+        (),
+        "1",
+        low=1,
+    )
+    cores: int | str = knob(
+        "cores of the cluster that work on an instance; a divisor of them",
+        (),
+        "all of them",
+        low=1,
+    )
+    core_dim: int | str = knob(
+        "output dimension spread over cores first",
+        (),
+        "as Algorithm 4 binds it",
+        low=0,
+    )
+    priority: int | str = knob(
+        "which goes first where the instance order is by priority; 9 before 0",
+        (1, 3, 7, 9),
+        str(MIDDLE_PRIORITY),
+        low=0,
+        high=9,
+    )
+    scope: str = knob(
+        "where the output is kept",
+        ("LB", "GB", "DDR"),
+        "as output_scope says",
+    )
+    spill_victim: str = knob(
+        "which tensor leaves the local buffer first",
+        ("longest", "largest", "size_x_life"),
+        "as the model's",
+    )
+    weight_residency: str = knob(
+        "where its weights stay between its instances",
+        ("stream", "GB", "LB"),
+        "as the model's",
+    )
+    weight_share: float | str = knob(
+        "share of a core's local buffer for weight tiles",
+        (0.1, 0.2, 0.3, 0.5),
+        "as the model's",
+        low=0.01,
+        high=0.9,
+    )
+    prefetch_depth: int | str = knob(
+        "tiles loaded ahead of the one computed",
+        (1, 2, 3, 4),
+        "as the model's",
+        low=1,
+        high=16,
+    )
+    tile_divisor: int | str = knob(
+        "anchor tiles per largest tile that fits",
+        (1, 2, 4, 8),
+        "as the model's",
+        low=1,
+        high=256,
+    )
+    instruction_scheduling: str = knob(
+        "overlap transfers and compute: across layers, inside a layer, not at all",
+        ("on", "layer", "off"),
+        "as the model's",
+    )
+
+    def __post_init__(self) -> None:
+        """Bring equal overrides into one form.
+
+        The middle priority is "auto"; so is a second axis in one part or along the first one, and
+        a dimension that is not cut. The only axis that is cut is the first.
+        """
+        chosen = {name: getattr(self, name) for name in subgraph_knob_specs()}
+        if chosen["priority"] == MIDDLE_PRIORITY:
+            chosen["priority"] = AUTO
+        if chosen["factor"] == 1 and AUTO not in (self.inner_dim, self.inner_factor):
+            chosen |= {"dim": self.inner_dim, "factor": self.inner_factor, "inner_factor": AUTO}
+        if chosen["inner_factor"] in (1, AUTO) or self.inner_dim == self.dim != AUTO:
+            chosen |= {"inner_dim": AUTO, "inner_factor": AUTO}
+        if chosen["factor"] == 1:
+            chosen["dim"] = AUTO
+        for name, value in chosen.items():
+            object.__setattr__(self, name, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The layer and the plain values that differ from ``"auto"``."""
+        values = {name: getattr(self, name) for name in subgraph_knob_specs()}
+        return {"layer": self.layer, **{n: v for n, v in values.items() if v != AUTO}}
+
+    def over(self, other: SubGraphKnobs) -> SubGraphKnobs:
+        """Its own choices, and the other's where it has none."""
+        return dataclasses.replace(other, **self.as_dict())
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +222,25 @@ class Knobs:
         "order of the merge patterns (straight, diamond, branch)",
         ("sbd", "dsb", "dbs", "bsd", "bds"),
         "sdb",
+        word="sdb",
     )
     split_key: str = knob(
         "order of the keys that choose a split (operators cut, factor, depth)",
         ("odf", "fod", "fdo", "dof", "dfo"),
         "ofd",
+        word="ofd",
     )
     split_dims: str = knob(
         "which output dimensions may be split",
         ("batch", "spatial", "channel"),
         "all of them",
+        word="all",
     )
     factor_policy: str = knob(
         "factors tried: the paper's list, all divisors, or ragged parts too",
         ("divisors", "ragged"),
         "the paper's list 1, 2, 4, 8, 9, 10, ...",
+        word="published",
     )
     factor_scale: int | str = knob(
         "instances per sub-graph over the smallest number that fits",
@@ -174,28 +258,25 @@ class Knobs:
         "how core bindings reach producers",
         ("always",),
         "as printed in Algorithm 4",
+        word="printed",
     )
     output_scope: str = knob(
         "where the outputs of sub-graphs are kept",
         ("GB", "DDR"),
         "LB, GB where bindings differ",
+        word="LB",
     )
     spill_victim: str = knob(
         "which tensor leaves the local buffer first",
         ("largest", "size_x_life"),
         "longest-lived",
+        word="longest",
     )
     weight_residency: str = knob(
         "where the weights of a sub-graph stay between its instances",
         ("GB", "LB"),
         "streamed each time",
-    )
-    weight_share: float | str = knob(
-        "share of LB for weight tiles",
-        (0.1, 0.2, 0.3, 0.5),
-        "the target's weight buffer",
-        low=0.01,
-        high=0.9,
+        word="stream",
     )
     prefetch_depth: int | str = knob(
         "tiles loaded ahead of the one computed",
@@ -215,18 +296,32 @@ class Knobs:
         "overlap transfers and compute: across layers, inside a layer, not at all",
         ("layer", "off"),
         "on",
+        word="on",
+    )
+    cluster_split: str = knob(
+        "what the clusters share out: samples, rows, channels or sub-graphs in a pipeline",
+        ("spatial", "channel", "pipeline"),
+        "samples",
+        word="batch",
+    )
+    weight_share: float | str = knob(
+        "share of a core's local buffer for weight tiles",
+        (0.1, 0.2, 0.3, 0.5),
+        "the target's weight buffer",
+        low=0.01,
+        high=0.9,
     )
     overrides: tuple[SubGraphKnobs, ...] = field(default=(), metadata={})
 
     def __post_init__(self) -> None:
         """Bring equal settings into one form.
 
-        1 for 1.0, "auto" for a published word, overrides in the order of their layers.
+        1 for 1.0, "auto" for a published word; one override per layer, of two the later's choices,
+        in the order of their names, none that says nothing.
         """
-        for name in knob_specs():
-            object.__setattr__(self, name, _normal(name, getattr(self, name)))
-        ordered = sorted(self.overrides, key=lambda o: (o.layer, repr(o)))
-        object.__setattr__(self, "overrides", tuple(ordered))
+        for name, spec in knob_specs().items():
+            object.__setattr__(self, name, _normal(getattr(self, name), spec))
+        object.__setattr__(self, "overrides", _one_per_layer(self.overrides))
 
     @property
     def id(self) -> str:
@@ -242,7 +337,7 @@ class Knobs:
         values = {name: getattr(self, name) for name in knob_specs()}
         chosen: dict[str, Any] = {n: value for n, value in values.items() if value != AUTO}
         if self.overrides:
-            chosen["overrides"] = [dataclasses.asdict(o) for o in self.overrides]
+            chosen["overrides"] = [o.as_dict() for o in self.overrides]
         return chosen
 
     @staticmethod
@@ -262,8 +357,14 @@ class Knobs:
 
 @functools.cache
 def knob_specs() -> dict[str, KnobSpec]:
-    """The searchable knobs and their specifications, in the order of the dataclass."""
-    return {f.name: f.metadata["spec"] for f in dataclasses.fields(Knobs) if f.metadata}
+    """The model's knobs and their specifications, in the order of the dataclass."""
+    return specs_of(Knobs)
+
+
+@functools.cache
+def subgraph_knob_specs() -> dict[str, KnobSpec]:
+    """The knobs of one sub-graph and their specifications, in the order of the dataclass."""
+    return specs_of(SubGraphKnobs)
 
 
 def load_knobs(path: Path) -> Knobs:
@@ -297,81 +398,53 @@ def _check(name: str, value: Any, at: Location) -> None:
     at = dataclasses.replace(at, field=name)
     spec = knob_specs().get(name)
     if spec is None:
-        raise KnobsError("unknown knob", at, _suggestion(name, tuple(knob_specs())))
-    if value == AUTO:
-        return
-    if spec.low is None:
-        _check_word(value, spec, name, at)
-    else:
-        _check_number(value, spec, at)
+        raise KnobsError("unknown knob", at, suggestion(name, knob_specs()))
+    check_value(value, spec, at)
 
 
-def _check_word(value: Any, spec: KnobSpec, name: str, at: Location) -> None:
-    words = (AUTO, *spec.choices, *_PUBLISHED_WORDS.get(name, ()))
-    if value not in words:
-        raise KnobsError(
-            f"{value!r} is not a value of it", at, f"one of {', '.join(map(str, words))}"
-        )
-
-
-def _check_number(value: Any, spec: KnobSpec, at: Location) -> None:
-    whole = not any(isinstance(choice, float) for choice in spec.choices)
-    kinds = (int,) if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        raise KnobsError(f"{value!r} is not {'a whole number' if whole else 'a number'}", at)
-    high = float("inf") if spec.high is None else spec.high
-    if spec.low is None or not spec.low <= value <= high:
-        raise KnobsError(f"{value!r} is out of range", at, f"from {spec.low} to {high}")
-
-
-_PUBLISHED_WORDS = {
-    "merge_order": ("sdb",),
-    "split_key": ("ofd",),
-    "split_dims": ("all",),
-    "factor_policy": ("published",),
-    "binding": ("printed",),
-    "output_scope": ("LB",),
-    "spill_victim": ("longest",),
-    "weight_residency": ("stream",),
-    "instruction_scheduling": ("on",),
-}
-"""Names under which the published behaviour can be asked for outright."""
-
-_OVERRIDE_WORDS = {"boundary": (AUTO, "cut", "merge"), "scope": (AUTO, "LB", "GB", "DDR")}
-
-
-def _normal(name: str, value: Value) -> Value:
+def _normal(value: Value, spec: KnobSpec) -> Value:
     """The one way to write a value."""
-    if value in _PUBLISHED_WORDS.get(name, ()):
+    if spec.word is not None and value == spec.word:
         return AUTO
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _one_per_layer(overrides: Iterable[SubGraphKnobs]) -> tuple[SubGraphKnobs, ...]:
+    merged: dict[str, SubGraphKnobs] = {}
+    for override in overrides:
+        before = merged.get(override.layer)
+        merged[override.layer] = override if before is None else override.over(before)
+    said = (o for o in merged.values() if o != SubGraphKnobs(o.layer))
+    return tuple(sorted(said, key=lambda o: o.layer))
+
+
 def _override(item: Any, at: Location) -> SubGraphKnobs:
     at = dataclasses.replace(at, field="overrides")
-    names = tuple(f.name for f in dataclasses.fields(SubGraphKnobs))
     if not isinstance(item, dict) or not isinstance(item.get("layer"), str):
         raise KnobsError("an override needs the name of a layer", at, '{"layer": "conv1", ...}')
+    specs = subgraph_knob_specs()
     for name, value in item.items():
-        if name not in names:
-            raise KnobsError(f"unknown field {name!r}", at, _suggestion(name, names))
-        _check_override(name, value, at)
+        if name != "layer" and name not in specs:
+            message, names = f"unknown field {name!r}", ("layer", *specs)
+            raise KnobsError(message, at, suggestion(name, names))
+        if name != "layer":
+            check_value(value, specs[name], at, f"{name}: ")
+    inner = item.get("inner_dim", AUTO)
+    if inner != AUTO and inner == item.get("dim"):
+        message = f"inner_dim: {inner} is the dimension that dim splits already"
+        raise KnobsError(message, at, "take another one, or a larger factor")
     return SubGraphKnobs(**item)
 
 
-def _check_override(name: str, value: Any, at: Location) -> None:
-    words = _OVERRIDE_WORDS.get(name)
-    if words and value not in words:
-        raise KnobsError(
-            f"{name}: {value!r} is not a value of it", at, f"one of {', '.join(words)}"
-        )
-    number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if name in ("dim", "factor") and value != AUTO and not number:
-        raise KnobsError(f"{name}: {value!r} is not a whole number", at)
-
-
-def _suggestion(name: str, known: tuple[str, ...]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+__all__ = [
+    "AUTO",
+    "KNOBS_SCHEMA",
+    "MIDDLE_PRIORITY",
+    "KnobSpec",
+    "Knobs",
+    "SubGraphKnobs",
+    "Value",
+    "knob_specs",
+    "load_knobs",
+    "subgraph_knob_specs",
+]

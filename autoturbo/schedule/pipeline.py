@@ -28,8 +28,9 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Binding, Placement, Scope, bind_instances, chosen_binding
 from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import InstanceGraph, make_instances
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import AUTO, MIDDLE_PRIORITY, Knobs, SubGraphKnobs
 from autoturbo.schedule.order import order_instances
+from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.split import Split, sink, split_axes
@@ -176,42 +177,30 @@ def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
     return dataclasses.replace(subgraph, split=dataclasses.replace(split, factor=factor))
 
 
-def overrides_by_subgraph(
-    problem: Problem, subgraphs: tuple[SubGraph, ...], knobs: Knobs
-) -> dict[int, SubGraphKnobs]:
-    """The decisions made for single sub-graphs, by sub-graph.
-
-    Where several layers with decisions ended up in one sub-graph, the last layer's hold.
-
-    Raises:
-        KnobsError: an override names a layer that the model has not.
-    """
-    if not knobs.overrides:
-        return {}
-    where = {problem.layers[x].name: (x, s.index) for s in subgraphs for x in s.layers}
-    for override in knobs.overrides:
-        if override.layer not in where:
-            at = Location(field="overrides")
-            raise KnobsError(f"the model has no layer {override.layer!r}", at)
-    ordered = sorted(knobs.overrides, key=lambda o: where[o.layer][0])
-    return {where[o.layer][1]: o for o in ordered}
-
-
 def _overridden(
     problem: Problem, subgraphs: tuple[SubGraph, ...], knobs: Knobs
 ) -> tuple[SubGraph, ...]:
     """Apply the split decisions made for single sub-graphs.
 
+    One that is impossible because other knobs moved the cuts, so that another layer makes the
+    sub-graph's output, is left to the heuristic.
+
     Raises:
-        KnobsError: an override names a layer that the model has not, or a split that is impossible.
+        KnobsError: an override names a layer that the model has not, or a split that is impossible
+            where that layer makes the output.
     """
     found = list(subgraphs)
-    for index, override in overrides_by_subgraph(problem, subgraphs, knobs).items():
-        if override.dim != AUTO or override.factor != AUTO:
-            found[index] = _forced(problem, found[index], override.dim, override.factor)
-        if AUTO not in (override.inner_dim, override.inner_factor):
-            dim, factor = int(override.inner_dim), int(override.inner_factor)
-            found[index] = _inner(problem, found[index], dim, factor)
+    for index, override in resolve(problem, subgraphs, knobs).items():
+        own = problem.layers[found[index].layers[-1]].name == override.layer
+        try:
+            if override.dim != AUTO or override.factor != AUTO:
+                found[index] = _forced(problem, found[index], override.dim, override.factor)
+            if override.inner_factor != AUTO:
+                inner = override.inner_dim, override.inner_factor
+                found[index] = _inner(problem, found[index], *inner)
+        except KnobsError:
+            if own:
+                raise
     return tuple(found)
 
 
@@ -225,8 +214,11 @@ def _forced(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | 
     return dataclasses.replace(subgraph, split=split)
 
 
-def _inner(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> SubGraph:
-    """A second axis cut inside every part."""
+def _inner(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | str) -> SubGraph:
+    """A second axis cut inside every part; the outermost other one if none is named."""
+    parts = int(factor)
+    others = [d for d, a in split_axes(problem, subgraph.layers) if a != subgraph.split.axis]
+    depth = min(others, default=0) if dim == AUTO else int(dim)
     axis = _splittable(problem, subgraph, depth, parts)
     if parts <= 1 or axis == subgraph.split.axis:
         return subgraph
@@ -259,7 +251,7 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
     """
     problem, share, subgraphs = plan(bench, knobs)
     memory, number = memory_of(problem), _numbered_plan(problem, knobs)[0]
-    overrides = overrides_by_subgraph(problem, subgraphs, knobs)
+    overrides = resolve(problem, subgraphs, knobs)
     instances = memory.graphs.get(number, lambda: make_instances(problem, subgraphs))
     place, order = _order(problem, instances, number, knobs, overrides)
     bound, placement = _placement(problem, instances, (place, order), knobs, overrides)
@@ -295,12 +287,8 @@ def _order(
     return memory.orders.get((plan_number, knobs.instance_order, given), make)
 
 
-DEFAULT_PRIORITY = 5
-"""Of a sub-graph without one of its own."""
-
-
 def _priorities(instances: InstanceGraph, overrides: Mapping[int, SubGraphKnobs]) -> Ints:
-    found = np.full(len(instances.subgraphs), DEFAULT_PRIORITY, np.int64)
+    found = np.full(len(instances.subgraphs), MIDDLE_PRIORITY, np.int64)
     for index, override in overrides.items():
         if override.priority != AUTO:
             found[index] = int(override.priority)
@@ -339,6 +327,10 @@ def _chosen(
 ) -> list[tuple[int, Binding]]:
     """Bindings of a sub-graph's instances on some cores, one dimension first."""
     cores = problem.target.cores if override.cores == AUTO else int(override.cores)
+    if problem.target.cores % cores:
+        at = Location(field="overrides")
+        message = f"cores: {cores} does not divide the {problem.target.cores} cores of a cluster"
+        raise KnobsError(message, at)
     depth = None if override.core_dim == AUTO else int(override.core_dim)
     own = range(int(instances.first[subgraph]), int(instances.first[subgraph + 1]))
     return [(i, chosen_binding(problem, int(instances.shape[i]), cores, depth)) for i in own]
@@ -355,7 +347,7 @@ def assemble(
     placement: Placement,
 ) -> Schedule:
     """From bound instances to a schedule: stitch, concatenate, move, allocate."""
-    overrides = overrides_by_subgraph(problem, instances.subgraphs, knobs)
+    overrides = resolve(problem, instances.subgraphs, knobs)
     rules = _rules(problem, instances, knobs, overrides)
     buffers = [rule.buffers for rule in rules]
     timeline = build_timeline(problem, instances, order, placement, buffers)

@@ -12,7 +12,8 @@ from numba import njit
 from autoturbo.graph.arrays import GraphArrays, Ints, domain_points, region_bytes
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import PartShape, external_inputs, part_bounds, part_regions
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import operators_of, peak_bytes, sink
@@ -39,8 +40,8 @@ layers and operators, the work, the bytes of weights, inputs and outputs, the fo
 buffers of a cluster and the largest tensor; then instances per pass, passes, samples per pass."""
 
 
-def statistics_of(bench: Workbench, knobs: Knobs) -> tuple[Floats, Ints]:
-    """Rows of :data:`STATISTICS`, one per sub-graph, and launches of each by one cluster.
+def statistics_of(bench: Workbench, knobs: Knobs) -> tuple[Floats, Ints, dict[int, SubGraphKnobs]]:
+    """Rows of :data:`STATISTICS`, one per sub-graph, launches by one cluster, and overrides by row.
 
     Raises:
         KnobsError: the setting does not fit the model.
@@ -52,7 +53,7 @@ def statistics_of(bench: Workbench, knobs: Knobs) -> tuple[Floats, Ints]:
         rows[subgraph.index, :-3] = _row(problem, subgraph)
         rows[subgraph.index, -3:] = (parts, share.loops, share.batches)
     launches = np.asarray([s.split.instances * share.loops for s in subgraphs], np.int64)
-    return rows, launches
+    return rows, launches, resolve(problem, subgraphs, knobs)
 
 
 def _row(problem: Problem, subgraph: SubGraph) -> Floats:

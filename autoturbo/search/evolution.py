@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
-from autoturbo.search.space import ENUMERABLE, Genes, Space
+from autoturbo.search.conditions import Genes
+from autoturbo.search.space import Space
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
 """A dearer model: lower is better; None where it cannot tell yet."""
@@ -31,6 +32,9 @@ ENOUGH = 8
 
 ALIKE = 2
 """Points of one batch that may be predicted to be the same."""
+
+_SPARSE_ROUNDS = 16
+"""Rounds of drawing points with few choices for sub-graphs, before any point will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ class Evolution:
         pool = np.concatenate([parents, _mutants(space, rng, parents, self.children)])
         for _ in range(self.generations):
             pool = pool[model.order(pool)][: 4 * self.parents]
-            children = _crossed(rng, pool, self.children // 2)
+            children = _crossed(space, rng, pool, self.children // 2)
             mutants = _mutants(space, rng, pool, self.children // 2)
             pool = np.unique(np.concatenate([pool, children, mutants]), axis=0)
         return pool[model.order(pool)]
@@ -205,11 +209,11 @@ def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int)
     return mixed[rng.permutation(len(mixed))]
 
 
-def _crossed(rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Children that have each choice from one of two parents."""
+def _crossed(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
+    """Children of two parents each."""
     first = parents[rng.integers(0, len(parents), count)]
     second = parents[rng.integers(0, len(parents), count)]
-    return np.where(rng.random(first.shape) < 0.5, first, second)  # noqa: PLR2004  a fair coin
+    return space.cross(rng, first, second)
 
 
 def _dearer(best: list[tuple[int, ...]], rerank: Rerank | None) -> NDArray[np.float64] | None:
@@ -270,13 +274,17 @@ def fresh_points(
     space: Space, rng: np.random.Generator, taken: set[tuple[int, ...]], count: int
 ) -> list[tuple[int, ...]]:
     """Random points not taken; fewer than asked for only where the space has no more."""
+    count = min(count, space.size - len(taken))
     if count <= 0:
         return []
     fresh = _Fresh(space, rng, taken)
-    if space.size <= ENUMERABLE:
+    if space.listed:
         left = fresh.unique(space.everything())
         return [left[i] for i in rng.permutation(len(left))[:count]]
     found: dict[tuple[int, ...], None] = {}
+    rounds = 0
     while len(found) < count:
-        found.update(dict.fromkeys(fresh.unique(space.random(rng, 4 * count))))
+        drawn = space.random(rng, 4 * count, dense=rounds >= _SPARSE_ROUNDS)
+        found.update(dict.fromkeys(fresh.unique(drawn)))
+        rounds += 1
     return list(found)[:count]

@@ -247,10 +247,11 @@ class Loop:
 
         space, objectives = self.search.space, self.search.objectives
         distributions = space.distributions()
-        new = [
-            frozen(space.from_knobs(t.knobs), distributions, t.outcome, objectives, t.number)
-            for t in self.trials[self._mirrored :]
-        ]
+        new = []
+        for trial in self.trials[self._mirrored :]:
+            params = space.sparse(space.from_knobs(trial.knobs))
+            known = {name: distributions[name] for name in params}
+            new.append(frozen(params, known, trial.outcome, objectives, trial.number))
         with quiet_optuna():
             self.mirror.add_trials(new)
         self._mirrored = max(self._mirrored, len(self.trials))

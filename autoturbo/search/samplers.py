@@ -20,9 +20,10 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from autoturbo.errors import UsageError
+from autoturbo.search.conditions import Genes
 from autoturbo.search.evolution import Evolution, Tried
 from autoturbo.search.names import SAMPLERS
-from autoturbo.search.space import Dimension, Genes, Space
+from autoturbo.search.space import Dimension, Space
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.advisor import KernelAdvisor

@@ -5,10 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoturbo.errors import UsageError
+from autoturbo.search.names import OURS
 from autoturbo.search.objectives import Objective, find_objectives
 
 EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
 """Trials of each effort, trial 0 (the published heuristic) included."""
+
+SUBGRAPHS = 8
+"""Kinds of sub-graphs whose own knobs our sampler searches by default."""
+
+
+def searched_subgraphs(asked: int | None, sampler: str, objective: str) -> int:
+    """Kinds of sub-graphs whose own knobs are searched: unless asked, only by our sampler.
+
+    Others know neither conditions nor that most of these choices are best left alone.
+
+    Args:
+        asked: by the user; None leaves it to the sampler.
+        sampler: name of it.
+        objective: one name, or several with commas between them, which ours hands over.
+    """
+    if asked is not None:
+        return asked
+    return SUBGRAPHS if sampler == OURS and "," not in objective else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +44,7 @@ class Settings:
     baselines: tuple[str, ...]
     runs_folder: str
     storage: str | None = None
+    subgraphs: int = 0
 
     def check(self) -> tuple[Objective, ...]:
         """Refuse what cannot be, and find the objectives.
@@ -38,6 +58,8 @@ class Settings:
             raise UsageError(f"trials: {self.trials} is too few", hint="at least 1")
         if self.time_budget is not None and not self.time_budget > 0:
             raise UsageError("the time budget must be above 0 seconds")
+        if self.subgraphs < 0:
+            raise UsageError(f"subgraphs: {self.subgraphs} is negative", hint="0 or more")
         if self.seed < 0:
             raise UsageError(f"seed: {self.seed} is negative", hint="0 or more")
         return find_objectives(self.objective)

@@ -126,9 +126,13 @@ class Asker:
             self.study.tell(trial, values)
 
     def _genes(self, params: dict[str, Any]) -> tuple[int, ...]:
+        """The point that parameters mean: of a sampler that knows no conditions, any of its forms."""
+        dimensions = self.space.dimensions
         if self.choice.ordinal:
-            return tuple(int(params[d.name]) for d in self.space.dimensions)
-        return tuple(d.choices.index(params[d.name]) for d in self.space.dimensions)
+            genes = [int(params[d.name]) for d in dimensions]
+        else:
+            genes = [d.choices.index(params[d.name]) for d in dimensions]
+        return tuple(self.space.normal(np.asarray([genes], np.int64))[0].tolist())
 
     def _ordinal(self, genes: tuple[int, ...]) -> dict[str, int]:
         return {d.name: g for d, g in zip(self.space.dimensions, genes, strict=True)}

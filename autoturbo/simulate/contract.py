@@ -6,13 +6,14 @@ fail, hang or return nonsense, and neither side imports the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.simulate.measurement import Outcome
 
 
@@ -24,10 +25,12 @@ class PlanStatistics:
         values: one row per sub-graph, one column per name in
             :data:`autoturbo.schedule.statistics.STATISTICS`; float64.
         launches: how often one cluster launches each sub-graph's kernel over the whole batch.
+        overrides: knobs of their own that sub-graphs have, by row.
     """
 
     values: NDArray[np.float64]
     launches: NDArray[np.int64]
+    overrides: Mapping[int, SubGraphKnobs] = field(default_factory=dict)
 
 
 class Evaluates(Protocol):

@@ -264,6 +264,21 @@ def knobs_unknown_layer(cli: Cli) -> list[str]:
     return knobs(cli, '{"overrides": [{"layer": "mm", "boundry": "cut"}]}')
 
 
+@case
+def knobs_override_out_of_range(cli: Cli) -> list[str]:
+    return knobs(cli, '{"overrides": [{"layer": "mm", "priority": 10}]}')
+
+
+@case
+def knobs_override_wrong_word(cli: Cli) -> list[str]:
+    return knobs(cli, '{"overrides": [{"layer": "mm", "weight_residency": "ddr"}]}')
+
+
+@case
+def knobs_override_of_no_layer(cli: Cli) -> list[str]:
+    return knobs(cli, '{"overrides": [{"layer": "mmm", "factor": 2}]}')
+
+
 # Schedules
 
 

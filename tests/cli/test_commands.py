@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from command_line import Cli, cli_in
@@ -16,6 +17,7 @@ from autoturbo.commands.space import seconds_per_trial
 from autoturbo.errors import InfeasibleError, MeasurerError, ModelError
 from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, target_schema
 from autoturbo.search import SAMPLERS
+from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.simulate.measurement import Failure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,16 +101,54 @@ def test_hostile_names_of_files_are_shown_as_text(cli: Cli) -> None:
 
 def test_space(cli: Cli) -> None:
     found = cli("--json", "space", "squeezenet1_1", "--batch", "1").object
-    assert list(found) == ["model", "target", "knobs", "size", "expected_s"]
+    assert list(found) == [
+        "model", "target", "knobs", "subgraph_knobs", "subgraphs", "model_size", "size",
+        "expected_s",
+    ]  # fmt: skip
     assert list(found["expected_s"]) == ["quick", "standard", "thorough"]
     size = 1
     for row in found["knobs"]:
         assert row["choices"][0] == "auto"
         size *= len(row["choices"])
-    assert found["size"] == size
+    assert found["model_size"] == size
+    assert found["size"] > size * max(kind["size"] for kind in found["subgraphs"])
+    for kind in found["subgraphs"]:
+        assert kind["layers"]
+        assert {row["knob"] for row in found["subgraph_knobs"]} >= set(kind["knobs"])
     text = cli("space", "squeezenet1_1", "--batch", "1").out
     assert f"squeezenet1_1 @ stcp920: {len(found['knobs'])} knobs, " in text
+    assert f"each kind of sub-graphs: {len(found['subgraph_knobs'])} knobs, " in text
+    assert text.count("\ncores ") == 1
     assert "expected time on one core: quick ~0:0" in text
+
+
+def test_space_of_the_model_s_knobs_alone(cli: Cli) -> None:
+    arguments = ("space", "squeezenet1_1", "--batch", "1", "--subgraphs", "0")
+    found = cli("--json", *arguments).object
+    assert found["subgraphs"] == found["subgraph_knobs"] == []
+    assert found["size"] == found["model_size"]
+    assert "sub-graphs" not in cli(*arguments).out.split("squeezenet1_1 @")[1]
+
+
+def test_the_help_names_the_default_of_sub_graphs(cli: Cli) -> None:
+    for command in ("space", "tune"):
+        assert f"own knobs (default: {SUBGRAPHS};" in cli(command, "--help").out
+
+
+def test_space_fits_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console as RichConsole
+
+    from autoturbo.commands.console import Console
+
+    def narrow(_: Console, stream: TextIO) -> RichConsole:
+        return RichConsole(file=stream, width=80, markup=False, highlight=False, emoji=False)
+
+    wide = cli("space", "resnet50", "--batch", "64").out
+    monkeypatch.setattr(Console, "rich", narrow)
+    text = cli("space", "resnet50", "--batch", "64").out
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    words = text.split("resnet50 @")[0].split()
+    assert words == wide.split("resnet50 @")[0].split()  # no word is broken
 
 
 def test_time_per_trial_is_a_mean(cli: Cli) -> None:

@@ -59,6 +59,8 @@ USAGE_ERRORS = [
     ("tune m --trials 1.5", "--trials: '1.5' is not a whole number"),
     ("tune m --trials 0", "--trials: '0' is out of range; from 1 to 2147483647"),
     ("tune m --batch -3", "--batch: '-3' is out of range; from 1 to 2147483647"),
+    ("tune m --subgraphs -1", "--subgraphs: '-1' is out of range; from 0 to 2147483647"),
+    ("space m --subgraphs x", "--subgraphs: 'x' is not a whole number"),
     ("tune m --seed -1", "--seed: '-1' is out of range; from 0 to 2147483647"),
     ("tune m --jobs 0", "--jobs: '0' is out of range; from 1 to 2147483647"),
     (

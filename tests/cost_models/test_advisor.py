@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 
 from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.model import FEWEST
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
 
@@ -132,3 +134,26 @@ def test_plans_are_asked_for_once() -> None:
     found = taught(plans, settings(10))
     found.rank(settings(10))
     assert len(plans.asked) == 10
+
+
+@dataclass
+class OwnPlans(Plans):
+    """The first kernel takes as long as the tiles of its own sub-graph say."""
+
+    def times(self, knobs: Knobs) -> list[float]:
+        own = [o.tile_divisor for o in knobs.overrides if o.layer == "a"]
+        return [1e-3 * float(own[0] if own else 1), 2e-3]
+
+    def statistics(self, knobs: Knobs) -> PlanStatistics | None:
+        plan = super().statistics(knobs)
+        return plan and dataclasses.replace(plan, overrides=dict(enumerate(knobs.overrides)))
+
+
+def test_it_learns_what_the_knobs_of_one_sub_graph_do() -> None:
+    def own(divisor: int, **more: Any) -> Knobs:
+        return Knobs(overrides=(SubGraphKnobs("a", tile_divisor=divisor),), **more)
+
+    found = taught(OwnPlans(), [own(n) for n in range(2, 42)])
+    scores = found.rank([own(n, prefetch_depth=3) for n in (40, 3, 20, 10)])
+    assert scores is not None
+    assert np.argsort(scores).tolist() == [1, 3, 2, 0]

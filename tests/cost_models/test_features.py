@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,17 +9,19 @@ from hypothesis import strategies as st
 
 from autoturbo.cost_models.features import (
     KNOB_NAMES,
+    OVERRIDE_NAMES,
     TARGET_NAMES,
     UNLIMITED,
     feature_names,
     kernel_rows,
     knob_vector,
+    override_rows,
     setting_row,
     squash,
     target_vector,
 )
 from autoturbo.hardware import load_target, preset_names
-from autoturbo.schedule.knobs import Knobs, knob_specs
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
 
 FLOATS = st.floats(-1e15, 1e15)
 
@@ -73,7 +77,8 @@ def test_presets_look_different() -> None:
 
 def test_rows_have_the_named_columns() -> None:
     knobs, target = knob_vector(Knobs(), 4), target_vector(load_target("stcp920"), "float16")
-    rows = kernel_rows(np.ones((3, 2)), knobs, target)
+    own = override_rows(Knobs(), {1: SubGraphKnobs("a", factor=4)}, 3)
+    rows = kernel_rows(np.ones((3, 2)), own, knobs, target)
     names = feature_names(("macs", "bytes"))
     assert rows.shape == (3, len(names))
     assert names[:2] == ("plan.macs", "plan.bytes")
@@ -82,12 +87,52 @@ def test_rows_have_the_named_columns() -> None:
 
 
 def test_a_setting_is_its_totals_and_its_largest() -> None:
-    knobs = np.zeros(0, np.float32)
-    row = setting_row(np.asarray([[1.0], [3.0]]), np.asarray([10, 1]), knobs, knobs)
-    assert row.tolist() == pytest.approx([np.log1p(13.0), np.log1p(3.0)])
+    knobs, own = np.zeros(0, np.float32), np.asarray([[1.0], [2.0]], np.float32)
+    row = setting_row(np.asarray([[1.0], [3.0]]), np.asarray([10, 1]), own, knobs, knobs)
+    assert row.tolist() == pytest.approx([np.log1p(13.0), np.log1p(3.0), 1.5])
 
 
 def test_a_plan_without_kernels_is_zeros() -> None:
     knobs = np.zeros(0, np.float32)
-    row = setting_row(np.zeros((0, 2)), np.zeros(0, np.int64), knobs, knobs)
-    assert row.tolist() == [0.0] * 4
+    own = override_rows(Knobs(), {}, 0)
+    row = setting_row(np.zeros((0, 2)), np.zeros(0, np.int64), own, knobs, knobs)
+    assert row.tolist() == [0.0] * (4 + len(OVERRIDE_NAMES))
+
+
+def own(knobs: Knobs, override: SubGraphKnobs | None, name: str) -> float:
+    """A column of the second of three sub-graphs."""
+    rows = override_rows(knobs, {} if override is None else {1: override}, 3)
+    assert rows.shape == (3, len(OVERRIDE_NAMES))
+    assert rows[0].tolist() == rows[2].tolist() == override_rows(knobs, {}, 1)[0].tolist()
+    return float(rows[1, OVERRIDE_NAMES.index(name)])
+
+
+def test_every_knob_of_a_sub_graph_has_a_column_and_shows_in_it() -> None:
+    assert {*OVERRIDE_NAMES, "boundary"} == set(subgraph_knob_specs())
+    for name in OVERRIDE_NAMES:
+        choices = subgraph_knob_specs()[name].choices or (2, 4)
+        knobs = Knobs()
+        seen = set()
+        for value in choices:
+            values: dict[str, Any] = {"inner_factor": 2, "inner_dim": 1, name: value}
+            seen.add(own(knobs, SubGraphKnobs("a", **values), name))
+        assert len(seen) == len(choices), name
+
+
+def test_a_sub_graph_s_number_is_the_model_s_unless_it_has_its_own() -> None:
+    assert own(Knobs(prefetch_depth=4), None, "prefetch_depth") == 2.0
+    assert own(Knobs(prefetch_depth=4), SubGraphKnobs("a", prefetch_depth=1), "prefetch_depth") == 0
+    one, other = Knobs(weight_residency="GB"), SubGraphKnobs("a", weight_residency="GB")
+    assert own(one, None, "weight_residency") == own(Knobs(), other, "weight_residency")
+    stream = SubGraphKnobs("a", weight_residency="stream")
+    assert own(Knobs(), None, "weight_residency") == own(one, stream, "weight_residency")
+    assert own(Knobs(output_scope="DDR"), None, "scope") == 3.0
+    assert own(Knobs(), None, "scope") == 0.0
+    assert own(Knobs(), None, "priority") == pytest.approx(np.log2(5))
+
+
+def test_dimensions_are_counted_and_auto_is_none_of_them() -> None:
+    assert own(Knobs(), None, "dim") == 0.0
+    assert own(Knobs(), SubGraphKnobs("a", dim=0, factor=2), "dim") == 1.0
+    assert own(Knobs(), SubGraphKnobs("a", factor=1), "factor") == 0.0
+    assert own(Knobs(), None, "factor") == -1.0

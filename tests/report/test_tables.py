@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from autoturbo.report.tables import comparison, front, table
+from autoturbo.report.tables import comparison, definitions, front, table
 from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
 
@@ -93,4 +93,14 @@ def test_pareto_front() -> None:
         "Pareto front   latency   samples/s       DDR   energy",
         "#3             5.00 ms      12.8 k    123 MB        -",
         "#7             20.0 ms      3.20 k   1.00 kB    0.5 J",
+    ]
+
+
+def test_definitions_wrap_between_words_and_indent_their_details() -> None:
+    made = definitions([("name", "what it means at some length", "one, two, three, four, five")])
+    assert rendered(made, 30) == [
+        "name  what it means at some",
+        "      length",
+        "        one, two, three, four,",
+        "        five",
     ]

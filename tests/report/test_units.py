@@ -147,3 +147,25 @@ def test_durations_have_three_significant_digits(seconds: float) -> None:
     factor = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
     assert float(number) * factor == pytest.approx(seconds, rel=0.0051)
     assert len(number.replace(".", "").lstrip("0")) <= 6
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1, "1"),
+        (999_999, "999999"),
+        (1_000_000, "1.0 x 10^6"),
+        (1_260_000, "1.3 x 10^6"),
+        (9_960_000, "1.0 x 10^7"),
+        (46 * 10**45, "4.6 x 10^46"),
+    ],
+)
+def test_many(number: int, text: str) -> None:
+    assert units.many(number) == text
+
+
+@given(st.integers(10**6, 10**400))
+def test_many_is_right_to_half_a_digit(number: int) -> None:
+    mantissa, power = units.many(number).split(" x 10^")
+    shown = int(mantissa.replace(".", "")) * 10 ** (int(power) - 1)
+    assert abs(shown - number) <= 6 * 10 ** (int(power) - 2)  # four digits are looked at

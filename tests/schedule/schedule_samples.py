@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 from autoturbo.datasets.workloads import get
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.split import _cost, _workspace
 
@@ -298,6 +298,17 @@ def _values(name: str) -> st.SearchStrategy[Any]:
     return st.sampled_from(("auto", "auto", *spec.choices)) if spec.choices else st.just("auto")
 
 
+OWN_WITH_CHOICES = tuple(
+    name for name, spec in subgraph_knob_specs().items()
+    if spec.choices and name not in ("boundary", "scope")
+)  # fmt: skip
+"""Knobs of sub-graphs whose values do not depend on the model."""
+
+
+def _own(name: str) -> st.SearchStrategy[Any]:
+    return st.sampled_from(("auto", "auto", *subgraph_knob_specs()[name].choices))
+
+
 @st.composite
 def settings_of(draw: st.DrawFn, names: Sequence[str] = (), samples: int = 1) -> Knobs:
     """Random settings; overrides, where layers are given, and samples at once up to a share."""
@@ -311,6 +322,7 @@ def settings_of(draw: st.DrawFn, names: Sequence[str] = (), samples: int = 1) ->
             dim=draw(st.just("auto") | st.integers(0, 3)),
             factor=draw(st.just("auto") | st.integers(1, 4)),
             scope=draw(st.sampled_from(("auto", "LB", "GB", "DDR"))),
+            **{name: draw(_own(name)) for name in OWN_WITH_CHOICES},
         )
         for layer in chosen
     )

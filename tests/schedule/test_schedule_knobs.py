@@ -18,6 +18,7 @@ from autoturbo.schedule.knobs import (
     SubGraphKnobs,
     knob_specs,
     load_knobs,
+    subgraph_knob_specs,
 )
 
 LAYERS = ("conv1", "fc")
@@ -38,17 +39,51 @@ def test_identities_are_stable() -> None:
 def test_canonical_text_is_sorted_and_short() -> None:
     knobs = Knobs(split_key="fod", lb_fill=0.5, overrides=(SubGraphKnobs("a", factor=2),))
     assert knobs.canonical() == (
-        '{"lb_fill":0.5,"overrides":[{"boundary":"auto","dim":"auto","factor":2,"layer":"a",'
-        '"scope":"auto"}],"split_key":"fod"}'
+        '{"lb_fill":0.5,"overrides":[{"factor":2,"layer":"a"}],"split_key":"fod"}'
     )
 
 
 def test_equal_settings_have_one_id() -> None:
     first, second = SubGraphKnobs("a", factor=2), SubGraphKnobs("b", boundary="cut")
-    spelled = Knobs(recompute_limit=1.0, merge_order="sdb", overrides=(second, first))
+    nothing = SubGraphKnobs("c", priority=5, inner_dim=1, inner_factor=1)
+    spelled = Knobs(recompute_limit=1.0, merge_order="sdb", overrides=(second, nothing, first))
     plain = Knobs(recompute_limit=1, overrides=(first, second))
     assert spelled == plain
     assert spelled.id == plain.id
+
+
+def test_an_override_that_is_not_one_is_none() -> None:
+    assert Knobs(overrides=(SubGraphKnobs("a"), SubGraphKnobs("b", priority=5))) == Knobs()
+
+
+def test_two_overrides_of_a_layer_are_one_the_later_wins_field_by_field() -> None:
+    first = SubGraphKnobs("a", dim=1, factor=2, scope="GB")
+    second = SubGraphKnobs("a", factor=4, prefetch_depth=1)
+    both = SubGraphKnobs("a", dim=1, factor=4, scope="GB", prefetch_depth=1)
+    assert Knobs(overrides=(first, second)).overrides == (both,)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "plain"),
+    [
+        ({"dim": 2, "factor": 1}, {"factor": 1}),
+        ({"inner_dim": 2}, {}),
+        ({"inner_dim": 2, "inner_factor": 1}, {}),
+        ({"dim": 1, "inner_dim": 1, "factor": 2, "inner_factor": 4}, {"dim": 1, "factor": 2}),
+        ({"factor": 1, "inner_dim": 2, "inner_factor": 4}, {"dim": 2, "factor": 4}),
+        ({"priority": 5}, {}),
+    ],
+)
+def test_splits_that_are_the_same_are_written_alike(
+    spelled: dict[str, Any], plain: dict[str, Any]
+) -> None:
+    assert SubGraphKnobs("a", **spelled) == SubGraphKnobs("a", **plain)
+
+
+def test_older_records_load() -> None:
+    """Version 1 named every field of an override."""
+    old = '{"overrides":[{"boundary":"auto","dim":1,"factor":2,"layer":"a","scope":"auto"}]}'
+    assert Knobs.from_dict(json.loads(old)).overrides == (SubGraphKnobs("a", dim=1, factor=2),)
 
 
 @settings(max_examples=200, deadline=None)
@@ -73,14 +108,26 @@ def test_from_dict_leaves_its_argument_alone() -> None:
 
 
 def test_every_knob_is_described() -> None:
-    for name, spec in knob_specs().items():
+    for spec in knob_specs().values():
         assert spec.help
         assert spec.published
         assert not spec.help.endswith(".")
         assert AUTO not in spec.choices
-        assert (spec.low is None) == all(isinstance(c, str) for c in (*spec.choices, name)) or (
-            spec.low is not None
-        )
+        assert all(isinstance(choice, str) == (spec.low is None) for choice in spec.choices)
+    for name, spec in subgraph_knob_specs().items():
+        assert spec.help, name
+        assert spec.published, name
+        assert not spec.help.endswith(".")
+        assert AUTO not in spec.choices
+        assert spec.word is None  # a name for the published way would override the model's
+        assert all(isinstance(choice, str) == (spec.low is None) for choice in spec.choices)
+
+
+def test_names_and_order_of_the_fields_are_a_contract() -> None:
+    fields = [f.name for f in dataclasses.fields(SubGraphKnobs)]
+    assert fields == ["layer", *subgraph_knob_specs()]
+    assert fields[:6] == ["layer", "boundary", "dim", "factor", "inner_dim", "inner_factor"]
+    assert list(knob_specs())[-2:] == ["cluster_split", "weight_share"]
 
 
 @pytest.mark.parametrize("name", list(knob_specs()))
@@ -89,10 +136,43 @@ def test_every_choice_is_accepted(name: str) -> None:
         assert getattr(Knobs.from_dict({name: value}), name) == value
 
 
+OWN = {
+    **{name: spec.choices for name, spec in subgraph_knob_specs().items()},
+    "dim": (0, 1, 7), "factor": (1, 2, 1000), "inner_dim": (0, 3), "inner_factor": (2, 64),
+    "cores": (1, 4), "core_dim": (0, 2), "priority": (0, 4, 9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(OWN))
+def test_every_value_of_a_sub_graph_s_knob_is_accepted(name: str) -> None:
+    assert OWN[name]
+    partner = {"inner_dim": {"inner_factor": 2}}.get(name, {"inner_dim": 1})
+    more = partner if name.startswith("inner") else {}
+    for value in OWN[name]:
+        item = {"layer": "a", name: value, **more}
+        knobs = Knobs.from_dict({"overrides": [item]})
+        assert getattr(knobs.overrides[0], name) == value
+        assert Knobs.from_dict(json.loads(knobs.canonical())) == knobs
+    assert Knobs.from_dict({"overrides": [{"layer": "a", name: AUTO}]}) == Knobs()
+
+
+@pytest.mark.parametrize("name", list(OWN))
+def test_other_values_of_a_sub_graph_s_knob_are_refused(name: str) -> None:
+    spec = subgraph_knob_specs()[name]
+    wrong: list[Any] = ["nonsense", None, True, [1]]
+    if spec.low is not None:
+        wrong += [spec.low - 1, float("nan"), float("inf")]
+        wrong += [] if spec.high is None else [spec.high + 1]
+    for value in wrong:
+        with pytest.raises(KnobsError, match=f"^overrides: {name}: ") as caught:
+            Knobs.from_dict({"overrides": [{"layer": "a", name: value}]})
+        assert "\n" not in str(caught.value)
+
+
 PUBLISHED = {
     "merge_order": "sdb", "split_key": "ofd", "split_dims": "all", "factor_policy": "published",
     "binding": "printed", "output_scope": "LB", "spill_victim": "longest",
-    "weight_residency": "stream", "instruction_scheduling": "on",
+    "weight_residency": "stream", "instruction_scheduling": "on", "cluster_split": "batch",
 }  # fmt: skip
 
 
@@ -108,7 +188,7 @@ BAD = {
     ),
     "word": (
         {"instance_order": "lifo"},
-        "instance_order: 'lifo' is not a value of it; one of auto, bfs, dfs, footprint",
+        "instance_order: 'lifo' is not a value of it; one of auto, bfs, dfs, footprint, priority",
     ),
     "published word": (
         {"merge_order": "sss"},
@@ -151,8 +231,37 @@ BAD = {
     ),
     "override dim": (
         {"overrides": [{"layer": "a", "dim": -1}]},
-        "overrides: dim: -1 is not a whole number",
+        "overrides: dim: -1 is out of range; from 0 to inf",
     ),
+    "override priority": (
+        {"overrides": [{"layer": "a", "priority": 10}]},
+        "overrides: priority: 10 is out of range; from 0 to 9",
+    ),
+    "override share": (
+        {"overrides": [{"layer": "a", "weight_share": 1}]},
+        "overrides: weight_share: 1 is out of range; from 0.01 to 0.9",
+    ),
+    "override depth": (
+        {"overrides": [{"layer": "a", "prefetch_depth": 17}]},
+        "overrides: prefetch_depth: 17 is out of range; from 1 to 16",
+    ),
+    "override cores": (
+        {"overrides": [{"layer": "a", "cores": 0}]},
+        "overrides: cores: 0 is out of range; from 1 to inf",
+    ),
+    "override dimension twice": (
+        {"overrides": [{"layer": "a", "dim": 1, "inner_dim": 1, "inner_factor": 2}]},
+        "overrides: inner_dim: 1 is the dimension that dim splits already; take another one, or a larger factor",  # noqa: E501
+    ),
+    "override scheduling": (
+        {"overrides": [{"layer": "a", "instruction_scheduling": True}]},
+        "overrides: instruction_scheduling: True is not a value of it; one of auto, on, off",
+    ),
+    "cluster split": (
+        {"cluster_split": "rows"},
+        "cluster_split: 'rows' is not a value of it; one of auto, spatial, channel, pipeline, batch",  # noqa: E501
+    ),
+    "share": ({"weight_share": 0.95}, "weight_share: 0.95 is out of range; from 0.01 to 0.9"),
 }  # fmt: skip
 
 

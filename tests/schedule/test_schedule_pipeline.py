@@ -138,7 +138,7 @@ def test_impossible_splits(override: dict[str, int], message: str) -> None:
 
 def test_an_override_for_a_layer_that_is_not_there() -> None:
     with pytest.raises(KnobsError) as caught:
-        splits(Knobs(overrides=(SubGraphKnobs("conv9"),)))
+        splits(Knobs(overrides=(SubGraphKnobs("conv9", factor=2),)))
     assert str(caught.value) == "overrides: the model has no layer 'conv9'"
 
 

@@ -26,7 +26,7 @@ def column(rows: np.ndarray, name: str) -> list[float]:
 
 def test_resnet() -> None:
     workbench = bench("resnet50")
-    rows, launches = statistics_of(workbench, Knobs())
+    rows, launches, _ = statistics_of(workbench, Knobs())
     assert rows.shape == (4, len(STATISTICS))
     assert launches.tolist() == [8, 4, 2, 1]
     assert column(rows, "instances") == [8, 4, 2, 1]
@@ -39,7 +39,7 @@ def test_resnet() -> None:
 
 
 def test_loops() -> None:
-    rows, launches = statistics_of(bench("resnet50"), Knobs(batches_per_cluster=4))
+    rows, launches, _ = statistics_of(bench("resnet50"), Knobs(batches_per_cluster=4))
     assert set(column(rows, "loops")) == {4}
     assert launches.sum() % 4 == 0
 
@@ -49,7 +49,7 @@ def test_loops() -> None:
 def test_against_the_schedule(graph: Graph, machine: Target, data: st.DataObject) -> None:
     workbench = Workbench(graph, machine, "float16")
     knobs = data.draw(settings_of((), workbench.share().samples))
-    rows, launches = statistics_of(workbench, knobs)
+    rows, launches, _ = statistics_of(workbench, knobs)
     schedule = build_schedule(workbench, knobs)
     problem = schedule.problem
     assert len(rows) == len(schedule.instances.subgraphs)
@@ -77,7 +77,7 @@ def test_against_the_schedule(graph: Graph, machine: Target, data: st.DataObject
 
 def test_the_footprint_is_that_of_the_split() -> None:
     workbench = bench("resnet50")
-    rows, _ = statistics_of(workbench, Knobs())
+    rows, _, _ = statistics_of(workbench, Knobs())
     schedule = build_schedule(workbench, Knobs())
     for subgraph in schedule.instances.subgraphs:
         row = rows[subgraph.index]
@@ -88,7 +88,7 @@ def test_the_footprint_is_that_of_the_split() -> None:
 
 def test_weights_are_those_that_kernels_load() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
-    rows, launches = statistics_of(bench("resnet50"), Knobs())
+    rows, launches, _ = statistics_of(bench("resnet50"), Knobs())
     loaded = sum(float(s.template.stages[:, Stage.WEIGHTS].sum()) for s in schedule.timeline.steps)
     assert (rows[:, STATISTICS.index("weight_bytes")] * launches).sum() == loaded
 
@@ -100,6 +100,6 @@ def test_a_setting_that_does_not_fit_is_refused() -> None:
 
 def test_rows_are_remembered() -> None:
     workbench = bench("resnet50")
-    first, _ = statistics_of(workbench, Knobs())
-    second, _ = statistics_of(workbench, Knobs(instance_order="bfs"))
+    first, _, _ = statistics_of(workbench, Knobs())
+    second, _, _ = statistics_of(workbench, Knobs(instance_order="bfs"))
     np.testing.assert_array_equal(first, second)

@@ -8,6 +8,7 @@ import numpy as np
 import optuna
 import pytest
 from search_doubles import Landscape, small_space, toy_space
+from space_samples import block, space_of
 
 from autoturbo.errors import UsageError
 from autoturbo.schedule.knobs import Knobs
@@ -166,6 +167,23 @@ def test_every_sampler_gives_out_a_small_space_once(name: str) -> None:
     assert asker.left == 0
 
 
+@pytest.mark.parametrize("name", list(SAMPLERS))
+def test_every_sampler_copes_with_conditions(name: str) -> None:
+    """Those that know none propose several forms of one point; no point is measured twice."""
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    space = conditional_space()
+    asker = Asker(make_sampler(name, 0, space, batch=7), space, LATENCY, 0)
+    land, seen = Landscape(walls=False), []
+    while batch := asker.ask(7):
+        for knobs in batch:
+            assert space.canonical(knobs) == knobs
+            asker.tell(knobs, land.evaluate(knobs))
+        seen += batch
+    assert len({k.id for k in seen}) == len(seen) == space.size == (1 + 3) * (2 + 1)
+    assert asker.left == 0
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -192,6 +210,14 @@ def test_one_objective_samplers_are_refused_for_several() -> None:
 def test_ours_hands_several_objectives_over() -> None:
     choice = make_sampler("cost-model", 0, objectives=2)
     assert isinstance(choice.sampler, optuna.samplers.NSGAIISampler)
+
+
+def conditional_space() -> Space:
+    """Two orders, and a sub-graph's priority where it matters; depths that may be the model's."""
+    return space_of(
+        {"instance_order": ("priority",), "prefetch_depth": (2,)},
+        block(priority=(1, 9), prefetch_depth=(2,)),
+    )
 
 
 def history(count: int, seed: int = 0) -> list[Tried]:

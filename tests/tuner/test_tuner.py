@@ -228,7 +228,7 @@ def test_the_space_ends_before_the_budget(go: Tune, monkeypatch: pytest.MonkeyPa
 
     from autoturbo.search.space import Space
 
-    monkeypatch.setattr(Space, "of", staticmethod(lambda *_: small_space()))
+    monkeypatch.setattr(Space, "of", staticmethod(lambda *_, **__: small_space()))
     result = go(trials=500)
     assert (result.trials, result.state) == (18, "done")
     assert len({t.knobs.id for t in result.history}) == 18
@@ -299,6 +299,7 @@ def test_several_objectives_give_a_front(go: Tune, tmp_path: Path) -> None:
         {"objective": ("latency", "energy", "latency")},
         {"time_budget": -1.0},
         {"seed": -3},
+        {"subgraphs": -1},
         {"storage": "nonsense://"},
         {"ray": "nowhere"},
     ],

@@ -56,3 +56,35 @@ def test_most_real_settings_can_be_measured(model: Graph, tmp_path: Path) -> Non
     result = run(model, tmp_path, sampler="random", trials=60)
     measured = [t for t in result.history if isinstance(t.outcome, Measurement)]
     assert len(measured) > 30
+
+
+def test_ours_searches_sub_graphs_and_the_study_has_what_was_chosen(
+    model: Graph, tmp_path: Path
+) -> None:
+    result = run(model, tmp_path, subgraphs=2)
+    own = [bool(t.knobs.overrides) for t in result.history]
+    assert any(own)
+    assert not own[0]
+    for trial, mirrored in zip(result.history, result.study.trials, strict=True):
+        names = [name for name in mirrored.params if name.startswith("subgraph:")]
+        assert bool(names) == bool(trial.knobs.overrides)
+        assert all(mirrored.params[name] != "auto" for name in names)
+    assert len({t.knobs.id for t in result.history}) == 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "searched"),
+    [
+        ({"subgraphs": 0}, False),
+        ({"sampler": "random"}, False),
+        ({"sampler": "random", "subgraphs": 1}, True),
+        ({"objective": "latency,ddr-bytes"}, False),
+    ],
+)
+def test_others_search_sub_graphs_only_where_asked(
+    model: Graph, tmp_path: Path, changes: dict[str, Any], *, searched: bool
+) -> None:
+    result = run(model, tmp_path, trials=20, baselines=(), **changes)
+    assert any(t.knobs.overrides for t in result.history) == searched
+    again = resume(result.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=24)
+    assert [t.knobs for t in again.history[:20]] == [t.knobs for t in result.history]

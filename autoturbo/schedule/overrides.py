@@ -1,0 +1,40 @@
+"""Which override holds for which sub-graph, once the layers are grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from autoturbo.errors import KnobsError, Location
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+
+if TYPE_CHECKING:
+    from autoturbo.schedule.group import SubGraph
+    from autoturbo.schedule.problem import Problem
+
+
+def resolve(
+    problem: Problem, subgraphs: Iterable[SubGraph], knobs: Knobs
+) -> dict[int, SubGraphKnobs]:
+    """The override of each sub-graph that has one, by :attr:`SubGraph.index`.
+
+    An override names a layer because cuts move with other knobs. Where several such layers share
+    a sub-graph, each field is that of the last of them, in topological order, that sets it; the
+    result carries that layer's name.
+
+    Raises:
+        KnobsError: an override names a layer that the model has not.
+    """
+    if not knobs.overrides:
+        return {}
+    layers = {layer.name: layer.index for layer in problem.layers}
+    for override in knobs.overrides:
+        if override.layer not in layers:
+            at = Location(field="overrides")
+            raise KnobsError(f"the model has no layer {override.layer!r}", at)
+    owner = {layer: s.index for s in subgraphs for layer in s.layers}
+    found: dict[int, SubGraphKnobs] = {}
+    for override in sorted(knobs.overrides, key=lambda o: layers[o.layer]):
+        index = owner[layers[override.layer]]
+        found[index] = override.over(found[index]) if index in found else override
+    return found

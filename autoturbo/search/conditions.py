@@ -1,0 +1,285 @@
+"""When a choice for a sub-graph means nothing: the condition in a conditional space.
+
+Written as tables over choice indices, so that thousands of points are brought into their one form
+at once, and the points that differ are counted without listing them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, knob_specs
+from autoturbo.search.subgraphs import RAGGED, Block
+
+Genes = NDArray[np.int64]
+"""Choice indices: ``(dimensions,)`` for one point, ``(points, dimensions)`` for several."""
+
+Table = NDArray[np.bool_]
+
+MODELS = (
+    "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
+    "instruction_scheduling",
+)  # fmt: skip
+"""Knobs that the model has under the same name: a sub-graph's own value is one only if it differs."""
+
+SPLIT = ("dim", "factor", "inner_dim", "inner_factor")
+"""Knobs of a sub-graph that make sense together only."""
+
+
+def stands_for(name: str, value: Value) -> Value | None:
+    """What a value of a model's knob means; None where ``"auto"`` is nothing that has a name."""
+    spec = knob_specs()[name]
+    if value != AUTO:
+        return value
+    if spec.low is None:
+        return spec.word
+    try:
+        return float(spec.published)
+    except ValueError:
+        return None
+
+
+def means_nothing(field: str, value: Value, model: Value) -> bool:
+    """Whether a sub-graph's choice changes nothing, given the model's knob that it depends on."""
+    if value == AUTO:
+        return False
+    if field == "priority":
+        return model != "priority"
+    return value == stands_for(field, model)
+
+
+def decides(field: str) -> str | None:
+    """The model's knob that says whether a choice for a sub-graph means anything."""
+    if field == "priority":
+        return "instance_order"
+    return field if field in MODELS else None
+
+
+def effective(override: SubGraphKnobs, knobs: Knobs) -> dict[str, Any]:
+    """The choices of an override that change something, with the layer."""
+    return {
+        name: value
+        for name, value in override.as_dict().items()
+        if (model := decides(name)) is None
+        or not means_nothing(name, value, getattr(knobs, model))
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Void:
+    """Choices of one dimension that mean nothing at choices of another (-1: it is not there)."""
+
+    model: int
+    own: int
+    table: Table
+
+    def apply(self, genes: Genes) -> None:
+        genes[self.table[_column(genes, self.model), genes[:, self.own]], self.own] = 0
+
+    def counts(self) -> NDArray[np.int64]:
+        """Different choices, by the model's choice."""
+        return np.asarray((~self.table).sum(axis=1), np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Split:
+    """The four knobs that split a sub-graph; a missing dimension has position -1.
+
+    ``depths`` and ``inner_depths`` give the dimension of each choice, ``dims`` says which can be
+    split at each number of samples, ``fits`` which factors a dimension takes, by samples, policy,
+    dimension's choice and factor's choice; ``whole`` is the factor choice 1.
+    """
+
+    batches: int
+    policy: int
+    at: tuple[int, int, int, int]
+    depths: NDArray[np.int64]
+    inner_depths: NDArray[np.int64]
+    dims: Table
+    fits: Table
+    inner_fits: Table
+    whole: int
+
+    def apply(self, genes: Genes) -> None:
+        batch, policy = _column(genes, self.batches), _column(genes, self.policy)
+        dim, factor, inner, parts = (_column(genes, position) for position in self.at)
+        dim = np.where(self.dims[batch, dim], dim, 0)
+        factor = np.where(self.fits[batch, policy, dim, factor], factor, 0)
+        dim = np.where(factor == self.whole, 0, dim)
+        good = self.inner_fits[batch, policy, inner, parts] & (factor != self.whole)
+        good &= self.inner_depths[inner] != self.depths[dim]
+        for position, column in zip(
+            self.at, (dim, factor, inner * good, parts * good), strict=True
+        ):
+            if position >= 0:
+                genes[:, position] = column
+
+    def counts(self) -> NDArray[np.int64]:
+        """Different settings, by choices of samples and policy."""
+        usable = self.fits & self.dims[:, None, :, None]
+        whole = np.arange(usable.shape[3]) == self.whole
+        once = (usable & ~whole).sum(axis=3)
+        inner = self.inner_fits.sum(axis=3)
+        apart = (self.depths[:, None] != self.inner_depths[None, :]).astype(np.int64)
+        seconds = 1 + np.einsum("bpe,de->bpd", inner, apart)
+        total = (once * seconds).sum(axis=2) + int(whole.any())
+        return np.asarray(total, np.int64)
+
+
+class Conditions:
+    """The rules of a space.
+
+    Args:
+        names: of the dimensions.
+        choices: of the dimensions, ``"auto"`` first in those of knobs.
+        blocks: knobs of sub-graphs; their dimensions are named by :func:`dimension_name`.
+    """
+
+    def __init__(
+        self, names: Sequence[str], choices: Sequence[tuple[Any, ...]], blocks: Sequence[Block]
+    ) -> None:
+        self._widths = [len(c) for c in choices]
+        where = {name: index for index, name in enumerate(names)}
+        known = dict(zip(names, choices, strict=True))
+        self._voids = [[v for f in b.choices if (v := _void(where, known, b, f))] for b in blocks]
+        self._splits = [_split(where, known, block) for block in blocks]
+        own = {where[dimension_name(b, f)] for b in blocks for f in b.choices}
+        self._model = [i for i in range(len(names)) if i not in own]
+        self._free = [
+            [self._widths[where[dimension_name(b, f)]] for f in b.choices
+             if f not in SPLIT and decides(f) is None]
+            for b in blocks
+        ]  # fmt: skip
+
+    def normal(self, genes: Genes) -> Genes:
+        """Points in the one form of what they mean."""
+        if not self._splits:
+            return genes
+        found = genes.copy()
+        for voids, split in zip(self._voids, self._splits, strict=True):
+            for void in voids:
+                void.apply(found)
+            split.apply(found)
+        return found
+
+    @property
+    def model_size(self) -> int:
+        """Points with no override."""
+        return math.prod(self._widths[i] for i in self._model)
+
+    @property
+    def block_sizes(self) -> list[int]:
+        """Different settings of each block's knobs while the model's are ``"auto"``."""
+        return [
+            math.prod(free) * math.prod(int(v.counts()[0]) for v in voids)
+            * int(split.counts()[0, 0])
+            for free, voids, split in zip(self._free, self._voids, self._splits, strict=True)
+        ]  # fmt: skip
+
+    @property
+    def size(self) -> int:
+        """Different points.
+
+        A choice of a sub-graph depends on one knob of the model at most (the split on two), and no
+        two groups of choices on the same: sums over each such knob, multiplied.
+        """
+        if not self._splits:
+            return self.model_size
+        linked: dict[int, list[NDArray[np.int64]]] = {}
+        for void in (v for voids in self._voids for v in voids):
+            linked.setdefault(void.model, []).append(void.counts())
+        unknown = linked.pop(-1, [])  # the model's knob is not searched: it is "auto"
+        splits = _total([split.counts().ravel() for split in self._splits])
+        used = {*linked, self._splits[0].batches, self._splits[0].policy}
+        rest = math.prod(self._widths[i] for i in self._model if i not in used)
+        own = math.prod(math.prod(free) for free in self._free)
+        fixed = math.prod(int(counts[0]) for counts in unknown)
+        return rest * own * fixed * splits * math.prod(_total(c) for c in linked.values())
+
+
+def dimension_name(block: Block, field: str) -> str:
+    """``subgraph:LAYER:KNOB``."""
+    return f"subgraph:{block.layers[0]}:{field}"
+
+
+def _total(counts: list[NDArray[np.int64]]) -> int:
+    """Sum over the shared choices of the product over blocks; exact however large."""
+    return sum(math.prod(column) for column in zip(*(c.tolist() for c in counts), strict=True))
+
+
+def _column(genes: Genes, position: int) -> Genes:
+    return genes[:, position] if position >= 0 else np.zeros(len(genes), np.int64)
+
+
+def _void(
+    where: Mapping[str, int], known: Mapping[str, tuple[Any, ...]], block: Block, field: str
+) -> _Void | None:
+    model, own = decides(field), dimension_name(block, field)
+    if model is None:
+        return None
+    rows = known.get(model, (AUTO,))
+    table = [[means_nothing(field, value, row) for value in known[own]] for row in rows]
+    return _Void(where.get(model, -1), where[own], np.asarray(table))
+
+
+def _split(
+    where: Mapping[str, int], known: Mapping[str, tuple[Any, ...]], block: Block
+) -> _Split:
+    names = [dimension_name(block, field) for field in SPLIT]
+    dims, factors, inner, parts = (known.get(name, (AUTO,)) for name in names)
+    policies = known.get("factor_policy", (AUTO,))
+    samples = range(len(known.get("batches_per_cluster", (AUTO,))))
+    depths = [block.depth if d == AUTO else int(d) for d in dims]
+    return _Split(
+        where.get("batches_per_cluster", -1),
+        where.get("factor_policy", -1),
+        (where.get(names[0], -1), where.get(names[1], -1), where.get(names[2], -1),
+         where.get(names[3], -1)),
+        np.asarray(depths),
+        np.asarray([-1 if d == AUTO else d for d in inner]),
+        np.asarray([[d == AUTO or _extent(block, int(d), b) > 1 for d in dims] for b in samples]),
+        _fits([[_extent(block, d, b) for d in depths] for b in samples], policies, factors),
+        _inner_fits(block, inner, parts, policies, samples),
+        factors.index(1) if 1 in factors else -1,
+    )  # fmt: skip
+
+
+def _extent(block: Block, depth: int, samples: int) -> int:
+    """Extent of a dimension at a choice of samples; 1 where it cannot be split."""
+    return block.extents[depth][samples] if depth in block.extents else 1
+
+
+def _fits(
+    sizes: Sequence[Sequence[int]], policies: Sequence[Value], factors: Sequence[Value]
+) -> Table:
+    """Factors that extents take, by samples, policy, dimension's choice and factor's choice."""
+    return np.asarray(
+        [[[[f in (AUTO, 1) or _divides(int(f), size, policy) for f in factors] for size in row]
+          for policy in policies] for row in sizes]
+    )  # fmt: skip
+
+
+def _inner_fits(
+    block: Block,
+    inner: Sequence[Value],
+    parts: Sequence[Value],
+    policies: Sequence[Value],
+    samples: range,
+) -> Table:
+    """The same for the second axis, where both choices must be made."""
+    sizes = [[0 if d == AUTO else _extent(block, int(d), b) for d in inner] for b in samples]
+    both = np.asarray([[d != AUTO and f != AUTO for f in parts] for d in inner])
+    found: Table = _fits(sizes, policies, parts) & both
+    return found
+
+
+def _divides(parts: int, extent: int, policy: Value) -> bool:
+    if parts > extent:
+        return False
+    return extent % parts == 0 or (policy == "ragged" and parts in RAGGED)

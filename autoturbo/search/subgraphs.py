@@ -1,0 +1,183 @@
+"""Which sub-graphs have knobs of their own in a search, and which values make sense there.
+
+The published heuristic is planned once. Its heaviest sub-graphs are anchored by their last layers:
+an override names a layer and so stays meaningful when other knobs move the cuts. Sub-graphs that
+are alike (the blocks of a transformer) share their knobs: one of twelve changes little, and what
+is good for one is good for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.schedule.bind import bindable_dims
+from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.knobs import Knobs, Value, subgraph_knob_specs
+from autoturbo.schedule.pipeline import Workbench, plan
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.split import sink, split_axes
+from autoturbo.schedule.statistics import STATISTICS, statistics_of
+
+if TYPE_CHECKING:
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.target import Target
+
+MOST_PARTS = 64
+"""Most instances along one dimension that a search tries."""
+
+RAGGED = (2, 3, 4, 6, 8, 12, 16)
+"""Instances tried where they need not divide the extent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The knobs of alike sub-graphs.
+
+    Attributes:
+        layers: anchors, the last layer of each sub-graph; the first one names the block.
+        choices: what is tried besides ``"auto"``, by knob; a knob without a choice is left out.
+        extents: by dimension that can be split, its extent at each number of samples at once (in
+            the order that :func:`blocks_of` was given); 1 where it cannot be split then.
+        depth: the dimension that ``dim="auto"`` stands for in the heuristic's plan.
+        parts: instances that ``factor="auto"`` stands for there.
+    """
+
+    layers: tuple[str, ...]
+    choices: dict[str, tuple[Value, ...]]
+    extents: dict[int, tuple[int, ...]]
+    depth: int = 0
+    parts: int = 1
+
+
+def blocks_of(
+    graph: Graph, target: Target, dtype: str, most: int, batches: Sequence[int | str]
+) -> tuple[Block, ...]:
+    """Knobs of the heaviest sub-graphs, the heaviest first.
+
+    Args:
+        graph: the whole model.
+        target: the accelerator.
+        dtype: the compute type.
+        most: kinds of sub-graphs at most.
+        batches: values of ``batches_per_cluster`` that are tried, ``"auto"`` first.
+    """
+    if most <= 0 or not graph.operators:
+        return ()
+    bench = Workbench(graph, target, dtype)
+    problem, _, subgraphs = plan(bench, Knobs())
+    rows, launches, _ = statistics_of(bench, Knobs())
+    seconds = _seconds(rows, target, dtype) * launches
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for subgraph in subgraphs:
+        kinds.setdefault(_kind(problem, subgraph, rows), []).append(subgraph.index)
+    heaviest = sorted(kinds.values(), key=lambda k: (-seconds[k].sum(), k[0]))[:most]
+    problems = [bench.problem(bench.share(b).batches) for b in batches]
+    return tuple(_block(problems, [subgraphs[i] for i in k], rows[k[0]]) for k in heaviest)
+
+
+def _seconds(rows: NDArray[np.float64], target: Target, dtype: str) -> NDArray[np.float64]:
+    """Time of one instance of each sub-graph at the peak of whatever holds it up most."""
+    column = {name: rows[:, index] for index, name in enumerate(STATISTICS)}
+    cycles = target.cores * target.clock
+    lanes = target.vector.elements_per_cycle(dtype)
+    macs = target.matrix.macs_per_cycle(dtype)
+    seconds: NDArray[np.float64] = np.maximum.reduce(
+        [
+            column["macs"] / (cycles * macs if macs else math.inf),
+            column["vector_ops"] / (cycles * lanes if lanes else math.inf),
+            column["weight_bytes"] / target.ddr_bandwidth_per_cluster,
+        ]
+    )
+    return seconds
+
+
+def _kind(problem: Problem, subgraph: SubGraph, rows: NDArray[np.float64]) -> tuple[object, ...]:
+    """Equal for sub-graphs of the same operators on the same extents, split alike."""
+    graph, split = problem.graph, subgraph.split
+    operators = [graph.operators[o] for x in subgraph.layers for o in problem.layers[x].operators]
+    described = tuple((operator.kind, operator.extents) for operator in operators)
+    return rows[subgraph.index].tobytes(), split.axis, split.factor, described
+
+
+def _block(
+    problems: Sequence[Problem], alike: Sequence[SubGraph], row: NDArray[np.float64]
+) -> Block:
+    first, problem = alike[0], problems[0]
+    axes = dict(split_axes(problem, first.layers))
+    extents = {depth: _extents(problems, first.layers, depth) for depth in axes}
+    depth = first.split.depth if first.split.axis >= 0 else min(axes, default=0)
+    offers = _offers(problem, first, extents, bool(row[STATISTICS.index("weight_bytes")]))
+    choices = {
+        name: offers[name]() if name in offers else spec.choices
+        for name, spec in subgraph_knob_specs().items()
+    }
+    return Block(
+        tuple(problem.layers[s.layers[-1]].name for s in alike),
+        {name: values for name, values in choices.items() if values},
+        extents,
+        depth,
+        first.split.instances,
+    )
+
+
+def _offers(
+    problem: Problem, subgraph: SubGraph, extents: dict[int, tuple[int, ...]], weighty: bool
+) -> dict[str, Callable[[], tuple[Value, ...]]]:
+    """Values of the knobs where they depend on the sub-graph and the target."""
+    target, specs = problem.target, subgraph_knob_specs()
+    depths = tuple(extents) if len(extents) > 1 else ()
+    scopes = ("GB",) if not target.gb.capacity else ()
+
+    def here(name: str) -> tuple[Value, ...]:
+        return tuple(value for value in specs[name].choices if value not in scopes)
+
+    return {
+        "boundary": lambda: specs["boundary"].choices if _is_read(problem, subgraph) else (),
+        "dim": lambda: depths,
+        "factor": lambda: (1, *_factors(extents)) if extents else (),
+        "inner_dim": lambda: depths,
+        "inner_factor": lambda: _factors(extents) if depths else (),
+        "cores": lambda: tuple(n for n in range(target.cores - 1, 0, -1) if target.cores % n == 0),
+        "core_dim": lambda: _spread_dims(problem, subgraph),
+        "scope": lambda: here("scope"),
+        "weight_residency": lambda: here("weight_residency") if weighty else (),
+        "weight_share": lambda: specs["weight_share"].choices if weighty else (),
+    }
+
+
+def _extents(
+    problems: Sequence[Problem], layers: tuple[int, ...], depth: int
+) -> tuple[int, ...]:
+    found = []
+    for problem in problems:
+        axis = dict(split_axes(problem, layers)).get(depth)
+        found.append(1 if axis is None else sink(problem, layers).axes[axis].extent)
+    return tuple(found)
+
+
+def _factors(extents: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
+    """What divides an extent, and the ragged ones, in order."""
+    longest = [sizes[0] for sizes in extents.values()]
+    divisors = {n for size in longest for n in range(2, min(size, MOST_PARTS) + 1) if size % n == 0}
+    return tuple(sorted(divisors | {n for n in RAGGED if n <= max(longest)}))
+
+
+def _is_read(problem: Problem, subgraph: SubGraph) -> bool:
+    outputs = problem.layers[subgraph.layers[-1]].outputs
+    return any(problem.consumers[tensor] for tensor in outputs)
+
+
+def _spread_dims(problem: Problem, subgraph: SubGraph) -> tuple[int, ...]:
+    """Dimensions that can be spread over cores, counted from the outermost loop."""
+    operator = sink(problem, subgraph.layers)
+    if operator.opaque or not operator.outputs:
+        return ()
+    may, order = bindable_dims(operator), problem.loop_order[operator.outputs[0]]
+    found = tuple(depth for depth, dim in enumerate(order) if may[dim])
+    return found if len(found) > 1 else ()

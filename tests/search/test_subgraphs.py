@@ -1,0 +1,131 @@
+"""Anchors and their values on real models: what is offered can be done."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autoturbo
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import load_target
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.overrides import resolve
+from autoturbo.schedule.pipeline import Workbench, plan
+from autoturbo.schedule.statistics import statistics_of
+from autoturbo.search.space import Space
+from autoturbo.search.subgraphs import MOST_PARTS, RAGGED, blocks_of
+
+STCP920 = load_target("stcp920")
+BATCHES = {"resnet50": 64, "mobilenet_v2": 128, "bert_base_s128": 32}
+
+
+@functools.cache
+def model(name: str) -> Graph:
+    return autoturbo.load_model(name, batch=BATCHES[name])
+
+
+@functools.cache
+def bench(name: str) -> Workbench:
+    return Workbench(model(name), STCP920, "float16")
+
+
+@functools.cache
+def space(name: str, subgraphs: int = 8) -> Space:
+    return Space.of(model(name), STCP920, dtype="float16", subgraphs=subgraphs)
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_anchors_are_last_layers_of_the_heuristic_s_sub_graphs_the_heaviest_first(
+    name: str,
+) -> None:
+    problem, _, subgraphs = plan(bench(name), Knobs())
+    rows, launches, _ = statistics_of(bench(name), Knobs())
+    last = {problem.layers[s.layers[-1]].name: s for s in subgraphs}
+    work = []
+    for block in space(name).blocks:
+        assert set(block.layers) <= set(last)
+        assert {last[layer].split.instances for layer in block.layers} == {block.parts}
+        indices = [last[layer].index for layer in block.layers]
+        work.append(float((rows[indices, 2] * launches[indices]).sum()))
+    assert max(work[:2]) == max(work)
+    few = space(name, 2).blocks
+    assert few == space(name).blocks[:2]
+
+
+def test_blocks_of_a_transformer_share_their_knobs() -> None:
+    """Twelve blocks of two products each, and 24 normalisations between them."""
+    assert [len(block.layers) for block in space("bert_base_s128").blocks[:3]] == [12, 12, 24]
+    layers = [layer for block in space("bert_base_s128").blocks for layer in block.layers]
+    assert len(layers) == len(set(layers))
+
+
+def test_values_of_resnet_s_first_stage() -> None:
+    first = {block.layers[0]: block for block in space("resnet50").blocks}["node_relu_12"]
+    assert first.extents[0] == (16, 8, 4, 2, 1)
+    assert first.extents[1] == (28,) * 5
+    assert first.choices["dim"] == first.choices["core_dim"] == (0, 1, 2, 3)
+    factors = first.choices["factor"]
+    assert factors[0] == 1
+    assert {2, 4, 7, 8, 14, 16, 28, 32, 64} <= set(factors)
+    assert max(map(int, factors)) == MOST_PARTS
+    rest = {f for f in map(int, factors) if all(n % f for n in (16, 28, 512))}
+    assert rest <= set(RAGGED)
+    assert first.choices["cores"] == (4, 2, 1)
+    assert first.choices["scope"] == ("LB", "GB", "DDR")
+
+
+def test_nothing_is_merged_with_what_nobody_reads() -> None:
+    last = {block.layers[0]: block for block in space("resnet50").blocks}["node_linear"]
+    assert "boundary" not in last.choices
+    assert "dim" in last.choices
+
+
+def test_a_target_without_a_global_buffer_offers_none() -> None:
+    bare = dataclasses.replace(STCP920, gb=dataclasses.replace(STCP920.gb, capacity=0))
+    for block in blocks_of(model("resnet50"), bare, "float16", 4, (AUTO,)):
+        assert "GB" not in block.choices["scope"]
+        assert "GB" not in block.choices.get("weight_residency", ())
+
+
+@pytest.mark.parametrize("name", BATCHES)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_every_split_that_is_offered_can_be_done(name: str, seed: int) -> None:
+    """With the heuristic's cuts; where other knobs move them, an anchor may get another sink."""
+    found = space(name)
+    points = found.random(np.random.default_rng(seed), 4, dense=True)
+    kept = [
+        d.name in ("batches_per_cluster", "factor_policy")
+        or d.name.split(":")[-1] in ("dim", "factor")
+        for d in found.dimensions
+    ]
+    for point in found.normal(points * np.asarray(kept)):
+        knobs = found.knobs_of(point)
+        at_default = dataclasses.replace(knobs, factor_policy=AUTO)
+        if at_default.batches_per_cluster == AUTO:
+            plan(bench(name), at_default)
+
+
+def test_of_two_anchors_in_one_sub_graph_the_later_layer_wins_field_by_field() -> None:
+    workbench = bench("resnet50")
+    problem, _, subgraphs = plan(workbench, Knobs())
+    early, late = (problem.layers[subgraphs[0].layers[i]].name for i in (3, -1))
+    overrides = (
+        SubGraphKnobs(late, factor=4),
+        SubGraphKnobs(early, dim=0, factor=2, scope="GB"),
+    )
+    knobs = Knobs(overrides=overrides)
+    held = resolve(problem, subgraphs, knobs)
+    assert held == {0: SubGraphKnobs(late, dim=0, factor=4, scope="GB")}
+    assert plan(workbench, knobs)[2][0].split.instances == 4
+    assert statistics_of(workbench, knobs)[2] == held
+
+
+def test_no_override_is_none() -> None:
+    problem, _, subgraphs = plan(bench("resnet50"), Knobs())
+    assert resolve(problem, subgraphs, Knobs()) == {}
