@@ -173,11 +173,6 @@ class SubGraphKnobs:
 class Knobs:
     """A complete setting of the scheduler."""
 
-    cluster_split: str = knob(
-        "what the clusters share out",
-        ("spatial", "channel", "pipeline"),
-        "samples",
-    )
     batches_per_cluster: int | str = knob(
         "samples that a cluster processes at once; the loop count follows",
         (),

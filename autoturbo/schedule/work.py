@@ -27,7 +27,7 @@ ROLES = 6
 _CODES = {Engine.NONE: NONE, Engine.MATRIX: MATRIX, Engine.VECTOR: VECTOR, Engine.MOVE: MOVE}
 
 
-OUTPUT_STATIONARY, WEIGHT_STATIONARY, INPUT_STATIONARY, IDEAL = range(4)
+OUTPUT_STATIONARY, WEIGHT_STATIONARY, INPUT_STATIONARY, IDEAL, CHANNEL_STATIONARY = range(5)
 """Codes of matrix dataflows for compiled code."""
 
 DATAFLOWS = {
@@ -35,18 +35,11 @@ DATAFLOWS = {
     "weight_stationary": WEIGHT_STATIONARY,
     "input_stationary": INPUT_STATIONARY,
     "ideal": IDEAL,
-    "channel_stationary": WEIGHT_STATIONARY,
+    "channel_stationary": CHANNEL_STATIONARY,
 }
-"""The same by name. A channel-stationary array streams like a weight-stationary one; that its rows
-take channels only is in the depth of its products."""
-
-DATAFLOWS = {
-    "output_stationary": OUTPUT_STATIONARY,
-    "weight_stationary": WEIGHT_STATIONARY,
-    "input_stationary": INPUT_STATIONARY,
-    "ideal": IDEAL,
-}
-"""The same by name."""
+"""The same by name. A channel-stationary array streams like a weight-stationary one, but its
+weights come to all of it at once, not row by row; that its rows take channels only is in the depth
+of its products."""
 
 
 class WorkArrays(NamedTuple):
@@ -225,6 +218,8 @@ def _cycles(m: float, n: float, k: float, array: Floats) -> float:
     down, across, steps, load = m, n, k, 0.0
     if dataflow == WEIGHT_STATIONARY:
         down, across, steps, load = k, n, m, rows
+    elif dataflow == CHANNEL_STATIONARY:
+        down, across, steps = k, n, m
     elif dataflow == INPUT_STATIONARY:
         down, across, steps, load = k, m, n, rows
     fold = max(steps, load)

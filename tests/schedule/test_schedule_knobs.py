@@ -255,7 +255,7 @@ BAD = {
     ),
     "override scheduling": (
         {"overrides": [{"layer": "a", "instruction_scheduling": True}]},
-        "overrides: instruction_scheduling: True is not a value of it; one of auto, on, off",
+        "overrides: instruction_scheduling: True is not a value of it; one of auto, on, layer, off",
     ),
     "cluster split": (
         {"cluster_split": "rows"},

@@ -54,7 +54,7 @@ def cycles(target: Target, amount: np.ndarray) -> float:
         return float(count * min(folds(m, n), folds(n, m)) * k)
     if engine.dataflow == "weight_stationary":
         assert not engine.swap_operands
-        return float(count * folds(k, n) * max(math.ceil(m), engine.rows))
+        return float(count * folds(k, n) * max(m, engine.rows))
     return float(count * m * n * k / (engine.rows * engine.columns))
 
 
