@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.domain import AccessMap, AxisKind
 from autoturbo.graph.operators import Graph, element_bytes
 
@@ -117,7 +118,7 @@ def _starts(lengths: list[int]) -> Ints:
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int64)
 
 
-@njit(cache=True)
+@borrowing
 def narrow_axes(
     g: GraphArrays,
     slot: int,
@@ -159,7 +160,7 @@ def narrow_axes(
             most -= start * g.term_step[term]
 
 
-@njit(cache=True)
+@borrowing
 def read_region(
     g: GraphArrays, slot: int, tensor: int, low: Ints, high: Ints, out_low: Ints, out_high: Ints
 ) -> bool:
@@ -183,7 +184,7 @@ def read_region(
     return filled
 
 
-@njit(cache=True)
+@borrowing
 def need(
     g: GraphArrays, tensor: int, add_low: Ints, add_high: Ints, low: Ints, high: Ints, seen: Ints
 ) -> None:
@@ -199,13 +200,23 @@ def need(
     seen[tensor] = 1
 
 
-@njit(cache=True)
+@borrowing
 def operator_axes(
-    g: GraphArrays, op: int, low: Ints, high: Ints, seen: Ints, axis_low: Ints, axis_high: Ints
+    g: GraphArrays,
+    op: int,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    axis_low: Ints,
+    axis_high: Ints,
+    one_low: Ints,
+    one_high: Ints,
 ) -> bool:
-    """Axis intervals of an operator for the needed regions of its outputs; False if none is."""
+    """Axis intervals of an operator for the needed regions of its outputs; False if none is.
+
+    ``one_low`` and ``one_high`` are room for those of one output.
+    """
     count = g.axis_start[op + 1] - g.axis_start[op]
-    one_low, one_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
     wanted = False
     for position in range(g.out_start[op], g.out_start[op + 1]):
         tensor = g.out_tensor[position]
@@ -240,12 +251,33 @@ def propagate(
         box_low: over all axes; the axis intervals of each operator on return (empty if unused).
         box_high: likewise.
     """
-    axis_low, axis_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
-    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    room = np.empty((6, MAX_AXES), np.int64)
+    _propagate(
+        g, ops, low, high, seen, box_low, box_high,
+        room[0], room[1], room[2], room[3], room[4], room[5],
+    )  # fmt: skip
+
+
+@borrowing
+def _propagate(
+    g: GraphArrays,
+    ops: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    box_low: Ints,
+    box_high: Ints,
+    axis_low: Ints,
+    axis_high: Ints,
+    part_low: Ints,
+    part_high: Ints,
+    one_low: Ints,
+    one_high: Ints,
+) -> None:
     for index in range(len(ops) - 1, -1, -1):
         op = ops[index]
         start, end = g.axis_start[op], g.axis_start[op + 1]
-        wanted = operator_axes(g, op, low, high, seen, axis_low, axis_high)
+        wanted = operator_axes(g, op, low, high, seen, axis_low, axis_high, one_low, one_high)
         for axis in range(start, end):
             box_low[axis] = axis_low[axis - start] if wanted else 0
             box_high[axis] = axis_high[axis - start] if wanted else 0
@@ -258,7 +290,7 @@ def propagate(
                 need(g, tensor, part_low, part_high, low, high, seen)
 
 
-@njit(cache=True)
+@borrowing
 def region_bytes(g: GraphArrays, tensor: int, low: Ints, high: Ints) -> int:
     """Bytes of a tensor's region on the device."""
     size: int = g.element[tensor]
@@ -267,7 +299,7 @@ def region_bytes(g: GraphArrays, tensor: int, low: Ints, high: Ints) -> int:
     return size
 
 
-@njit(cache=True)
+@borrowing
 def domain_points(g: GraphArrays, op: int, box_low: Ints, box_high: Ints) -> int:
     """Points of an operator's domain inside its axis intervals."""
     points = 1

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.problem import LayerArrays, Problem
@@ -384,7 +385,7 @@ def _seed(
     seed_box(g, op, axis_low, axis_high, low, high, seen)
 
 
-@njit(cache=True)
+@borrowing
 def _note_regions(
     g: GraphArrays, tensors: Ints, low: Ints, high: Ints, seen: Ints, rows: Ints
 ) -> None:
@@ -397,7 +398,7 @@ def _note_regions(
             rows[index, at, 1] = high[dim] if seen[tensor] else 0
 
 
-@njit(cache=True)
+@borrowing
 def _extents_hash(
     g: GraphArrays, ops: Ints, low: Ints, high: Ints, seen: Ints, box_low: Ints, box_high: Ints
 ) -> tuple[int, int]:
@@ -574,7 +575,7 @@ def _meetings(
     return found[:count].copy()
 
 
-@njit(cache=True)
+@borrowing
 def _overlap(first: Ints, second: Ints) -> int:
     """Elements in both of two regions."""
     size = 1

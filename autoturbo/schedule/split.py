@@ -35,6 +35,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import (
     MAX_AXES,
     GraphArrays,
@@ -189,7 +190,7 @@ def _search(
     return best[0], best[1], best[2], best[3], best[4]
 
 
-@njit(cache=True)
+@borrowing
 def _before(first: Ints, second: Ints, key: Ints) -> bool:
     """Whether a rank is lower than another: equation 1, its keys in a given order."""
     for position in key:
@@ -232,7 +233,7 @@ def _along(
     return 0, 0, 0
 
 
-@njit(cache=True)
+@borrowing
 def _candidate(least: int, extent: int, policy: int) -> int:
     """The first factor to try from ``least`` on, 0 for none.
 
@@ -356,7 +357,7 @@ def _workspace(g: GraphArrays, a: LayerArrays, layers: Ints) -> _Workspace:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@borrowing
 def clear_seen(g: GraphArrays, ops: Ints, seen: Ints) -> None:
     """Forget which tensors some operators touched."""
     for op in ops:
@@ -381,18 +382,27 @@ def _cost(
     clear_seen(g, ops, seen)
     seed_outputs(g, ops[-1], axis, start, stop, low, high, seen)
     propagate(g, ops, low, high, seen, space.box_low, space.box_high)
+    work, cut = _work_and_cut(g, a, ops, space.box_low, space.box_high)
+    return _peak_bytes(g, a, layers, low, high, seen, space.last, space.made), work, cut
+
+
+@borrowing
+def _work_and_cut(
+    g: GraphArrays, a: LayerArrays, ops: Ints, box_low: Ints, box_high: Ints
+) -> tuple[int, int]:
+    """Work of a part, and how many operators it does not have whole."""
     work, cut = 0, 0
     for op in ops:
-        points = domain_points(g, op, space.box_low, space.box_high)
+        points = domain_points(g, op, box_low, box_high)
         work += points * a.work[op]
         total = 1
         for index in range(g.axis_start[op], g.axis_start[op + 1]):
             total *= g.axis_extent[index]
         cut += points < total
-    return _peak_bytes(g, a, layers, low, high, seen, space.last, space.made), work, cut
+    return work, cut
 
 
-@njit(cache=True)
+@borrowing
 def _external_bytes(
     g: GraphArrays,
     a: LayerArrays,
@@ -430,7 +440,7 @@ def peak_bytes(
     return _peak_bytes(g, a, layers, low, high, seen, last, made)
 
 
-@njit(cache=True)
+@borrowing
 def _peak_bytes(
     g: GraphArrays,
     a: LayerArrays,

@@ -186,9 +186,7 @@ def build_timeline(
     pins = _pins(graph, steps, templates, rules, zones)
     victims = np.asarray([VICTIMS[r.victim] for r in rules], np.int64)
     written = write(
-        steps, graph.subgraph, graph.links.start, graph.links.slot, graph.links.maker,
-        graph.links.output, graph.links.size, scopes, templates, tables,
-        movements.kind, movements.crossing, movements.core_bytes, victims, pins,
+        steps, graph.subgraph, graph.links, scopes, templates, tables, movements, victims, pins,
         zones.lb, zones.gb,
     )  # fmt: skip
     return _timeline(graph, steps, templates, movements, written)

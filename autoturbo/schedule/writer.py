@@ -13,7 +13,8 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.allocate import place_all
-from autoturbo.schedule.movement import STAY
+from autoturbo.schedule.instances import Links
+from autoturbo.schedule.movement import STAY, Movements
 from autoturbo.schedule.streams import STREAM_COLUMNS
 from autoturbo.schedule.templates import Head, Read, Row, TemplateTables, Write
 
@@ -98,8 +99,44 @@ class _Walk(NamedTuple):
     u: _Uses
 
 
-@njit(cache=True)
 def write(
+    order: Ints,
+    subgraph: Ints,
+    links: Links,
+    scopes: Ints,
+    templates: Ints,
+    tables: TemplateTables,
+    movements: Movements,
+    victims: Ints,
+    pins: Pins,
+    lb: int,
+    gb: int,
+) -> Written:
+    """The timeline of an order.
+
+    Its parts are compiled one by one: compiled as one, each would be optimised again with the whole.
+    """
+    kind, crossing, core_bytes = movements.kind, movements.crossing, movements.core_bytes
+    rows, resident, walk = _walk(
+        order, subgraph, links.start, links.slot, links.maker, links.output, links.size, scopes,
+        templates, tables, kind, core_bytes, victims, pins,
+    )  # fmt: skip
+    b, count = walk.b, int(walk.b.size[0])
+    table = _Buffers(b.size, *(column[:count] for column in b[1:]))
+    _settle(walk, table, links, kind, lb, gb)
+    streams = _streams(walk.u.size, walk.u.table, table.kind, table.scope, int(rows[-1]))
+    copied, crossed = _movements(
+        order, links.start, links.maker, links.output, links.size, kind, crossing, walk.made,
+        walk.moved, table.kind, table.scope,
+    )  # fmt: skip
+    return Written(
+        rows, streams, copied, crossed, resident, table.kind, table.tensor, table.owner,
+        table.birth, table.death, table.core, table.cluster, table.scope, table.address,
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _walk(
     order: Ints,
     subgraph: Ints,
     link_start: Ints,
@@ -111,14 +148,11 @@ def write(
     templates: Ints,
     tables: TemplateTables,
     movement: Ints,
-    crossing: Ints,
     core_bytes: Ints,
     victims: Ints,
     pins: Pins,
-    lb: int,
-    gb: int,
-) -> Written:
-    """The timeline of an order."""
+) -> tuple[Ints, Ints, _Walk]:
+    """Write down buffers and uses; first rows of the kernels and where their weights are."""
     walk = _start(order, link_start, templates, tables, len(link_slot), len(victims))
     kernels = len(order)
     rows, resident = np.zeros(kernels + 1, np.int64), np.zeros(kernels, np.int64)
@@ -136,18 +170,7 @@ def write(
             walk, index, rows[kernel], link_start, link_slot, link_maker, link_output, link_size,
             scopes[index], head, tables, rule,
         )  # fmt: skip
-    b = walk.b
-    count = b.size[0]
-    _settle(walk, link_maker, link_output, movement, lb, gb)
-    streams = _streams(walk, rows[-1])
-    copied, crossed = _movements(
-        walk, order, link_start, link_maker, link_output, link_size, movement, crossing
-    )
-    return Written(
-        rows, streams, copied, crossed, resident, b.kind[:count], b.tensor[:count],
-        b.owner[:count], b.birth[:count], b.death[:count], b.core[:count], b.cluster[:count],
-        b.scope[:count], b.address[:count],
-    )  # fmt: skip
+    return rows, resident, walk
 
 
 @njit(cache=True)
@@ -353,53 +376,64 @@ def _write_one(
     return buffer
 
 
-@njit(cache=True)
-def _settle(
-    walk: _Walk, link_maker: Ints, link_output: Ints, movement: Ints, lb: int, gb: int
-) -> None:
+def _settle(walk: _Walk, b: _Buffers, links: Links, movement: Ints, lb: int, gb: int) -> None:
     """Place buffers until every piece that is brought in has room in LB.
 
     A piece without room is not copied from one place outside LB to another: the kernel streams it
     from its source, which lives until then.
     """
-    b, count = walk.b, walk.b.size[0]
-    declared, fixed = b.scope[:count].copy(), b.address[:count].copy()
-    homeless = 1
-    while homeless:
-        homeless = 0
-        b.scope[:count], b.address[:count] = declared, fixed
-        place_all(
-            b.birth[:count], b.death[:count], b.core[:count], b.cluster[:count],
-            b.scope[:count], b.address[:count], b.rule[:count], lb, gb,
+    declared, fixed = b.scope.copy(), b.address.copy()
+    while True:
+        place_all(b.birth, b.death, b.core, b.cluster, b.scope, b.address, b.rule, lb, gb)
+        homeless = np.flatnonzero((b.kind == MOVED) & (b.scope != 0))
+        if not len(homeless):
+            return
+        _stream(
+            homeless, b.kind, b.core, b.cluster, b.death, b.links, links.maker, links.output,
+            movement, walk.made, walk.moved,
         )  # fmt: skip
-        for buffer in range(count):
-            if b.kind[buffer] != MOVED or b.scope[buffer] == 0:
-                continue
-            homeless += 1
-            b.kind[buffer], b.core[buffer], b.cluster[buffer] = STREAMED, 0, 0
-            for link in range(b.links[buffer, 0], b.links[buffer, 1]):
-                if movement[link] != STAY and walk.moved[link] == buffer:
-                    source = walk.made[link_maker[link], link_output[link]]
-                    b.death[source] = max(b.death[source], b.death[buffer])
+        b.scope[:], b.address[:] = declared, fixed
 
 
 @njit(cache=True)
-def _streams(walk: _Walk, rows: int) -> Ints:
+def _stream(
+    homeless: Ints,
+    kind: Ints,
+    core: Ints,
+    cluster: Ints,
+    death: Ints,
+    links: Ints,
+    link_maker: Ints,
+    link_output: Ints,
+    movement: Ints,
+    made: Ints,
+    moved: Ints,
+) -> None:
+    """Give up buffers of moved pieces: whoever reads them reads their sources."""
+    for buffer in homeless:
+        kind[buffer], core[buffer], cluster[buffer] = STREAMED, 0, 0
+        for link in range(links[buffer, 0], links[buffer, 1]):
+            if movement[link] != STAY and moved[link] == buffer:
+                source = made[link_maker[link], link_output[link]]
+                death[source] = max(death[source], death[buffer])
+
+
+@njit(cache=True)
+def _streams(size: Ints, uses: Ints, kinds: Ints, scopes: Ints, rows: int) -> Ints:
     """Bytes that layers move from and to GB and DDR."""
-    b, table = walk.b, np.zeros((rows, STREAM_COLUMNS), np.int64)
-    for index in range(walk.u.size[0]):
-        row, buffer, size, kind, source = walk.u.table[index]
-        if buffer >= 0 and b.kind[buffer] == STREAMED:
+    table = np.zeros((rows, STREAM_COLUMNS), np.int64)
+    for index in range(size[0]):
+        row, buffer, moved, kind, source = uses[index]
+        if buffer >= 0 and kinds[buffer] == STREAMED:
             buffer = source
-        column = _COLUMN[kind, b.scope[buffer] if buffer >= 0 else 2]
+        column = _COLUMN[kind, scopes[buffer] if buffer >= 0 else 2]
         if column >= 0:
-            table[row, column] += size
+            table[row, column] += moved
     return table
 
 
 @njit(cache=True)
 def _movements(
-    walk: _Walk,
     order: Ints,
     link_start: Ints,
     link_maker: Ints,
@@ -407,17 +441,21 @@ def _movements(
     link_size: Ints,
     movement: Ints,
     crossing: Ints,
+    made: Ints,
+    moved: Ints,
+    kinds: Ints,
+    scopes: Ints,
 ) -> tuple[Ints, Ints]:
     """Per kernel, bytes copied by the scope of their source, and bytes between cores."""
     copied, crossed = np.zeros((len(order), 3), np.int64), np.zeros(len(order), np.int64)
     for kernel in range(len(order)):
         index = order[kernel]
         for link in range(link_start[index], link_start[index + 1]):
-            source = walk.made[link_maker[link], link_output[link]]
+            source = made[link_maker[link], link_output[link]]
             if movement[link] == STAY or source < 0:
                 continue
-            scope = walk.b.scope[source]
+            scope = scopes[source]
             crossed[kernel] += crossing[link] if scope == 0 else 0
-            if walk.b.kind[walk.moved[link]] != STREAMED:
+            if kinds[moved[link]] != STREAMED:
                 copied[kernel, scope] += link_size[link]
     return copied, crossed

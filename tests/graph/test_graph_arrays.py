@@ -194,7 +194,8 @@ def test_several_outputs_are_joined() -> None:
     state.want(operator.outputs[0], ((1, 2), (0, 3)))
     state.want(operator.outputs[1], ((0, 2), (0, 3)))
     low, high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
-    assert operator_axes(arrays, 0, state.low, state.high, state.seen, low, high)
+    room = np.empty((2, MAX_AXES), np.int64)
+    assert operator_axes(arrays, 0, state.low, state.high, state.seen, low, high, room[0], room[1])
     state.run(0)
     rows = state.region(graph.inputs[0])[0]
     assert rows[0] <= 1
