@@ -1,90 +1,187 @@
 """Schedule evaluations per second: knobs in, measurement out, everything between.
 
-Cold: a new workbench for every evaluation. Warm: the same setting again and again. Walk: one knob
-changes at random from each setting to the next, as in a search. No memory: the walk's settings
-with the memory of kernels thrown away before each. ``python benchmarks/evaluations.py [NAME ...]``
+The settings are those of a real search (this package's sampler, seed 0), in its order, so that the
+figures are what a search pays. *Cold*: a new workbench for every evaluation. *First*: the search's
+settings one after another, nothing known before the first. *Search*: the same with the memory of
+kernels warm and all else new. *Search, no memory*: kernels forgotten before each evaluation.
+*Again*: the same settings once more. ``--scaling`` measures the cost against layers and instances,
+``--profile`` prints where the time of *search* goes.
+
+::
+
+    python benchmarks/evaluations.py [NAME ...] [--trials N]
+    python benchmarks/evaluations.py --scaling
+    python benchmarks/evaluations.py --profile resnet50
 """
 
 from __future__ import annotations
 
+import argparse
+import cProfile
 import json
-import random
-import sys
+import pstats
+import tempfile
+from pathlib import Path
+from typing import Any
 
 from bench_tools import cpu_seconds, in_fresh_process, peak_mib, print_table
+from chains import chain, narrow
 
+import autoturbo
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
-from autoturbo.schedule.knobs import AUTO, Knobs, knob_specs
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
-from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulate.measurement import Measurement
 
 MODELS = ("squeezenet1_1", "resnet18", "resnet50", "bert_base_s128", "densenet121", "unet")
-COLD, WARM, WALK = 3, 30, 30
-"""Evaluations of each kind: all models together take a few minutes."""
+TRIALS, COLD = 400, 3
+TARGET, DTYPE = "stcp920", "float16"
 
 
-def walk(seed: int, length: int, batches: tuple[int, ...]) -> list[Knobs]:
-    """Settings that differ in one knob from one to the next."""
-    generator = random.Random(seed)  # noqa: S311  a benchmark's settings are no secret
-    choices = {name: spec.choices for name, spec in knob_specs().items() if spec.choices}
-    choices["batches_per_cluster"] = batches
-    knobs, found = Knobs(), []
-    for _ in range(length):
-        name = generator.choice(sorted(choices))
-        values = [value for value in (AUTO, *choices[name]) if value != getattr(knobs, name)]
-        knobs = Knobs.from_dict({**knobs.as_dict(), name: generator.choice(values)})
-        found.append(knobs)
-    return found
+def searched(model: Graph, trials: int) -> list[Knobs]:
+    """The settings that a search tries, in order."""
+    target = load_target(TARGET)
+    with tempfile.TemporaryDirectory() as folder:
+        result = autoturbo.tune(model, target, trials=trials, seed=0, db=Path(folder) / "search.db")
+    space = Space.of(model, target, dtype=DTYPE)
+    return [space.to_knobs(trial.params) for trial in result.study.trials]
 
 
-def measure(name: str) -> None:
-    """One model on ``stcp920``."""
-    model, target = import_model(workloads.get(name).file), load_target("stcp920")
-    Evaluator(model, target, "float16").evaluate(Knobs())  # compiled code is loaded from its cache
+def evaluate_all(bench: Evaluator, settings: list[Knobs]) -> None:
+    """Measure settings one after another."""
+    for knobs in settings:
+        bench.evaluate(knobs)
+
+
+def without_memory(bench: Evaluator, settings: list[Knobs]) -> None:
+    """The same, with kernels and schedules forgotten each time."""
+    for knobs in settings:
+        bench.measurer = Simulator()
+        bench.evaluate(knobs)
+
+
+def warmed(model: Graph, settings: list[Knobs]) -> Evaluator:
+    """An evaluator that knows the kernels of some settings and nothing else."""
+    known = Evaluator(model, load_target(TARGET), DTYPE)
+    evaluate_all(known, settings)
+    assert isinstance(known.measurer, Simulator)  # noqa: S101  for the type checker
+    return Evaluator(model, load_target(TARGET), DTYPE, Simulator(known.measurer.memory))
+
+
+def measure(name: str, trials: int) -> dict[str, Any]:
+    """One model on one target: evaluations per CPU second."""
+    model, target = import_model(workloads.get(name).file), load_target(TARGET)
+    settings = searched(model, trials)
     before = peak_mib()
     cold = cpu_seconds(
-        lambda: [Evaluator(model, target, "float16").evaluate(Knobs()) for _ in range(COLD)]
+        lambda: [Evaluator(model, target, DTYPE).evaluate(Knobs()) for _ in range(COLD)]
     )
-    bench = Evaluator(model, target, "float16")
-    bench.evaluate(Knobs())
-    warm = cpu_seconds(lambda: [bench.evaluate(Knobs()) for _ in range(WARM)])
-    settings = walk(0, WALK, bench.bench.batch_choices())
-    search, forgetful = (Evaluator(model, target, "float16") for _ in range(2))
-    searched = cpu_seconds(lambda: [search.evaluate(knobs) for knobs in settings])
-
-    def forget(knobs: Knobs) -> Outcome:
-        forgetful.measurer = Simulator()
-        return forgetful.evaluate(knobs)
-
-    without = cpu_seconds(lambda: [forget(knobs) for knobs in settings])
+    bench = Evaluator(model, target, DTYPE)
+    first = cpu_seconds(lambda: evaluate_all(bench, settings))
+    again = cpu_seconds(lambda: evaluate_all(bench, settings))
+    warm = warmed(model, settings)
+    search = cpu_seconds(lambda: evaluate_all(warm, settings))
+    forgetful = Evaluator(model, target, DTYPE)
+    without = cpu_seconds(lambda: without_memory(forgetful, settings))
     outcome = bench.evaluate(Knobs())
-    kernels = outcome.kernels if isinstance(outcome, Measurement) else 0
-    rates = (COLD / cold, WARM / warm, WALK / searched, WALK / without)
-    facts = {"operators": len(model.operators), "kernels": kernels, "rates": rates}
-    print(json.dumps({**facts, "mib": peak_mib() - before}))
+    count = len(settings)
+    return {
+        "settings": count,
+        "kernels": outcome.kernels if isinstance(outcome, Measurement) else 0,
+        "rates": [COLD / cold, *(count / s for s in (first, search, without, again))],
+        "mib": peak_mib() - before,
+    }
 
 
-def main(names: list[str]) -> None:
-    """Print evaluations per CPU second and their ratios."""
-    found = {name: in_fresh_process(__file__, "--one", name) for name in names or MODELS}
-    print("evaluations per CPU second of one core, stcp920, float16")
+def scale(layers: int, samples: int) -> dict[str, Any]:
+    """A chain whose every layer is cut into one part per sample."""
+    model, target = chain(layers, samples), narrow()
+    knobs = {"max_layers": 1}
+    Evaluator(chain(2, 16), target, DTYPE).evaluate(Knobs(**knobs))  # type: ignore[arg-type]
+    bench = Evaluator(model, target, DTYPE)
+    first = cpu_seconds(lambda: bench.evaluate(Knobs.from_dict(knobs)))
+    other = Knobs.from_dict({**knobs, "spill_victim": "largest"})
+    second = cpu_seconds(lambda: bench.evaluate(other))
+    third = Knobs.from_dict({**knobs, "instance_order": "bfs"})
+    broad = cpu_seconds(lambda: bench.evaluate(third))
+    return {"instances": layers * samples, "seconds": [first, second, broad], "mib": peak_mib()}
+
+
+def print_scaling() -> None:
+    """Microseconds per instance against the number of layers and of instances."""
+    rows = []
+    for layers, samples in ((10, 100), (100, 100), (1000, 100), (10, 1000), (100, 1000), (1000, 1000)):
+        found = in_fresh_process(__file__, "--scale", str(layers), str(samples))
+        per = [s / found["instances"] * 1e6 for s in found["seconds"]]
+        rows.append((f"{layers} x {samples}", f"{found['instances']:,}", *per, round(found["mib"])))
+    head = ("layers x parts", "instances", "us new", "us next", "us breadth-first", "MiB")
+    print("CPU microseconds per instance of one evaluation; new: nothing known; next: another")
+    print("spill rule; breadth-first: another order")
+    print_table(head, rows)
+
+
+def print_profile(name: str, trials: int) -> None:
+    """Where the time of a search goes, kernels known."""
+    model = import_model(workloads.get(name).file)
+    settings = searched(model, trials)
+    bench = warmed(model, settings)
+    profile = cProfile.Profile()
+    profile.runcall(evaluate_all, bench, settings)
+    stats = pstats.Stats(profile)
+    total = stats.total_tt  # type: ignore[attr-defined]
+    by_module: dict[str, float] = {}
+    for (file, _, function), (_, _, own, _, _) in stats.stats.items():  # type: ignore[attr-defined]
+        inside = "autoturbo" in file
+        module = Path(file).stem if inside else "Python and libraries"
+        by_module[module] = by_module.get(module, 0.0) + own
+        del function
+    print(f"{name}: {len(settings)} settings of a search, kernels known; share of time by module")
+    rows = sorted(by_module.items(), key=lambda item: -item[1])[:14]
+    print_table(("module", "share"), [(m, f"{s / total:.1%}") for m, s in rows])
+
+
+def main() -> None:
+    """Parse and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=[])
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--scale", nargs=2, type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one, options.trials)))
+    elif options.scale:
+        print(json.dumps(scale(*options.scale)))
+    elif options.scaling:
+        print_scaling()
+    elif options.profile:
+        print_profile((options.names or ["resnet50"])[0], options.trials)
+    else:
+        _print_rates(options.names or list(MODELS), options.trials)
+
+
+def _print_rates(names: list[str], trials: int) -> None:
+    trial = ["--trials", str(trials)]
+    found = {n: in_fresh_process(__file__, "--one", n, *trial) for n in names}
+    print(f"evaluations per CPU second of one core, {TARGET}, {DTYPE}, settings of a search")
     print_table(
-        ("model", "operators", "kernels", "cold", "warm", "walk", "walk, no memory", "memory MiB"),
-        [(n, f["operators"], f["kernels"], *f["rates"], f["mib"]) for n, f in found.items()],
+        ("model", "settings", "kernels", "cold", "first", "search", "no memory", "again", "MiB"),
+        [(n, f["settings"], f["kernels"], *f["rates"], f["mib"]) for n, f in found.items()],
     )
     print_table(
-        ("model", "warm/cold", "walk/cold", "walk/no memory"),
+        ("model", "search/cold", "search/no memory", "again/search"),
         [
-            (n, r[1] / r[0], r[2] / r[0], r[2] / r[3])
+            (n, r[2] / r[0], r[2] / r[3], r[4] / r[2])
             for n, r in ((n, f["rates"]) for n, f in found.items())
         ],
     )
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
-        measure(sys.argv[2])
-    else:
-        main(sys.argv[1:])
+    main()

@@ -114,7 +114,7 @@ def write(
 ) -> Written:
     """The timeline of an order.
 
-    Its parts are compiled one by one: compiled as one, each would be optimised again with the whole.
+    Its parts are compiled one by one: as one, each would be optimised again with the whole.
     """
     kind, crossing, core_bytes = movements.kind, movements.crossing, movements.core_bytes
     rows, resident, walk = _walk(
