@@ -92,12 +92,18 @@ class Movements:
 
 
 def move(
-    graph: InstanceGraph, bindings: Ints, scopes: Ints, templates: Ints, tables: TemplateTables
+    graph: InstanceGraph,
+    order: Ints,
+    bindings: Ints,
+    scopes: Ints,
+    templates: Ints,
+    tables: TemplateTables,
 ) -> Movements:
-    """Decide the movement of every piece.
+    """Decide the movement of every piece that an order's kernels read from each other.
 
     Args:
         graph: instances and what they read from each other.
+        order: the instances that one cluster runs; what others make is read where it lies.
         bindings: per instance, the number of its output's binding.
         scopes: per instance, where its output is declared.
         templates: per instance, the number of its template.
@@ -105,7 +111,7 @@ def move(
     """
     links = graph.links
     found = _move(
-        links.start, links.slot, links.maker, links.output, links.size,
+        order, links.start, links.slot, links.maker, links.output, links.size,
         graph.in_region, graph.out_region, part_book(graph.problem).regions.rows,
         bindings, scopes, templates, tables,
     )  # fmt: skip
@@ -114,6 +120,7 @@ def move(
 
 @njit(cache=True)
 def _move(
+    order: Ints,
     start: Ints,
     slot: Ints,
     maker: Ints,
@@ -129,8 +136,9 @@ def _move(
 ) -> tuple[Ints, Ints, Ints]:
     kind, crossing = np.zeros(len(slot), np.int64), np.zeros(len(slot), np.int64)
     core_bytes = np.zeros(len(slot), np.int64)
-    rows = out_region[maker] + output
-    for reader in range(len(start) - 1):
+    rows, here = out_region[maker] + output, np.zeros(len(start) - 1, np.int64)
+    here[order] = 1
+    for reader in order:
         head = tables.heads[templates[reader], 2]
         first = start[reader]
         while first < start[reader + 1]:
@@ -139,7 +147,7 @@ def _move(
                 end += 1
             entry, need = tables.slots[head + slot[first]], in_region[reader] + slot[first]
             core_bytes[first] = _move_input(
-                first, end, rows, need, regions, maker, bindings, scopes, size, entry,
+                first, end, rows, need, regions, maker, here, bindings, scopes, size, entry,
                 tables.factors, tables.ranks, kind, crossing,
             )  # fmt: skip
             first = end
@@ -154,6 +162,7 @@ def _move_input(
     need: int,
     regions: Ints,
     maker: Ints,
+    here: Ints,
     bindings: Ints,
     scopes: Ints,
     size: Ints,
@@ -168,6 +177,8 @@ def _move_input(
     fits = wanted >= 0 and ranks[wanted] == entry[Slot.RANK]
     for link in range(first, end):
         held = bindings[maker[link]]
+        if not here[maker[link]]:
+            continue
         if scopes[maker[link]] != 0:
             kind[link] = COPIED
         elif fits and wanted != held and ranks[held] == entry[Slot.RANK]:
@@ -270,5 +281,7 @@ def concatenations(
     if template_book(problem).templates[int(templates[index])].binding != template.binding:
         msg = f"instance {index} is bound {placement.bindings[index]}, not {template.binding}"
         raise ValueError(msg)
-    movements = move(graph, bindings, scopes, templates, template_book(problem).tables())
+    every = np.arange(graph.count)
+    tables = template_book(problem).tables()
+    movements = move(graph, every, bindings, scopes, templates, tables)
     return concats_of(graph, movements, index)

@@ -11,11 +11,11 @@ from numba import njit
 
 from autoturbo.graph.arrays import GraphArrays, Ints, domain_points, region_bytes
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import PartShape, external_inputs, part_bounds, part_regions
+from autoturbo.schedule.instances import PartShape, box_regions, cuts_of, external_inputs
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, plan
+from autoturbo.schedule.pipeline import Workbench, homes, plan
 from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import operators_of, peak_bytes, sink
+from autoturbo.schedule.split import operators_of, peak_bytes
 from autoturbo.schedule.work import MATRIX, MOVE, VECTOR, Floats, WorkArrays, shown_points
 
 STATISTICS = (
@@ -36,27 +36,31 @@ STATISTICS = (
 )
 """Columns of :class:`autoturbo.simulate.contract.PlanStatistics`: per instance of a sub-graph, the
 layers and operators, the work, the bytes of weights, inputs and outputs, the footprint in the local
-buffers of a cluster and the largest tensor; then instances per pass, passes, samples per pass."""
+buffers of a cluster and the largest tensor; then instances per pass of the cluster that has most
+of them, passes, samples per pass."""
 
 
 def statistics_of(bench: Workbench, knobs: Knobs) -> tuple[Floats, Ints]:
     """Rows of :data:`STATISTICS`, one per sub-graph, and launches of each by one cluster.
+
+    Where clusters do not work alike: by the cluster that launches it most.
 
     Raises:
         KnobsError: the setting does not fit the model.
     """
     problem, share, subgraphs = plan(bench, knobs)
     rows = np.empty((len(subgraphs), len(STATISTICS)))
-    for subgraph in subgraphs:
-        parts = subgraph.split.instances
+    parts = np.asarray([s.split.instances for s in subgraphs], np.int64)
+    if shared := homes(bench, knobs):
+        parts = -(-parts // np.asarray(shared, np.int64)[:, 1])
+    for subgraph, own in zip(subgraphs, parts.tolist(), strict=True):
         rows[subgraph.index, :-3] = _row(problem, subgraph)
-        rows[subgraph.index, -3:] = (parts, share.loops, share.batches)
-    launches = np.asarray([s.split.instances * share.loops for s in subgraphs], np.int64)
-    return rows, launches
+        rows[subgraph.index, -3:] = (own, share.loops, share.batches)
+    return rows, parts * share.loops
 
 
 def _row(problem: Problem, subgraph: SubGraph) -> Floats:
-    key = ("statistics", subgraph.layers, subgraph.split.axis, subgraph.split.instances)
+    key = ("statistics", subgraph.layers, subgraph.split.axes)
     found = problem.memory.get(key)
     if not isinstance(found, np.ndarray):
         found = _compute(problem, subgraph)
@@ -65,12 +69,9 @@ def _row(problem: Problem, subgraph: SubGraph) -> Floats:
 
 
 def _compute(problem: Problem, subgraph: SubGraph) -> Floats:
-    split, layers = subgraph.split, subgraph.layers
-    start = stop = 0
-    if split.axis >= 0:
-        bounds = part_bounds(sink(problem, layers).axes[split.axis].extent, split.instances)
-        start, stop = bounds[len(bounds) // 2]
-    shape = part_regions(problem, layers, split.axis, start, stop)
+    layers = subgraph.layers
+    cuts = cuts_of(problem, layers, subgraph.split)
+    shape = box_regions(problem, layers, cuts[len(cuts) // 2])
     indices = np.asarray(layers, np.int64)
     row: Floats = np.zeros(len(STATISTICS) - 3)
     row[0] = len(layers)
