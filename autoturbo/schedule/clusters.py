@@ -16,11 +16,11 @@ from numba import njit
 from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Placement, Scope
-from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import InstanceGraph, box_regions, cuts_of
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
-from autoturbo.schedule.split import Split, peak_bytes, sink, split_axes
+from autoturbo.schedule.split import Split, peak_bytes, repeated_work, sink, split_axes
 from autoturbo.schedule.work import MATRIX, NONE, VECTOR, Floats
 
 PIPELINE = "pipeline"
@@ -38,6 +38,60 @@ def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
     clusters = problem.target.clusters
     axes = (axis for _, axis in split_axes(problem, layers, kind))
     return next((axis for axis in axes if extents[axis].extent >= clusters), -1)
+
+
+def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
+    """Algorithm 2, with sub-graphs that clusters cannot share out kept apart in the middle.
+
+    A part of an output needs all of what several layers before it make, a sub-graph is never on two
+    stages: what was merged for one cluster may be too large for several. Such a sub-graph is cut
+    after the layer nearest to half of its work, until all can be shared out or have one layer.
+    """
+    seconds = layer_seconds(problem)
+    while True:
+        subgraphs = group(problem, rules)
+        large = [s for s in subgraphs if _too_large(problem, s, rules, split, seconds)]
+        cuts = {problem.layers[at].name for s in large for at in _middle(problem, s, split)}
+        if cuts <= rules.cuts:
+            return subgraphs
+        rules = dataclasses.replace(rules, cuts=rules.cuts | cuts)
+
+
+def _too_large(
+    problem: Problem, subgraph: SubGraph, rules: GroupRules, split: str, seconds: Floats
+) -> bool:
+    layers, clusters = subgraph.layers, problem.target.clusters
+    if len(layers) == 1:
+        return False
+    if split == PIPELINE:
+        return bool(seconds[list(layers)].sum() * clusters > seconds.sum())
+    axis = cluster_axis(problem, layers, split)
+    limit = rules.splits.recompute_limit
+    return axis < 0 or repeated_work(problem, layers, axis, clusters) > limit
+
+
+def _middle(problem: Problem, subgraph: SubGraph, split: str) -> list[int]:
+    """The layer to cut after, none if nothing is gained.
+
+    One whose output every later layer depends on, if there is one; that of a sub-graph whose end
+    cannot be shared out is the last one that can.
+    """
+    layers = subgraph.layers
+    ends = list(range(len(layers) - 1))
+    if split != PIPELINE:
+        ends = [at for at in ends if cluster_axis(problem, (layers[at],), split) >= 0]
+        if ends and cluster_axis(problem, layers, split) < 0:
+            return [layers[ends[-1]]]
+    place = {layer: at for at, layer in enumerate(layers)}
+    reach = np.maximum.accumulate([
+        max((place.get(r, 0) for t in problem.layers[x].outputs for r in problem.consumers[t]),
+            default=0)
+        for x in layers
+    ])  # fmt: skip
+    narrow = [at for at in ends if at == 0 or reach[at - 1] <= at]
+    done = np.cumsum(layer_seconds(problem)[list(layers)])
+    best = min(narrow or ends, key=lambda at: abs(2 * done[at] - done[-1]), default=None)
+    return [] if best is None else [layers[best]]
 
 
 def cut_over_clusters(

@@ -323,7 +323,9 @@ def _share(bench: Workbench, values: Mapping[str, Any]) -> Share:
     whole = bench.share(split=share.split)
     fewer = share.split != BATCH and 1 <= share.clusters <= whole.clusters
     if share.samples != whole.samples or not (share.clusters == whole.clusters or fewer):
-        raise _InvalidError("share", f"the target shares out the batch as {whole}")
+        each = "each" if share.split == BATCH else "in all, or fewer clusters"
+        reason = f"{whole.clusters} clusters share out the batch, {whole.samples} samples {each}"
+        raise _InvalidError("share", reason)
     if share.split != whole.split:
         raise _InvalidError("share.split", "the target has one cluster, nothing is shared out")
     if not 1 <= share.batches <= share.samples:

@@ -32,6 +32,7 @@ from autoturbo.schedule.clusters import (
     clusters_at_work,
     clusters_of,
     cut_over_clusters,
+    group_for,
     hand_over,
     homes_of,
 )
@@ -199,7 +200,9 @@ def _planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, _Plan]:
 
 
 def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
-    grouped = group(problem, GroupRules.of(knobs))
+    rules = GroupRules.of(knobs)
+    alike = share.split == BATCH
+    grouped = group(problem, rules) if alike else group_for(problem, rules, share.split)
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
     subgraphs = grouped
     if scale != 1:

@@ -6,6 +6,7 @@ holds, on Python objects and without the scheduler's compiled code.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,8 @@ from autoturbo.schedule.timeline import (
     Step,
 )
 from autoturbo.schedule.work import MATRIX, VECTOR
-from autoturbo.simulate.sequence import simulate
+from autoturbo.simulate.kernels import rates_of, run_kernel
+from autoturbo.simulate.sequence import movement_time, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from autoturbo.schedule.instances import Instance
     from autoturbo.schedule.problem import Problem
     from autoturbo.schedule.schedule import Schedule
+    from autoturbo.schedule.timeline import Timeline
 
 Regions = dict[int, Region]
 
@@ -56,11 +59,18 @@ def check_schedule(schedule: Schedule) -> None:
     check_order(schedule)
     check_bindings(schedule)
     check_buffers(schedule)
+    check_clusters(schedule)
     check_replay(schedule)
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule):
         check_work(schedule, step)
         check_instructions(schedule, step)
     check_bound(schedule)
+    check_latency(schedule)
+
+
+def steps_of(schedule: Schedule) -> list[Step]:
+    """Kernels of all clusters, cluster by cluster."""
+    return [step for timeline in schedule.timelines for step in timeline.steps]
 
 
 def as_region(array: np.ndarray) -> Region:
@@ -163,11 +173,78 @@ def check_order(schedule: Schedule) -> None:
     position = {instance: at for at, instance in enumerate(schedule.order)}
     assert sorted(position) == list(range(len(graph.instances)))
     assert len(schedule.order) == len(position)
-    assert [step.instance for step in schedule.timeline.steps] == list(schedule.order)
+    if not schedule.cluster:
+        assert [step.instance for step in schedule.timeline.steps] == list(schedule.order)
     for reader, producers in enumerate(graph.producers):
         assert all(position[p] < position[reader] for p in producers)
         assert all(reader in graph.consumers[p] for p in producers)
     assert sum(map(len, graph.consumers)) == sum(map(len, graph.producers))
+
+
+def check_clusters(schedule: Schedule) -> None:
+    """Every cluster runs its instances in the common order; shares are what the split says."""
+    share, problem = schedule.share, schedule.problem
+    clusters = problem.target.clusters
+    if share.split == "batch":
+        assert (schedule.cluster, schedule.others) == ((), ())
+        return
+    assert (share.samples, share.copies) == (schedule.model.batch, 1)
+    assert share.batches * (share.loops - 1) < share.samples <= share.batches * share.loops
+    if share.clusters == 1:
+        assert (schedule.cluster, schedule.others) == ((), ())
+        return
+    assert clusters > 1
+    assert set(schedule.cluster) == set(range(share.clusters))
+    for cluster, timeline in enumerate(schedule.timelines):
+        own = [i for i in schedule.order if schedule.cluster[i] == cluster]
+        assert timeline.order.tolist() == own
+    _check_assignment(schedule)
+
+
+def _check_assignment(schedule: Schedule) -> None:
+    """A pipeline's stages are runs of sub-graphs; otherwise parts along one axis, in equal shares.
+
+    Along that axis no two clusters have a part of the same rows, or channels.
+    """
+    at: list[list[int]] = [[] for _ in schedule.instances.subgraphs]
+    for instance, cluster in zip(schedule.instances.instances, schedule.cluster, strict=True):
+        at[instance.subgraph].append(cluster)
+    if schedule.share.split == "pipeline":
+        stages = [set(own) for own in at]
+        assert all(len(own) == 1 for own in stages)
+        flat = [own.pop() for own in stages]
+        assert flat == sorted(flat)
+        return
+    clusters = schedule.problem.target.clusters
+    for subgraph, own in zip(schedule.instances.subgraphs, at, strict=True):
+        assert own == sorted(own)
+        if len(set(own)) == 1:
+            assert set(own) == {0}
+        else:
+            assert [own.count(c) for c in range(clusters)] == [len(own) // clusters] * clusters
+            _check_axis(schedule, subgraph.layers[-1], subgraph.index)
+
+
+def _check_axis(schedule: Schedule, layer: int, subgraph: int) -> None:
+    """Some dimension of the wanted kind separates the clusters."""
+    problem, split = schedule.problem, schedule.share.split
+    tensor = problem.layers[layer].outputs[0]
+    loops = problem.loop_order[tensor]
+    dims = loops[-1:] if split == "channel" else loops[1:-1]
+    parts = [i for i in schedule.instances.instances if i.subgraph == subgraph]
+
+    def separates(dim: int) -> bool:
+        spans = [
+            (
+                min(p.outputs[tensor][dim, 0] for p in own),
+                max(p.outputs[tensor][dim, 1] for p in own),
+            )
+            for c in range(problem.target.clusters)
+            for own in [[p for p in parts if schedule.cluster[p.index] == c]]
+        ]
+        return all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+
+    assert any(separates(dim) for dim in dims)
 
 
 def check_bindings(schedule: Schedule) -> None:
@@ -178,19 +255,24 @@ def check_bindings(schedule: Schedule) -> None:
     ):
         assert len(binding) == len(next(iter(instance.outputs.values())))
         assert 1 <= cores_used(binding) <= cores
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule):
         assert step.template.binding == schedule.placement.bindings[step.instance]
         assert all(1 <= cores_used(b) <= cores for b in step.template.bindings)
 
 
 def check_buffers(schedule: Schedule) -> None:
-    """Buffers that live at the same time do not overlap, and none passes its zone."""
+    """Buffers of a cluster that live at the same time do not overlap, and none passes its zone."""
+    for timeline in schedule.timelines:
+        _check_buffers(schedule, timeline)
+
+
+def _check_buffers(schedule: Schedule, timeline: Timeline) -> None:
     target = schedule.problem.target
     zones = Zones.of(target)
     assert zones.lb + zones.lb_staging <= target.lb.capacity
     assert zones.gb + zones.gb_staging <= target.gb.capacity
-    buffers = schedule.timeline.buffers
-    assert len(buffers.scope) == len(schedule.timeline.names)
+    buffers = timeline.buffers
+    assert len(buffers.scope) == len(timeline.names)
     assert (buffers.birth <= buffers.death).all()
     assert (buffers.core_bytes >= 0).all()
     assert ((buffers.address < 0) == (buffers.scope == Scope.DDR)).all()
@@ -211,11 +293,12 @@ def check_buffers(schedule: Schedule) -> None:
 
 
 class _Replay:
-    """Which buffer holds which tensor of which instance while time passes."""
+    """Which buffer of a cluster holds which tensor of which instance while time passes."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-        names = schedule.timeline.names
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.clock = 0
+        names = timeline.names
         self.buffers: dict[tuple[str, int, int], list[int]] = {}
         for buffer, name in enumerate(names):
             self.buffers.setdefault((name.kind, name.tensor, name.instance), []).append(buffer)
@@ -224,7 +307,7 @@ class _Replay:
 
     def read(self, buffer: int, content: tuple[int, int], clock: int) -> Scope:
         """A buffer is read: it must be alive and still hold what is meant."""
-        buffers = self.schedule.timeline.buffers
+        buffers = self.timeline.buffers
         assert self.holds[buffer] == content
         assert buffers.birth[buffer] <= clock <= buffers.death[buffer]
         return Scope(int(buffers.scope[buffer]))
@@ -232,7 +315,7 @@ class _Replay:
     def write(self, tensor: int, instance: int, dying: list[int], clock: int) -> int:
         """A tensor is made: in a buffer of its own, or over one that dies here."""
         own = self.buffers.get(("tensor", tensor, instance))
-        buffers = self.schedule.timeline.buffers
+        buffers = self.timeline.buffers
         if own is not None:
             assert len(own) == 1
             assert buffers.birth[own[0]] == clock
@@ -247,21 +330,44 @@ class _Replay:
 
 
 def check_replay(schedule: Schedule) -> None:
-    """Run the schedule step by step: reads find their data, and streams are what scopes imply."""
-    replay = _Replay(schedule)
-    clock = 0
-    for step in schedule.timeline.steps:
-        moved = _replay_movements(schedule, replay, step, clock)
-        clock += 1
-        expected = np.zeros((len(step.template.layers), STREAM_COLUMNS), np.int64)
-        for position in range(len(step.template.layers)):
-            _replay_layer(schedule, replay, step, position, clock, moved, expected)
-            clock += 1
-        np.testing.assert_array_equal(step.streams, expected)
+    """Run the schedule step by step: reads find their data, and streams are what scopes imply.
+
+    Clusters run side by side, each in its own time; a kernel comes once all it reads is there.
+    """
+    replays = [_Replay(timeline) for timeline in schedule.timelines]
+    steps = {step.instance: step for step in steps_of(schedule)}
+    for instance in schedule.order:
+        cluster = schedule.cluster[instance] if schedule.cluster else 0
+        _replay_step(schedule, replays, replays[cluster], steps[instance])
+
+
+def _replay_step(
+    schedule: Schedule, replays: Sequence[_Replay], replay: _Replay, step: Step
+) -> None:
+    moved = _replay_movements(replays, replay, step, replay.clock)
+    replay.clock += 1
+    expected = np.zeros((len(step.template.layers), STREAM_COLUMNS), np.int64)
+    for position in range(len(step.template.layers)):
+        _replay_layer(schedule, replays, replay, step, position, moved, expected)
+        replay.clock += 1
+    np.testing.assert_array_equal(step.streams, expected)
+
+
+def _check_handed_over(replays: Sequence[_Replay], producer: int, tensor: int) -> None:
+    """What another cluster made lies in DDR, was written before, and stays until the pass ends."""
+    found = [other for other in replays if (producer, tensor) in other.where]
+    assert len(found) == 1
+    maker, buffer = found[0], found[0].where[producer, tensor]
+    buffers = maker.timeline.buffers
+    assert maker.holds[buffer] == (producer, tensor)
+    assert buffers.scope[buffer] == Scope.DDR
+    assert (
+        buffers.death[buffer] == sum(1 + len(s.template.layers) for s in maker.timeline.steps) - 1
+    )
 
 
 def _replay_movements(
-    schedule: Schedule, replay: _Replay, step: Step, clock: int
+    replays: Sequence[_Replay], replay: _Replay, step: Step, clock: int
 ) -> dict[tuple[int, int], int]:
     """Copies before a kernel, by producer and tensor; what they read is accounted for.
 
@@ -275,24 +381,28 @@ def _replay_movements(
         streamed = replay.buffers.get(("streamed", concat.tensor, step.instance), [])
         assert len(brought) + len(streamed) == bool(concat.moved)
         for piece in concat.pieces:
+            if (piece.producer, piece.tensor) not in replay.where:
+                _check_handed_over(replays, piece.producer, piece.tensor)
+                assert piece.movement is None
+                continue
             source = replay.where[piece.producer, piece.tensor]
             scope = replay.read(source, (piece.producer, piece.tensor), clock)
             if piece.movement is not None and brought:
                 moved[piece.producer, piece.tensor] = brought[0]
                 copied[scope] += piece.cluster_bytes
         for buffer in brought:
-            assert schedule.timeline.buffers.birth[buffer] == clock
-            assert schedule.timeline.buffers.scope[buffer] == Scope.LB
+            assert replay.timeline.buffers.birth[buffer] == clock
+            assert replay.timeline.buffers.scope[buffer] == Scope.LB
             replay.holds[buffer] = (step.instance, concat.tensor)
     assert step.copied == (copied[Scope.GB], copied[Scope.DDR])
     return moved
 
 
 def _replay_layer(
-    schedule: Schedule, replay: _Replay, step: Step, position: int, clock: int,
+    schedule: Schedule, replays: Sequence[_Replay], replay: _Replay, step: Step, position: int,
     moved: dict[tuple[int, int], int], expected: np.ndarray,
 ) -> None:  # fmt: skip
-    problem, template = schedule.problem, step.template
+    problem, template, clock = schedule.problem, step.template, replay.clock
     layer = problem.layers[template.layers[position]]
     sizes = dict(template.reads[position])
     assert set(sizes) == set(layer.inputs)
@@ -307,12 +417,12 @@ def _replay_layer(
         elif tensor in problem.graph.inputs:
             row[IN_DDR] += sizes[tensor]
         else:
-            _replay_pieces(schedule, replay, step, tensor, clock, moved, row)
+            _replay_pieces(schedule, replays, replay, step, tensor, moved, row)
     later = {t for x in template.layers[position + 1 :] for t in problem.layers[x].inputs}
     dying = [t for t in layer.inputs if t in inner and t not in later] if layer.in_place else []
     for tensor, size, _ in template.writes[position]:
         buffer = replay.write(tensor, step.instance, dying, clock)
-        scope = Scope(int(schedule.timeline.buffers.scope[buffer]))
+        scope = Scope(int(replay.timeline.buffers.scope[buffer]))
         if scope is not Scope.LB:
             row[OUT_GB if scope is Scope.GB else OUT_DDR] += size
         if tensor in problem.graph.outputs and problem.consumers[tensor]:
@@ -322,10 +432,11 @@ def _replay_layer(
 
 
 def _replay_pieces(
-    schedule: Schedule, replay: _Replay, step: Step, tensor: int, clock: int,
+    schedule: Schedule, replays: Sequence[_Replay], replay: _Replay, step: Step, tensor: int,
     moved: dict[tuple[int, int], int], row: np.ndarray,
 ) -> None:  # fmt: skip
     """An input from other instances is read piece by piece, each where it lies."""
+    clock = replay.clock
     instances = schedule.instances.instances
     need = as_region(instances[step.instance].inputs[tensor])
     for producer in schedule.instances.producers[step.instance]:
@@ -334,7 +445,10 @@ def _replay_pieces(
         if not size:
             continue
         brought = moved.get((producer, tensor))
-        if brought is None:
+        if (producer, tensor) not in replay.where:
+            _check_handed_over(replays, producer, tensor)
+            scope = Scope.DDR
+        elif brought is None:
             scope = replay.read(replay.where[producer, tensor], (producer, tensor), clock)
         else:
             scope = replay.read(brought, (step.instance, tensor), clock)
@@ -498,17 +612,17 @@ def check_bound(schedule: Schedule) -> None:
     measured = simulate(schedule)
     bound, share = measured.bound, schedule.share
     assert measured.latency >= max(bound.matrix_s, bound.vector_s) * (1 - 1e-9)
-    moved = least_traffic(schedule) * share.loops * share.clusters
+    moved = least_traffic(schedule) * share.loops * share.copies
     assert measured.ddr_bytes >= moved * (1 - 1e-6) - 1
     assert measured.latency >= moved / schedule.problem.target.ddr.bandwidth * (1 - 1e-9)
-    assert measured.kernels == len(schedule.order) * share.loops
+    assert measured.kernels == max(len(t.order) for t in schedule.timelines) * share.loops
     assert all(seconds >= 0 for seconds in measured.busy.values())
     longest = max(measured.busy.values())
     assert measured.latency >= longest * (1 - 1e-9)
 
 
 def least_traffic(schedule: Schedule) -> int:
-    """Bytes of DDR that one pass of one cluster cannot avoid.
+    """Bytes of DDR that one pass cannot avoid, of one cluster where clusters work alike.
 
     Outputs, and of inputs and weights what their largest reader touches: a pooling may leave out
     the last row, a lookup most of its table.
@@ -528,3 +642,58 @@ def least_traffic(schedule: Schedule) -> int:
                 moves = operator.engine.value in ("move", "none")
                 touched[tensor] = max(touched.get(tensor, 0), min(size, written) if moves else size)
     return total + sum(size * int(element[tensor]) for tensor, size in touched.items())
+
+
+def check_latency(schedule: Schedule) -> None:
+    """The latency is what clusters need that wait for each other, event by event."""
+    target, loops = schedule.problem.target, schedule.share.loops
+    rates = rates_of(target, schedule.problem.dtype)
+    fixed = target.overheads.kernel_launch + target.overheads.barrier
+    seconds = {
+        s.instance: run_kernel(schedule.instructions(s), rates).seconds
+        + movement_time(s, target).seconds + fixed
+        for s in steps_of(schedule)
+    }  # fmt: skip
+    queues = [t.order.tolist() for t in schedule.timelines]
+    graph = schedule.instances
+    ends = joint_ends(queues, graph.producers, seconds, loops, target.overheads.barrier)
+    close(simulate(schedule).latency * 1e6, max(ends.values()) * 1e6)
+
+
+def joint_ends(
+    queues: Sequence[Sequence[int]],
+    producers: Sequence[Sequence[int]],
+    seconds: Mapping[int, float],
+    loops: int,
+    barrier: float,
+) -> dict[tuple[int, int], float]:
+    """End of every kernel by pass and instance, found by starting whatever can start.
+
+    A cluster works off its queue pass by pass. The next kernel starts once all it reads of this
+    pass is there, and once nobody on another cluster still reads what it made two passes before.
+    """
+    home = {i: c for c, queue in enumerate(queues) for i in queue}
+    readers: dict[int, list[int]] = {i: [] for i in home}
+    for reader in home:
+        for maker in producers[reader]:
+            readers[maker].append(reader)
+    left = [[(p, i) for p in range(loops) for i in queue][::-1] for queue in queues]
+    free = [0.0] * len(queues)
+    ends: dict[tuple[int, int], float] = {}
+    while any(left):
+        started = False
+        for cluster, queue in enumerate(left):
+            if not queue:
+                continue
+            loop, instance = queue[-1]
+            waits = [(loop, m) for m in producers[instance] if home[m] != cluster]
+            waits += [(loop - 2, r) for r in readers[instance] if home[r] != cluster and loop > 1]
+            if any(wait not in ends for wait in waits):
+                continue
+            assert all((loop, m) in ends for m in producers[instance])
+            start = max([free[cluster], *(ends[wait] + barrier for wait in waits)])
+            free[cluster] = ends[loop, instance] = start + seconds[instance]
+            queue.pop()
+            started = True
+        assert started, "clusters wait for each other"
+    return ends
