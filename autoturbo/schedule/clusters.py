@@ -15,12 +15,14 @@ from numba import njit
 
 from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.arrays import Ints
+from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Placement, Scope
 from autoturbo.schedule.group import GroupRules, SubGraph, group
-from autoturbo.schedule.instances import InstanceGraph, box_regions, cuts_of
+from autoturbo.schedule.instances import Cut, InstanceGraph, box_regions, cuts_of, part_bounds
+from autoturbo.schedule.part_work import COLUMNS, part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
-from autoturbo.schedule.split import Split, peak_bytes, repeated_work, sink, split_axes
+from autoturbo.schedule.split import Split, peak_bytes, sink, split_axes
 from autoturbo.schedule.work import MATRIX, NONE, VECTOR, Floats
 
 PIPELINE = "pipeline"
@@ -43,55 +45,103 @@ def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
 def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
     """Algorithm 2, with sub-graphs that clusters cannot share out kept apart in the middle.
 
-    A part of an output needs all of what several layers before it make, a sub-graph is never on two
-    stages: what was merged for one cluster may be too large for several. Such a sub-graph is cut
-    after the layer nearest to half of its work, until all can be shared out or have one layer.
+    A part of an output needs all that several layers before it make, and a sub-graph is never on
+    two stages: what was merged for one cluster may be too large for several. Such a sub-graph is
+    cut after the layer nearest to half of its work, until none is too large.
     """
-    seconds = layer_seconds(problem)
     while True:
         subgraphs = group(problem, rules)
-        large = [s for s in subgraphs if _too_large(problem, s, rules, split, seconds)]
-        cuts = {problem.layers[at].name for s in large for at in _middle(problem, s, split)}
+        ends = (_too_large(problem, s.layers, split) for s in subgraphs)
+        cuts = {problem.layers[end].name for end in ends if end >= 0}
         if cuts <= rules.cuts:
             return subgraphs
         rules = dataclasses.replace(rules, cuts=rules.cuts | cuts)
 
 
-def _too_large(
-    problem: Problem, subgraph: SubGraph, rules: GroupRules, split: str, seconds: Floats
-) -> bool:
-    layers, clusters = subgraph.layers, problem.target.clusters
-    if len(layers) == 1:
-        return False
-    if split == PIPELINE:
-        return bool(seconds[list(layers)].sum() * clusters > seconds.sum())
-    axis = cluster_axis(problem, layers, split)
-    limit = rules.splits.recompute_limit
-    return axis < 0 or repeated_work(problem, layers, axis, clusters) > limit
+def _too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
+    """The layer to cut a sub-graph after, -1 if it may stay.
 
-
-def _middle(problem: Problem, subgraph: SubGraph, split: str) -> list[int]:
-    """The layer to cut after, none if nothing is gained.
-
-    One whose output every later layer depends on, if there is one; that of a sub-graph whose end
-    cannot be shared out is the last one that can.
+    It is too large with more than a stage's work, or if it is slower than its halves, or than its
+    layers one by one.
     """
-    layers = subgraph.layers
+    end = _middle(problem, layers, split) if len(layers) > 1 else -1
+    if end < 0:
+        return -1
+    if split == PIPELINE:
+        seconds = layer_seconds(problem)
+        large = seconds[list(layers)].sum() * problem.target.clusters > seconds.sum()
+        return end if large else -1
+    at = layers.index(end) + 1
+    whole = shared_seconds(problem, layers, split)
+    single = sum(shared_seconds(problem, (layer,), split) for layer in layers)
+    halves = sum(shared_seconds(problem, half, split) for half in (layers[:at], layers[at:]))
+    closed = at - 1 in _narrow(problem, layers)
+    return end if single < whole or (closed and halves < whole) else -1
+
+
+def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
+    """Roofline of one cluster's part of a sub-graph, one kernel with all it reads in DDR.
+
+    Rough on purpose: it only decides what is kept apart before anything is placed. Remembered.
+    """
+    key = ("shared seconds", layers, kind)
+    found = problem.memory.get(key)
+    if not isinstance(found, float):
+        found = _shared_seconds(problem, layers, kind)
+        problem.memory[key] = found
+    return found
+
+
+def _shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
+    target, dtype, axis = problem.target, problem.dtype, cluster_axis(problem, layers, kind)
+    cut = Cut((), ())
+    if axis >= 0:
+        bounds = part_bounds(sink(problem, layers).axes[axis].extent, target.clusters)
+        cut = Cut((axis,), (bounds[target.clusters // 2],))
+    row = dict(zip(COLUMNS, part_work(problem, layers, cut).tolist(), strict=True))
+    macs, plain, special = row["macs"], row["vector_ops"], row["special_ops"]
+    work = work_seconds(target, dtype, macs, plain, special) * target.clusters
+    moved = row["weight_bytes"] + row["input_bytes"] + row["output_bytes"]
+    fixed = target.overheads.kernel_launch + 2 * target.overheads.barrier
+    return float(max(work, moved / target.ddr_bandwidth_per_cluster) + fixed)
+
+
+def work_seconds(target: Target, dtype: str, macs: float, plain: float, special: float) -> float:
+    """Seconds of some work at the chip's peak rates, engines side by side."""
+    slow = target.vector.special_lanes * target.clusters * target.cores * target.clock
+    matrix_s = macs / target.matrix_macs_per_second(dtype) if macs else 0.0
+    vector_s = plain / target.vector_ops_per_second(dtype) if plain else 0.0
+    return max(matrix_s, vector_s + (special / slow if special else 0.0))
+
+
+def _middle(problem: Problem, layers: tuple[int, ...], split: str) -> int:
+    """The layer nearest to half of the work, -1 for none.
+
+    One that all later layers depend on alone, if there is one; in a sub-graph whose end clusters
+    cannot share out, the last one that they can.
+    """
     ends = list(range(len(layers) - 1))
     if split != PIPELINE:
         ends = [at for at in ends if cluster_axis(problem, (layers[at],), split) >= 0]
         if ends and cluster_axis(problem, layers, split) < 0:
-            return [layers[ends[-1]]]
-    place = {layer: at for at, layer in enumerate(layers)}
-    reach = np.maximum.accumulate([
-        max((place.get(r, 0) for t in problem.layers[x].outputs for r in problem.consumers[t]),
-            default=0)
-        for x in layers
-    ])  # fmt: skip
-    narrow = [at for at in ends if at == 0 or reach[at - 1] <= at]
+            return layers[ends[-1]]
+    narrow = _narrow(problem, layers)
     done = np.cumsum(layer_seconds(problem)[list(layers)])
-    best = min(narrow or ends, key=lambda at: abs(2 * done[at] - done[-1]), default=None)
-    return [] if best is None else [layers[best]]
+    chosen = [at for at in ends if at in narrow] or ends
+    best = min(chosen, key=lambda at: abs(2 * done[at] - done[-1]), default=-1)
+    return layers[best] if best >= 0 else -1
+
+
+def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
+    """Positions after which nothing that came before is read but the last output, and inputs."""
+    place = {layer: at for at, layer in enumerate(layers)}
+    reach, found = 0, set()
+    for at, layer in enumerate(layers):
+        if reach <= at:
+            found.add(at)
+        readers = (r for t in problem.layers[layer].outputs for r in problem.consumers[t])
+        reach = max([reach, *(place[r] for r in readers if r in place)])
+    return found
 
 
 def cut_over_clusters(
@@ -285,11 +335,8 @@ def _seconds(problem: Problem, index: int) -> float:
     points = operator.points
     macs = points * float(work.macs[index])
     plain = shown * work.vector[index] + points * work.per_point[index] + macs * (code == VECTOR)
-    special = shown * work.special[index]
-    slow = target.vector.special_lanes * target.clusters * target.cores * target.clock
-    matrix_s = macs / target.matrix_macs_per_second(problem.dtype) if code == MATRIX else 0.0
-    vector_s = plain / target.vector_ops_per_second(problem.dtype) if plain else 0.0
-    return max(matrix_s, float(vector_s + (special / slow if special else 0.0)))
+    special = float(shown * work.special[index])
+    return work_seconds(target, problem.dtype, macs * (code == MATRIX), float(plain), special)
 
 
 def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:

@@ -384,18 +384,6 @@ def _cost(
     return _peak_bytes(g, a, layers, low, high, seen, space.last, space.made), work, cut
 
 
-def repeated_work(problem: Problem, layers: tuple[int, ...], axis: int, parts: int) -> float:
-    """Work of all parts along one axis over that of the whole, taken from the middle one."""
-    g, a, indices = problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64)
-    space = _workspace(g, a, indices)
-    extent = sink(problem, layers).axes[axis].extent
-    size = -(-extent // parts)
-    start = min((parts // 2) * size, extent - size)
-    whole = _cost(g, a, indices, space, -1, 0, 0)[1]
-    part = _cost(g, a, indices, space, axis, start, start + size)[1]
-    return float(part * extent / size / max(whole, 1))
-
-
 @njit(cache=True)
 def _external_bytes(
     g: GraphArrays,
