@@ -34,13 +34,22 @@ SPLITS = ("spatial", "channel", "pipeline")
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+@st.composite
+def several(draw: st.DrawFn) -> Target:
+    """Targets of several clusters; launches that cost nothing keep more sub-graphs apart."""
+    machine = dataclasses.replace(draw(targets()), clusters=draw(st.integers(2, 4)))
+    cost = draw(st.sampled_from((0.0, 0.0, machine.overheads.kernel_launch)))
+    overheads = dataclasses.replace(machine.overheads, kernel_launch=cost, barrier=cost / 6)
+    return dataclasses.replace(machine, overheads=overheads)
+
+
 def built(graph: Graph, machine: Target, **knobs: Any) -> Schedule:
     return build_schedule(Workbench(graph, machine, "float16"), Knobs(**knobs))
 
 
 @pytest.mark.parametrize("split", SPLITS)
 @EXAMPLES
-@given(graph=networks(), machine=targets(), data=st.data())
+@given(graph=networks(), machine=several(), data=st.data())
 def test_any_setting_gives_a_valid_schedule(
     split: str, graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
@@ -50,7 +59,7 @@ def test_any_setting_gives_a_valid_schedule(
 
 @pytest.mark.parametrize("split", SPLITS)
 @settings(EXAMPLES, max_examples=25)
-@given(graph=networks(), machine=targets(), data=st.data())
+@given(graph=networks(), machine=several(), data=st.data())
 def test_round_trip_of_any_schedule(
     tmp_path_factory: pytest.TempPathFactory,
     split: str,
@@ -69,7 +78,7 @@ def test_round_trip_of_any_schedule(
 
 @pytest.mark.parametrize("split", SPLITS)
 @settings(EXAMPLES, max_examples=15)
-@given(graph=networks(), machine=targets())
+@given(graph=networks(), machine=several())
 def test_the_same_from_a_used_and_a_fresh_workbench(
     split: str, graph: Graph, machine: Target
 ) -> None:
@@ -110,7 +119,7 @@ def test_what_cannot_be_shared_out_runs_on_one_cluster() -> None:
 
 def test_samples_at_once_are_the_chip_s() -> None:
     machine = target(lb=1 << 16, clusters=2)
-    schedule = built(block(), machine, cluster_split="spatial", batches_per_cluster=3)
+    schedule = built(block(), machine, cluster_split="spatial", batches_per_cluster=3, max_layers=1)
     assert schedule.share == Share(2, 4, 3, "spatial")
     assert schedule.share.loops == 2
     with pytest.raises(KnobsError) as caught:
@@ -297,6 +306,58 @@ def test_passes_against_an_event_loop(data: st.DataObject) -> None:
     queues = [[i for i in range(count) if home[i] == c] for c in range(max(home) + 1)]
     ends = joint_ends(queues, producers, dict(enumerate(seconds)), loops, 0.25)
     assert passes(queues, producers, seconds, loops, 0.25) == max(ends.values())
+
+
+def latency(name: str, batch: int, **knobs: Any) -> float:
+    return simulate(built(workload(name, batch), STCP920, **knobs)).latency
+
+
+def test_one_sample_of_large_images_is_faster_by_rows() -> None:
+    """More than twice: four clusters, all of which read all weights."""
+    assert latency("unet", 1) > 2 * latency("unet", 1, cluster_split="spatial")
+
+
+def test_one_sample_with_many_weights_is_faster_by_channels() -> None:
+    assert latency("resnet18", 1) > 1.5 * latency("resnet18", 1, cluster_split="channel")
+
+
+def test_a_pipeline_needs_several_passes() -> None:
+    """One pass of ResNet-50 gains nothing from stages; sixteen are faster than on one cluster."""
+    assert latency("resnet50", 1, cluster_split="pipeline") >= latency("resnet50", 1)
+    alone = latency("resnet50", 16, batches_per_cluster=4)
+    stages = latency("resnet50", 64, batches_per_cluster=4, cluster_split="pipeline")
+    assert stages < 16 * alone
+
+
+def test_what_repeats_too_much_is_kept_apart() -> None:
+    """Halves of channels of a second convolution each need all of the first, which then pays.
+
+    Unless a launch costs more than the work.
+    """
+    net = Net(x=(1, 64, 8, 8))
+    net.conv(net.conv("x", 64, 3), 64, 3)
+    machine = target(lb=1 << 20, clusters=2)
+    free = dataclasses.replace(machine.overheads, kernel_launch=0.0, barrier=0.0)
+    dear = dataclasses.replace(free, kernel_launch=1e-3)
+    counts = [
+        len(
+            built(
+                net.graph(), dataclasses.replace(machine, overheads=o), cluster_split="channel"
+            ).instances.subgraphs
+        )
+        for o in (free, dear)
+    ]
+    assert counts == [2, 1]
+
+
+def test_a_pipeline_cuts_what_is_more_than_a_stage() -> None:
+    """Four like convolutions that would be one sub-graph are two stages of two."""
+    graph = chain(*["conv"] * 4, shape=(2, 4, 8, 8))
+    alone = built(graph, target(lb=1 << 16))
+    assert len(alone.instances.subgraphs) == 1
+    schedule = built(graph, target(lb=1 << 16, clusters=2), cluster_split="pipeline")
+    assert [len(s.layers) for s in schedule.instances.subgraphs] == [2, 2]
+    assert schedule.cluster == (0, 1)
 
 
 def test_bytes_and_busy_times_are_those_of_all_clusters() -> None:
