@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cluster_checks import joint_ends
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schedule_checks import check_schedule, joint_ends
+from schedule_checks import check_schedule
 from schedule_samples import STCP920, Net, block, chain, networks, target, targets, workload
 from test_schedule_properties import drawn
 
