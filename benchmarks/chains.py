@@ -1,4 +1,4 @@
-"""Networks of any size for scaling: a chain of convolutions, on a machine that cuts every sample."""
+"""Networks of any size for scaling: chains of convolutions, a machine that cuts every sample."""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ def searched(model: Graph, trials: int) -> list[Knobs]:
     """The settings that a search tries, in order."""
     target = load_target(TARGET)
     with tempfile.TemporaryDirectory() as folder:
-        result = autoturbo.tune(model, target, trials=trials, seed=0, db=Path(folder) / "search.db")
+        result = autoturbo.tune(
+            model, target, trials=trials, seed=0, database=Path(folder) / "search.db",
+            runs_folder=Path(folder),
+        )  # fmt: skip
     space = Space.of(model, target, dtype=DTYPE)
     return [space.to_knobs(trial.params) for trial in result.study.trials]
 
@@ -114,7 +117,14 @@ def scale(layers: int, samples: int) -> dict[str, Any]:
 def print_scaling() -> None:
     """Microseconds per instance against the number of layers and of instances."""
     rows = []
-    for layers, samples in ((10, 100), (100, 100), (1000, 100), (10, 1000), (100, 1000), (1000, 1000)):
+    for layers, samples in (
+        (10, 100),
+        (100, 100),
+        (1000, 100),
+        (10, 1000),
+        (100, 1000),
+        (1000, 1000),
+    ):
         found = in_fresh_process(__file__, "--scale", str(layers), str(samples))
         per = [s / found["instances"] * 1e6 for s in found["seconds"]]
         rows.append((f"{layers} x {samples}", f"{found['instances']:,}", *per, round(found["mib"])))

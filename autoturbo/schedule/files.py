@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from autoturbo.atomic import atomic_write
 from autoturbo.errors import KnobsError, Location, ScheduleFileError
 from autoturbo.graph.layers import Layer, layers_from
@@ -27,13 +29,15 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.bind import Binding, Placement, Scope, cores_used
+from autoturbo.schedule.clusters import readers_elsewhere
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import InstanceGraph, make_instances
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, assemble
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule, Share
+from autoturbo.schedule.schedule import BATCH, SCHEDULER_VERSION, SPLITS, Schedule, Share
 from autoturbo.schedule.split import Split, sink, split_axes
+from autoturbo.schedule.timeline import Timeline
 from autoturbo.schedule.work import MATRIX
 
 SCHEDULE_SCHEMA = 1
@@ -69,39 +73,63 @@ def _document(schedule: Schedule) -> dict[str, Any]:
         "target": {"name": problem.target.name, "hash": problem.target.hash},
         "dtype": problem.dtype,
         "knobs": schedule.knobs.as_dict(),
-        "share": dataclasses.asdict(schedule.share),
+        "share": _share_entry(schedule.share),
         "layers": [{"name": x.name, "operators": list(x.operators)} for x in problem.layers],
         "subgraphs": [_subgraph(s) for s in schedule.instances.subgraphs],
         "order": [_instance(schedule, index) for index in schedule.order],
-        "buffers": _buffers(schedule),
+        "buffers": _all_buffers(schedule),
         "expected": None if schedule.expected is None else dict(schedule.expected),
     }
 
 
+def _share_entry(share: Share) -> dict[str, Any]:
+    """What clusters share out is named where it is not samples."""
+    entry = dataclasses.asdict(share)
+    if share.split == BATCH:
+        del entry["split"]
+    return entry
+
+
 def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
+    """All instances, and how many of them lie along a second axis inside a part of the first."""
     split = subgraph.split
-    return {
+    entry = {
         "layers": list(subgraph.layers),
         "axis": split.axis,
         "depth": split.depth,
         "instances": split.instances,
     }
+    if split.inner_axis >= 0:
+        entry |= {"inner_axis": split.inner_axis, "inner_factor": split.inner_factor}
+    return entry
 
 
 def _instance(schedule: Schedule, index: int) -> dict[str, Any]:
     instance, placement = schedule.instances.instances[index], schedule.placement
     named = placement.core_ids[index] if placement.core_ids else ()
-    return {
+    entry = {
         "subgraph": instance.subgraph,
         "part": instance.part,
         "cores": list(placement.bindings[index]),
         **({"core_ids": list(named)} if named else {}),
         "scope": placement.scopes[index].name,
     }
+    return {**entry, "cluster": schedule.cluster[index]} if schedule.cluster else entry
 
 
-def _buffers(schedule: Schedule) -> list[dict[str, Any]]:
-    buffers = schedule.timeline.buffers
+def _all_buffers(schedule: Schedule) -> list[dict[str, Any]]:
+    """Of every cluster in turn, where they do not work alike; steps are each cluster's own."""
+    if not schedule.cluster:
+        return _buffers(schedule, schedule.timeline)
+    return [
+        {**entry, "cluster": cluster}
+        for cluster, timeline in enumerate(schedule.timelines)
+        for entry in _buffers(schedule, timeline)
+    ]
+
+
+def _buffers(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
+    buffers = timeline.buffers
     tensors = schedule.problem.graph.tensors
     instances = schedule.instances.instances
     columns = (buffers.scope, buffers.address, buffers.core_bytes, buffers.cluster_bytes)
@@ -120,7 +148,7 @@ def _buffers(schedule: Schedule) -> list[dict[str, Any]]:
             "last_step": last,
         }
         for name, (scope, address, core, cluster), (first, last) in zip(
-            schedule.timeline.names, rows, lives, strict=True
+            timeline.names, rows, lives, strict=True
         )
     ]
 
@@ -147,16 +175,22 @@ def schedule_schema() -> dict[str, Any]:
         "address": any_integer, "bytes": whole, "first_step": whole, "last_step": whole,
     }  # fmt: skip
     order = {"subgraph": whole, "part": whole, "cores": _list(whole), "scope": scope}
-    named = {"core_ids": _list(whole)}
+    cluster = {"cluster": whole}
+    of_instance = {"core_ids": _list(whole), **cluster}
+    inner = {"inner_axis": whole, "inner_factor": {"type": "integer", "minimum": 1}}
+    shared = {"split": {"enum": list(SPLITS[1:])}}
     required = {
         "format": {"const": FORMAT}, "schema_version": {"const": SCHEDULE_SCHEMA},
         "scheduler_version": text, "scheduler": text, "model": identity, "target": identity,
         "dtype": text, "knobs": {"type": "object"},
-        "share": _object({"clusters": whole, "samples": whole, "batches": whole}),
+        "share": _object({"clusters": whole, "samples": whole, "batches": whole}, shared),
         "layers": _list(_object({"name": text, "operators": _list(whole)})),
-        "subgraphs": _list(_object(subgraph)), "order": _list(_object(order, named)),
+        "subgraphs": _list(_object(subgraph, inner)),
+        "order": _list(_object(order, of_instance)),
     }  # fmt: skip
-    optional = {"buffers": _list(_object(buffer)), "expected": {"type": ["object", "null"]}}
+    optional = {
+        "buffers": _list(_object(buffer, cluster)), "expected": {"type": ["object", "null"]},
+    }  # fmt: skip
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "AutoTurbo schedule",
@@ -281,23 +315,30 @@ def _rebuild(document: dict[str, Any], graph: Graph, target: Target) -> Schedule
     subgraphs = _subgraphs(problem, document["subgraphs"])
     instances = make_instances(problem, subgraphs)
     order, placement = _order(instances, document["order"], target.cores)
+    cluster = _clusters(instances, share, order, placement, document["order"])
     knobs = Knobs.from_dict(document["knobs"])
     schedule = assemble(
-        graph, problem, document["scheduler"], knobs, share, instances, order, placement
+        graph, problem, document["scheduler"], knobs, share, instances, order, placement, cluster
     )
     schedule = dataclasses.replace(schedule, expected=document.get("expected"))
-    if "buffers" in document and _buffers(schedule) != document["buffers"]:
+    if "buffers" in document and _all_buffers(schedule) != document["buffers"]:
         raise _InvalidError("buffers", "buffers are not where these decisions put them")
     return schedule
 
 
-def _share(bench: Workbench, values: Mapping[str, int]) -> Share:
-    whole = bench.share()
+def _share(bench: Workbench, values: Mapping[str, Any]) -> Share:
     share = Share(**values)
-    if (share.clusters, share.samples) != (whole.clusters, whole.samples):
-        raise _InvalidError("share", f"the target shares out the batch as {whole}")
+    whole = bench.share(split=share.split)
+    fewer = share.split != BATCH and 1 <= share.clusters <= whole.clusters
+    if share.samples != whole.samples or not (share.clusters == whole.clusters or fewer):
+        each = "each" if share.split == BATCH else "in all, or fewer clusters"
+        reason = f"{whole.clusters} clusters share out the batch, {whole.samples} samples {each}"
+        raise _InvalidError("share", reason)
+    if share.split != whole.split:
+        raise _InvalidError("share.split", "the target has one cluster, nothing is shared out")
     if not 1 <= share.batches <= share.samples:
-        raise _InvalidError("share.batches", f"a cluster has {share.samples} samples")
+        owner = "a cluster has" if share.split == BATCH else "there are"
+        raise _InvalidError("share.batches", f"{owner} {share.samples} samples")
     if bench.trace.obstacle and share.batches != share.samples:
         raise _InvalidError("share.batches", f"the batch stays whole: {bench.trace.obstacle}")
     return share
@@ -370,12 +411,18 @@ def _is_closed(problem: Problem, group: tuple[int, ...]) -> bool:
 
 
 def _split(problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[str, Any]) -> Split:
-    axis, parts = entry["axis"], max(entry["instances"], 1)
+    inner_axis, inner = entry.get("inner_axis", -1), entry.get("inner_factor", 1)
+    parts, rest = divmod(max(entry["instances"], 1), inner)
+    field = f"subgraphs[{index}].instances"
+    if rest or (inner > 1) != (inner_axis >= 0) or (inner > 1 and inner_axis == entry["axis"]):
+        raise _InvalidError(field, f"{entry['instances']} are not {inner} along a second axis")
     allowed = {axis for _, axis in split_axes(problem, group)}
-    if parts > 1 and not (axis in allowed and parts <= sink(problem, group).axes[axis].extent):
-        field = f"subgraphs[{index}].instances"
-        raise _InvalidError(field, f"cannot be split into {parts} along axis {axis}")
-    return Split(axis if parts > 1 else -1, parts, entry["depth"], 0, 0)
+    for axis, number in ((entry["axis"], parts), (inner_axis, inner)):
+        fits = axis in allowed and number <= sink(problem, group).axes[axis].extent
+        if number > 1 and not fits:
+            raise _InvalidError(field, f"cannot be split into {number} along axis {axis}")
+    axis = entry["axis"] if parts > 1 else -1
+    return Split(axis, parts, entry["depth"], 0, 0, inner_axis, inner)
 
 
 def _order(
@@ -407,6 +454,35 @@ def _core_ids(binding: Binding, at: int, ids: Sequence[int], cores: int) -> tupl
         field = f"order[{at}].core_ids"
         raise _InvalidError(field, f"needs {parts} different cores of 0 to {cores - 1}")
     return () if list(ids) == list(range(parts)) else tuple(ids)
+
+
+def _clusters(
+    instances: InstanceGraph,
+    share: Share,
+    order: Sequence[int],
+    placement: Placement,
+    entries: Sequence[Mapping[str, Any]],
+) -> tuple[int, ...]:
+    """Per instance, its cluster; nothing where clusters work alike or one has it all."""
+    if share.split == BATCH or share.clusters == 1:
+        named = next((at for at, entry in enumerate(entries) if "cluster" in entry), None)
+        if named is not None:
+            raise _InvalidError(f"order[{named}].cluster", "all instances are on every cluster")
+        return ()
+    found = [-1] * len(order)
+    for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
+        found[instance] = entry.get("cluster", -1)
+        if not 0 <= found[instance] < share.clusters:
+            reason = f"one of the {share.clusters} clusters of share, counted from 0"
+            raise _InvalidError(f"order[{at}].cluster", reason)
+    if len(set(found)) != share.clusters:
+        raise _InvalidError("share.clusters", f"{len(set(found))} clusters have instances")
+    away = readers_elsewhere(instances, np.asarray(found, np.int64))
+    for at, instance in enumerate(order):
+        if away[instance] and placement.scopes[instance] != Scope.DDR:
+            reason = "another cluster reads it, so it is kept in DDR"
+            raise _InvalidError(f"order[{at}].scope", reason)
+    return tuple(found)
 
 
 def _cores(

@@ -100,16 +100,18 @@ def core_names(placement: Placement, cores: int) -> Ints:
 
 def move(
     graph: InstanceGraph,
+    order: Ints,
     bindings: Ints,
     scopes: Ints,
     templates: Ints,
     tables: TemplateTables,
     names: Ints,
 ) -> Movements:
-    """Decide the movement of every piece.
+    """Decide the movement of every piece that an order's kernels read from each other.
 
     Args:
         graph: instances and what they read from each other.
+        order: the instances that one cluster runs; what others make is read where it lies.
         bindings: per instance, the number of its output's binding.
         scopes: per instance, where its output is declared.
         templates: per instance, the number of its template.
@@ -118,7 +120,7 @@ def move(
     """
     links = graph.links
     found = _move(
-        links.start, links.slot, links.maker, links.output, links.size,
+        order, links.start, links.slot, links.maker, links.output, links.size,
         graph.in_region, graph.out_region, part_book(graph.problem).regions.rows,
         bindings, scopes, templates, tables, names, np.argsort(names, axis=1),
     )  # fmt: skip
@@ -127,6 +129,7 @@ def move(
 
 @njit(cache=True)
 def _move(
+    order: Ints,
     start: Ints,
     slot: Ints,
     maker: Ints,
@@ -144,8 +147,9 @@ def _move(
 ) -> tuple[Ints, Ints, Ints]:
     kind, crossing = np.zeros(len(slot), np.int64), np.zeros(len(slot), np.int64)
     core_bytes = np.zeros(len(slot), np.int64)
-    rows = out_region[maker] + output
-    for reader in range(len(start) - 1):
+    rows, here = out_region[maker] + output, np.zeros(len(start) - 1, np.int64)
+    here[order] = 1
+    for reader in order:
         head = tables.heads[templates[reader], 2]
         first = start[reader]
         while first < start[reader + 1]:
@@ -154,7 +158,7 @@ def _move(
                 end += 1
             entry, need = tables.slots[head + slot[first]], in_region[reader] + slot[first]
             core_bytes[first] = _move_input(
-                first, end, rows, need, regions, maker, bindings, scopes, size, entry,
+                first, end, rows, need, regions, maker, here, bindings, scopes, size, entry,
                 tables.factors, tables.ranks, names[reader : reader + 1], programs, kind, crossing,
             )  # fmt: skip
             first = end
@@ -169,6 +173,7 @@ def _move_input(
     need: int,
     regions: Ints,
     maker: Ints,
+    here: Ints,
     bindings: Ints,
     scopes: Ints,
     size: Ints,
@@ -189,6 +194,8 @@ def _move_input(
     fits = wanted >= 0 and ranks[wanted] == entry[Slot.RANK]
     for link in range(first, end):
         held = bindings[maker[link]]
+        if not here[maker[link]]:
+            continue
         if scopes[maker[link]] != 0:
             kind[link] = COPIED
         elif fits and ranks[held] == entry[Slot.RANK]:
@@ -303,5 +310,6 @@ def concatenations(
         msg = f"instance {index} is bound {placement.bindings[index]}, not {template.binding}"
         raise ValueError(msg)
     names = core_names(placement, problem.target.cores)
-    movements = move(graph, bindings, scopes, templates, template_book(problem).tables(), names)
+    every, tables = np.arange(graph.count), template_book(problem).tables()
+    movements = move(graph, every, bindings, scopes, templates, tables, names)
     return concats_of(graph, movements, index)

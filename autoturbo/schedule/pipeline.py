@@ -2,7 +2,7 @@
 
 ::
 
-    model -> share out the batch -> split + group -> instances -> order -> bind
+    model -> share out the work -> split + group -> instances -> order -> bind
           -> stitch -> concatenations and movements -> buffers -> schedule
 
 Each pass is a function of frozen values; what several settings have in common is remembered in the
@@ -26,17 +26,27 @@ from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Binding, Placement, Scope, bind_instances, chosen_binding
+from autoturbo.schedule.clusters import (
+    PARTS,
+    Home,
+    clusters_at_work,
+    clusters_of,
+    cut_over_clusters,
+    group_for,
+    hand_over,
+    homes_of,
+)
 from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import InstanceGraph, make_instances
 from autoturbo.schedule.knobs import AUTO, MIDDLE_PRIORITY, Knobs, SubGraphKnobs
 from autoturbo.schedule.order import order_instances
 from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.schedule import Schedule, Share
-from autoturbo.schedule.split import Split, sink, split_axes
+from autoturbo.schedule.schedule import BATCH, Schedule, Share
+from autoturbo.schedule.split import Split, SplitRules, sink, split_axes
 from autoturbo.schedule.stores import Recent
 from autoturbo.schedule.tiling import InstructionRules
-from autoturbo.schedule.timeline import BufferRules, Timeline, build_timeline
+from autoturbo.schedule.timeline import BufferRules, Timeline, build_timelines
 
 
 @dataclass(eq=False)
@@ -48,7 +58,7 @@ class Workbench:
         target: the accelerator.
         dtype: the compute type.
         trace: where its samples are.
-        problems: by samples that a cluster processes at once.
+        problems: by samples that are processed at once.
     """
 
     model: Graph
@@ -67,15 +77,18 @@ class Workbench:
             self.problems[batches] = make_problem(graph, self.target, self.dtype)
         return self.problems[batches]
 
-    def share(self, batches: int | str = AUTO) -> Share:
-        """How the clusters share out the batch.
+    def share(self, batches: int | str = AUTO, split: str = AUTO) -> Share:
+        """How the clusters share out the work.
 
-        A model whose samples cannot be told apart runs whole on one cluster.
+        A model whose samples cannot be told apart runs whole on one cluster, or on all of them if
+        it is not samples that they share out. A single cluster has nothing to share out.
 
         Raises:
-            KnobsError: more samples at once than a cluster has.
+            KnobsError: more samples at once than a cluster, or the batch, has.
         """
         batch = self.model.batch
+        if split not in (AUTO, BATCH) and self.target.clusters > 1:
+            return self._joint(batches, split)
         clusters = 1 if self.trace.obstacle else min(self.target.clusters, batch)
         samples = -(-batch // clusters)
         at_once = samples if batches == AUTO or self.trace.obstacle else int(batches)
@@ -83,6 +96,15 @@ class Workbench:
             at = Location(field="batches_per_cluster")
             raise KnobsError(f"{at_once} is more than a cluster's {samples} samples", at)
         return Share(-(-batch // samples), samples, at_once)
+
+    def _joint(self, batches: int | str, split: str) -> Share:
+        """All clusters on the same samples."""
+        batch = self.model.batch
+        at_once = batch if batches == AUTO or self.trace.obstacle else int(batches)
+        if at_once > batch:
+            at = Location(field="batches_per_cluster")
+            raise KnobsError(f"{at_once} is more than the batch's {batch} samples", at)
+        return Share(self.target.clusters, batch, at_once, split)
 
     def batch_choices(self) -> tuple[int, ...]:
         """Samples at once that divide a cluster's share, largest first."""
@@ -100,6 +122,21 @@ def _recent() -> Recent[Any, Any]:
     return Recent(REMEMBERED)
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Sub-graphs, numbered, and the clusters of each (none where clusters work alike)."""
+
+    number: int
+    subgraphs: tuple[SubGraph, ...]
+    homes: tuple[Home, ...]
+
+    def share(self, share: Share) -> Share:
+        """With the clusters that have something to do."""
+        if share.split == BATCH:
+            return share
+        return dataclasses.replace(share, clusters=clusters_at_work(self.homes))
+
+
 @dataclass(eq=False)
 class Memory:
     """What a problem remembers of passes that many settings share.
@@ -108,11 +145,11 @@ class Memory:
     them again; a number is never used twice.
     """
 
-    plans: Recent[Any, tuple[int, tuple[SubGraph, ...]]] = field(default_factory=_recent)
+    plans: Recent[Any, _Plan] = field(default_factory=_recent)
     graphs: Recent[int, InstanceGraph] = field(default_factory=_recent)
     orders: Recent[Any, tuple[int, tuple[int, ...]]] = field(default_factory=_recent)
     placements: Recent[Any, tuple[int, Placement]] = field(default_factory=_recent)
-    timelines: Recent[Any, Timeline] = field(default_factory=lambda: Recent(TIMELINES))
+    timelines: Recent[Any, tuple[Timeline, ...]] = field(default_factory=lambda: Recent(TIMELINES))
     numbers: Recent[object, int] = field(default_factory=_recent)
     counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -131,40 +168,87 @@ def memory_of(problem: Problem) -> Memory:
 
 
 _PLAN_KNOBS = operator.attrgetter(
-    "producer_factor_ratio", "merged_factor_ratio", "max_layers", "lb_fill", "recompute_limit",
-    "merge_order", "split_key", "split_dims", "factor_policy", "factor_scale", "overrides",
+    "cluster_split", "producer_factor_ratio", "merged_factor_ratio", "max_layers", "lb_fill",
+    "recompute_limit", "merge_order", "split_key", "split_dims", "factor_policy", "factor_scale",
+    "overrides",
 )  # fmt: skip
 """What splitting and grouping read of a setting."""
 
 
 def plan(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, tuple[SubGraph, ...]]:
     """Split and group: everything before instances exist."""
-    share = bench.share(knobs.batches_per_cluster)
+    problem, share, found = _planned(bench, knobs)
+    return problem, share, found.subgraphs
+
+
+def homes(bench: Workbench, knobs: Knobs) -> tuple[Home, ...]:
+    """First cluster and number of clusters of every sub-graph; empty where they work alike."""
+    return _planned(bench, knobs)[2].homes
+
+
+def _planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, _Plan]:
+    share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
     problem = bench.problem(share.batches)
-    return problem, share, _numbered_plan(problem, knobs)[1]
-
-
-def _numbered_plan(problem: Problem, knobs: Knobs) -> tuple[int, tuple[SubGraph, ...]]:
     memory = memory_of(problem)
 
-    def make() -> tuple[int, tuple[SubGraph, ...]]:
-        subgraphs = _plan(problem, knobs)
-        return memory.number(subgraphs), subgraphs
+    def make() -> _Plan:
+        subgraphs = _plan(problem, share, knobs)
+        number = memory.number(subgraphs)
+        return _Plan(number, subgraphs, homes_of(problem, subgraphs, share.split))
 
-    return memory.plans.get(_PLAN_KNOBS(knobs), make)
+    found = memory.plans.get(_PLAN_KNOBS(knobs), make)
+    return problem, found.share(share), found
 
 
-def _plan(problem: Problem, knobs: Knobs) -> tuple[SubGraph, ...]:
-    subgraphs = group(problem, GroupRules.of(knobs))
+def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
+    rules = GroupRules.of(knobs)
+    alike = share.split == BATCH
+    grouped = group(problem, rules) if alike else group_for(problem, rules, share.split)
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
+    subgraphs = grouped
     if scale != 1:
         subgraphs = tuple(_scaled(problem, s, scale) for s in subgraphs)
-    return _overridden(problem, subgraphs, knobs)
+    subgraphs = _overridden(problem, subgraphs, knobs)
+    if share.split not in PARTS:
+        return subgraphs
+    return _over_clusters(problem, share.split, grouped, subgraphs, scale, knobs)
+
+
+def _over_clusters(
+    problem: Problem,
+    kind: str,
+    grouped: tuple[SubGraph, ...],
+    overridden: tuple[SubGraph, ...],
+    scale: int,
+    knobs: Knobs,
+) -> tuple[SubGraph, ...]:
+    """A part of every sub-graph for every cluster; overrides count the parts of a cluster."""
+    room = int(problem.cluster_lb_bytes * SplitRules.of(knobs).lb_fill)
+    overrides = resolve(problem, grouped, knobs)
+    found = []
+    for index, subgraph in enumerate(grouped):
+        if index in overrides and _decides_split(overrides[index]):
+            own = cut_over_clusters(problem, overridden[index], kind, room, exact=True)
+        else:
+            own = cut_over_clusters(problem, subgraph, kind, room, exact=False)
+            own = _scaled(problem, own, scale) if scale != 1 else own
+        found.append(own)
+    return tuple(found)
+
+
+def _decides_split(override: SubGraphKnobs) -> bool:
+    return {override.dim, override.factor, override.inner_factor} != {AUTO}
 
 
 def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
-    """More instances than needed, where the axis divides."""
+    """More instances than needed, where the innermost axis that is cut divides."""
     split = subgraph.split
+    if split.inner_axis >= 0:
+        extent = sink(problem, subgraph.layers).axes[split.inner_axis].extent
+        factor = split.inner_factor * scale
+        if factor > extent or extent % factor:
+            return subgraph
+        return dataclasses.replace(subgraph, split=dataclasses.replace(split, inner_factor=factor))
     if split.axis < 0:
         axes = split_axes(problem, subgraph.layers)
         if not axes or split.instances != 1:
@@ -249,20 +333,24 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
     Raises:
         KnobsError: the setting does not fit the model.
     """
-    problem, share, subgraphs = plan(bench, knobs)
-    memory, number = memory_of(problem), _numbered_plan(problem, knobs)[0]
+    problem, share, planned = _planned(bench, knobs)
+    memory, subgraphs = memory_of(problem), planned.subgraphs
     overrides = resolve(problem, subgraphs, knobs)
-    instances = memory.graphs.get(number, lambda: make_instances(problem, subgraphs))
-    place, order = _order(problem, instances, number, knobs, overrides)
-    bound, placement = _placement(problem, instances, (place, order), knobs, overrides)
+    instances = memory.graphs.get(planned.number, lambda: make_instances(problem, subgraphs))
+    cluster = clusters_of(instances, planned.homes)
+    place, order = _order(problem, instances, planned.number, knobs, overrides)
+    bound, placement = _placement(
+        problem, instances, (place, order), (planned.homes, cluster), knobs, overrides
+    )
     rules = _rules(problem, instances, knobs, overrides)
     buffers = tuple(rule.buffers for rule in rules)
-    timeline = memory.timelines.get(
-        (bound, buffers), lambda: build_timeline(problem, instances, order, placement, buffers)
+    timelines = memory.timelines.get(
+        (bound, buffers),
+        lambda: build_timelines(problem, instances, order, placement, buffers, cluster),
     )
     return _schedule(
-        bench.model, problem, "graphturbo", knobs, share, instances, order, placement, timeline,
-        rules,
+        bench.model, problem, "graphturbo", knobs, share, instances, order, placement, timelines,
+        rules, cluster,
     )  # fmt: skip
 
 
@@ -299,10 +387,14 @@ def _placement(
     problem: Problem,
     instances: InstanceGraph,
     numbered: tuple[int, tuple[int, ...]],
+    at: tuple[tuple[Home, ...], Ints],
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
 ) -> tuple[int, Placement]:
-    """Algorithm 4, with the bindings and scopes decided for single sub-graphs, numbered."""
+    """Algorithm 4, with the bindings and scopes decided for single sub-graphs, numbered.
+
+    What another cluster reads goes to DDR whatever was decided.
+    """
     memory = memory_of(problem)
     number, order = numbered
 
@@ -316,9 +408,11 @@ def _placement(
         always = knobs.binding == "always"
         placement = bind_instances(problem, instances, order, always=always, forced=forced)
         placement = _declare(instances, placement, knobs, overrides)
-        return memory.number((number, placement)), placement
+        placement = hand_over(instances, placement, cluster)
+        return memory.number((number, placement, homes)), placement
 
-    key = (number, knobs.binding, knobs.output_scope, knobs.overrides)
+    homes, cluster = at
+    key = (number, homes, knobs.binding, knobs.output_scope, knobs.overrides)
     return memory.placements.get(key, make)
 
 
@@ -345,15 +439,20 @@ def assemble(
     instances: InstanceGraph,
     order: tuple[int, ...],
     placement: Placement,
+    cluster: Sequence[int] = (),
 ) -> Schedule:
-    """From bound instances to a schedule: stitch, concatenate, move, allocate."""
+    """From bound instances to a schedule: stitch, concatenate, move, allocate.
+
+    ``cluster`` is the cluster of every instance, empty where clusters work alike.
+    """
     overrides = resolve(problem, instances.subgraphs, knobs)
     rules = _rules(problem, instances, knobs, overrides)
-    buffers = [rule.buffers for rule in rules]
-    timeline = build_timeline(problem, instances, order, placement, buffers)
+    buffers, where = [rule.buffers for rule in rules], np.asarray(cluster, np.int64)
+    timelines = build_timelines(problem, instances, order, placement, buffers, where)
     return _schedule(
-        model, problem, scheduler, knobs, share, instances, order, placement, timeline, rules
-    )
+        model, problem, scheduler, knobs, share, instances, order, placement, timelines, rules,
+        where,
+    )  # fmt: skip
 
 
 def _schedule(
@@ -365,14 +464,16 @@ def _schedule(
     instances: InstanceGraph,
     order: tuple[int, ...],
     placement: Placement,
-    timeline: Timeline,
+    timelines: tuple[Timeline, ...],
     rules: Sequence[_Rules],
+    cluster: Ints,
 ) -> Schedule:
     common = _rules_of(problem, knobs).instructions
     own = {i: r.instructions for i, r in enumerate(rules) if r.instructions is not common}
     return Schedule(
-        model, problem, scheduler, knobs, share, instances, order, placement, timeline, common, own
-    )
+        model, problem, scheduler, knobs, share, instances, order, placement, timelines[0], common,
+        own, None, timelines[1:], tuple(cluster.tolist()),
+    )  # fmt: skip
 
 
 _RULE_KNOBS = (

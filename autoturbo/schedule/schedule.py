@@ -29,24 +29,43 @@ SCHEDULER_VERSION = "2"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
 
 
+BATCH = "batch"
+"""Clusters share out samples: as published."""
+
+SPLITS = (BATCH, "spatial", "channel", "pipeline")
+"""What clusters may share out: samples, rows or channels of every output, sub-graphs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How the clusters share out the batch.
+    """How the clusters share out the work.
+
+    Where they share out samples (:data:`BATCH`), they work alike, each on samples of its own, and
+    the figures are one cluster's. Otherwise all of them work on the same samples, and the figures
+    are the chip's.
 
     Attributes:
         clusters: clusters that work.
-        samples: samples of the busiest cluster.
-        batches: samples that it processes at once (the paper's batches per cluster).
+        samples: samples of the busiest cluster; otherwise of the whole batch.
+        batches: samples that it processes at once (the paper's batches per cluster); otherwise that
+            all clusters together process at once.
+        split: what they share out, one of :data:`SPLITS`.
     """
 
     clusters: int
     samples: int
     batches: int
+    split: str = BATCH
 
     @property
     def loops(self) -> int:
-        """Passes of a cluster over its share."""
+        """Passes: of a cluster over its share; otherwise of all clusters over the batch."""
         return -(-self.samples // self.batches)
+
+    @property
+    def copies(self) -> int:
+        """Clusters that do all that the schedule says, each by itself."""
+        return self.clusters if self.split == BATCH else 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +77,17 @@ class Schedule:
         problem: the model for the samples that a cluster processes at once, and the target.
         scheduler: ``"graphturbo"`` or the name of a baseline.
         knobs: the setting.
-        share: how the clusters share out the batch.
+        share: how the clusters share out the work.
         instances: sub-graphs, their parts and the edges between them.
-        order: instances in order of execution.
+        order: instances in order of execution, of all clusters.
         placement: bindings and declared scopes.
-        timeline: kernels in order, their inputs and streams, buffers and their addresses.
+        timeline: kernels in order, their inputs and streams, buffers and their addresses; of the
+            first cluster where clusters do not work alike.
         rules: how kernels become instructions.
         own_rules: of sub-graphs that have others.
         expected: what a measurement of it gave (the object M of ``--json``), or None.
+        others: the further clusters' timelines; empty where clusters work alike.
+        cluster: per instance, its cluster; empty where clusters work alike.
     """
 
     model: Graph
@@ -80,6 +102,13 @@ class Schedule:
     rules: InstructionRules
     own_rules: Mapping[int, InstructionRules] = field(default_factory=dict)
     expected: Mapping[str, Any] | None = None
+    others: tuple[Timeline, ...] = ()
+    cluster: tuple[int, ...] = ()
+
+    @property
+    def timelines(self) -> tuple[Timeline, ...]:
+        """Of every cluster that has one of its own."""
+        return (self.timeline, *self.others)
 
     @functools.cached_property
     def text(self) -> str:
@@ -106,9 +135,9 @@ class Schedule:
         """The program of one kernel."""
         return self._instruct(step.instance, step.template, step.streams, step.weights_resident)
 
-    def program(self, kernel: int) -> Instructions:
-        """The program of a kernel by its place in the order."""
-        timeline = self.timeline
+    def program(self, kernel: int, cluster: int = 0) -> Instructions:
+        """The program of a kernel by its place in the order of a cluster."""
+        timeline = self.timelines[cluster]
         instance = int(timeline.order[kernel])
         return self._instruct(
             instance, template_book(self.problem).templates[int(timeline.templates[instance])],
@@ -133,9 +162,9 @@ class Schedule:
         )  # fmt: skip
         return found.tobytes().hex()
 
-    def signatures(self) -> list[bytes]:
-        """The hash of every kernel in order, 16 bytes each."""
-        timeline = self.timeline
+    def signatures(self, cluster: int = 0) -> list[bytes]:
+        """The hash of every kernel of a cluster in order, 16 bytes each."""
+        timeline = self.timelines[cluster]
         order = timeline.order
         digests = np.stack([
             self._digest(self.rules_of(s)) for s in range(len(self.instances.subgraphs))

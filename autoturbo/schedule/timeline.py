@@ -171,7 +171,8 @@ def build_timeline(
         graph: instances and what they read from each other.
         order: order of execution; instances that are not in it run on other clusters, and what they
             make is read from DDR.
-        placement: bindings and declared scopes.
+        placement: bindings and declared scopes; what instances that are not in the order read is
+            declared in DDR.
         rules: per sub-graph.
     """
     book = binding_book(problem)
@@ -180,8 +181,8 @@ def build_timeline(
     templates = templates_of(problem, graph.shape, bindings)
     tables = template_book(problem).tables()
     names = core_names(placement, problem.target.cores)
-    movements = move(graph, bindings, scopes, templates, tables, names)
     steps = np.asarray(order, np.int64)
+    movements = move(graph, steps, bindings, scopes, templates, tables, names)
     zones = Zones.of(problem.target)
     pins = _pins(graph, steps, templates, rules, zones)
     victims = np.asarray([VICTIMS[r.victim] for r in rules], np.int64)
@@ -189,7 +190,29 @@ def build_timeline(
         steps, graph.subgraph, graph.links, scopes, templates, tables, movements, victims, pins,
         zones.lb, zones.gb,
     )  # fmt: skip
-    return _timeline(graph, steps, templates, movements, written)
+    found = _timeline(graph, steps, templates, movements, written)
+    if len(steps) < graph.count:
+        away = handed_over(found)
+        found.buffers.death[away] = len(steps) + int(found.rows[-1]) - 1
+    return found
+
+
+def handed_over(timeline: Timeline) -> Ints:
+    """Buffers in DDR that instances on other clusters read: they live until the pass ends."""
+    graph = timeline.graph
+    here = np.zeros(graph.count, np.bool_)
+    here[timeline.order] = True
+    links = graph.links
+    reader = np.repeat(np.arange(graph.count), np.diff(links.start))
+    away = here[links.maker] & ~here[reader]
+    tensors = np.asarray([
+        graph.parts[graph.subgraph[maker]].outputs[output]
+        for maker, output in zip(links.maker[away], links.output[away], strict=True)
+    ], np.int64)  # fmt: skip
+    read = len(graph.problem.graph.tensors) * links.maker[away] + tensors
+    held = len(graph.problem.graph.tensors) * timeline.owner + timeline.tensor
+    made = timeline.kind == KINDS.index("tensor")
+    return np.flatnonzero(made & np.isin(held, read))
 
 
 def _timeline(
@@ -202,6 +225,22 @@ def _timeline(
         graph, order, templates, movements, written.rows, written.streams, written.copied,
         written.crossing, written.resident, written.kind, written.tensor, written.owner, buffers,
     )  # fmt: skip
+
+
+def build_timelines(
+    problem: Problem,
+    graph: InstanceGraph,
+    order: Sequence[int],
+    placement: Placement,
+    rules: Sequence[BufferRules],
+    cluster: Ints,
+) -> tuple[Timeline, ...]:
+    """One timeline per cluster, or a single one where ``cluster`` (per instance) is empty."""
+    if not len(cluster):
+        return (build_timeline(problem, graph, order, placement, rules),)
+    steps = np.asarray(order, np.int64)
+    own = [steps[cluster[steps] == one].tolist() for one in range(int(cluster.max()) + 1)]
+    return tuple(build_timeline(problem, graph, one, placement, rules) for one in own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,5 +299,6 @@ def _kept(
 
 __all__ = [
     "IN_DDR", "IN_GB", "LATE_DDR", "LATE_GB", "OUT_DDR", "OUT_GB", "STREAM_COLUMNS",
-    "BufferName", "BufferRules", "Step", "Timeline", "build_timeline",
+    "BufferName", "BufferRules", "Step", "Timeline", "build_timeline", "build_timelines",
+    "handed_over",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.statistics import statistics_of
-from autoturbo.schedule.timeline import Timeline
+from autoturbo.schedule.timeline import Timeline, handed_over
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -61,7 +61,7 @@ class Simulator:
     def _measure(self, schedule: Schedule) -> Measurement:
         known = self.known.setdefault(schedule.timeline, {})
         own = tuple(sorted(schedule.own_rules.items(), key=operator.itemgetter(0)))
-        key = (schedule.share, schedule.rules, own)
+        key = (schedule.share, schedule.rules, own, schedule.others)
         if key not in known:
             known[key] = simulate(schedule, self.memory)
         return known[key]
@@ -178,16 +178,26 @@ def _cramped(schedule: Schedule) -> Failure | None:
 
 def _overflow(schedule: Schedule) -> Failure | None:
     """DDR is the last resort: what does not fit there does not run."""
-    weights = _weights_in_ddr(schedule.problem)
-    demand = live_peak_bytes(schedule.timeline.buffers, Scope.DDR) + weights
     capacity = schedule.problem.target.ddr.capacity
+    held = _weights_in_ddr(schedule.problem)
+    demands = [held + _tensors_in_ddr(schedule, t) for t in schedule.timelines]
+    demand = max(demands)
     if demand <= capacity:
         return None
+    largest = tuple(_largest(schedule, schedule.timelines[demands.index(demand)]))
     return Failure(
         "DDR", f"DDR of a cluster holds {capacity} bytes, the schedule keeps {demand} there",
-        demand, capacity, tuple(_largest(schedule)),
+        demand, capacity, largest,
         ("fewer batches per cluster", "a smaller data type", "a target with more DDR"),
     )  # fmt: skip
+
+
+def _tensors_in_ddr(schedule: Schedule, timeline: Timeline) -> int:
+    """Most bytes of tensors at once; what is handed over has room for two passes."""
+    peak = live_peak_bytes(timeline.buffers, Scope.DDR)
+    if not schedule.others or schedule.share.loops == 1:
+        return peak
+    return peak + int(timeline.buffers.cluster_bytes[handed_over(timeline)].sum())
 
 
 def _weights_in_ddr(problem: Problem) -> int:
@@ -199,11 +209,11 @@ def _weights_in_ddr(problem: Problem) -> int:
     return found
 
 
-def _largest(schedule: Schedule, count: int = 5) -> Iterable[str]:
-    buffers = schedule.timeline.buffers
+def _largest(schedule: Schedule, timeline: Timeline, count: int = 5) -> Iterable[str]:
+    buffers = timeline.buffers
     order = (-buffers.cluster_bytes).argsort(kind="stable")[:count]
     tensors = schedule.problem.graph.tensors
-    held = (schedule.timeline.names[i].tensor for i in order.tolist())
+    held = (timeline.names[i].tensor for i in order.tolist())
     return (tensors[tensor].name for tensor in held if tensor >= 0)
 
 

@@ -37,6 +37,8 @@ class LowerBound:
 class Measurement:
     """One schedule measured. Times in seconds, sizes in bytes, for the whole batch on the chip.
 
+    Clusters that do not work alike differ in what "one cluster" has: see there.
+
     Attributes:
         latency: of one evaluation of the whole batch.
         batch: samples in it.
@@ -46,19 +48,20 @@ class Measurement:
         vector_utilization: vector operations over peak times latency.
         peak_lb_bytes: most bytes of one core's local buffer in use.
         peak_gb_bytes: most bytes of one cluster's global buffer in use.
-        kernels: kernels launched by one cluster over the whole batch.
+        kernels: kernels launched by one cluster over the whole batch, the most of any.
         bound: the lower bound and its parts.
         busy: busy seconds of each engine of one cluster (dma_in, transfer, matrix, vector,
-            dma_out), movements between kernels included.
+            dma_out), movements between kernels included; the mean over clusters.
         overlap: seconds in which two engines were busy at once, by ``"dma_in+matrix"``, and matrix,
-            vector and transfer all three.
+            vector and transfer all three; likewise.
         waits: seconds that each engine of one cluster stood idle inside a kernel because what its
-            next instruction needs was not there.
+            next instruction needs was not there; likewise.
         bytes: moved by all clusters, by level and direction: ``"ddr_read"``, ``"ddr_written"``,
             ``"gb_read"``, ``"gb_written"``, ``"core_to_core"``, ``"lb"`` (both directions).
         energy: joules, where the target gives the figures.
         kernel_times: seconds of each distinct kernel by signature.
-        kernel_counts: how often each is launched by one cluster, by signature.
+        kernel_counts: how often each is launched by one cluster, by signature; by all of them
+            together where they do not work alike.
         tensors: tensors kept in each scope over one pass.
         subgraph_times: mean seconds of one launch of each sub-graph's kernels, the movements before
             them included, aligned with the rows of the schedule's plan.

@@ -1,8 +1,13 @@
 """Level two: kernels and movements in order.
 
 A cluster runs one kernel at a time and a kernel's boundary is a barrier, so a pass takes the sum of
-its kernels and of the movements between them; clusters work alike and side by side on their shares
-of the batch, and loop over them.
+its kernels and of the movements between them. Where clusters share out samples they work alike and
+side by side, and loop over their shares.
+
+Otherwise a kernel, its movements included, starts when its cluster is free and every kernel on
+another cluster that it reads from has ended, one barrier later. Passes follow each other on every
+cluster, but clusters may be in different passes: what they hand over has room for two passes, so a
+kernel also waits for those on other clusters that still read what it made two passes before.
 """
 
 from __future__ import annotations
@@ -50,15 +55,15 @@ class KernelMemory:
     index: dict[bytes, int] = field(default_factory=dict)
     totals: Store = field(default_factory=lambda: Store((QUANTITIES,), np.float64))
 
-    def rows(self, schedule: Schedule) -> tuple[list[bytes], Ints]:
-        """Signatures of a schedule's kernels and their rows; new kernels are simulated."""
-        signatures = schedule.signatures()
+    def rows(self, schedule: Schedule, cluster: int = 0) -> tuple[list[bytes], Ints]:
+        """Signatures of a cluster's kernels and their rows; new kernels are simulated."""
+        signatures = schedule.signatures(cluster)
         rows = [self.index.get(s, -1) for s in signatures]
         if -1 in rows:
             rates = rates_of(schedule.problem.target, schedule.problem.dtype)
             for kernel, signature in enumerate(signatures):
                 if signature not in self.index:
-                    time = run_kernel(schedule.program(kernel), rates)
+                    time = run_kernel(schedule.program(kernel, cluster), rates)
                     self.index[signature] = self.totals.add([time.totals])
             rows = [self.index[s] for s in signatures]
         return signatures, np.asarray(rows, np.int64)
@@ -140,8 +145,37 @@ def movement_time(step: Step, target: Target) -> MovementTime:
 def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
     """Measure a schedule: latency of the whole batch on the whole chip, and where it went."""
     memory = KernelMemory() if memory is None else memory
-    target, timeline = schedule.problem.target, schedule.timeline
-    signatures, rows = memory.rows(schedule)
+    passes = [_one_pass(schedule, memory, at) for at in range(len(schedule.timelines))]
+    if len(passes) == 1:
+        latency = float(passes[0].totals[Quantity.SECONDS]) * schedule.share.loops
+        return _measurement(schedule, passes[0], latency, passes[0].totals, len(passes[0].seconds))
+    joint = _Pass(
+        [s for one in passes for s in one.signatures],
+        np.concatenate([one.kernels for one in passes]),
+        np.concatenate([one.seconds for one in passes]),
+        np.sum([one.totals for one in passes], axis=0),
+    )
+    mean = joint.totals / len(passes)
+    most = max(len(one.seconds) for one in passes)
+    return _measurement(schedule, joint, _joint_latency(schedule, joint.seconds), mean, most)
+
+
+class _Pass(NamedTuple):
+    """One pass of one cluster, or of all of them.
+
+    Signatures, what each kernel takes, seconds of each with the movements before it and what is
+    paid per launch, and sums.
+    """
+
+    signatures: list[bytes]
+    kernels: Floats
+    seconds: Floats
+    totals: Floats
+
+
+def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
+    target, timeline = schedule.problem.target, schedule.timelines[cluster]
+    signatures, rows = memory.rows(schedule, cluster)
     moves = _movement_times(timeline.copied, timeline.crossing, MovementRates.of(target))
     kernels: Floats = memory.totals.rows[rows]
     totals = kernels.sum(axis=0)
@@ -151,7 +185,70 @@ def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurem
     totals[Quantity.BUSY_DMA_IN] += moves[:, 1].sum()
     totals[Quantity.BUSY_TRANSFER] += moves[:, 2].sum()
     _count_movements(totals, timeline.copied, target)
-    return _measurement(schedule, totals, seconds, signatures, kernels)
+    return _Pass(signatures, kernels, seconds, totals)
+
+
+def _joint_latency(schedule: Schedule, seconds: Floats) -> float:
+    """Latency of all passes where clusters hand over to each other.
+
+    ``seconds`` are those of the kernels of the first cluster in order, then of the next.
+    """
+    graph = schedule.instances
+    own = np.zeros(graph.count)
+    own[np.concatenate([t.order for t in schedule.timelines])] = seconds
+    latency: float = run_passes(
+        np.asarray(schedule.order, np.int64), np.asarray(schedule.cluster, np.int64), own,
+        graph.producer_start, graph.producer, schedule.share.loops,
+        schedule.problem.target.overheads.barrier,
+    )  # fmt: skip
+    return latency
+
+
+COPIES = 2
+"""Passes for which there is room where clusters hand over to each other."""
+
+
+@njit(cache=True)
+def run_passes(
+    order: Ints,
+    cluster: Ints,
+    seconds: Floats,
+    producer_start: Ints,
+    producer: Ints,
+    loops: int,
+    barrier: float,
+) -> float:
+    """Seconds until all clusters have run all passes.
+
+    Args:
+        order: instances, each after those that it reads from.
+        cluster: per instance.
+        seconds: per instance, of its kernel and the movements before it.
+        producer_start: ``producer[producer_start[i]:producer_start[i + 1]]`` are the instances that
+            ``i`` reads from.
+        producer: see there.
+        loops: number of passes.
+        barrier: seconds from the end of a kernel until another cluster knows of it.
+    """
+    free = np.zeros(cluster.max() + 1)
+    end, read = np.zeros(len(order)), np.zeros((COPIES, len(order)))
+    for loop in range(loops):
+        seen = read[loop % COPIES]
+        for instance in order:
+            own = cluster[instance]
+            start = free[own]
+            if seen[instance] > 0:
+                start = max(start, seen[instance] + barrier)
+                seen[instance] = 0.0
+            makers = producer[producer_start[instance] : producer_start[instance + 1]]
+            for maker in makers:
+                if cluster[maker] != own:
+                    start = max(start, end[maker] + barrier)
+            end[instance] = free[own] = start + seconds[instance]
+            for maker in makers:
+                if cluster[maker] != own:
+                    seen[maker] = max(seen[maker], end[instance])
+    return float(free.max())
 
 
 def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
@@ -165,14 +262,15 @@ def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:
 
 
 def _measurement(
-    schedule: Schedule, totals: Floats, seconds: Floats, signatures: list[bytes], kernels: Floats
+    schedule: Schedule, one: _Pass, latency: float, mean: Floats, launches: int
 ) -> Measurement:
-    loops, clusters = schedule.share.loops, schedule.share.clusters
+    """Put together: ``mean`` are sums of one cluster, ``launches`` the most of any in a pass."""
+    loops, copies = schedule.share.loops, schedule.share.copies
     bound = _bound(schedule)
-    latency = float(totals[Quantity.SECONDS]) * loops
-    ddr, gb = (round(float(totals[at].sum()) * loops * clusters) for at in (_DDR, _GB))
-    buffers = schedule.timeline.buffers
-    times, counts = _by_signature(signatures, kernels[:, Quantity.SECONDS].tolist(), loops)
+    ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
+    placed = [timeline.buffers for timeline in schedule.timelines]
+    seconds = one.kernels[:, Quantity.SECONDS].tolist()
+    times, counts = _by_signature(one.signatures, seconds, loops)
     return Measurement(
         latency=latency,
         batch=schedule.model.batch,
@@ -180,19 +278,19 @@ def _measurement(
         gb_bytes=gb,
         matrix_utilization=bound.matrix_s / latency,
         vector_utilization=bound.vector_s / latency,
-        peak_lb_bytes=peak_use(buffers, Scope.LB),
-        peak_gb_bytes=peak_use(buffers, Scope.GB),
-        kernels=len(signatures) * loops,
+        peak_lb_bytes=max(peak_use(buffers, Scope.LB) for buffers in placed),
+        peak_gb_bytes=max(peak_use(buffers, Scope.GB) for buffers in placed),
+        kernels=launches * loops,
         bound=bound,
-        busy=dict(zip(ENGINES, (totals[BUSY] * loops).tolist(), strict=True)),
-        overlap=overlaps_of(totals * loops),
-        waits=waits_of(totals * loops),
-        bytes=bytes_of(totals * (loops * clusters)),
+        busy=dict(zip(ENGINES, (mean[BUSY] * loops).tolist(), strict=True)),
+        overlap=overlaps_of(mean * loops),
+        waits=waits_of(mean * loops),
+        bytes=bytes_of(one.totals * (loops * copies)),
         energy=_energy(schedule, latency, ddr, gb),
         kernel_times=times,
         kernel_counts=counts,
         tensors=_tensor_counts(schedule),
-        subgraph_times=_subgraph_times(schedule, seconds),
+        subgraph_times=_subgraph_times(schedule, one.seconds),
     )
 
 
@@ -212,10 +310,17 @@ def _by_signature(
 
 def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
     """Mean seconds of one launch of each sub-graph's kernels."""
-    owner = schedule.instances.subgraph[schedule.timeline.order]
+    owner = schedule.instances.subgraph[_launched(schedule)]
     count = len(schedule.instances.subgraphs)
     sums = np.bincount(owner, seconds, count)
     return tuple((sums / np.maximum(np.bincount(owner, minlength=count), 1)).tolist())
+
+
+def _launched(schedule: Schedule) -> Ints:
+    """Instances in order, cluster by cluster."""
+    if not schedule.others:
+        return schedule.timeline.order
+    return np.concatenate([timeline.order for timeline in schedule.timelines])
 
 
 def _bound(schedule: Schedule) -> LowerBound:
@@ -235,9 +340,9 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
     energy = schedule.problem.target.energy
     if energy is None:
         return None
-    passes = schedule.share.loops * schedule.share.clusters
+    passes = schedule.share.loops * schedule.share.copies
     local_bytes = template_book(schedule.problem).local_bytes.rows
-    local = float(local_bytes[schedule.timeline.templates[schedule.timeline.order]].sum())
+    local = float(local_bytes[schedule.timeline.templates[_launched(schedule)]].sum())
     per_mac = dict(energy.mac).get(schedule.problem.dtype, 0.0)
     picojoules = (
         schedule.model.macs * per_mac
@@ -250,7 +355,8 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
 
 def _tensor_counts(schedule: Schedule) -> dict[str, int]:
     """Buffers per scope over one pass (the paper's Table 3 counts tensors)."""
-    timeline = schedule.timeline
-    tensors = timeline.kind == KINDS.index("tensor")
-    counts = np.bincount(timeline.buffers.scope[tensors], minlength=len(Scope)).tolist()
-    return {scope.name: counts[scope] for scope in Scope}
+    counts = np.zeros(len(Scope), np.int64)
+    for timeline in schedule.timelines:
+        tensors = timeline.kind == KINDS.index("tensor")
+        counts += np.bincount(timeline.buffers.scope[tensors], minlength=len(Scope))
+    return {scope.name: int(counts[scope]) for scope in Scope}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from cluster_checks import check_clusters, check_latency, close, steps_of
 
 from autoturbo.graph.domain import Interval, Region, hull, volume
 from autoturbo.schedule.allocate import ALIGNMENT, Zones
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from autoturbo.schedule.instances import Instance
     from autoturbo.schedule.problem import Problem
     from autoturbo.schedule.schedule import Schedule
+    from autoturbo.schedule.timeline import Timeline
 
 Regions = dict[int, Region]
 
@@ -56,11 +58,13 @@ def check_schedule(schedule: Schedule) -> None:
     check_order(schedule)
     check_bindings(schedule)
     check_buffers(schedule)
+    check_clusters(schedule)
     check_replay(schedule)
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule):
         check_work(schedule, step)
         check_instructions(schedule, step)
     check_bound(schedule)
+    check_latency(schedule)
 
 
 def as_region(array: np.ndarray) -> Region:
@@ -163,7 +167,8 @@ def check_order(schedule: Schedule) -> None:
     position = {instance: at for at, instance in enumerate(schedule.order)}
     assert sorted(position) == list(range(len(graph.instances)))
     assert len(schedule.order) == len(position)
-    assert [step.instance for step in schedule.timeline.steps] == list(schedule.order)
+    if not schedule.cluster:
+        assert [step.instance for step in schedule.timeline.steps] == list(schedule.order)
     for reader, producers in enumerate(graph.producers):
         assert all(position[p] < position[reader] for p in producers)
         assert all(reader in graph.consumers[p] for p in producers)
@@ -178,19 +183,24 @@ def check_bindings(schedule: Schedule) -> None:
     ):
         assert len(binding) == len(next(iter(instance.outputs.values())))
         assert 1 <= cores_used(binding) <= cores
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule):
         assert step.template.binding == schedule.placement.bindings[step.instance]
         assert all(1 <= cores_used(b) <= cores for b in step.template.bindings)
 
 
 def check_buffers(schedule: Schedule) -> None:
-    """Buffers that live at the same time do not overlap, and none passes its zone."""
+    """Buffers of a cluster that live at the same time do not overlap, and none passes its zone."""
+    for timeline in schedule.timelines:
+        _check_buffers(schedule, timeline)
+
+
+def _check_buffers(schedule: Schedule, timeline: Timeline) -> None:
     target = schedule.problem.target
     zones = Zones.of(target)
     assert zones.lb + zones.lb_staging <= target.lb.capacity
     assert zones.gb + zones.gb_staging <= target.gb.capacity
-    buffers = schedule.timeline.buffers
-    assert len(buffers.scope) == len(schedule.timeline.names)
+    buffers = timeline.buffers
+    assert len(buffers.scope) == len(timeline.names)
     assert (buffers.birth <= buffers.death).all()
     assert (buffers.core_bytes >= 0).all()
     assert ((buffers.address < 0) == (buffers.scope == Scope.DDR)).all()
@@ -211,11 +221,12 @@ def check_buffers(schedule: Schedule) -> None:
 
 
 class _Replay:
-    """Which buffer holds which tensor of which instance while time passes."""
+    """Which buffer of a cluster holds which tensor of which instance while time passes."""
 
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-        names = schedule.timeline.names
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.clock = 0
+        names = timeline.names
         self.buffers: dict[tuple[str, int, int], list[int]] = {}
         for buffer, name in enumerate(names):
             self.buffers.setdefault((name.kind, name.tensor, name.instance), []).append(buffer)
@@ -224,7 +235,7 @@ class _Replay:
 
     def read(self, buffer: int, content: tuple[int, int], clock: int) -> Scope:
         """A buffer is read: it must be alive and still hold what is meant."""
-        buffers = self.schedule.timeline.buffers
+        buffers = self.timeline.buffers
         assert self.holds[buffer] == content
         assert buffers.birth[buffer] <= clock <= buffers.death[buffer]
         return Scope(int(buffers.scope[buffer]))
@@ -232,7 +243,7 @@ class _Replay:
     def write(self, tensor: int, instance: int, dying: list[int], clock: int) -> int:
         """A tensor is made: in a buffer of its own, or over one that dies here."""
         own = self.buffers.get(("tensor", tensor, instance))
-        buffers = self.schedule.timeline.buffers
+        buffers = self.timeline.buffers
         if own is not None:
             assert len(own) == 1
             assert buffers.birth[own[0]] == clock
@@ -247,21 +258,44 @@ class _Replay:
 
 
 def check_replay(schedule: Schedule) -> None:
-    """Run the schedule step by step: reads find their data, and streams are what scopes imply."""
-    replay = _Replay(schedule)
-    clock = 0
-    for step in schedule.timeline.steps:
-        moved = _replay_movements(schedule, replay, step, clock)
-        clock += 1
-        expected = np.zeros((len(step.template.layers), STREAM_COLUMNS), np.int64)
-        for position in range(len(step.template.layers)):
-            _replay_layer(schedule, replay, step, position, clock, moved, expected)
-            clock += 1
-        np.testing.assert_array_equal(step.streams, expected)
+    """Run the schedule step by step: reads find their data, and streams are what scopes imply.
+
+    Clusters run side by side, each in its own time; a kernel comes once all it reads is there.
+    """
+    replays = [_Replay(timeline) for timeline in schedule.timelines]
+    steps = {step.instance: step for step in steps_of(schedule)}
+    for instance in schedule.order:
+        cluster = schedule.cluster[instance] if schedule.cluster else 0
+        _replay_step(schedule, replays, replays[cluster], steps[instance])
+
+
+def _replay_step(
+    schedule: Schedule, replays: Sequence[_Replay], replay: _Replay, step: Step
+) -> None:
+    moved = _replay_movements(replays, replay, step, replay.clock)
+    replay.clock += 1
+    expected = np.zeros((len(step.template.layers), STREAM_COLUMNS), np.int64)
+    for position in range(len(step.template.layers)):
+        _replay_layer(schedule, replays, replay, step, position, moved, expected)
+        replay.clock += 1
+    np.testing.assert_array_equal(step.streams, expected)
+
+
+def _check_handed_over(replays: Sequence[_Replay], producer: int, tensor: int) -> None:
+    """What another cluster made lies in DDR, was written before, and stays until the pass ends."""
+    found = [other for other in replays if (producer, tensor) in other.where]
+    assert len(found) == 1
+    maker, buffer = found[0], found[0].where[producer, tensor]
+    buffers = maker.timeline.buffers
+    assert maker.holds[buffer] == (producer, tensor)
+    assert buffers.scope[buffer] == Scope.DDR
+    assert (
+        buffers.death[buffer] == sum(1 + len(s.template.layers) for s in maker.timeline.steps) - 1
+    )
 
 
 def _replay_movements(
-    schedule: Schedule, replay: _Replay, step: Step, clock: int
+    replays: Sequence[_Replay], replay: _Replay, step: Step, clock: int
 ) -> dict[tuple[int, int], int]:
     """Copies before a kernel, by producer and tensor; what they read is accounted for.
 
@@ -275,24 +309,28 @@ def _replay_movements(
         streamed = replay.buffers.get(("streamed", concat.tensor, step.instance), [])
         assert len(brought) + len(streamed) == bool(concat.moved)
         for piece in concat.pieces:
+            if (piece.producer, piece.tensor) not in replay.where:
+                _check_handed_over(replays, piece.producer, piece.tensor)
+                assert piece.movement is None
+                continue
             source = replay.where[piece.producer, piece.tensor]
             scope = replay.read(source, (piece.producer, piece.tensor), clock)
             if piece.movement is not None and brought:
                 moved[piece.producer, piece.tensor] = brought[0]
                 copied[scope] += piece.cluster_bytes
         for buffer in brought:
-            assert schedule.timeline.buffers.birth[buffer] == clock
-            assert schedule.timeline.buffers.scope[buffer] == Scope.LB
+            assert replay.timeline.buffers.birth[buffer] == clock
+            assert replay.timeline.buffers.scope[buffer] == Scope.LB
             replay.holds[buffer] = (step.instance, concat.tensor)
     assert step.copied == (copied[Scope.GB], copied[Scope.DDR])
     return moved
 
 
 def _replay_layer(
-    schedule: Schedule, replay: _Replay, step: Step, position: int, clock: int,
+    schedule: Schedule, replays: Sequence[_Replay], replay: _Replay, step: Step, position: int,
     moved: dict[tuple[int, int], int], expected: np.ndarray,
 ) -> None:  # fmt: skip
-    problem, template = schedule.problem, step.template
+    problem, template, clock = schedule.problem, step.template, replay.clock
     layer = problem.layers[template.layers[position]]
     sizes = dict(template.reads[position])
     assert set(sizes) == set(layer.inputs)
@@ -307,12 +345,12 @@ def _replay_layer(
         elif tensor in problem.graph.inputs:
             row[IN_DDR] += sizes[tensor]
         else:
-            _replay_pieces(schedule, replay, step, tensor, clock, moved, row)
+            _replay_pieces(schedule, replays, replay, step, tensor, moved, row)
     later = {t for x in template.layers[position + 1 :] for t in problem.layers[x].inputs}
     dying = [t for t in layer.inputs if t in inner and t not in later] if layer.in_place else []
     for tensor, size, _ in template.writes[position]:
         buffer = replay.write(tensor, step.instance, dying, clock)
-        scope = Scope(int(schedule.timeline.buffers.scope[buffer]))
+        scope = Scope(int(replay.timeline.buffers.scope[buffer]))
         if scope is not Scope.LB:
             row[OUT_GB if scope is Scope.GB else OUT_DDR] += size
         if tensor in problem.graph.outputs and problem.consumers[tensor]:
@@ -322,10 +360,11 @@ def _replay_layer(
 
 
 def _replay_pieces(
-    schedule: Schedule, replay: _Replay, step: Step, tensor: int, clock: int,
+    schedule: Schedule, replays: Sequence[_Replay], replay: _Replay, step: Step, tensor: int,
     moved: dict[tuple[int, int], int], row: np.ndarray,
 ) -> None:  # fmt: skip
     """An input from other instances is read piece by piece, each where it lies."""
+    clock = replay.clock
     instances = schedule.instances.instances
     need = as_region(instances[step.instance].inputs[tensor])
     for producer in schedule.instances.producers[step.instance]:
@@ -334,7 +373,10 @@ def _replay_pieces(
         if not size:
             continue
         brought = moved.get((producer, tensor))
-        if brought is None:
+        if (producer, tensor) not in replay.where:
+            _check_handed_over(replays, producer, tensor)
+            scope = Scope.DDR
+        elif brought is None:
             scope = replay.read(replay.where[producer, tensor], (producer, tensor), clock)
         else:
             scope = replay.read(brought, (step.instance, tensor), clock)
@@ -442,10 +484,6 @@ def check_instructions(schedule: Schedule, step: Step) -> None:
     _check_dependences(schedule, step, program)
 
 
-def close(got: float, wanted: float) -> None:
-    assert abs(got - wanted) <= 1e-6 * max(abs(wanted), 1.0)
-
-
 def _check_tiles(where: np.ndarray, mine: np.ndarray, *, matrix: bool) -> None:
     """Every tile of a layer is computed once on the engine that its work is on."""
     engine = MATRIX_ENGINE if matrix else VECTOR_ENGINE
@@ -498,17 +536,17 @@ def check_bound(schedule: Schedule) -> None:
     measured = simulate(schedule)
     bound, share = measured.bound, schedule.share
     assert measured.latency >= max(bound.matrix_s, bound.vector_s) * (1 - 1e-9)
-    moved = least_traffic(schedule) * share.loops * share.clusters
+    moved = least_traffic(schedule) * share.loops * share.copies
     assert measured.ddr_bytes >= moved * (1 - 1e-6) - 1
     assert measured.latency >= moved / schedule.problem.target.ddr.bandwidth * (1 - 1e-9)
-    assert measured.kernels == len(schedule.order) * share.loops
+    assert measured.kernels == max(len(t.order) for t in schedule.timelines) * share.loops
     assert all(seconds >= 0 for seconds in measured.busy.values())
     longest = max(measured.busy.values())
     assert measured.latency >= longest * (1 - 1e-9)
 
 
 def least_traffic(schedule: Schedule) -> int:
-    """Bytes of DDR that one pass of one cluster cannot avoid.
+    """Bytes of DDR that one pass cannot avoid, of one cluster where clusters work alike.
 
     Outputs, and of inputs and weights what their largest reader touches: a pooling may leave out
     the last row, a lookup most of its table.

@@ -310,9 +310,13 @@ def _own(name: str) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def settings_of(draw: st.DrawFn, names: Sequence[str] = (), samples: int = 1) -> Knobs:
+def settings_of(
+    draw: st.DrawFn, names: Sequence[str] = (), samples: int = 1, split: str | None = None
+) -> Knobs:
     """Random settings; overrides, where layers are given, and samples at once up to a share."""
     values = {name: draw(_values(name)) for name in knob_specs()}
+    if split is not None:
+        values["cluster_split"] = split
     values["batches_per_cluster"] = draw(st.just("auto") | st.integers(1, samples))
     chosen = draw(st.lists(st.sampled_from(names), max_size=2)) if names else []
     overrides = tuple(

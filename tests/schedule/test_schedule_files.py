@@ -236,7 +236,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     ),
     "clusters": (
         lambda d: d["share"].update(clusters=4),
-        "share: the target shares out the batch as Share(clusters=2, samples=2, batches=2)",
+        "share: 2 clusters share out the batch, 2 samples each",
     ),
     "batches": (unsplit_batch, "share.batches: a cluster has 2 samples"),
     "missing layer": (

@@ -23,12 +23,19 @@ EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=[Heal
 FEW = settings(EXAMPLES, max_examples=50)
 
 
-def drawn(data: st.DataObject, graph: Graph, machine: Target, dtype: str = "float16") -> Schedule:
+def drawn(
+    data: st.DataObject,
+    graph: Graph,
+    machine: Target,
+    dtype: str = "float16",
+    split: str | None = None,
+) -> Schedule:
     """A schedule for random knobs; without overrides where those do not fit the model."""
     workbench = Workbench(graph, machine, dtype)
     share = workbench.share()
     names = [layer.name for layer in workbench.problem(share.batches).layers]
-    knobs = data.draw(settings_of(names, share.samples))
+    samples = workbench.share(split=split).samples if split else share.samples
+    knobs = data.draw(settings_of(names, samples, split))
     try:
         return build_schedule(workbench, knobs)
     except KnobsError as error:

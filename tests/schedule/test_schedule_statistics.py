@@ -54,7 +54,11 @@ def test_against_the_schedule(graph: Graph, machine: Target, data: st.DataObject
     problem = schedule.problem
     assert len(rows) == len(schedule.instances.subgraphs)
     assert (rows >= 0).all()
-    assert launches.sum() == len(schedule.order) * schedule.share.loops
+    runs = np.zeros((schedule.share.clusters, len(rows)), np.int64)
+    for instance, subgraph_of in enumerate(schedule.instances.subgraph.tolist()):
+        runs[schedule.cluster[instance] if schedule.cluster else 0, subgraph_of] += 1
+    assert launches.tolist() == (runs.max(axis=0) * schedule.share.loops).tolist()
+    assert column(rows, "instances") == runs.max(axis=0).tolist()
     for subgraph in schedule.instances.subgraphs:
         row = dict(zip(STATISTICS, rows[subgraph.index].tolist(), strict=True))
         parts = [i for i in schedule.instances.instances if i.subgraph == subgraph.index]

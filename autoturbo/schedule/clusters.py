@@ -1,0 +1,367 @@
+"""Sharing one pass out over clusters: the knob ``cluster_split``.
+
+As published, clusters share out samples and work alike. Here they work on the same samples: each on
+a part of every sub-graph's output (``"spatial"``, ``"channel"``), or each on some sub-graphs of its
+own (``"pipeline"``). What one cluster makes for another lies in DDR, which all of them reach.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+
+from autoturbo.errors import KnobsError, Location
+from autoturbo.graph.arrays import Ints
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.bind import Placement, Scope
+from autoturbo.schedule.group import GroupRules, SubGraph, group
+from autoturbo.schedule.instances import Cut, InstanceGraph, box_regions, cuts_of, part_bounds
+from autoturbo.schedule.part_work import COLUMNS, part_work
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.schedule import BATCH
+from autoturbo.schedule.split import Split, peak_bytes, sink, split_axes
+from autoturbo.schedule.work import MATRIX, NONE, VECTOR, Floats
+
+PIPELINE = "pipeline"
+
+PARTS = ("spatial", "channel")
+"""Kinds of axes along which clusters share out every sub-graph's output."""
+
+_DOUBLINGS = 6
+"""How often parts that do not fit are halved."""
+
+
+def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
+    """The outermost axis of a kind with a step for every cluster, -1 for none."""
+    extents = sink(problem, layers).axes
+    clusters = problem.target.clusters
+    axes = (axis for _, axis in split_axes(problem, layers, kind))
+    return next((axis for axis in axes if extents[axis].extent >= clusters), -1)
+
+
+def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
+    """Algorithm 2, with sub-graphs that clusters cannot share out kept apart in the middle.
+
+    A part of an output needs all that several layers before it make, and a sub-graph is never on
+    two stages: what was merged for one cluster may be too large for several. Such a sub-graph is
+    cut after the layer nearest to half of its work, until none is too large.
+    """
+    while True:
+        subgraphs = group(problem, rules)
+        ends = (_too_large(problem, s.layers, split) for s in subgraphs)
+        cuts = {problem.layers[end].name for end in ends if end >= 0}
+        if cuts <= rules.cuts:
+            return subgraphs
+        rules = dataclasses.replace(rules, cuts=rules.cuts | cuts)
+
+
+def _too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
+    """The layer to cut a sub-graph after, -1 if it may stay.
+
+    It is too large with more than a stage's work, or if it is slower than its halves, or than its
+    layers one by one.
+    """
+    end = _middle(problem, layers, split) if len(layers) > 1 else -1
+    if end < 0:
+        return -1
+    if split == PIPELINE:
+        seconds = layer_seconds(problem)
+        large = seconds[list(layers)].sum() * problem.target.clusters > seconds.sum()
+        return end if large else -1
+    at = layers.index(end) + 1
+    whole = shared_seconds(problem, layers, split)
+    single = sum(shared_seconds(problem, (layer,), split) for layer in layers)
+    halves = sum(shared_seconds(problem, half, split) for half in (layers[:at], layers[at:]))
+    closed = at - 1 in _narrow(problem, layers)
+    return end if single < whole or (closed and halves < whole) else -1
+
+
+def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
+    """Roofline of one cluster's part of a sub-graph, one kernel with all it reads in DDR.
+
+    Rough on purpose: it only decides what is kept apart before anything is placed. Remembered.
+    """
+    key = ("shared seconds", layers, kind)
+    found = problem.memory.get(key)
+    if not isinstance(found, float):
+        found = _shared_seconds(problem, layers, kind)
+        problem.memory[key] = found
+    return found
+
+
+def _shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
+    target, dtype, axis = problem.target, problem.dtype, cluster_axis(problem, layers, kind)
+    cut = Cut((), ())
+    if axis >= 0:
+        bounds = part_bounds(sink(problem, layers).axes[axis].extent, target.clusters)
+        cut = Cut((axis,), (bounds[target.clusters // 2],))
+    row = dict(zip(COLUMNS, part_work(problem, layers, cut).tolist(), strict=True))
+    macs, plain, special = row["macs"], row["vector_ops"], row["special_ops"]
+    work = work_seconds(target, dtype, macs, plain, special) * target.clusters
+    moved = row["weight_bytes"] + row["input_bytes"] + row["output_bytes"]
+    fixed = target.overheads.kernel_launch + 2 * target.overheads.barrier
+    return float(max(work, moved / target.ddr_bandwidth_per_cluster) + fixed)
+
+
+def work_seconds(target: Target, dtype: str, macs: float, plain: float, special: float) -> float:
+    """Seconds of some work at the chip's peak rates, engines side by side."""
+    slow = target.vector.special_lanes * target.clusters * target.cores * target.clock
+    matrix_s = macs / target.matrix_macs_per_second(dtype) if macs else 0.0
+    vector_s = plain / target.vector_ops_per_second(dtype) if plain else 0.0
+    return max(matrix_s, vector_s + (special / slow if special else 0.0))
+
+
+def _middle(problem: Problem, layers: tuple[int, ...], split: str) -> int:
+    """The layer nearest to half of the work, -1 for none.
+
+    One that all later layers depend on alone, if there is one; in a sub-graph whose end clusters
+    cannot share out, the last one that they can.
+    """
+    ends = list(range(len(layers) - 1))
+    if split != PIPELINE:
+        ends = [at for at in ends if cluster_axis(problem, (layers[at],), split) >= 0]
+        if ends and cluster_axis(problem, layers, split) < 0:
+            return layers[ends[-1]]
+    narrow = _narrow(problem, layers)
+    done = np.cumsum(layer_seconds(problem)[list(layers)])
+    chosen = [at for at in ends if at in narrow] or ends
+    best = min(chosen, key=lambda at: abs(2 * done[at] - done[-1]), default=-1)
+    return layers[best] if best >= 0 else -1
+
+
+def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
+    """Positions after which nothing that came before is read but the last output, and inputs."""
+    place = {layer: at for at, layer in enumerate(layers)}
+    reach, found = 0, set()
+    for at, layer in enumerate(layers):
+        if reach <= at:
+            found.add(at)
+        readers = (r for t in problem.layers[layer].outputs for r in problem.consumers[t])
+        reach = max([reach, *(place[r] for r in readers if r in place)])
+    return found
+
+
+def cut_over_clusters(
+    problem: Problem, subgraph: SubGraph, kind: str, room: int, *, exact: bool
+) -> SubGraph:
+    """Cut a sub-graph into a part per cluster, and those as it was cut before.
+
+    Args:
+        problem: where it comes from.
+        subgraph: with its split for one cluster.
+        kind: one of :data:`PARTS`.
+        room: bytes of the local buffers of a cluster that parts may take.
+        exact: the factors count the parts of a cluster; otherwise those of the whole, and they are
+            divided among the clusters as far as the parts then fit.
+
+    Raises:
+        KnobsError: the sub-graph cannot be cut into so many parts or along so many axes.
+    """
+    axis = cluster_axis(problem, subgraph.layers, kind)
+    if axis < 0:
+        return subgraph
+    others = [pair for pair in subgraph.split.axes if pair[0] != axis]
+    own = dict(subgraph.split.axes).get(axis, 1)
+    if len(others) > 1:
+        raise _impossible(problem, subgraph, "along two axes more than its clusters")
+    inner = others[0] if others else (-1, 1)
+    if exact:
+        split = _exact(problem, subgraph, axis, own, inner)
+    else:
+        split = _divided(problem, subgraph, axis, own, inner, room)
+    return dataclasses.replace(subgraph, split=split)
+
+
+def _impossible(problem: Problem, subgraph: SubGraph, what: str) -> KnobsError:
+    name = problem.layers[subgraph.layers[-1]].name
+    return KnobsError(f"{name} cannot be split {what}", Location(field="overrides"))
+
+
+def _exact(
+    problem: Problem, subgraph: SubGraph, axis: int, own: int, inner: tuple[int, int]
+) -> Split:
+    parts = own * problem.target.clusters
+    if parts > sink(problem, subgraph.layers).axes[axis].extent:
+        raise _impossible(problem, subgraph, f"into {own} on each of its clusters")
+    return _cut(problem, subgraph, (axis, parts), inner)
+
+
+def _divided(
+    problem: Problem, subgraph: SubGraph, axis: int, own: int, inner: tuple[int, int], room: int
+) -> Split:
+    """The fewest parts that fit, none larger than a part was before."""
+    clusters = problem.target.clusters
+    extent = sink(problem, subgraph.layers).axes[axis].extent
+    most = extent // clusters
+    if inner[0] >= 0:
+        along = sink(problem, subgraph.layers).axes[inner[0]].extent
+        least = -(-inner[1] // clusters)
+        counts = [n for n in range(least, inner[1]) if along % n == 0]
+        outer = clusters * min(-(-own // clusters), most)
+        tried = [((axis, outer), (inner[0], n)) for n in (*counts, inner[1])]
+    else:
+        start = min(-(-own // clusters), most)
+        finer = [start << n for n in range(1, _DOUBLINGS) if start << n <= most]
+        tried = [((axis, clusters * n), inner) for n in (start, *finer)]
+    splits = (_cut(problem, subgraph, outer, within) for outer, within in tried)
+    first = next((s for s in splits if s.footprint <= room), None)
+    return first or _cut(problem, subgraph, *tried[-1 if inner[0] >= 0 else 0])
+
+
+def _cut(
+    problem: Problem, subgraph: SubGraph, outer: tuple[int, int], inner: tuple[int, int]
+) -> Split:
+    """A split along one axis, inside its parts along another, with the middle part's footprint."""
+    depths = {axis: depth for depth, axis in split_axes(problem, subgraph.layers)}
+    inside = inner if inner[1] > 1 else (-1, 1)
+    split = Split(
+        outer[0], outer[1], depths[outer[0]], subgraph.split.operators, 0, inside[0], inside[1]
+    )
+    return dataclasses.replace(split, footprint=_footprint(problem, subgraph.layers, split))
+
+
+def _footprint(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
+    cuts = cuts_of(problem, layers, split)
+    inner = split.inner_factor
+    middle = cuts[len(cuts) // inner // 2 * inner + inner // 2]
+    shape = box_regions(problem, layers, middle)
+    return int(peak_bytes(
+        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64), shape.low, shape.high,
+        shape.seen,
+    ))  # fmt: skip
+
+
+Home = tuple[int, int]
+"""First cluster of a sub-graph and how many it is shared out over."""
+
+
+def homes_of(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> tuple[Home, ...]:
+    """Per sub-graph, the clusters that run its instances; empty where clusters work alike.
+
+    Also empty where a single cluster would have it all.
+    """
+    if split == BATCH:
+        return ()
+    if split == PIPELINE:
+        homes = stages(problem, subgraphs)
+    else:
+        homes = tuple(_home(problem, s, split) for s in subgraphs)
+    return homes if clusters_at_work(homes) > 1 else ()
+
+
+def _home(problem: Problem, subgraph: SubGraph, kind: str) -> Home:
+    """All clusters where the sub-graph is cut for them, the first otherwise."""
+    cut = cluster_axis(problem, subgraph.layers, kind) >= 0
+    return (0, problem.target.clusters if cut else 1)
+
+
+def clusters_at_work(homes: Sequence[Home]) -> int:
+    """How many clusters have instances."""
+    return max((first + number for first, number in homes), default=1)
+
+
+def stages(problem: Problem, subgraphs: Sequence[SubGraph]) -> tuple[Home, ...]:
+    """Contiguous runs of sub-graphs, one per cluster, the longest as short as possible.
+
+    The fewest runs that reach it: each one more hands tensors over through DDR.
+    """
+    seconds = layer_seconds(problem)
+    work = np.asarray([seconds[list(s.layers)].sum() for s in subgraphs], np.float64)
+    found: list[int] = _runs(work, problem.target.clusters).tolist()
+    return tuple((stage, 1) for stage in found)
+
+
+@njit(cache=True)
+def _runs(work: Floats, most: int) -> Ints:
+    """Number of the run of each element, none longer than the best longest run.
+
+    Runs are filled from the first on: that is exact for a given limit, and a limit need only be
+    tried where it is the sum of some run.
+    """
+    count = len(work)
+    runs = np.zeros(count, np.int64)
+    limit = 0.0
+    for one in work:
+        limit += one
+    least = max(work.max(), limit / most * (1 - 1e-12)) if count else 0.0
+    for first in range(count):
+        total = 0.0
+        for last in range(first, count):
+            total += work[last]
+            if total >= limit:
+                break
+            if total >= least and _fill(work, total, most, runs):
+                limit = total
+                break
+    _fill(work, limit, most, runs)
+    return runs
+
+
+@njit(cache=True)
+def _fill(work: Floats, limit: float, most: int, runs: Ints) -> bool:
+    """Fill runs up to a limit; says whether there are few enough."""
+    run, total = 0, 0.0
+    for index in range(len(work)):
+        if work[index] > limit:
+            return False
+        if total + work[index] > limit:
+            run, total = run + 1, 0.0
+        total += work[index]
+        runs[index] = run
+    return run < most
+
+
+def layer_seconds(problem: Problem) -> Floats:
+    """Per layer, seconds of its work at the chip's peak rates, remembered."""
+    found = problem.memory.get("layer seconds")
+    if not isinstance(found, np.ndarray):
+        own = [_seconds(problem, index) for index in range(len(problem.graph.operators))]
+        found = np.asarray([sum(own[i] for i in x.operators) for x in problem.layers])
+        problem.memory["layer seconds"] = found
+    return found
+
+
+def _seconds(problem: Problem, index: int) -> float:
+    """An operator's work at peak, its engines side by side."""
+    operator, work, target = problem.graph.operators[index], problem.work, problem.target
+    code = int(work.engine[index])
+    if code == NONE:
+        return 0.0
+    axes = slice(problem.arrays.axis_start[index], problem.arrays.axis_start[index + 1])
+    shown = int(np.prod(problem.arrays.axis_extent[axes][work.shown[axes] == 1]))
+    points = operator.points
+    macs = points * float(work.macs[index])
+    plain = shown * work.vector[index] + points * work.per_point[index] + macs * (code == VECTOR)
+    special = float(shown * work.special[index])
+    return work_seconds(target, problem.dtype, macs * (code == MATRIX), float(plain), special)
+
+
+def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
+    """Per instance, its cluster: neighbouring parts stay together; empty for no homes."""
+    if not homes:
+        return np.zeros(0, np.int64)
+    first, number = np.asarray(homes, np.int64).T[:, instances.subgraph]
+    parts = np.diff(instances.first)[instances.subgraph]
+    place = np.arange(instances.count) - instances.first[instances.subgraph]
+    return np.asarray(first + place * number // parts, np.int64)
+
+
+def readers_elsewhere(instances: InstanceGraph, cluster: Ints) -> Ints:
+    """Per instance, 1 if an instance on another cluster reads what it makes."""
+    count = np.diff(instances.consumer_start)
+    maker = np.repeat(np.arange(instances.count), count)
+    found = np.zeros(instances.count, np.int64)
+    found[maker[cluster[maker] != cluster[instances.consumer]]] = 1
+    return found
+
+
+def hand_over(instances: InstanceGraph, placement: Placement, cluster: Ints) -> Placement:
+    """Declare in DDR what another cluster reads."""
+    if not len(cluster):
+        return placement
+    scopes = np.asarray(placement.scopes, np.int64)
+    scopes[readers_elsewhere(instances, cluster) == 1] = Scope.DDR
+    return Placement(placement.bindings, tuple(Scope(s) for s in scopes.tolist()))
