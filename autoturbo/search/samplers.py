@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import math
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ class CostModelSampler(BaseSampler):
         self._evolution = evolution or Evolution()
         self._inferred = IntersectionSearchSpace()
         self._queue: list[tuple[int, ...]] = []
+        self._handed: dict[int, tuple[int, ...]] = {}
+        self._lock = threading.Lock()
         self._independent = optuna.samplers.RandomSampler(self._seed)
 
     def reseed_rng(self) -> None:
@@ -95,12 +98,32 @@ class CostModelSampler(BaseSampler):
         if not search_space:
             return {}
         space = self._space or _space_of(search_space)
-        if self._batch == 1:  # no state between trials: several threads may ask at once
-            points = self._propose(study, trial, space)
-            return space.params_of(points[0]) if points else {}
+        if self._batch == 1:
+            return self._one(study, trial, space)
         if not self._queue:
             self._queue = self._propose(study, trial, space)
         return space.params_of(self._queue.pop(0)) if self._queue else {}
+
+    def _one(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+        """A proposal for one trial; several threads may ask at once.
+
+        A trial's parameters are in the study a little after they were proposed; until then nobody
+        else may be given them.
+        """
+        with self._lock:
+            points = self._propose(study, trial, space)
+            if not points:
+                return {}
+            self._handed[trial.number] = points[0]
+            return space.params_of(points[0])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the lock: other processes have their own."""
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """With a lock of its own."""
+        vars(self).update(state, _lock=threading.Lock())
 
     def sample_independent(
         self,
@@ -115,6 +138,7 @@ class CostModelSampler(BaseSampler):
     def _propose(self, study: Study, trial: FrozenTrial, space: Space) -> list[tuple[int, ...]]:
         rng = np.random.default_rng([self._seed, trial.number])
         history, taken = _history(study, space)
+        taken |= set(self._handed.values())
         rerank = None if self._advisor is None else self._rank
         return self._evolution.propose(space, rng, history, taken, count=self._batch, rerank=rerank)
 

@@ -139,7 +139,9 @@ def test_a_channel_stationary_array_takes_channels_only() -> None:
     array = dataclasses.replace(STCP920.matrix, rows=16, columns=16, depth=1)
 
     def cycles(net: Net, dataflow: str) -> float:
-        matrix = dataclasses.replace(array, dataflow=dataflow, rate=(("int8", 1.0),))
+        matrix = dataclasses.replace(
+            array, dataflow=dataflow, rate=(("int8", 1.0),), swap_operands=False
+        )
         chip = dataclasses.replace(STCP920, matrix=matrix)
         return matrix_cycles_of(operator(net), chip, "int8")
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import warnings
 from collections.abc import Callable
 from typing import Literal
@@ -116,7 +118,16 @@ def test_several_threads_do_not_repeat_each_other() -> None:
     study = optuna.create_study(sampler=CostModelSampler(0))
     study.optimize(bowl, 40, n_jobs=2)
     assert len(study.trials) == 40
-    assert len({tuple(p.values()) for p in params(study)}) > 30
+    relative = [tuple(p.values()) for p in params(study)][8:]  # the first have nothing to go by
+    assert len(set(relative)) >= len(relative) - 2
+
+
+def test_a_copy_goes_on_alone() -> None:
+    study = optuna.create_study(sampler=CostModelSampler(0))
+    study.optimize(bowl, 10)
+    study.sampler = pickle.loads(pickle.dumps(study.sampler))  # noqa: S301  our own
+    study.optimize(bowl, 10)
+    assert len(study.trials) == 20
 
 
 def test_several_objectives_are_refused() -> None:
