@@ -349,7 +349,8 @@ def _load(amounts: Floats, at: int, size: float, run: float, has_gb: int) -> Non
 def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
     """A weight tile from DDR; its slot in GB is free once an earlier one has left.
 
-    Without GB it goes straight to the cores, once for all where the target broadcasts.
+    Without GB it goes straight to the cores that work on the layer, once for all where the target
+    broadcasts.
     """
     layer, has_gb = p.weight_owner[weight], p.rules[Rule.HAS_GB]
     if p.resident:
@@ -359,7 +360,7 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
     size, core = p.stages[layer, Stage.WEIGHTS] * share, p.stages[layer, Stage.CORE_WEIGHTS] * share
     if not has_gb:
         t.amounts[at, Amount.CORE] = core
-        size = size if p.rules[Rule.BROADCAST] else core * p.rules[Rule.CORES]
+        size = size if p.rules[Rule.BROADCAST] else core * p.stages[layer, Stage.CORES]
     _load(t.amounts, at, size, p.stages[layer, Stage.RUN_WEIGHTS], has_gb)
     before = weight - p.rules[Rule.AHEAD] - 1
     if has_gb:
@@ -373,14 +374,14 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
 @borrowing
 def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
     """A weight tile from GB to the cores, unless weights stay in LB."""
-    layer, cores = p.weight_owner[weight], p.rules[Rule.CORES]
+    layer = p.weight_owner[weight]
     if not p.rules[Rule.HAS_GB] or p.resident == 2:  # noqa: PLR2004
         return
     at = _emit(t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer])
     share = _weight_share(p.tiles[layer])
     core = p.stages[layer, Stage.CORE_WEIGHTS] * share
-    broadcast = p.rules[Rule.BROADCAST]
-    t.amounts[at, Amount.GB] = p.stages[layer, Stage.WEIGHTS] * share if broadcast else core * cores
+    once, each = p.stages[layer, Stage.WEIGHTS] * share, core * p.stages[layer, Stage.CORES]
+    t.amounts[at, Amount.GB] = once if p.rules[Rule.BROADCAST] else each
     t.amounts[at, Amount.CORE] = core
     _wait(t.where, at, t.weight_dma[weight])
     _wait(t.where, at, _slot(p, t, weight))

@@ -50,9 +50,10 @@ class Stage(IntEnum):
 
     ``COUNT`` products of ``ROWS`` x ``COLUMNS`` x ``DEPTH`` on the matrix engine; ``VECTOR`` and
     ``SPECIAL`` operations on the vector engine; ``MOVED`` bytes rearranged in LB; ``WEIGHTS`` bytes
-    of weights that the cluster loads and ``CORE_WEIGHTS`` that one core keeps; ``EXCHANGED`` bytes
-    that one core gets from others; ``READ`` and ``WRITTEN`` bytes of activations; ``STEPS`` the
-    rows into which its tiles may be cut; ``MACS`` multiply-accumulates on the matrix engine.
+    of weights that the cluster loads and ``CORE_WEIGHTS`` that one core keeps, ``CORES`` the cores
+    that have a part of the layer; ``EXCHANGED`` bytes that one core gets from others; ``READ`` and
+    ``WRITTEN`` bytes of activations; ``STEPS`` the rows into which its tiles may be cut; ``MACS``
+    multiply-accumulates on the matrix engine.
     ``RUN_READ``, ``RUN_WRITTEN`` and ``RUN_WEIGHTS`` are the consecutive bytes that the cluster's
     part of its inputs, outputs and weights has in memory, over all tensors the bytes by the number
     of runs: activations lie in memory as their loops run, channels last, weights as in the file. A
@@ -76,6 +77,7 @@ class Stage(IntEnum):
     RUN_READ = 14
     RUN_WRITTEN = 15
     RUN_WEIGHTS = 16
+    CORES = 17
 
 
 STAGE_COLUMNS = len(Stage)
@@ -276,6 +278,18 @@ def _busiest_core(g: GraphArrays, tensor: int, table: Ints, low: Ints, high: Int
 
 
 @njit(cache=True)
+def _cores_with_a_part(g: GraphArrays, tensor: int, table: Ints, low: Ints, high: Ints) -> int:
+    """Cores that have a part of a tensor's region; parts of equal size may leave some without."""
+    cores = 1
+    for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
+        factor = max(table[tensor, dim - g.dim_start[tensor]], 1)
+        extent = high[dim] - low[dim]
+        size = max(-(-extent // factor), 1)
+        cores *= max(-(-extent // size), 1)
+    return cores
+
+
+@njit(cache=True)
 def _foreign_bytes(
     g: GraphArrays,
     tensor: int,
@@ -446,6 +460,7 @@ def _stage_table(
         core_seen[:] = 0
         output = a.out_tensor[a.out_start[layer]]
         core = _busiest_core(g, output, table, low, high)
+        row[Stage.CORES] = _cores_with_a_part(g, output, table, low, high)
         outputs = a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]
         _want(g, outputs, core, table, low, high, seen, core_low, core_high, core_seen)
         propagate(g, ops, core_low, core_high, core_seen, core_box_low, core_box_high)

@@ -136,7 +136,8 @@ def test_a_channel_stationary_array_takes_channels_only() -> None:
     few, many = Net(x=(2, 3, 8, 8)), Net(x=(2, 64, 8, 8))
     few.conv("x", 5)
     many.conv("x", 5)
-    array = dataclasses.replace(STCP920.matrix, rows=16, columns=16, depth=1)
+    kept = dataclasses.replace(STCP920.matrix, swap_operands=False)  # weights stay, pixels stream
+    array = dataclasses.replace(kept, rows=16, columns=16, depth=1)
 
     def cycles(net: Net, dataflow: str) -> float:
         matrix = dataclasses.replace(

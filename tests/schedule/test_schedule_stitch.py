@@ -36,6 +36,7 @@ def test_a_product_on_one_core() -> None:
     assert (found["COUNT"], found["ROWS"], found["COLUMNS"], found["DEPTH"]) == (1, 16, 64, 32)
     assert found["MACS"] == 16 * 64 * 32
     assert found["WEIGHTS"] == found["CORE_WEIGHTS"] == 32 * 64 * 2
+    assert found["CORES"] == 1
     assert (found["READ"], found["WRITTEN"]) == (16 * 32 * 2, 16 * 64 * 2)
     assert found["EXCHANGED"] == found["VECTOR"] == found["SPECIAL"] == found["MOVED"] == 0
 
@@ -54,7 +55,16 @@ def test_a_product_spread_over_cores(
     assert (found["ROWS"], found["COLUMNS"], found["DEPTH"]) == (rows, columns, 32)
     assert (found["CORE_WEIGHTS"], found["READ"]) == (weights, read)
     assert found["WEIGHTS"] == 4096
+    assert found["CORES"] == 8
     assert found["MACS"] * 8 == 16 * 64 * 32
+
+
+@pytest.mark.parametrize(("rows", "cores"), [(16, 8), (9, 5), (7, 7), (1, 1)])
+def test_cores_that_have_a_part(rows: int, cores: int) -> None:
+    """Nine rows over eight cores are parts of two: five cores have one."""
+    net = Net(x=(rows, 32))
+    net.linear("x", 64)
+    assert row(net.graph(), (8, 1))["CORES"] == cores
 
 
 def test_columns_exchange_the_rows_of_other_cores() -> None:

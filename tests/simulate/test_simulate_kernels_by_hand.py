@@ -64,7 +64,7 @@ def test_one_convolution() -> None:
 
 def test_weights_that_every_core_reads_for_itself() -> None:
     weights = 32 * 576 * 2
-    row = stage(rows=56, columns=32, depth=576, weights=weights, written=56 * 64)
+    row = stage(rows=56, columns=32, depth=576, weights=weights, written=56 * 64, cores=8)
     time = timed(table(row), broadcast=False)
     assert time.gb_bytes == weights + 8 * weights
     hoist = 8 * weights / GB + TRANSFER_LATENCY + GB_LATENCY
@@ -185,9 +185,16 @@ def test_a_target_without_a_global_buffer_loads_straight_into_the_cores() -> Non
 
 def test_without_broadcast_or_global_buffer_every_core_loads_for_itself() -> None:
     target = target_of("ipu-mk2")
-    row = stage(rows=4, columns=4, depth=64, weights=512, written=32)
+    row = stage(rows=4, columns=4, depth=64, weights=512, written=32, cores=1472)
     time = timed(table(row), target=target, broadcast=False)
     assert time.ddr_bytes == 512 * 1472
+
+
+def test_cores_without_a_part_load_nothing() -> None:
+    row = stage(rows=4, columns=4, depth=64, weights=512, written=32, cores=3)
+    time = timed(table(row), target=target_of("ipu-mk2"), broadcast=False)
+    assert time.ddr_bytes == 512 * 3
+    assert timed(table(row), broadcast=False).gb_bytes == 512 + 512 * 3
 
 
 def blocked(*, rereads: bool) -> float:

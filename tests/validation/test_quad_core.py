@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import quad_core
@@ -13,7 +14,8 @@ from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 
 PUBLISHED = read_table(REFERENCES / "stream_quad_core.csv", quad_core.COLUMNS)
-NAMES = ("O0", "O2", "graphturbo")
+NAMES = ("O0", "O2", "tvm", "graphturbo")
+PAGE = (Path(__file__).parents[2] / "docs" / "calibration-mappers.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +26,8 @@ def graph() -> Graph:
 @pytest.fixture(scope="module")
 def levels(graph: Graph) -> dict[tuple[str, str], quad_core.Level]:
     found = [level for a in quad_core.ARRAYS for level in quad_core.scheduled(graph, a, NAMES)]
+    for make in (quad_core.layerwise, quad_core.channels, quad_core.multicast):
+        found += [make(graph, array) for array in quad_core.ARRAYS]
     return {(level.array, level.name): level for level in found}
 
 
@@ -36,8 +40,38 @@ def published(array: str, schedule: str) -> float:
 def test_layer_by_layer_and_fused_are_no_slower_than_published(
     levels: dict[tuple[str, str], quad_core.Level], array: str
 ) -> None:
-    assert levels[array, "O0"].cycles < published(array, "layer by layer")
+    assert levels[array, quad_core.LAYERWISE].cycles < published(array, "layer by layer")
     assert levels[array, "graphturbo"].cycles < published(array, "layer-fused")
+
+
+def test_no_overlap_at_all_beats_the_fixed_array_only(
+    levels: dict[tuple[str, str], quad_core.Level],
+) -> None:
+    """O0 runs a tile's steps one after another, Stream's layer by layer overlaps them."""
+    assert levels["fixed", "O0"].cycles < published("fixed", "layer by layer")
+    assert levels["free", "O0"].cycles > published("free", "layer by layer")
+    for array in quad_core.ARRAYS:
+        assert levels[array, "O0"].cycles > levels[array, quad_core.LAYERWISE].cycles
+
+
+@pytest.mark.parametrize("array", list(quad_core.ARRAYS))
+def test_channels_over_cores_read_less_but_kernels_of_one_layer_are_slower(
+    levels: dict[tuple[str, str], quad_core.Level], array: str
+) -> None:
+    channels, fused = levels[array, quad_core.CHANNELS], levels[array, "graphturbo"]
+    assert channels.read < 0.75 * fused.read
+    assert channels.cycles > fused.cycles
+
+
+@pytest.mark.parametrize("array", list(quad_core.ARRAYS))
+def test_cores_that_load_their_own_weights_read_more(
+    levels: dict[tuple[str, str], quad_core.Level], graph: Graph, array: str
+) -> None:
+    weights = sum(t.elements for t in graph.tensors if t.constant) / 1e6
+    each, once = levels[array, "graphturbo"], levels[array, quad_core.MULTICAST]
+    assert once.read < 1.05 * weights
+    assert 1.2 * once.read < each.read < 4 * once.read
+    assert once.cycles < each.cycles
 
 
 @pytest.mark.parametrize("array", list(quad_core.ARRAYS))
@@ -49,6 +83,8 @@ def test_traffic_is_at_least_the_weights_and_the_image(
         level = levels[array, name]
         assert level.read > weights
         assert level.written >= 0.001  # a thousand scores
+    activations = sum(t.elements for t in graph.tensors if not t.constant) / 1e6
+    assert 1 < levels[array, "O0"].written < activations
     assert levels[array, "graphturbo"].read < levels[array, "O0"].read
 
 
@@ -58,6 +94,12 @@ def test_nothing_beats_the_array_at_peak(
 ) -> None:
     peak = quad_core.machine(array).matrix.macs_per_cycle(quad_core.DTYPE) * 4
     assert all(levels[array, name].cycles > graph.macs / peak for name in NAMES)
+
+
+def test_the_page_says_what_comes_out(levels: dict[tuple[str, str], quad_core.Level]) -> None:
+    for level in levels.values():
+        row = f"| {level.cycles:,.0f} | {level.read:.1f} | {level.written:.1f} |"
+        assert row in PAGE, level
 
 
 def test_three_channels_leave_rows_of_the_fixed_array_idle(
