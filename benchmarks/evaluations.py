@@ -1,11 +1,18 @@
 """Schedule evaluations per second: knobs in, measurement out, everything between.
 
 The settings are those of a real search (this package's sampler, seed 0), in its order, so that the
-figures are what a search pays. *Cold*: a new workbench for every evaluation. *First*: the search's
-settings one after another, nothing known before the first. *Search*: the same with the memory of
-kernels warm and all else new. *Search, no memory*: kernels forgotten before each evaluation.
-*Again*: the same settings once more. ``--scaling`` measures the cost against layers and instances,
-``--profile`` prints where the time of *search* goes.
+figures are what a search pays.
+
+- *cold*: a new workbench for every evaluation of the default;
+- *first*: the search's settings one after another, nothing known before the first;
+- *times*: the same with nothing known but the times of kernels, by signature;
+- *search*: what is known about kernels stays (their times, their programs, how sub-graphs can be
+  cut), what is known about schedules is forgotten;
+- *no memory*: nothing known at first, all kernels' times forgotten before each evaluation;
+- *again*: the same settings once more, everything known.
+
+``--scaling`` measures the cost against layers and instances, ``--profile`` prints where the time of
+*search* goes.
 
 ::
 
@@ -33,6 +40,8 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Memory
+from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
 from autoturbo.simulate.measurement import Measurement
@@ -47,10 +56,11 @@ def searched(model: Graph, trials: int) -> list[Knobs]:
     target = load_target(TARGET)
     with tempfile.TemporaryDirectory() as folder:
         result = autoturbo.tune(
-            model, target, trials=trials, seed=0, database=Path(folder) / "search.db",
+            model, target, trials=trials, seed=0, subgraphs=SUBGRAPHS,
+            database=Path(folder) / "search.db",
             runs_folder=Path(folder),
         )  # fmt: skip
-    space = Space.of(model, target, dtype=DTYPE)
+    space = Space.of(model, target, dtype=DTYPE, subgraphs=SUBGRAPHS)
     return [space.to_knobs(trial.params) for trial in result.study.trials]
 
 
@@ -58,6 +68,16 @@ def evaluate_all(bench: Evaluator, settings: list[Knobs]) -> None:
     """Measure settings one after another."""
     for knobs in settings:
         bench.evaluate(knobs)
+
+
+def forget_schedules(bench: Evaluator) -> None:
+    """Forget plans, orders, placements, timelines and outcomes; keep what is known of kernels."""
+    for problem in bench.bench.problems.values():
+        problem.memory["passes"] = Memory()
+        for key in [k for k in problem.memory if isinstance(k, tuple) and k[0] == "group"]:
+            del problem.memory[key]
+    assert isinstance(bench.measurer, Simulator)  # noqa: S101  for the type checker
+    bench.measurer = Simulator(bench.measurer.memory)
 
 
 def without_memory(bench: Evaluator, settings: list[Knobs]) -> None:
@@ -87,6 +107,8 @@ def measure(name: str, trials: int) -> dict[str, Any]:
     first = cpu_seconds(lambda: evaluate_all(bench, settings))
     again = cpu_seconds(lambda: evaluate_all(bench, settings))
     warm = warmed(model, settings)
+    times = cpu_seconds(lambda: evaluate_all(warm, settings))
+    forget_schedules(warm)
     search = cpu_seconds(lambda: evaluate_all(warm, settings))
     forgetful = Evaluator(model, target, DTYPE)
     without = cpu_seconds(lambda: without_memory(forgetful, settings))
@@ -95,7 +117,7 @@ def measure(name: str, trials: int) -> dict[str, Any]:
     return {
         "settings": count,
         "kernels": outcome.kernels if isinstance(outcome, Measurement) else 0,
-        "rates": [COLD / cold, *(count / s for s in (first, search, without, again))],
+        "rates": [COLD / cold, *(count / s for s in (first, times, search, without, again))],
         "mib": peak_mib() - before,
     }
 
@@ -139,6 +161,8 @@ def print_profile(name: str, trials: int) -> None:
     model = import_model(workloads.get(name).file)
     settings = searched(model, trials)
     bench = warmed(model, settings)
+    evaluate_all(bench, settings)
+    forget_schedules(bench)
     profile = cProfile.Profile()
     profile.runcall(evaluate_all, bench, settings)
     stats = pstats.Stats(profile)
@@ -181,13 +205,24 @@ def _print_rates(names: list[str], trials: int) -> None:
     found = {n: in_fresh_process(__file__, "--one", n, *trial) for n in names}
     print(f"evaluations per CPU second of one core, {TARGET}, {DTYPE}, settings of a search")
     print_table(
-        ("model", "settings", "kernels", "cold", "first", "search", "no memory", "again", "MiB"),
+        (
+            "model",
+            "settings",
+            "kernels",
+            "cold",
+            "first",
+            "times",
+            "search",
+            "no memory",
+            "again",
+            "MiB",
+        ),
         [(n, f["settings"], f["kernels"], *f["rates"], f["mib"]) for n, f in found.items()],
     )
     print_table(
         ("model", "search/cold", "search/no memory", "again/search"),
         [
-            (n, r[2] / r[0], r[2] / r[3], r[4] / r[2])
+            (n, r[3] / r[0], r[3] / r[4], r[5] / r[3])
             for n, r in ((n, f["rates"]) for n, f in found.items())
         ],
     )

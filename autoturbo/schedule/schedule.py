@@ -166,9 +166,10 @@ class Schedule:
         """The hash of every kernel of a cluster in order, 16 bytes each."""
         timeline = self.timelines[cluster]
         order = timeline.order
-        digests = np.stack([
-            self._digest(self.rules_of(s)) for s in range(len(self.instances.subgraphs))
-        ])  # fmt: skip
+        digests = np.empty((len(self.instances.subgraphs), 2), np.int64)
+        digests[:] = self._digest(self.rules)
+        for subgraph, rules in self.own_rules.items():
+            digests[subgraph] = self._digest(rules)
         found = hash_kernels(
             digests[self.instances.subgraph[order]],
             template_book(self.problem).digests.rows[timeline.templates[order]],

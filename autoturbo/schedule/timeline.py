@@ -205,10 +205,9 @@ def handed_over(timeline: Timeline) -> Ints:
     links = graph.links
     reader = np.repeat(np.arange(graph.count), np.diff(links.start))
     away = here[links.maker] & ~here[reader]
-    tensors = np.asarray([
-        graph.parts[graph.subgraph[maker]].outputs[output]
-        for maker, output in zip(links.maker[away], links.output[away], strict=True)
-    ], np.int64)  # fmt: skip
+    most = max(len(parts.outputs) for parts in graph.parts)
+    outputs = np.asarray([(p.outputs * most)[:most] for p in graph.parts], np.int64)
+    tensors = outputs[graph.subgraph[links.maker[away]], links.output[away]]
     read = len(graph.problem.graph.tensors) * links.maker[away] + tensors
     held = len(graph.problem.graph.tensors) * timeline.owner + timeline.tensor
     made = timeline.kind == KINDS.index("tensor")
