@@ -40,6 +40,6 @@ def chain(layers: int, samples: int) -> Graph:
 def narrow() -> Target:
     """One core whose local buffer holds one sample's input and output."""
     target = load_target("stcp920")
-    for field, value in (("clusters", 1), ("cores", 1), ("lb.capacity_kib", 16)):
+    for field, value in (("clusters", 1), ("cores_per_cluster", 1), ("lb.capacity_kib", 16)):
         target = with_field(target, field, value)
     return target
