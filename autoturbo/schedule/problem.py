@@ -147,14 +147,18 @@ def _order(rank: int, channel: int) -> tuple[int, ...]:
 
 
 def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int | None:
-    """The axis of an operator along which its output has channels."""
+    """The axis of an operator along which its output has channels.
+
+    Where it takes channels apart (heads, and positions in them), that is the innermost part: what
+    is next to each other in memory stays so.
+    """
     if operator.engine is Engine.MATRIX and len(operator.inputs) > 1:
         return _second_operand_axis(operator)
     for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
         if graph.tensors[tensor].constant or not access.dims:
             continue
         terms = access.dims[channel[tensor]].terms if channel[tensor] < len(access.dims) else ()
-        return terms[0][0] if terms else None
+        return min(terms, key=lambda term: abs(term[1]))[0] if terms else None
     return None
 
 
