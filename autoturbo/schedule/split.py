@@ -422,8 +422,8 @@ def peak_bytes(
 ) -> int:
     """Most bytes live at once while the layers run in order, weights excluded.
 
-    Inputs are there from the start and leave after their last reader; an elementwise layer writes
-    over an input that was made inside and dies with it.
+    Inputs are there from the start and leave after their last reader; a layer that may write in
+    place does so over an input that was made inside and dies with it.
     """
     last = np.full(len(g.element), -1, np.int64)
     made = np.zeros(len(g.element), np.int64)
