@@ -1,15 +1,68 @@
-"""Pages that are written from the code are what the code would write now."""
+"""Pages that are written from the code are current, and what pages point to is there."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("autoturbo", "benchmarks", "docs", "examples", "tests", "tools")
+"""Where pages are; other folders beside them may be environments, builds and runs."""
+
+
+def pages() -> list[Path]:
+    inner = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))
+    return sorted((*ROOT.glob("*.md"), *inner))
 
 
 def test_the_page_of_knobs_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "knobs_page.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def linked(page: Path) -> Iterator[Path]:
+    """Files that a page links to, relative to itself."""
+    for address in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        target, _, _ = address.partition("#")
+        if target and "://" not in target and not target.startswith("mailto:"):
+            yield page.parent / target
+
+
+def named(page: Path) -> Iterator[Path]:
+    """Files of the repository that a page names in code, from the root."""
+    folders = "|".join(FOLDERS)
+    pattern = rf"(?<![\w/.-])((?:{folders})/[\w./-]+\.(?:py|md|json|yaml|onnx|csv))\b"
+    for name in re.findall(pattern, page.read_text(encoding="utf-8")):
+        yield ROOT / name
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_named_files_are_there(page: Path) -> None:
+    missing = [str(path) for path in (*linked(page), *named(page)) if not path.exists()]
+    assert not missing
+
+
+def test_links_are_found() -> None:
+    readme = ROOT / "benchmarks" / "README.md"
+    assert any(path.name == "calibration.md" for path in linked(readme))
+    assert any(path.name == "tuning.py" for path in named(readme))
+
+
+def test_no_two_decisions_have_one_number() -> None:
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")]
+    assert len(numbers) > 1
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_tests_that_the_checklist_names_exist() -> None:
+    checklist = (ROOT / "docs" / "decisions" / "0005-checklist.md").read_text(encoding="utf-8")
+    sources = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
+    wanted = set(re.findall(r"`(test_\w+)`", checklist))
+    assert wanted
+    assert not {name for name in wanted if f"def {name}(" not in sources}

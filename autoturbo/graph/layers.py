@@ -31,7 +31,8 @@ class Layer:
         inputs: tensors made by other layers or given to the model.
         weights: constant tensors.
         outputs: tensors that other layers read or that leave the model.
-        in_place: an output may take the buffer of an input that dies here.
+        in_place: an output may take the buffer of an input that dies here: each element, or each
+            row of a softmax or layer normalisation, is read before it is written.
     """
 
     index: int
@@ -200,6 +201,12 @@ def _layer(graph: Graph, index: int, chain: list[int]) -> Layer:
     )
 
 
+BY_ROWS = frozenset(("Softmax", "LogSoftmax", "LayerNormalization", "SimplifiedLayerNormalization"))
+"""Operators that read a whole row before they write it, and nothing else of their data input."""
+
+
 def _in_place(operators: list[Operator]) -> bool:
-    free = (op.engine is Engine.NONE or is_elementwise(op) for op in operators)
+    free = (
+        op.engine is Engine.NONE or is_elementwise(op) or op.kind in BY_ROWS for op in operators
+    )
     return all(free)

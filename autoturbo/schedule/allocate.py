@@ -22,10 +22,7 @@ from numpy.typing import NDArray
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Scope
-
-STAGING_SHARE = 16
-"""One sixteenth of LB is the staging zone: 64 KiB of 1 MiB holds two tiles of 32 KiB, enough to
-hide one transfer behind another, and leaves the 8/4/2/1 splits of ResNet-50 as they are."""
+from autoturbo.schedule.problem import STAGING_SHARE
 
 ALIGNMENT = 64
 """Bytes: a burst of every memory in the presets."""

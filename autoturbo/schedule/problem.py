@@ -19,6 +19,10 @@ from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.work import WorkArrays, work_arrays
 
+STAGING_SHARE = 16
+"""One sixteenth of LB is the staging zone: 64 KiB of 1 MiB holds two tiles of 32 KiB, enough to
+hide one transfer behind another, and leaves the 8/4/2/1 splits of ResNet-50 as they are."""
+
 
 class LayerArrays(NamedTuple):
     """Layers for compiled code; ``x_start[i]:x_start[i+1]`` are layer ``i``'s entries of ``x``.
@@ -70,8 +74,13 @@ class Problem:
 
     @property
     def cluster_lb_bytes(self) -> int:
-        """Local buffers of all cores of a cluster: an instance always runs on all of them."""
-        return self.target.cores * self.target.lb.capacity
+        """What buffers can have of the LB of a cluster's cores: all but the staging zones.
+
+        An instance always runs on all cores. A part that needs more would be split too coarsely:
+        some of its tensors never find a place.
+        """
+        capacity = self.target.lb.capacity
+        return self.target.cores * (capacity - capacity // STAGING_SHARE)
 
 
 def make_problem(
@@ -147,14 +156,18 @@ def _order(rank: int, channel: int) -> tuple[int, ...]:
 
 
 def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int | None:
-    """The axis of an operator along which its output has channels."""
+    """The axis of an operator along which its output has channels.
+
+    Where it takes channels apart (heads, and positions in them), that is the innermost part: what
+    is next to each other in memory stays so.
+    """
     if operator.engine is Engine.MATRIX and len(operator.inputs) > 1:
         return _second_operand_axis(operator)
     for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
         if graph.tensors[tensor].constant or not access.dims:
             continue
         terms = access.dims[channel[tensor]].terms if channel[tensor] < len(access.dims) else ()
-        return terms[0][0] if terms else None
+        return min(terms, key=lambda term: abs(term[1]))[0] if terms else None
     return None
 
 

@@ -19,8 +19,8 @@ Where the printed algorithm cannot be meant as it stands, this differs:
 - "A simple cost model prevents excessive recomputation" (not given): the work of all parts over
   that of the whole must not pass ``recompute_limit``. A dimension that an operator does not have
   makes every part repeat that operator, so this is match_dim and halo in one.
-- ``sizeof(LB)`` is the data share of all cores of a cluster; the 64 KB of equation 2 cannot hold
-  one image of ResNet-50's first stage.
+- ``sizeof(LB)`` is what buffers can have of all cores' local buffers: the data share without the
+  staging zone. The 64 KB of equation 2 cannot hold one image of ResNet-50's first stage.
 
 What is kept although it is greedy: the first factor that fits is dropped, with its dimension, if it
 does not divide (33 parts of 4096 positions, where 64 would do). ``factor_policy`` goes on.
@@ -432,8 +432,8 @@ def peak_bytes(
 ) -> int:
     """Most bytes live at once while the layers run in order, weights excluded.
 
-    Inputs are there from the start and leave after their last reader; an elementwise layer writes
-    over an input that was made inside and dies with it.
+    Inputs are there from the start and leave after their last reader; a layer that may write in
+    place does so over an input that was made inside and dies with it.
     """
     last = np.full(len(g.element), -1, np.int64)
     made = np.zeros(len(g.element), np.int64)

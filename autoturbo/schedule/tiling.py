@@ -18,9 +18,9 @@ from numba import njit
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.allocate import STAGING_SHARE, Zones
+from autoturbo.schedule.allocate import Zones
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.problem import STAGING_SHARE, Problem
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
 from autoturbo.schedule.work import Floats

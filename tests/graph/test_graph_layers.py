@@ -131,9 +131,14 @@ def test_a_diamond_whose_inner_value_leaves_stays_open() -> None:
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [("y = Relu(x)", True), ("a = Relu(x) y = Neg(a)", True), ("y = Softmax(x)", False)],
+    [
+        ("y = Relu(x)", True),
+        ("a = Relu(x) y = Neg(a)", True),
+        ("y = Softmax(x)", True),
+        ("one = Constant <value_int = 1> () y = CumSum(x, one)", False),
+    ],
 )
-def test_elementwise_layers_may_write_in_place(body: str, expected: bool) -> None:
+def test_elementwise_layers_and_rows_may_be_written_in_place(body: str, expected: bool) -> None:
     (layer,) = layers_of(model("(float[2,8] x) => (float[2,8] y)", body))
     assert layer.in_place is expected
 

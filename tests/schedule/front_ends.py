@@ -72,14 +72,16 @@ BLOCKS = (6, 12, 24, 16)
 """Layers of the dense blocks of DenseNet-121."""
 
 
-def densenet(growth: int = 2, *, appended: bool) -> Net:
-    """DenseNet-121 with few channels, on small images.
+def densenet(growth: int = 2, samples: int = 1, size: int = 64, *, appended: bool) -> Net:
+    """DenseNet-121; by default with few channels, on a small image.
 
     Args:
-        growth: channels that a layer adds.
+        growth: channels that a layer adds, 32 in the published network.
+        samples: images.
+        size: their rows and columns.
         appended: concatenate the result of a layer to what there is; else list all parts.
     """
-    net = Net(x=(1, 3, 64, 64))
+    net = Net(x=(samples, 3, size, size))
     at = net.pool(net.relu(_scaled(net, net.conv("x", 2 * growth, 7, 2))))
     for number, layers in enumerate(BLOCKS):
         at = _dense_block(net, at, layers, growth, appended=appended)
@@ -88,7 +90,7 @@ def densenet(growth: int = 2, *, appended: bool) -> Net:
             at = net.pool(half, kind="AveragePool")
     at = net.relu(_scaled(net, at))
     pooled = net.add("GlobalAveragePool", [at], (*net.shapes[at][:2], 1, 1))
-    _dense(net, net.reshape(pooled, 1, net.shapes[at][1]), 10)
+    _dense(net, net.reshape(pooled, samples, net.shapes[at][1]), 10)
     return net
 
 

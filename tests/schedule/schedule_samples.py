@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import tempfile
 from pathlib import Path
@@ -18,6 +19,7 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
 from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.problem import STAGING_SHARE
 from autoturbo.schedule.split import _cost, _workspace
 
 if TYPE_CHECKING:
@@ -161,6 +163,11 @@ def target(
         lb=dataclasses.replace(STCP920.lb, capacity=lb, weight_capacity=weights),
         gb=dataclasses.replace(STCP920.gb, capacity=gb),
     )  # fmt: skip
+
+
+def capacity(room: int) -> int:
+    """The LB, in bytes, that has so much for buffers beside its staging zone."""
+    return next(size for size in itertools.count(room) if size - size // STAGING_SHARE >= room)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, bench, target
+from schedule_samples import STCP920, Net, bench, capacity, target
 
 from autoturbo.graph.operators import Engine
 from autoturbo.schedule.bind import Placement, Scope
@@ -41,7 +41,7 @@ def test_candidates_are_one_two_four_eight_nine_and_on(rooms: int, factor: int) 
     samples = 2 * 3 * 4 * 5 * 7 * 9 * 11
     net = Net(x=(samples, 1, 1, 1))
     net.conv("x", 1, 1)
-    machine = target(cores=1, lb=-(-2 * samples * 2 // rooms))
+    machine = target(cores=1, lb=capacity(-(-2 * samples * 2 // rooms)))
     problem = make_problem(net.graph(), machine, "float16")
     assert best_split(problem, (0,), SplitRules()).factor == factor
 
@@ -53,7 +53,7 @@ def test_the_best_split_cuts_most_operators_before_it_has_fewest_parts(
     """Equation 1: three parts along the samples cut both operators, two along channels one."""
     net = Net(x=(9, 4, 1, 1))
     net.conv(net.relu("x"), 16, 1)
-    problem = make_problem(net.graph(), target(cores=1, lb=220), "float16")
+    problem = make_problem(net.graph(), target(cores=1, lb=capacity(220)), "float16")
     rules = SplitRules(key=key, policy="divisors", recompute_limit=4.0)
     split = best_split(problem, (0,), rules)
     assert (split.depth, split.factor) == (depth, factor)

@@ -6,9 +6,10 @@ import itertools
 import math
 
 import pytest
+from front_ends import densenet
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import Net, bench, block, chain, networks, target
+from schedule_samples import STCP920, Net, bench, block, chain, networks, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
@@ -190,6 +191,21 @@ def test_resnet_stages_do_not_merge_because_of_rule_one() -> None:
         merged = best_split(problem, before.layers + after.layers, rules.splits)
         assert after.split.factor < before.split.factor
         assert merged.factor > after.split.factor
+
+
+def test_a_dense_block_joins_where_it_appends_to_one_tensor() -> None:
+    """At 8 images: each concatenation needs the factor of all it joins, so rule (i) allows it.
+
+    Where every layer lists all parts anew, nothing but the end of the block reads all.
+    """
+    found = {}
+    for appended in (True, False):
+        graph = densenet(32, 8, 224, appended=appended).graph()
+        problem = make_problem(graph, STCP920, "float16")
+        parts = group(problem, GroupRules.of(Knobs()))
+        found[appended] = [(len(part.layers), part.split.factor) for part in parts]
+    assert found[True] == [(16, 4), (1, 4), (1, 2), (34, 2), (2, 1), (121, 1)]
+    assert max(layers for layers, _ in found[False][:10]) == 2
 
 
 def test_smaller_batches_need_fewer_parts() -> None:

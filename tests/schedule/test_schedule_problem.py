@@ -58,6 +58,15 @@ def test_a_transpose_takes_the_channels_along() -> None:
     assert order_of(net.graph(), "transpose0") == (0, 1, 2, 3)
 
 
+def test_channels_taken_apart_stay_side_by_side() -> None:
+    """Positions inside a head follow each other in memory, heads do not."""
+    net = Net(x=(2, 6, 8))
+    net.transpose(net.reshape(net.linear("x", 24), 2, 6, 3, 8), 0, 2, 1, 3)
+    graph = net.graph()
+    assert order_of(graph, "reshape0") == (0, 1, 2, 3)
+    assert order_of(graph, "transpose0") == (0, 1, 2, 3)
+
+
 @settings(max_examples=50, deadline=None)
 @given(graph=networks())
 def test_loop_orders_are_permutations(graph: Graph) -> None:
@@ -84,8 +93,8 @@ def test_other_layers_may_be_given() -> None:
     assert len(make_problem(graph, target(), "float16").layers) == 2
 
 
-def test_all_local_buffers_of_a_cluster() -> None:
-    assert bench("resnet50").problem(16).cluster_lb_bytes == 8 << 20
+def test_all_local_buffers_of_a_cluster_but_the_staging_zones() -> None:
+    assert bench("resnet50").problem(16).cluster_lb_bytes == (8 << 20) * 15 // 16
 
 
 def test_outer_axes() -> None:
@@ -136,13 +145,10 @@ def test_a_channel_stationary_array_takes_channels_only() -> None:
     few, many = Net(x=(2, 3, 8, 8)), Net(x=(2, 64, 8, 8))
     few.conv("x", 5)
     many.conv("x", 5)
-    kept = dataclasses.replace(STCP920.matrix, swap_operands=False)  # weights stay, pixels stream
-    array = dataclasses.replace(kept, rows=16, columns=16, depth=1)
+    array = dataclasses.replace(STCP920.matrix, rows=16, columns=16, depth=1, swap_operands=False)
 
     def cycles(net: Net, dataflow: str) -> float:
-        matrix = dataclasses.replace(
-            array, dataflow=dataflow, rate=(("int8", 1.0),), swap_operands=False
-        )
+        matrix = dataclasses.replace(array, dataflow=dataflow, rate=(("int8", 1.0),))
         chip = dataclasses.replace(STCP920, matrix=matrix)
         return matrix_cycles_of(operator(net), chip, "int8")
 

@@ -201,4 +201,4 @@ def test_bert_keeps_everything_in_lb() -> None:
     schedule = build_schedule(bench("bert_base_s128"), Knobs())
     counts = simulate(schedule).tensors
     assert counts["DDR"] <= 2
-    assert counts["LB"] > 100
+    assert counts["LB"] > 0.8 * sum(counts.values())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, bench, target, targets, volume_of
+from schedule_samples import STCP920, Net, bench, capacity, target, targets, volume_of
 from test_schedule_properties import drawn
 
 from autoturbo.datasets import workloads
@@ -197,7 +197,7 @@ def one_to_many() -> Schedule:
     net = Net(x=(8, 16, 8, 8))
     low = net.conv(net.conv("x", 16), 16)
     net.conv(net.conv(resize(net, net.relu(low)), 16), 16)
-    workbench = Workbench(net.graph(), target(cores=8, lb=4096), "float16")
+    workbench = Workbench(net.graph(), target(cores=8, lb=capacity(4096)), "float16")
     return build_schedule(workbench, Knobs())
 
 

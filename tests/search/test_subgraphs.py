@@ -58,8 +58,8 @@ def test_anchors_are_last_layers_of_the_heuristic_s_sub_graphs_the_heaviest_firs
 
 
 def test_blocks_of_a_transformer_share_their_knobs() -> None:
-    """Twelve blocks of two products each, and 24 normalisations between them."""
-    assert [len(block.layers) for block in space("bert_base_s128").blocks[:3]] == [12, 12, 24]
+    """Twelve blocks of three sub-graphs each."""
+    assert [len(block.layers) for block in space("bert_base_s128").blocks[:3]] == [12, 12, 12]
     layers = [layer for block in space("bert_base_s128").blocks for layer in block.layers]
     assert len(layers) == len(set(layers))
 
