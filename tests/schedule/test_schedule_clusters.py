@@ -14,7 +14,17 @@ from cluster_checks import joint_ends
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, block, chain, networks, target, targets, workload
+from schedule_samples import (
+    STCP920,
+    Net,
+    block,
+    capacity,
+    chain,
+    networks,
+    target,
+    targets,
+    workload,
+)
 from test_schedule_properties import drawn
 
 from autoturbo.errors import KnobsError, ScheduleFileError
@@ -184,8 +194,8 @@ def test_own_splits_are_divided_among_clusters(kernel: int, inner: int) -> None:
     """Four parts by samples become two on each of two clusters; with a halo four, or none fits."""
     net = Net(x=(8, 4, 8, 8))
     net.conv("x", 4, kernel)
-    alone = plan(Workbench(net.graph(), target(lb=512), "float16"), Knobs())[2][0].split
-    workbench = Workbench(net.graph(), target(lb=512, clusters=2), "float16")
+    alone = plan(Workbench(net.graph(), target(lb=capacity(512)), "float16"), Knobs())[2][0].split
+    workbench = Workbench(net.graph(), target(lb=capacity(512), clusters=2), "float16")
     shared = plan(workbench, Knobs(cluster_split="spatial"))[2][0].split
     assert alone.instances == 4
     assert (shared.instances // shared.inner_factor, shared.inner_factor) == (2, inner)
