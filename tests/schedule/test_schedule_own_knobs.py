@@ -1,0 +1,190 @@
+"""Knobs of single sub-graphs, and newer ones of the model: each does what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_checks import check_schedule
+from schedule_samples import Net, capacity, networks, target
+
+from autoturbo.errors import KnobsError
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import Target
+from autoturbo.schedule.bind import Scope, cores_used
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.sequence import simulate
+
+
+def two_convolutions() -> Graph:
+    """Two sub-graphs of one convolution each, when cut; a sample is 512 bytes everywhere."""
+    net = Net(x=(4, 4, 8, 8))
+    net.conv(net.conv("x", 4, 1), 4, 1)
+    return net.graph()
+
+
+def built(
+    machine: Target | None = None, model: dict[str, Any] | None = None, **own: Any
+) -> Schedule:
+    """Cut after conv0, whose sub-graph has decisions of its own."""
+    override = SubGraphKnobs("conv0", boundary="cut", **own)
+    workbench = Workbench(two_convolutions(), machine or target(lb=1 << 14), "float16")
+    schedule = build_schedule(workbench, Knobs(**(model or {}), overrides=(override,)))
+    check_schedule(schedule)
+    return schedule
+
+
+def parts(schedule: Schedule, subgraph: int = 0) -> list[int]:
+    return [i.index for i in schedule.instances.instances if i.subgraph == subgraph]
+
+
+def test_a_second_axis_is_cut_inside_the_first() -> None:
+    schedule = built(dim=0, factor=2, inner_dim=1, inner_factor=4)
+    assert len(parts(schedule)) == 8
+    first = [schedule.instances.instances[i].outputs for i in parts(schedule)]
+    regions = [next(iter(o.values())).tolist() for o in first]
+    assert [r[0] for r in regions] == [[0, 2]] * 4 + [[2, 4]] * 4
+    assert [r[2] for r in regions] == [[0, 2], [2, 4], [4, 6], [6, 8]] * 2
+
+
+def test_a_second_axis_that_is_not_named_is_the_outermost_other_one() -> None:
+    named = built(dim=0, factor=2, inner_dim=1, inner_factor=2)
+    assert (
+        built(dim=0, factor=2, inner_factor=2).text.split('"knobs"')[0]
+        == (named.text.split('"knobs"')[0])
+    )
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_cores_are_as_many_as_asked_for(cores: int) -> None:
+    schedule = built(cores=cores)
+    used = [cores_used(schedule.placement.bindings[i]) for i in parts(schedule)]
+    assert used == [cores]
+    assert cores_used(schedule.placement.bindings[parts(schedule, 1)[0]]) == 4
+
+
+def test_cores_spread_over_the_dimension_asked_for_first() -> None:
+    assert built().placement.bindings[0] == (4, 1, 1, 1)
+    assert built(core_dim=1).placement.bindings[0] == (1, 1, 4, 1)
+    assert built(core_dim=3, cores=2).placement.bindings[0] == (1, 2, 1, 1)
+
+
+def test_cores_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(KnobsError, match="cores: 3 does not divide the 4 cores of a cluster"):
+        built(cores=3)
+
+
+def test_priority_goes_before_depth() -> None:
+    """With its parts first, all of conv0 runs before any of conv1."""
+    overrides = tuple(
+        SubGraphKnobs(name, boundary="cut", dim=0, factor=4, priority=priority)
+        for name, priority in (("conv0", 9), ("conv1", 1))
+    )
+    workbench = Workbench(two_convolutions(), target(lb=1 << 14), "float16")
+
+    def owners(order: str) -> list[int]:
+        schedule = build_schedule(workbench, Knobs(instance_order=order, overrides=overrides))
+        check_schedule(schedule)
+        return [schedule.instances.instances[i].subgraph for i in schedule.order]
+
+    assert owners("dfs") == [0, 1] * 4
+    assert owners("priority") == [0] * 4 + [1] * 4
+
+
+def test_weights_that_stay_in_lb_are_loaded_once() -> None:
+    """Nothing of the later parts' weights passes DDR or the global buffer."""
+    streamed = built(dim=0, factor=4, weight_residency="stream")
+    for residency, resident in (("GB", 1), ("LB", 2)):
+        kept = built(dim=0, factor=4, weight_residency=residency)
+        own = [s.weights_resident for s in kept.timeline.steps if s.instance in parts(kept)]
+        assert own == [0, resident, resident, resident]
+        assert simulate(kept).ddr_bytes == simulate(streamed).ddr_bytes - 3 * 4 * 4 * 2
+        (buffer,) = [i for i, n in enumerate(kept.timeline.names) if n.kind == "weights"]
+        assert kept.timeline.buffers.scope[buffer] == Scope[residency]
+    in_gb = built(dim=0, factor=4, weight_residency="GB")
+    in_lb = built(dim=0, factor=4, weight_residency="LB")
+    assert simulate(in_lb).bytes["gb_read"] < simulate(in_gb).bytes["gb_read"]
+
+
+def test_weights_without_room_in_lb_are_streamed() -> None:
+    """They may take half of it at most."""
+    net = Net(x=(4, 16, 2, 2))
+    net.conv("x", 16, 1)
+    override = SubGraphKnobs("conv0", dim=0, factor=4, weight_residency="LB")
+
+    def resident(room: int) -> list[int]:
+        workbench = Workbench(net.graph(), target(cores=1, lb=capacity(room)), "float16")
+        schedule = build_schedule(workbench, Knobs(overrides=(override,)))
+        check_schedule(schedule)
+        return [step.weights_resident for step in schedule.timeline.steps]
+
+    assert resident(2 * 16 * 16 * 2) == [0, 2, 2, 2]
+    assert resident(2 * 16 * 16 * 2 - 64) == [0, 0, 0, 0]
+
+
+def test_a_share_for_weight_tiles_is_taken_from_the_room_for_tensors() -> None:
+    machine = target(lb=1 << 14, weights=256)
+    schedule = built(machine, weight_share=0.5)
+    assert schedule.rules_of(0).weight_room == 1 << 13
+    assert schedule.rules_of(1).weight_room == schedule.rules.weight_room == 1 << 10
+    tiles = [i for i, n in enumerate(schedule.timeline.names) if n.kind == "tiles"]
+    assert [int(schedule.timeline.buffers.core_bytes[i]) for i in tiles] == [(1 << 13) - (1 << 10)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("prefetch_depth", 3, ("ahead", 3)),
+        ("tile_divisor", 4, ("divisor", 4)),
+        ("instruction_scheduling", "layer", ("across", False)),
+        ("instruction_scheduling", "off", ("serial", True)),
+    ],
+)
+def test_instructions_of_one_sub_graph(name: str, value: Any, rule: tuple[str, Any]) -> None:
+    """Its own rules hold for it alone, over what the model says."""
+    schedule = built(**{name: value})
+    assert getattr(schedule.rules_of(0), rule[0]) == rule[1]
+    assert schedule.rules_of(1) == schedule.rules
+    plain = built()
+    own = [schedule.signature(s) == plain.signature(p)
+           for s, p in zip(schedule.timeline.steps, plain.timeline.steps, strict=True)]  # fmt: skip
+    assert own == [False, True]
+
+
+def test_a_sub_graph_may_say_what_the_model_does_not() -> None:
+    schedule = built(model={"instruction_scheduling": "off"}, instruction_scheduling="on")
+    assert schedule.rules.serial
+    assert not schedule.rules_of(0).serial
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=networks(), data=st.data())
+def test_any_split_and_spread_gives_a_valid_schedule(graph: Graph, data: st.DataObject) -> None:
+    """Two axes, cores and dimensions at random, on whatever sub-graph the layer ends up in."""
+    machine = target(
+        cores=data.draw(st.sampled_from((1, 2, 4, 8))),
+        lb=data.draw(st.sampled_from((512, 4096, 1 << 16))),
+    )
+    workbench = Workbench(graph, machine, "float16")
+    layers = [layer.name for layer in workbench.problem(workbench.share().batches).layers]
+    override = SubGraphKnobs(
+        data.draw(st.sampled_from(layers)),
+        dim=data.draw(st.integers(0, 3)), factor=data.draw(st.integers(1, 4)),
+        inner_dim=data.draw(st.just("auto") | st.integers(0, 3)),
+        inner_factor=data.draw(st.integers(1, 4)),
+        cores=data.draw(st.sampled_from([c for c in (1, 2, 4, 8) if c <= machine.cores])),
+        core_dim=data.draw(st.just("auto") | st.integers(0, 3)),
+    )  # fmt: skip
+    knobs = Knobs(
+        overrides=(override,), weight_residency=data.draw(st.sampled_from(("auto", "LB")))
+    )
+    try:
+        schedule = build_schedule(workbench, knobs)
+    except KnobsError:
+        schedule = build_schedule(workbench, dataclasses.replace(knobs, overrides=()))
+    check_schedule(schedule)
