@@ -224,6 +224,16 @@ def _cut(
 
 
 def _footprint(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
+    """Bytes that the middle part needs, remembered."""
+    key = ("middle", layers, split.axes)
+    found = problem.memory.get(key)
+    if not isinstance(found, int):
+        found = _middle_footprint(problem, layers, split)
+        problem.memory[key] = found
+    return found
+
+
+def _middle_footprint(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
     cuts = cuts_of(problem, layers, split)
     inner = split.inner_factor
     middle = cuts[len(cuts) // inner // 2 * inner + inner // 2]

@@ -153,6 +153,19 @@ def _enlarging(problem: Problem) -> frozenset[int]:
     return found
 
 
+def _opaque(problem: Problem) -> frozenset[int]:
+    """The layers with an opaque operator, remembered."""
+    found = problem.memory.get("opaque")
+    if not isinstance(found, frozenset):
+        operators = problem.graph.operators
+        layers = (
+            x.index for x in problem.layers if any(operators[op].opaque for op in x.operators)
+        )
+        found = frozenset(layers)
+        problem.memory["opaque"] = found
+    return found
+
+
 @dataclass
 class _Merger:
     """Sub-graphs while they grow; a node's number is its first layer when it was made."""
@@ -164,6 +177,7 @@ class _Merger:
     consumers: dict[int, set[int]] = field(default_factory=dict)
     refused: set[tuple[int, ...]] = field(default_factory=set)
     enlarging: frozenset[int] = field(init=False)
+    opaque: frozenset[int] = field(init=False)
     splits: dict[tuple[int, ...], Split] = field(init=False)
     ceiling: dict[int, float] = field(default_factory=dict)
     """Factors of producers inside a node before it up-sampled their outputs, the smallest."""
@@ -171,6 +185,7 @@ class _Merger:
     def __post_init__(self) -> None:
         outputs = set(self.problem.graph.outputs)
         self.enlarging = _enlarging(self.problem)
+        self.opaque = _opaque(self.problem)
         self.splits = splits_of(self.problem, self.rules.splits)
         for layer in self.problem.layers:
             number = layer.index
@@ -283,11 +298,7 @@ class _Merger:
 
     def _may_join(self, nodes: list[int], layers: tuple[int, ...]) -> bool:
         cut = any(self._last_name(n) in self.rules.cuts for n in nodes[:-1])
-        opaque = any(
-            self.problem.graph.operators[op].opaque
-            for layer in layers
-            for op in self.problem.layers[layer].operators
-        )
+        opaque = self.opaque and not self.opaque.isdisjoint(layers)
         return len(layers) <= self.rules.max_layers and not cut and not opaque
 
     def _fits(self, layers: tuple[int, ...], bound: float) -> bool:
