@@ -16,7 +16,6 @@ from numba import njit
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.instances import InstanceGraph
-from autoturbo.schedule.problem import Problem
 
 Edges = Sequence[Sequence[int]]
 
@@ -153,7 +152,7 @@ def _live_peak(order: Ints, start: Ints, target: Ints, sizes: Ints) -> int:
 
 
 def order_instances(
-    _problem: Problem, graph: InstanceGraph, rule: str, priority: Ints | None = None
+    graph: InstanceGraph, rule: str, priority: Ints | None = None
 ) -> tuple[int, ...]:
     """The order of execution.
 

@@ -368,7 +368,7 @@ def _order(
         priority = _priorities(instances, overrides)
 
     def make() -> tuple[int, tuple[int, ...]]:
-        order = order_instances(problem, instances, knobs.instance_order, priority)
+        order = order_instances(instances, knobs.instance_order, priority)
         return memory.number((plan_number, order)), order
 
     given = None if priority is None else priority.tobytes()

@@ -85,23 +85,14 @@ class PairTable:
 
     def put(self, row: int, column: int, value: int) -> None:
         """Note an entry, making the table larger where needed."""
-        rows, columns = self.cells.shape
-        if row >= rows or column >= columns:
-            larger = (
-                max(rows, 2 * row if row >= rows else 0),
-                max(columns, 2 * column if column >= columns else 0),
-            )
-            cells = np.full(larger, -1, np.int64)
-            cells[:rows, :columns] = self.cells
-            self.cells = cells
+        self.reach(row + 1, column + 1)
         self.cells[row, column] = value
 
     def reach(self, rows: int, columns: int) -> None:
-        """Make room for indices below the given ones."""
-        if rows > self.cells.shape[0] or columns > self.cells.shape[1]:
-            self.put(max(rows - 1, 0), max(columns - 1, 0), self.get(rows - 1, columns - 1))
-
-    def get(self, row: int, column: int) -> int:
-        """An entry."""
-        rows, columns = self.cells.shape
-        return int(self.cells[row, column]) if 0 <= row < rows and 0 <= column < columns else -1
+        """Make room for indices below the given ones; what has to grow doubles at least."""
+        old = self.cells
+        if rows <= old.shape[0] and columns <= old.shape[1]:
+            return
+        wanted = zip((rows, columns), old.shape, strict=True)
+        self.cells = np.full([had if n <= had else max(n, 2 * had) for n, had in wanted], -1)
+        self.cells[: old.shape[0], : old.shape[1]] = old

@@ -210,7 +210,7 @@ def test_resnet_is_bound_as_the_vendors_schedule(always: bool) -> None:
     workbench = bench("resnet50")
     problem = workbench.problem(16)
     graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
-    order = order_instances(problem, graph, "dfs")
+    order = order_instances(graph, "dfs")
     placement = bind_instances(problem, graph, order, always=always)
     found = {
         graph.instances[i].subgraph: tuple(f for f in b if f > 1)
@@ -225,7 +225,7 @@ def test_bindings_of_random_networks(graph: Graph, cores: int, always: bool) -> 
     workbench = Workbench(graph, target(cores=cores, lb=512), "float16")
     problem = workbench.problem(workbench.share().batches)
     instances = make_instances(problem, group(problem, GroupRules.of(Knobs())))
-    order = order_instances(problem, instances, "auto")
+    order = order_instances(instances, "auto")
     placement = bind_instances(problem, instances, order, always=always)
     for instance, binding in zip(instances.instances, placement.bindings, strict=True):
         region = next(iter(instance.outputs.values()))

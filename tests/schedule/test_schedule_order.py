@@ -144,14 +144,14 @@ def test_live_peak_of_the_paper() -> None:
     wide = live_peak(breadth_first(graph.producers, graph.consumers), graph.consumers, sizes)
     assert deep / 2**20 == pytest.approx(7.66, abs=0.05)
     assert wide / 2**20 == pytest.approx(13.78, abs=0.05)
-    assert order_instances(problem, graph, "auto") == order_instances(problem, graph, "dfs")
+    assert order_instances(graph, "auto") == order_instances(graph, "dfs")
 
 
 @pytest.mark.parametrize("rule", ["auto", "bfs", "dfs", "footprint"])
 def test_rules_on_resnet(rule: str) -> None:
     problem = bench("resnet50").problem(16)
     graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
-    order = order_instances(problem, graph, rule)
+    order = order_instances(graph, rule)
     assert sorted(order) == list(range(15))
     if rule == "bfs":
         assert list(order) == list(range(15))
