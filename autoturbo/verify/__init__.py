@@ -1,0 +1,1 @@
+"""Proof that a schedule computes its model: regions, memory, and numbers in ONNX Runtime."""

@@ -1,0 +1,105 @@
+"""What a check of a schedule finds, and what all checks of one schedule say together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Check(StrEnum):
+    """The checks of a schedule."""
+
+    REGIONS = "regions"
+    MEMORY = "memory"
+    NUMBERS = "numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a schedule.
+
+    Attributes:
+        check: which check found it.
+        kind: what it is in one or two words (``"gap"``, ``"freed buffer"``, ``"race"``): the same
+            defect always has the same kind.
+        message: one line for people; names the instance, the layer, the tensor or the buffer.
+        instance: the instance concerned, as :func:`instance_name` says it, or None.
+        layer: the layer concerned, or None.
+    """
+
+    check: Check
+    kind: str
+    message: str
+    instance: str | None = None
+    layer: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``verify --json`` lists it under ``failures``."""
+        return {
+            "check": self.check.value, "kind": self.kind, "message": self.message,
+            "instance": self.instance, "layer": self.layer,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What running the original and the scheduled model side by side gave.
+
+    Attributes:
+        batch: samples that were run.
+        whole: all samples of the model were run; otherwise one pass with the same decisions.
+        seed: of the inputs and the weights.
+        max_abs_error: largest absolute difference of any output.
+        outputs: per output, its largest absolute difference and the tolerance that it was held to.
+        findings: outputs, instances and layers that differ; empty where all agree.
+        skipped: why nothing was run, or None.
+    """
+
+    batch: int
+    whole: bool
+    seed: int
+    max_abs_error: float | None
+    outputs: tuple[tuple[str, float, float], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    skipped: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """All checks of one schedule.
+
+    Attributes:
+        regions: what the region check found.
+        memory: what the memory check found.
+        numbers: what running it gave, or None where that was not asked for.
+    """
+
+    regions: tuple[Finding, ...]
+    memory: tuple[Finding, ...]
+    numbers: Numbers | None = None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All that is wrong."""
+        return self.regions + self.memory + (self.numbers.findings if self.numbers else ())
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return not self.findings
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that ``verify --json`` prints."""
+        numbers = self.numbers
+        ran = numbers is not None and numbers.skipped is None
+        return {
+            "regions": _word(self.regions), "memory": _word(self.memory),
+            "numbers": _word(numbers.findings) if numbers and ran else "skipped",
+            "max_abs_error": numbers.max_abs_error if numbers else None,
+            "failures": [finding.as_json() for finding in self.findings],
+        }  # fmt: skip
+
+
+def _word(findings: tuple[Finding, ...]) -> str:
+    return "failed" if findings else "ok"
