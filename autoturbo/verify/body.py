@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from onnx import NodeProto
 
 from autoturbo.graph.domain import Region
