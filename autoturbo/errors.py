@@ -14,6 +14,7 @@
     |-- InfeasibleError               status 3   no schedule fits the target
     |-- MeasurerError                 status 1   a measurer broke its contract
     |-- ExecutorError                 status 1   workers or the cluster failed
+    |-- UnrunnableError               status 1   ONNX Runtime is missing or cannot run a model
     `-- InterruptedRunError           status 130 Ctrl-C; everything measured is saved
 
 The printed form is ``FILE:LINE:COLUMN: FIELD: MESSAGE; HINT`` with the parts that are known.
@@ -151,6 +152,12 @@ class ExecutorError(AutoTurboError):
     """Workers or the cluster failed."""
 
     kind = "executor"
+
+
+class UnrunnableError(AutoTurboError):
+    """ONNX Runtime is not installed, or it cannot run a model."""
+
+    kind = "unrunnable"
 
 
 class InterruptedRunError(AutoTurboError):
