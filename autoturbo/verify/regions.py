@@ -19,6 +19,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import instance_name, layer_name, tensor_name
 from autoturbo.verify.needs import made_regions, needs_of, read_regions
+from autoturbo.verify.sizes import meet
 
 
 def check_regions(schedule: Schedule) -> tuple[Finding, ...]:
@@ -215,10 +216,6 @@ def _span(region: Region) -> str:
     return f"[{', '.join(f'{low}:{high}' for low, high in region)}]"
 
 
-def _meet(first: Region, second: Region) -> Region:
-    return tuple((max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True))
-
-
 def _links(schedule: Schedule) -> Iterator[Finding]:
     """What a part reads is covered by what it is linked to, or given to the model."""
     graph, given = schedule.instances, set(schedule.problem.graph.inputs)
@@ -257,22 +254,22 @@ def _covered(
     """
     names = instance_name(schedule, index), tensor_name(schedule, tensor)
     for maker in linked:
-        if tensor not in made[maker]:
+        if not 0 <= maker < len(made) or tensor not in made[maker]:
             other = instance_name(schedule, maker)
             message = f"{names[0]} is to read {names[1]} from {other}, which does not make it"
             yield _finding(schedule, "foreign link", message, index)
             return
-    pieces = {maker: volume(_meet(made[maker][tensor], region)) for maker in linked}
+    pieces = {maker: volume(meet(made[maker][tensor], region)) for maker in linked}
     if sum(pieces.values()) == volume(region):
         return
     graph = schedule.instances
     parts = range(int(graph.first[home]), int(graph.first[home + 1]))
-    missing = [m for m in parts if m not in pieces and volume(_meet(made[m][tensor], region))]
+    missing = [m for m in parts if m not in pieces and volume(meet(made[m][tensor], region))]
     for maker in missing:
         other = instance_name(schedule, maker)
         message = f"{names[0]} reads {names[1]} without a link to {other}, which makes part of it"
         yield _finding(schedule, "unlinked", message, index)
-    total = sum(pieces.values()) + sum(volume(_meet(made[m][tensor], region)) for m in missing)
+    total = sum(pieces.values()) + sum(volume(meet(made[m][tensor], region)) for m in missing)
     if total != volume(region):
         message = f"{names[0]} reads {volume(region)} elements of {names[1]}, {total} are made"
         yield _finding(schedule, "uncovered", message, index)
