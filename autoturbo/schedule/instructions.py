@@ -40,17 +40,43 @@ ENGINES = ("dma_in", "transfer", "matrix", "vector", "dma_out")
 
 
 class Column(IntEnum):
-    """Integer columns of an instruction: engine, layer position, tile, and what it waits for."""
+    """Integer columns of an instruction.
+
+    Engine, layer position, tile (of weights for those that bring weights), what it does (a
+    :class:`Role`), and what it waits for.
+    """
 
     ENGINE = 0
     LAYER = 1
     TILE = 2
-    AFTER = 3
+    ROLE = 3
+    AFTER = 4
 
 
-INSTRUCTION_COLUMNS = 11
-"""Engine, layer, tile and up to eight instructions to wait for (-1 for none): two fetches, one
-exchange, one free slot, and the last instruction of earlier layers on each of four engines."""
+INSTRUCTION_COLUMNS = 12
+"""Engine, layer, tile, role and up to eight instructions to wait for (-1 for none): two fetches,
+one exchange, one free slot, and the last instruction of earlier layers on each of four engines."""
+
+
+class Role(IntEnum):
+    """What an instruction does.
+
+    ``FETCH`` brings from DDR, to GB where there is one and else to LB, ``PASS`` from GB to LB:
+    weights, inputs that were there before the kernel, and inputs that the kernel itself made and
+    spilled (``LATE``; what comes from other cores too). ``MULTIPLY`` and ``APPLY`` compute on the
+    matrix and the vector engine. ``STORE`` takes results from LB to GB, ``SAVE`` to DDR.
+    """
+
+    FETCH_WEIGHTS = 0
+    PASS_WEIGHTS = 1
+    FETCH_INPUT = 2
+    PASS_INPUT = 3
+    FETCH_LATE = 4
+    PASS_LATE = 5
+    MULTIPLY = 6
+    APPLY = 7
+    STORE = 8
+    SAVE = 9
 
 
 class Amount(IntEnum):
@@ -262,10 +288,10 @@ def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
 
 
 @borrowing
-def _emit(where: Ints, size: Ints, engine: int, layer: int, tile: int) -> int:
+def _emit(where: Ints, size: Ints, engine: int, layer: int, tile: int, role: int) -> int:
     at = int(size[0])
     where[at, Column.ENGINE], where[at, Column.LAYER] = engine, layer
-    where[at, Column.TILE] = tile
+    where[at, Column.TILE], where[at, Column.ROLE] = tile, role
     size[0] = at + 1
     return at
 
@@ -355,7 +381,9 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
     layer, has_gb = p.weight_owner[weight], p.rules[Rule.HAS_GB]
     if p.resident:
         return
-    at = _emit(t.where, t.size, DMA_IN, layer, weight - p.first_weight[layer])
+    at = _emit(
+        t.where, t.size, DMA_IN, layer, weight - p.first_weight[layer], Role.FETCH_WEIGHTS
+    )
     share = _weight_share(p.tiles[layer])
     size, core = p.stages[layer, Stage.WEIGHTS] * share, p.stages[layer, Stage.CORE_WEIGHTS] * share
     if not has_gb:
@@ -377,7 +405,9 @@ def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
     layer = p.weight_owner[weight]
     if not p.rules[Rule.HAS_GB] or p.resident == 2:  # noqa: PLR2004
         return
-    at = _emit(t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer])
+    at = _emit(
+        t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer], Role.PASS_WEIGHTS
+    )
     share = _weight_share(p.tiles[layer])
     core = p.stages[layer, Stage.CORE_WEIGHTS] * share
     once, each = p.stages[layer, Stage.WEIGHTS] * share, core * p.stages[layer, Stage.CORES]
@@ -398,7 +428,7 @@ def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
     size = p.streams[layer, IN_DDR] * share
     if size <= 0 or not from_ddr:
         return
-    at = _emit(t.where, t.size, DMA_IN, layer, tile)
+    at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_INPUT)
     _load(t.amounts, at, size, p.stages[layer, Stage.RUN_READ], has_gb)
     t.amounts[at, Amount.CORE] = 0.0 if has_gb else size / p.rules[Rule.CORES]
     before = index - p.rules[Rule.AHEAD] - 1
@@ -417,7 +447,7 @@ def _input_transfer(p: _Plan, t: _Trace, index: int) -> None:
     size = (p.streams[layer, IN_DDR] + p.streams[layer, IN_GB]) * share
     if size <= 0 or not p.rules[Rule.HAS_GB]:
         return
-    at = _emit(t.where, t.size, TRANSFER, layer, tile)
+    at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.PASS_INPUT)
     t.amounts[at, Amount.GB] = size
     t.amounts[at, Amount.CORE] = size / p.rules[Rule.CORES]
     before = index - p.rules[Rule.AHEAD] - 1
@@ -437,14 +467,14 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
     core = p.stages[layer, Stage.EXCHANGED] * share
     free = t.computed[index - 2] if tile > 1 else -1
     if ddr > 0:
-        at = _emit(t.where, t.size, DMA_IN, layer, tile)
+        at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_LATE)
         _load(t.amounts, at, ddr, p.stages[layer, Stage.RUN_READ], has_gb)
         t.amounts[at, Amount.CORE] = 0.0 if has_gb else ddr / p.rules[Rule.CORES]
         _wait_for_layers(p, t, at, layer)
         _wait(t.where, at, free)
         t.late[index] = at
     if core > 0 or (has_gb and gb + ddr > 0):
-        at = _emit(t.where, t.size, TRANSFER, layer, tile)
+        at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.PASS_LATE)
         t.amounts[at, Amount.GB] = gb + ddr if has_gb else 0.0
         t.amounts[at, Amount.CORE] = core + ((gb + ddr) / p.rules[Rule.CORES] if has_gb else 0.0)
         t.amounts[at, Amount.EXCHANGED] = core
@@ -475,7 +505,7 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
     written = row[Stage.WRITTEN] * share
     last = -1
     if row[Stage.MACS] > 0:
-        last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile)
+        last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile, Role.MULTIPLY)
         _tile_shape(row, tiles, p.rules, t.amounts[last])
         _wait_for_inputs(p, t, last, index)
         _wait(t.where, last, t.computed[index - 2] if tile > 1 else -1)
@@ -485,7 +515,7 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
     moved = row[Stage.MOVED] * share
     work = row[Stage.VECTOR] + row[Stage.SPECIAL]
     if work + moved > 0 or last < 0:
-        at = _emit(t.where, t.size, VECTOR_ENGINE, layer, tile)
+        at = _emit(t.where, t.size, VECTOR_ENGINE, layer, tile, Role.APPLY)
         t.amounts[at, Amount.VECTOR] = row[Stage.VECTOR] * share
         t.amounts[at, Amount.SPECIAL] = row[Stage.SPECIAL] * share
         if last < 0:
@@ -535,13 +565,13 @@ def _store(p: _Plan, t: _Trace, index: int) -> None:
     gb, ddr = p.streams[layer, OUT_GB] * share, p.streams[layer, OUT_DDR] * share
     done = t.computed[index]
     if has_gb and gb + ddr > 0:
-        at = _emit(t.where, t.size, TRANSFER, layer, tile)
+        at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.STORE)
         t.amounts[at, Amount.GB] = t.amounts[at, Amount.GB_WRITTEN] = gb + ddr
         t.amounts[at, Amount.CORE] = (gb + ddr) / p.rules[Rule.CORES]
         _wait(t.where, at, done)
         t.stored[index] = done = at
     if ddr > 0:
-        at = _emit(t.where, t.size, DMA_OUT, layer, tile)
+        at = _emit(t.where, t.size, DMA_OUT, layer, tile, Role.SAVE)
         t.amounts[at, Amount.DDR] = ddr
         t.amounts[at, Amount.RUN] = min(p.stages[layer, Stage.RUN_WRITTEN], ddr)
         t.amounts[at, Amount.CORE] = 0.0 if has_gb else ddr / p.rules[Rule.CORES]

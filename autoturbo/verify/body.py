@@ -115,9 +115,12 @@ class Body:
         return self.constant(np.array(values, dtype=np.int64), hint)
 
     def operand(self, operand: Operand) -> str:
-        """A constant, whole, under its own name: given to the function, or made if it is small."""
+        """A constant, whole, under its own name: made if it only says how, else given.
+
+        Weights are given however small they are: the model holds each of them once.
+        """
         if operand.name not in self.reads and operand.name not in self._known:
-            if operand.data is None:
+            if operand.data is None or operand.tensor >= 0:
                 self.reads[operand.name] = operand
             else:
                 self._known[operand.name] = operand.name

@@ -20,10 +20,10 @@ from autoturbo.graph.domain import Region, volume
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.compare import Deviation, deviation
+from autoturbo.verify.compare import Comparison, compare_one
 from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import instance_name
-from autoturbo.verify.needs import region_of
+from autoturbo.verify.needs import made_regions, read_regions
 from autoturbo.verify.plain_model import elements_of, plain_model
 from autoturbo.verify.samples import samples_of
 from autoturbo.verify.scheduled_model import Call, ScheduledModel
@@ -77,12 +77,12 @@ class _Search:
         yield chunk
 
     def _made(self, call: Call) -> dict[int, Region]:
-        own = self.schedule.instances.instances[call.instance]
-        return {t: region_of(rows) for t, rows in own.outputs.items() if t in call.outputs}
+        made = made_regions(self.schedule, call.instance)
+        return {t: region for t, region in made.items() if t in call.outputs}
 
     def _read(self, call: Call) -> dict[int, Region]:
-        own = self.schedule.instances.instances[call.instance]
-        return {t: region_of(own.inputs[t]) for t in call.inputs}
+        read = read_regions(self.schedule, call.instance)
+        return {t: read[t] for t in call.inputs}
 
     # ---------------------------------------------------------------------------------- values
 

@@ -15,7 +15,7 @@ from onnx import ModelProto, ValueInfoProto, helper
 
 from autoturbo.errors import VerifyError
 from autoturbo.graph.batch import trace_batch
-from autoturbo.graph.domain import Region, volume
+from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.graph.model_nodes import ModelNodes, Operand
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.movement import COPIED, REDISTRIBUTED
@@ -24,7 +24,7 @@ from autoturbo.verify.body import Body
 from autoturbo.verify.functions import FUNCTION_DOMAIN, FunctionBook, PartFunction
 from autoturbo.verify.metadata import InstanceFacts, annotate, model_facts
 from autoturbo.verify.names import instance_name
-from autoturbo.verify.needs import meet, region_of
+from autoturbo.verify.needs import made_regions, read_regions
 from autoturbo.verify.passes import Pass, passes_of
 from autoturbo.verify.pieces import Held, UncoveredError, cut_out, put_together
 from autoturbo.verify.plain_model import elements_of
@@ -178,11 +178,10 @@ class _Writer:
     def _call(self, one: Pass, instance: int, given: Mapping[int, str]) -> None:
         graph = self.schedule.instances
         label = instance_name(self.schedule, instance)
-        own = graph.instances[instance]
-        regions = {t: region_of(rows) for t, rows in own.inputs.items()}
-        regions = {t: region for t, region in regions.items() if volume(region)}
-        wanted = {t: region_of(rows) for t, rows in own.outputs.items()}
-        layers = graph.subgraphs[own.subgraph].layers
+        read = read_regions(self.schedule, instance)
+        regions = {t: region for t, region in read.items() if volume(region)}
+        wanted = made_regions(self.schedule, instance)
+        layers = graph.subgraphs[int(graph.subgraph[instance])].layers
         try:
             function = self.book.function(layers, regions, wanted)
             inputs = {t: self._input(one, instance, t, regions[t], given) for t in function.inputs}
