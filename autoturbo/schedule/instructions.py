@@ -381,9 +381,7 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
     layer, has_gb = p.weight_owner[weight], p.rules[Rule.HAS_GB]
     if p.resident:
         return
-    at = _emit(
-        t.where, t.size, DMA_IN, layer, weight - p.first_weight[layer], Role.FETCH_WEIGHTS
-    )
+    at = _emit(t.where, t.size, DMA_IN, layer, weight - p.first_weight[layer], Role.FETCH_WEIGHTS)
     share = _weight_share(p.tiles[layer])
     size, core = p.stages[layer, Stage.WEIGHTS] * share, p.stages[layer, Stage.CORE_WEIGHTS] * share
     if not has_gb:
@@ -405,9 +403,7 @@ def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
     layer = p.weight_owner[weight]
     if not p.rules[Rule.HAS_GB] or p.resident == 2:  # noqa: PLR2004
         return
-    at = _emit(
-        t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer], Role.PASS_WEIGHTS
-    )
+    at = _emit(t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer], Role.PASS_WEIGHTS)
     share = _weight_share(p.tiles[layer])
     core = p.stages[layer, Stage.CORE_WEIGHTS] * share
     once, each = p.stages[layer, Stage.WEIGHTS] * share, core * p.stages[layer, Stage.CORES]

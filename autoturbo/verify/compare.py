@@ -107,8 +107,7 @@ def compare(
         precision: what the model computes in.
     """
     return tuple(
-        _compare(name, wanted, candidate.get(name), precision)
-        for name, wanted in reference.items()
+        _compare(name, wanted, candidate.get(name), precision) for name, wanted in reference.items()
     )
 
 
@@ -149,9 +148,7 @@ def _compare_numbers(name: str, wanted: Array, found: Array, precision: Precisio
     bounds = tolerances(np.where(finite, wanted, 0), precision)
     at = _position(errors / np.maximum(bounds, np.finfo(np.float64).tiny))
     remark = _remark(wanted) if finite.all() else "is not finite everywhere"
-    return Comparison(
-        name, float(errors[at]), float(bounds[at]), float(errors.max()), at, remark
-    )
+    return Comparison(name, float(errors[at]), float(bounds[at]), float(errors.max()), at, remark)
 
 
 def tolerances(wanted: Array, precision: Precision) -> Array:
@@ -169,3 +166,14 @@ def _position(values: Array) -> tuple[int, ...]:
 
 def _remark(wanted: Array) -> str | None:
     return "is constant" if wanted.size > 1 and wanted.min() == wanted.max() else None
+
+
+def described(comparison: Comparison) -> str:
+    """An output that differs, in words: its name, how far it is off, and where."""
+    if comparison.remark is not None and not comparison.ok:
+        return f"{comparison.name} {comparison.remark}"
+    where = ", ".join(map(str, comparison.index))
+    return (
+        f"{comparison.name}: off by {comparison.difference:.3g} at [{where}],"
+        f" allowed are {comparison.tolerance:.3g}"
+    )

@@ -20,11 +20,12 @@ from autoturbo.graph.domain import Region, volume
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.compare import Comparison, compare_one
+from autoturbo.verify.compare import Comparison, Precision, compare, described
 from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import instance_name
 from autoturbo.verify.needs import made_regions, read_regions
 from autoturbo.verify.plain_model import elements_of, plain_model
+from autoturbo.verify.precision import precision_of
 from autoturbo.verify.samples import samples_of
 from autoturbo.verify.scheduled_model import Call, ScheduledModel
 from autoturbo.verify.sessions import open_session, run, with_outputs
@@ -63,6 +64,11 @@ class _Search:
     def plain(self) -> ModelProto:
         """The original with the graph's names for all tensors."""
         return plain_model(self.nodes)
+
+    @functools.cached_property
+    def precision(self) -> Precision:
+        """What the model computes in."""
+        return precision_of(self.setting.nodes)
 
     def chunks(self) -> Iterator[list[Call]]:
         """The calls in order, so many at a time as may be compared at once."""
@@ -125,8 +131,9 @@ class _Search:
                     return call
         return None
 
-    def _compared(self, tensor: int, want: Array, got: Array) -> Deviation:
-        return deviation(self.nodes.graph.tensors[tensor].name, want, got, self.nodes)
+    def _compared(self, tensor: int, want: Array, got: Array) -> Comparison:
+        name = self.nodes.graph.tensors[tensor].name
+        return compare({name: want}, {name: got}, self.precision)[0]
 
     def explained(self, call: Call) -> Finding:
         """Why a call's results differ: its inputs, or the first of its layers that does."""
@@ -138,7 +145,7 @@ class _Search:
         for tensor, name in call.inputs.items():
             found = self._compared(tensor, want[tensor], values[name])
             if not found.ok:
-                message = f"{label} is given a wrong {found.message}"
+                message = f"{label} is given a wrong {described(found)}"
                 return Finding(Check.NUMBERS, "wrong input", message, label)
         return self._layer_that_differs(call, label, want)
 
@@ -162,7 +169,7 @@ class _Search:
             found = self._compared(tensor, want, values[tensor])
             if not found.ok:
                 name = problem.layers[layer].name
-                message = f"{label}: layer {name}: {found.message}"
+                message = f"{label}: layer {name}: {described(found)}"
                 return Finding(Check.NUMBERS, "difference", message, label, name)
         message = f"{label}: its results differ, but each of its layers gives the right ones alone"
         return Finding(Check.NUMBERS, "difference", message, label)

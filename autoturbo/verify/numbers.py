@@ -10,16 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import onnx
 
 from autoturbo.errors import UnrunnableError, VerifyError
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.compare import Deviation, deviations
+from autoturbo.verify.compare import Comparison, compare, described
 from autoturbo.verify.findings import Check, Finding, Numbers
 from autoturbo.verify.locate import locate
 from autoturbo.verify.passes import one_pass, passes_of
+from autoturbo.verify.precision import precision_of
 from autoturbo.verify.regional import RegionError
 from autoturbo.verify.scheduled_model import BuildError, ScheduledModel, scheduled_model
 from autoturbo.verify.sessions import open_session, run
@@ -109,7 +109,7 @@ def compare_models(
     onnx.save(model.proto, candidate)
     want = run(open_session(setting.reference), setting.feeds)
     got = run(open_session(candidate), setting.feeds)
-    found = deviations(want, got, setting.nodes)
+    found = compare(want, got, precision_of(setting.nodes))
     findings: tuple[Finding, ...] = ()
     if not all(one.ok for one in found):
         findings = tuple(_finding(one) for one in found if not one.ok)
@@ -120,10 +120,9 @@ def compare_models(
     )  # fmt: skip
 
 
-def _finding(deviation: Deviation) -> Finding:
-    return Finding(Check.NUMBERS, deviation.kind, deviation.message)
+def _finding(comparison: Comparison) -> Finding:
+    return Finding(Check.NUMBERS, "difference", f"output {described(comparison)}")
 
 
-def _largest(found: tuple[Deviation, ...]) -> float | None:
-    return max((one.difference for one in found), default=None)
-
+def _largest(found: tuple[Comparison, ...]) -> float | None:
+    return max((one.max_abs_error for one in found), default=None)

@@ -73,9 +73,7 @@ def cut_out(body: Body, held: Held, want: Region) -> str:
     Raises:
         UncoveredError: it is not all there.
     """
-    inside = all(
-        a[0] <= b[0] and b[1] <= a[1] for a, b in zip(held.region, want, strict=True)
-    )
+    inside = all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(held.region, want, strict=True))
     if volume(want) and not inside:
         raise UncoveredError(f"{_spelt(want)} of {_spelt(held.region)}")
     return held.name if held.region == want else body.slice(held.name, held.region, want)

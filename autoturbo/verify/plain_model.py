@@ -48,5 +48,3 @@ def elements_of(nodes: ModelNodes) -> dict[int, int]:
 
 def _info(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:
     return helper.make_tensor_value_info(name, element, list(shape))
-
-

@@ -212,7 +212,9 @@ def _kernel(replay: Replay, cluster: _Cluster, index: int) -> None:
     rows = slice(int(timeline.rows[cluster.kernel]), int(timeline.rows[cluster.kernel + 1]))
     streams = timeline.streams[rows]
     if len(streams) != len(template.layers):
-        kernel.report("stream", f"has {len(streams)} rows of streams, {len(template.layers)} layers")
+        kernel.report(
+            "stream", f"has {len(streams)} rows of streams, {len(template.layers)} layers"
+        )
     for position, layer in enumerate(template.layers):
         expected = np.zeros(STREAM_COLUMNS, np.int64)
         _layer(kernel, position, moved, expected)
@@ -404,9 +406,7 @@ def _tiles(kernel: _Kernel, end: int) -> None:
             kernel.blame("lifetime", buffer, "does not live while its kernel runs")
 
 
-def _layer(
-    kernel: _Kernel, position: int, moved: dict[Content, int], row: Ints
-) -> None:
+def _layer(kernel: _Kernel, position: int, moved: dict[Content, int], row: Ints) -> None:
     """One layer: reads, then writes; bytes that pass by LB are added to a row of streams."""
     problem, template = kernel.schedule.problem, kernel.template
     layer = problem.layers[template.layers[position]]
@@ -464,9 +464,7 @@ def _read_pieces(
             row[IN_GB if scope is Scope.GB else IN_DDR] += size
 
 
-def _write(
-    kernel: _Kernel, position: int, tensor: int, dying: list[int], row: Ints
-) -> None:
+def _write(kernel: _Kernel, position: int, tensor: int, dying: list[int], row: Ints) -> None:
     """A tensor is made: in a buffer of its own, or over one that dies here."""
     cluster, problem = kernel.cluster, kernel.schedule.problem
     buffer = _target(kernel, position, tensor, dying)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
@@ -13,7 +13,6 @@ from autoturbo.graph.domain import Region
 from autoturbo.verify.regional.task import Task
 
 _NONE: Mapping[str, object] = MappingProxyType({})
-_SAME: Mapping[int, np.ndarray | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,8 @@ class Frames:
 
     inputs: tuple[Region, ...]
     outputs: tuple[Region, ...]
-    attributes: Mapping[str, object] = _NONE
-    parameters: Mapping[int, np.ndarray | None] = _SAME
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[int, np.ndarray | None] = field(default_factory=dict)
 
 
 def write(task: Task, frames: Frames) -> bool:
