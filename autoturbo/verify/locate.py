@@ -15,17 +15,20 @@ from dataclasses import dataclass
 import onnx
 from onnx import ModelProto, ValueInfoProto, helper
 
-from autoturbo.graph.batch import trace_batch
+from autoturbo.graph.batch import BatchTrace, trace_batch
 from autoturbo.graph.domain import Region, volume
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.verify.body import Body
 from autoturbo.verify.compare import Comparison, Precision, compare, described
 from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import instance_name
 from autoturbo.verify.needs import made_regions, read_regions
+from autoturbo.verify.passes import Pass
 from autoturbo.verify.plain_model import elements_of, plain_model
 from autoturbo.verify.precision import precision_of
+from autoturbo.verify.repeats import repeat
 from autoturbo.verify.samples import samples_of
 from autoturbo.verify.scheduled_model import Call, ScheduledModel
 from autoturbo.verify.sessions import open_session, run, with_outputs
@@ -66,6 +69,11 @@ class _Search:
         return plain_model(self.nodes)
 
     @functools.cached_property
+    def trace(self) -> BatchTrace:
+        """Where samples are."""
+        return trace_batch(self.schedule.model)
+
+    @functools.cached_property
     def precision(self) -> Precision:
         """What the model computes in."""
         return precision_of(self.setting.nodes)
@@ -94,27 +102,31 @@ class _Search:
 
     def _originals(self, tensors: Sequence[int]) -> dict[int, Array]:
         """Whole tensors of the original, of the samples that are run."""
-        names = {t: self.nodes.graph.tensors[t].name for t in dict.fromkeys(tensors)}
-        given = {t: self.setting.feeds[n] for t, n in names.items() if n in self.setting.feeds}
-        asked = [name for t, name in names.items() if t not in given]
-        path = self.setting.folder / "original-values.onnx"
-        onnx.save(with_outputs(self.plain, asked), path)
-        values = run(open_session(path), self.setting.feeds, asked)
-        return given | {t: values[name] for t, name in names.items() if t not in given}
+        names = {t: self.nodes.graph.tensors[t].name for t in tensors}
+        values = self._values(self.plain, "original", list(names.values()))
+        return {t: values[name] for t, name in names.items()}
 
     def _scheduled(self, names: Sequence[str]) -> dict[str, Array]:
         """Values of the scheduled model."""
-        given = {n: self.setting.feeds[n] for n in names if n in self.setting.feeds}
-        asked = [name for name in dict.fromkeys(names) if name not in given]
-        path = self.setting.folder / "scheduled-values.onnx"
-        onnx.save(with_outputs(self.model.proto, asked), path)
-        return given | run(open_session(path), self.setting.feeds, asked)
+        return self._values(self.model.proto, "scheduled", names)
+
+    def _values(self, model: ModelProto, kind: str, names: Sequence[str]) -> dict[str, Array]:
+        """Values of a model on the setting's inputs."""
+        feeds = self.setting.feeds
+        asked = [name for name in dict.fromkeys(names) if name not in feeds]
+        given = {name: feeds[name] for name in names if name in feeds}
+        if not asked:
+            return given
+        path = self.setting.folder / f"{kind}-values.onnx"
+        onnx.save(with_outputs(model, asked), path)
+        return given | run(open_session(path), feeds, asked)
+
+    def _pass(self, call: Call) -> Pass:
+        return next(one for one in self.model.passes if one.index == call.number)
 
     def _part(self, whole: Array, tensor: int, call: Call, region: Region) -> Array:
         """What a call should have of a tensor."""
-        one = self.model.passes[[p.index for p in self.model.passes].index(call.number)]
-        model = self.schedule.model
-        trace = trace_batch(model)
+        one, trace = self._pass(call), self.trace
         own = samples_of(whole, trace, tensor, (one.start, one.samples), self.setting.samples)
         return own[tuple(slice(low, high) for low, high in region)]
 
@@ -183,8 +195,12 @@ class _Search:
         elements = elements_of(nodes)
         given = [_info(names[t], elements[t], array.shape) for t, array in inputs.items()]
         given += [_info(o.name, o.element, o.shape) for o in nodes.given]
+        start = self._pass(call).start
+        before = Body(nodes.opsets[""], taken=set(names.values()) | set(nodes.stored))
+        before.nodes.extend(nodes.constants)
+        repeat(before, nodes.repeated, {}, start)
         graph = helper.make_graph(
-            [*nodes.constants, *function.body.nodes], "instance", given,
+            [*before.nodes, *function.body.nodes], "instance", given,
             [ValueInfoProto(name=names[t]) for t in dict.fromkeys(tensors)],
             list(nodes.stored.values()),
         )  # fmt: skip

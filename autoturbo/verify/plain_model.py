@@ -9,6 +9,7 @@ from onnx import ModelProto, ValueInfoProto, helper
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.verify.body import Body
 from autoturbo.verify.regional import restrict
+from autoturbo.verify.repeats import repeat
 
 
 def plain_model(nodes: ModelNodes) -> ModelProto:
@@ -17,6 +18,7 @@ def plain_model(nodes: ModelNodes) -> ModelProto:
     body = Body(nodes.opsets[""])
     body.nodes.extend(nodes.constants)
     body.taken.update(nodes.stored, (tensor.name for tensor in graph.tensors))
+    repeat(body, nodes.repeated, {})
     body.regions.update({t: graph.tensors[t].whole for t in graph.inputs})
     shapes = [tensor.shape for tensor in graph.tensors]
     for node, operator in zip(nodes.nodes, graph.operators, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from autoturbo.graph.batch import BatchTrace
@@ -73,9 +72,7 @@ class Samples:
         outer = shape[dim] // (unit * samples)
         if outer == 1 and unit == 1:
             return shape, dim
-        digits = (outer, samples, unit)
-        assert math.prod(digits) == shape[dim]
-        return (*shape[:dim], *digits, *shape[dim + 1 :]), dim + 1
+        return (*shape[:dim], outer, samples, unit, *shape[dim + 1 :]), dim + 1
 
 
 def samples_of(

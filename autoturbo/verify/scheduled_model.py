@@ -28,6 +28,7 @@ from autoturbo.verify.needs import made_regions, read_regions
 from autoturbo.verify.passes import Pass, passes_of
 from autoturbo.verify.pieces import Held, UncoveredError, cut_out, put_together
 from autoturbo.verify.plain_model import elements_of
+from autoturbo.verify.repeats import repeat
 from autoturbo.verify.samples import Samples
 from autoturbo.version import __version__
 
@@ -137,6 +138,7 @@ class _Writer:
     calls: list[Call] = field(default_factory=list)
     made: dict[tuple[int, int, int], Held] = field(default_factory=dict)
     outputs: dict[tuple[int, int], str] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.body = Body(self.nodes.opsets[""])
@@ -157,6 +159,8 @@ class _Writer:
         for one in self.passes:
             self.body.layer = f"pass{one.index}"
             given = self._given(one)
+            self.constants = {r.name: f"{r.name}@{one.index}" for r in self.nodes.repeated}
+            repeat(self.body, self.nodes.repeated, self.constants, one.start)
             for instance in self.schedule.order:
                 self._call(one, instance, given)
             for tensor in self.nodes.graph.outputs:
@@ -188,8 +192,9 @@ class _Writer:
         except UncoveredError as error:
             raise BuildError("uncovered", label, f"{label}: {error}") from None
         outputs = {t: self._name(one, instance, t) for t in function.outputs}
+        constants = [self.constants.get(c.name, c.name) for c in function.constants]
         self.body.node(
-            function.name, [*inputs.values(), *(c.name for c in function.constants)],
+            function.name, [*inputs.values(), *constants],
             list(outputs.values()), domain=FUNCTION_DOMAIN,
         )  # fmt: skip
         node = self.body.nodes[-1]

@@ -1,4 +1,4 @@
-"""What original and scheduled model are run on: random weights and inputs, in a folder of their own."""
+"""What original and scheduled model are run on: random weights and inputs, in a folder."""
 
 from __future__ import annotations
 
