@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from autoturbo.graph.domain import Interval, Region
 from autoturbo.graph.model_nodes import Operand
+from autoturbo.graph.structure import captured_names
 
 LAYER = "autoturbo.layer"
 """Key under which the metadata of every node names its layer."""
@@ -73,7 +74,8 @@ class Body:
         """
         parts = (self.layer, self.operator, proto.op_type)
         proto.name = _unused("/".join(part for part in parts if part), self._labels)
-        proto.metadata_props.add(key=LAYER, value=self.layer)
+        if self.layer:
+            proto.metadata_props.add(key=LAYER, value=self.layer)
         self.taken.update(proto.output)
         self.nodes.append(proto)
         return tuple(proto.output)
@@ -258,6 +260,12 @@ def _bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, i
 
 def _zeros(element: int, size: int) -> list[Any]:
     return [b"" if element == TensorProto.STRING else 0] * size
+
+
+def used(nodes: Iterable[NodeProto], stored: Mapping[str, TensorProto]) -> list[TensorProto]:
+    """The stored constants that some nodes, or the bodies inside them, read."""
+    read = {name for node in nodes for name in (*node.input, *captured_names(node))}
+    return [tensor for name, tensor in stored.items() if name in read]
 
 
 def attributes_of(proto: NodeProto) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from autoturbo.graph.domain import Region, volume
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.body import Body
+from autoturbo.verify.body import Body, used
 from autoturbo.verify.compare import Comparison, Precision, compare, described
 from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import instance_name
@@ -202,7 +202,7 @@ class _Search:
         graph = helper.make_graph(
             [*before.nodes, *function.body.nodes], "instance", given,
             [ValueInfoProto(name=names[t]) for t in dict.fromkeys(tensors)],
-            list(nodes.stored.values()),
+            used([*before.nodes, *function.body.nodes], nodes.stored),
         )  # fmt: skip
         model = helper.make_model(
             graph, opset_imports=self.model.proto.opset_import,

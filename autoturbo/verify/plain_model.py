@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from onnx import ModelProto, ValueInfoProto, helper
 
 from autoturbo.graph.model_nodes import ModelNodes
-from autoturbo.verify.body import Body
+from autoturbo.verify.body import Body, used
 from autoturbo.verify.regional import restrict
 from autoturbo.verify.repeats import repeat
 
@@ -33,7 +33,7 @@ def plain_model(nodes: ModelNodes) -> ModelProto:
     inputs = [_info(graph.tensors[t].name, types[t], graph.tensors[t].shape) for t in graph.inputs]
     inputs += [_info(o.name, o.element, o.shape) for o in nodes.given]
     outputs = [_info(name, value.element, value.shape) for name, value in nodes.outputs]
-    stored = list(nodes.stored.values())
+    stored = used(body.nodes, nodes.stored)
     return helper.make_model(
         helper.make_graph(body.nodes, graph.name, inputs, outputs, stored),
         opset_imports=[helper.make_opsetid(d, v) for d, v in nodes.opsets.items()],

@@ -20,7 +20,7 @@ from autoturbo.graph.model_nodes import ModelNodes, Operand
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.movement import COPIED, REDISTRIBUTED
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.body import Body
+from autoturbo.verify.body import Body, used
 from autoturbo.verify.functions import FUNCTION_DOMAIN, FunctionBook, PartFunction
 from autoturbo.verify.metadata import InstanceFacts, annotate, model_facts
 from autoturbo.verify.names import instance_name
@@ -157,7 +157,7 @@ class _Writer:
     def write(self) -> None:
         """All passes, then the outputs."""
         for one in self.passes:
-            self.body.layer = f"pass{one.index}"
+            self.body.operator = f"pass{one.index}"
             given = self._given(one)
             self.constants = {r.name: f"{r.name}@{one.index}" for r in self.nodes.repeated}
             repeat(self.body, self.nodes.repeated, self.constants, one.start)
@@ -165,7 +165,7 @@ class _Writer:
                 self._call(one, instance, given)
             for tensor in self.nodes.graph.outputs:
                 self.outputs[one.index, tensor] = self._whole(one, tensor, given)
-        self.body.layer = "outputs"
+        self.body.operator = "outputs"
         self._finish()
 
     def _given(self, one: Pass) -> dict[int, str]:
@@ -292,7 +292,8 @@ class _Writer:
         outputs = [self._output(name, value) for name, value in self.nodes.outputs]
         proto = helper.make_model(
             helper.make_graph(
-                self.body.nodes, graph.name, inputs, outputs, list(self.nodes.stored.values())
+                self.body.nodes, graph.name, inputs, outputs,
+                used(self.body.nodes, self.nodes.stored),
             ),
             functions=self.book.protos(),
             opset_imports=[helper.make_opsetid(d, v) for d, v in self._opsets().items()],
