@@ -8,12 +8,12 @@ that may be cut, this embeds the part in the whole, which is right for every ope
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from onnx import TensorProto
 
 from autoturbo.graph.domain import AccessMap, DimAccess, volume
-from autoturbo.graph.operators import Operator
 from autoturbo.graph.table import (
     attention,
     elementwise,
@@ -26,6 +26,7 @@ from autoturbo.graph.table import (
 from autoturbo.verify.regional.frames import Frames
 from autoturbo.verify.regional.kinds import CHANGES, PINS
 from autoturbo.verify.regional.task import Box, Task
+from autoturbo.verify.regional.task import whole as region_of
 
 _FAMILIES = (attention, elementwise, matrix, normalisation, quantisation, recurrent, reduction)
 
@@ -50,35 +51,30 @@ _NOT_CUT = frozenset(
 
 def plan(task: Task) -> Frames:
     """The frames on which the node runs; always right."""
-    pinned = _pinned(task) if task.operator.kind in INDIFFERENT else _everything(task.operator)
-    frames = _within(task, pinned)
+    alike = task.operator.kind in INDIFFERENT and all(map(_straight, task.maps))
+    frames = _within(task, _pinned(task)) if alike else None
     return frames if frames is not None else whole(task)
 
 
 def whole(task: Task) -> Frames:
     """The node as in the file, its inputs filled up with zeros."""
-    return Frames(task.reads(task.full), task.makes(task.full))
+    inputs, outputs = (map(region_of, shapes) for shapes in (task.input_shapes, task.output_shapes))
+    return Frames(tuple(inputs), tuple(outputs))
 
 
 def _within(task: Task, pinned: set[int]) -> Frames | None:
     """Frames for a box that holds the pinned axes in full; None where the node cannot run so."""
-    box = _settled(task, pinned)
+    box = settled(task, pinned)
     frames = Frames(task.reads(box), task.makes(box))
-    sides = zip(
-        (*frames.inputs, *frames.outputs), (*task.input_shapes, *task.output_shapes), strict=True
-    )
-    if any(volume(region) == 0 < volume_of(shape) for region, shape in sides):
+    shapes = (*task.input_shapes, *task.output_shapes)
+    sides = zip((*frames.inputs, *frames.outputs), shapes, strict=True)
+    if any(volume(region) == 0 < math.prod(shape) for region, shape in sides):
         return None
     change = CHANGES.get(task.operator.kind)
     return frames if change is None or box == task.full else change(task, box, frames)
 
 
-def volume_of(shape: Iterable[int]) -> int:
-    """Elements of a shape."""
-    return volume(tuple((0, extent) for extent in shape))
-
-
-def _settled(task: Task, pinned: set[int]) -> Box:
+def settled(task: Task, pinned: set[int]) -> Box:
     """The box with the pinned axes in full, and those of dimensions that would have gaps."""
     while True:
         pairs = enumerate(zip(task.box, task.full, strict=True))
@@ -103,16 +99,11 @@ def _dense(dim: DimAccess, box: Box) -> bool:
     return span == points
 
 
-def _everything(operator: Operator) -> set[int]:
-    return set(range(len(operator.axes)))
-
-
 def _pinned(task: Task) -> set[int]:
     """Axes that have to be computed in full."""
     operator = task.operator
     read = {axis for index in range(len(operator.inputs)) for axis in operator.input_axes(index)}
     pinned = set() if operator.kind in _SIZED else operator.output_axes - read
-    pinned.update(axis for access in task.maps for axis in _crooked(access))
     for operand, access in zip(task.operands, operator.input_maps, strict=True):
         if operand.element in _NOT_CUT:
             pinned.update(_axes(access.dims))
@@ -123,10 +114,11 @@ _SIZED = frozenset(("Expand", "Tile"))
 """Kinds whose outputs are as large as a parameter says, which is changed."""
 
 
-def _crooked(access: AccessMap) -> set[int]:
-    """Axes that address a dimension from an offset, or in steps."""
-    single = [dim for dim in access.dims if len(dim.terms) == 1]
-    return _axes(dim for dim in single if dim.offset or dim.terms[0][1] != 1)
+def _straight(access: AccessMap) -> bool:
+    """Whether no dimension is addressed from an offset, or in steps."""
+    return not any(
+        dim.offset or (len(dim.terms) == 1 and dim.terms[0][1] != 1) for dim in access.dims
+    )
 
 
 def _axes(dims: Iterable[DimAccess]) -> set[int]:
