@@ -17,6 +17,9 @@ from autoturbo.graph.structure import captured_names
 LAYER = "autoturbo.layer"
 """Key under which the metadata of every node names its layer."""
 
+EXPANDS = 8
+"""Opset since which Expand exists."""
+
 _FILLS = 9
 """Opset since which ConstantOfShape exists."""
 
@@ -63,8 +66,8 @@ class Body:
         return self.regions.get(index)
 
     def fresh(self, hint: str) -> str:
-        """A name not in use yet, the hint if it is free."""
-        return _unused(hint, self.taken)
+        """A name not in use yet: the hint and a mark that names in files seldom have."""
+        return _unused(f"{hint}@", self.taken)
 
     def add(self, proto: NodeProto) -> tuple[str, ...]:
         """Append a node: name it after its layer and operator, and note its layer.
@@ -117,9 +120,10 @@ class Body:
         return self.constant(np.array(values, dtype=np.int64), hint)
 
     def operand(self, operand: Operand) -> str:
-        """A constant, whole, under its own name: made if it only says how, else given.
+        """A constant, whole, under its own name.
 
-        Weights are given however small they are: the model holds each of them once.
+        A tensor of the graph, a weight, is given to the function; what the graph does not hold (a
+        target shape, the bounds of a slice) is made in the body where it is known.
         """
         if operand.name not in self.reads and operand.name not in self._known:
             if operand.data is None or operand.tensor >= 0:
@@ -245,7 +249,7 @@ def _unused(hint: str, taken: set[str]) -> str:
     name, count = hint, 1
     while name in taken:
         count += 1
-        name = f"{hint}.{count}"
+        name = f"{hint}{count}" if hint.endswith("@") else f"{hint}.{count}"
     taken.add(name)
     return name
 

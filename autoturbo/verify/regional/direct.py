@@ -64,7 +64,7 @@ def whole(task: Task) -> Frames:
 
 def _within(task: Task, pinned: set[int]) -> Frames | None:
     """Frames for a box that holds the pinned axes in full; None where the node cannot run so."""
-    box = _settled(task, pinned)
+    box = settled(task, pinned)
     frames = Frames(task.reads(box), task.makes(box))
     shapes = (*task.input_shapes, *task.output_shapes)
     sides = zip((*frames.inputs, *frames.outputs), shapes, strict=True)
@@ -74,7 +74,7 @@ def _within(task: Task, pinned: set[int]) -> Frames | None:
     return frames if change is None or box == task.full else change(task, box, frames)
 
 
-def _settled(task: Task, pinned: set[int]) -> Box:
+def settled(task: Task, pinned: set[int]) -> Box:
     """The box with the pinned axes in full, and those of dimensions that would have gaps."""
     while True:
         pairs = enumerate(zip(task.box, task.full, strict=True))

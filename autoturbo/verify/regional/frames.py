@@ -23,13 +23,14 @@ class Frames:
         inputs: per input of the operator; larger than needed where the node wants more.
         outputs: per output of the operator, what the node makes.
         attributes: that get another value, by name; None takes one away.
-        parameters: inputs that get another value, by ONNX position; None leaves one out.
+        parameters: inputs that get another value, by ONNX position: a constant, or the name of a
+            value of the body; None leaves one out.
     """
 
     inputs: tuple[Region, ...]
     outputs: tuple[Region, ...]
     attributes: Mapping[str, object] = field(default_factory=dict)
-    parameters: Mapping[int, np.ndarray | None] = field(default_factory=dict)
+    parameters: Mapping[int, np.ndarray | str | None] = field(default_factory=dict)
 
 
 def write(task: Task, frames: Frames) -> bool:
@@ -82,8 +83,10 @@ def _inputs(task: Task, names: Sequence[str], frames: Frames) -> list[str]:
     return found
 
 
-def _parameter(task: Task, value: np.ndarray | None) -> str:
-    return "" if value is None else task.body.constant(value, "parameter")
+def _parameter(task: Task, value: np.ndarray | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return task.body.constant(value, "parameter")
 
 
 def add(

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from autoturbo.graph.domain import Interval, Region
-from autoturbo.graph.model_nodes import Operand
 from autoturbo.verify.regional.frames import Frames
 from autoturbo.verify.regional.task import Box, Task, extents
 
@@ -116,7 +115,15 @@ def _heads(task: Task, box: Box) -> tuple[Interval, Interval]:
     return keys, (keys[0] * count + groups[0], (keys[1] - 1) * count + groups[1])
 
 
-def _attention(task: Task, box: Box, frames: Frames) -> Frames | None:
+def _rows(task: Task) -> set[int]:
+    """Rows of scores that see keys by their own position, where a mask cannot say so instead."""
+    causal = task.attributes.get("is_causal") and task.input_at(3) is not None
+    rows = task.axis("s")
+    wanted = causal or task.attributes.get("unidirectional")
+    return {rows} if wanted and rows is not None else set()
+
+
+def _attention(task: Task, box: Box, frames: Frames) -> Frames:
     """ONNX's Attention: heads counted, a mask cut, a causal one written out."""
     keys, queries = _heads(task, box)
     changes: dict[str, object] = {}
@@ -129,8 +136,6 @@ def _attention(task: Task, box: Box, frames: Frames) -> Frames | None:
         frames = _cut(frames, mask, _aligned(task.input_shapes[mask], scores))
     if not task.attributes.get("is_causal", 0) or rows[0] == 0:
         return replace(frames, attributes=changes)
-    if mask is not None:
-        return None
     seen = np.arange(*rows)[:, None] >= np.arange(length)
     return replace(frames, attributes={**changes, "is_causal": None}, parameters={3: seen})
 
@@ -147,23 +152,35 @@ def _aligned(shape: tuple[int, ...], region: Region) -> Region:
 
 
 def _multi_head(task: Task, box: Box, frames: Frames) -> Frames | None:
-    """com.microsoft.MultiHeadAttention; a bias holds all heads, and a causal mask all positions."""
-    batch, heads, rows = (task.span(box, name) for name in ("b", "h", "s"))
-    kept = {name: task.span(box, name) == task.span(task.full, name) for name in ("b", "h", "s")}
-    bias, padding = task.input_at(3), task.input_at(4)
-    if (bias is not None and not kept["h"]) or (
-        task.attributes.get("unidirectional") and not kept["s"]
-    ):
-        return None
+    """com.microsoft.MultiHeadAttention: heads counted, masks and the bias of projections cut."""
+    heads, padding, bias = task.span(box, "h"), task.input_at(4), task.input_at(3)
     if padding is not None:
-        mask = task.input_shapes[padding]
-        full = (task.span(task.full, "b")[1], task.span(task.full, "l")[1])
-        regions = {(full[0],): (batch,), full: (batch, (0, full[1]))}
-        regions[full[0], task.span(task.full, "s")[1], full[1]] = (batch, rows, (0, full[1]))
-        if mask not in regions:
+        region = _kept(task, box, task.input_shapes[padding])
+        if region is None:
             return None
-        frames = _cut(frames, padding, regions[mask])
+        frames = _cut(frames, padding, region)
+    if bias is not None and heads != task.span(task.full, "h"):
+        frames = replace(frames, parameters={3: _of_heads(task, bias, heads)})
     return replace(frames, attributes={"num_heads": heads[1] - heads[0]})
+
+
+def _kept(task: Task, box: Box, shape: tuple[int, ...]) -> Region | None:
+    """The part of a mask of keys; None for one in another form."""
+    for names in ("b", "bl", "bsl"):
+        if shape == tuple(task.span(task.full, name)[1] for name in names):
+            return tuple(task.span(box, name) for name in names)
+    return None
+
+
+def _of_heads(task: Task, bias: int, heads: Interval) -> str:
+    """The bias of some heads: of their queries, keys and values."""
+    name, _ = task.fit(bias, task.needs[bias])
+    elements, count = task.input_shapes[bias][0] // 3, task.span(task.full, "h")[1]
+    part = [elements // count * head for head in heads]
+    starts = range(0, 3 * elements, elements)
+    regions: list[Region] = [((start + part[0], start + part[1]),) for start in starts]
+    cuts = [task.body.slice(name, ((0, 3 * elements),), region) for region in regions]
+    return task.body.concat(cuts, 0)
 
 
 def _rotary(task: Task, box: Box, frames: Frames) -> Frames | None:
@@ -174,10 +191,10 @@ def _rotary(task: Task, box: Box, frames: Frames) -> Frames | None:
             frames = _cut(frames, index, (box[0], box[place], *frames.inputs[index][2:]))
     if place > 1 and task.attributes.get("num_heads"):
         frames = replace(frames, attributes={"num_heads": box[1][1] - box[1][0]})
-    first = _first_row(task)
+    first = task.input_at(1) if _starts(task) else None
     if first is None or box[place][0] == 0:
         return frames
-    return None if first.data is None else _starting(frames, first.data + box[place][0])
+    return replace(frames, parameters={1: _later(task, first, box[place][0])})
 
 
 def _by_row(task: Task, index: int) -> bool:
@@ -190,24 +207,27 @@ def _positions(task: Task) -> int:
     return 1 if task.node.proto.domain else 3
 
 
-def _first_row(task: Task) -> Operand | None:
-    """The position of the first row, where just that is given (com.microsoft)."""
-    place = _positions(task)
-    given = task.node.inputs[place] if place < len(task.node.inputs) else None
-    return given if given is not None and len(given.shape) <= 1 else None
+def _starts(task: Task) -> bool:
+    """Whether just the position of the first row is given (com.microsoft)."""
+    given = task.node.inputs[1]
+    return _positions(task) == 1 and given is not None and len(given.shape) < _TABLE
 
 
-def _starting(frames: Frames, first: np.ndarray) -> Frames:
-    return replace(frames, parameters={1: first})
+def _later(task: Task, first: int, rows: int) -> str:
+    """The position of a later row than the first."""
+    name, _ = task.fit(first, task.needs[first])
+    return task.body.node("Add", (name, task.body.constant(np.array(rows, dtype=np.int64))))[0]
 
 
 PINS: Mapping[str, Pin] = {
+    "Attention": _rows,
     "DepthToSpace": _cells,
     "Scatter": _scattered,
     "ScatterElements": _scattered,
     "ScatterND": _scattered_slices,
     "SpaceToDepth": _cells,
     "Trilu": _triangle,
+    "com.microsoft.MultiHeadAttention": _rows,
 }
 """By kind: axes to be computed in full beside those that the access maps tell."""
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from autoturbo.graph.domain import DimAccess, Interval, Region, volume
-from autoturbo.verify.body import PAD_INPUTS
+from autoturbo.verify.body import EXPANDS, PAD_INPUTS
 from autoturbo.verify.regional import frames
+from autoturbo.verify.regional.direct import settled
 from autoturbo.verify.regional.frames import Frames
 from autoturbo.verify.regional.task import Task, extents, within
 
@@ -49,15 +51,25 @@ def _run(region: Region, shape: tuple[int, ...]) -> _Run:
 
 
 def _reshape(task: Task) -> bool:
-    """A reshape of the part, where it is the same elements in the same order."""
-    wanted, shape = task.wanted[0], task.output_shapes[0]
-    source = _run(task.needs[0], task.input_shapes[0])
-    for region in (wanted, task.makes(task.box)[0]):
-        if region is not None and _run(region, shape) == source:
-            name, _ = task.fit(0, task.needs[0])
-            _shaped(task, name, region)
+    """A reshape of the part, where it is the same elements in the same order.
+
+    Parts of dimensions that are taken apart or put together are computed with all of these.
+    """
+    dense = settled(task, set())
+    for box, region in (
+        (task.box, task.wanted[0]),
+        (task.box, task.makes(task.box)[0]),
+        (dense, task.makes(dense)[0]),
+    ):
+        source = task.reads(box)[0]
+        if region is not None and _alike(task, source, region):
+            _shaped(task, task.fit(0, source)[0], region)
             return True
     return False
+
+
+def _alike(task: Task, source: Region, made: Region) -> bool:
+    return _run(source, task.input_shapes[0]) == _run(made, task.output_shapes[0])
 
 
 def _shaped(task: Task, name: str, region: Region) -> None:
@@ -128,20 +140,41 @@ def _concat(task: Task) -> bool:
 def _padded(task: Task) -> bool:
     """As much of a constant padding as the part has."""
     mode = task.attributes.get("mode", b"constant")
-    if mode != b"constant" or volume(task.needs[0]) == 0:
+    if mode != b"constant":
         return False
+    if volume(task.needs[0]) == 0:
+        return _filled(task)
     made, dims = task.makes(task.box), task.operator.input_maps[0].dims
     sides = [
         _edge(dim, part, need) for dim, part, need in zip(dims, made[0], task.needs[0], strict=True)
     ]
     widths = [before for before, _ in sides] + [after for _, after in sides]
     changes: dict[str, object] = {"pads": widths}
-    parameters: dict[int, np.ndarray | None] = {}
+    parameters: dict[int, np.ndarray | str | None] = {}
     if task.body.opset >= PAD_INPUTS:
         changes, parameters = {}, {1: np.array(widths, dtype=np.int64)}
         if len(task.node.inputs) > _AXES:
             parameters[_AXES] = None
     frames.write(task, Frames(task.needs, made, changes, parameters))
+    return True
+
+
+def _filled(task: Task) -> bool:
+    """A part of the padding alone."""
+    region, value = task.makes(task.box)[0], task.attributes.get("value", 0.0)
+    if task.body.opset < EXPANDS:
+        return False
+    index = task.input_at(2)
+    if index is not None:
+        name, _ = task.fit(index, task.needs[index])
+    elif value:
+        name = task.body.constant(
+            np.array(value, tensor_dtype_to_np_dtype(task.operands[0].element))
+        )
+    else:
+        name = task.body.zeros((1,), task.operands[0].element)
+    shape = task.body.integers(extents(region), "extents")
+    task.finish([(task.body.node("Expand", (name, shape))[0], region)])
     return True
 
 

@@ -175,7 +175,7 @@ def _resized(task: Task) -> Frames | None:
     return Frames(frames, (tuple(made),), parameters=_sizes(task, made))
 
 
-def _sizes(task: Task, made: Sequence[Interval]) -> Mapping[int, np.ndarray | None]:
+def _sizes(task: Task, made: Sequence[Interval]) -> Mapping[int, np.ndarray | str | None]:
     """The sizes of a part, where they are given."""
     inputs = task.node.inputs
     if len(inputs) <= _SIZES or inputs[_SIZES] is None:
