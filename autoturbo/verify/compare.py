@@ -4,23 +4,24 @@ A value is held to
 
     |candidate - reference| <= noise * (|reference - mean| + spread) + rounding * |reference|
 
-with ``mean`` the mean of the output and ``spread`` its mean absolute deviation. Rounding errors made
-anywhere in the network reach an output through the same derivatives as its inputs do, so their size
-is proportional to how much the output varies, not to a constant that it stands on; the second term
-is the rounding of the output itself.
+with ``mean`` the mean of the output and ``spread`` its mean absolute deviation. Rounding errors
+made anywhere in the network reach an output through the same derivatives as its inputs do, so their
+size is proportional to how much the output varies, not to a constant that it stands on; the second
+term is the rounding of the output itself.
 
-How much noise is natural was measured by running 18 of the workloads, and small networks of the
-tests, with every sum of products taken in the opposite order, in relation to ``|reference - mean| +
-spread``: in float32 1e-6 to 4e-6 (once 1e-5: MobileNet v2), in float16 7e-4 to 3e-3 (once 6e-3). One
-wrong row of one value in the middle of a network makes 2e-3 to 1 in either. So float32 errors stand
-out by orders of magnitude; in float16 one wrong row of a large image, averaged away behind it, may
-not, and what is between the layers is worth comparing too.
+How much noise is natural was measured on 21 of the workloads and the small networks of the tests
+with every sum of products taken in the opposite order, in relation to ``|reference - mean| +
+spread``: in float32 1e-6 to 5e-6 (U-Net 9e-6, MobileNet v2 1e-5), in float16 7e-4 to 3e-3
+(MobileNet v2 6e-3). One wrong row of one value in the middle of a network makes 2e-3 to 1 in
+either: in float32 it stands out by orders of magnitude; in float16 a row of a large image, averaged
+away behind it, may not. What a value that hardly matters to the output should be is not seen at
+all: where a schedule is suspect, the values between its layers are worth comparing too.
 
-A quantised network is all or nothing. With scales that are powers of two (:mod:`fills`) its sums are
-exact, and in the opposite order all networks measured gave the very same output. Where it computes
-in floats (a softmax, a normalisation) a value on the edge can still be rounded to the next integer:
-a small share of the output may therefore differ by a few steps of 8 bits. With any other scales such
-flips are everywhere, spread, and end in differences as large as those of a wrong row.
+A quantised network is all or nothing. With scales that are powers of two (:mod:`fills`) its sums
+are exact, and in the opposite order all networks measured gave the very same output. Where it
+computes in floats (a softmax, a normalisation) a value on the edge can still be rounded to the next
+integer: a small share of the output may therefore differ by a few steps of 8 bits. With any other
+scales such flips are everywhere, spread, and make differences as large as those of a wrong row.
 
 Integers that a network computes (the index of the largest score) must be equal, save for a small
 share where two candidates were nearly equal.

@@ -15,14 +15,14 @@ from autoturbo.verify.index_ranges import Range, index_ranges
 from autoturbo.verify.inputs import LIMITS_KEY, random_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 INT = TensorProto.INT64
 
 
 def model(
     nodes: Sequence[Any],
-    inputs: dict[str, tuple[int, Sequence[int | str]]],
+    inputs: Mapping[str, tuple[int, Sequence[int | str]]],
     **stored: Any,
 ) -> ModelProto:
     """A model whose inputs are given as element type and extents; arrays are initializers."""
