@@ -22,16 +22,17 @@ from autoturbo.graph.weight_values import Array, integer_range
 from autoturbo.graph.weights import PARAMETERS
 
 _FLOATS = frozenset(
-    (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
-)
+    (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE,
+     TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2)
+)  # fmt: skip
 _OPERANDS = frozenset((("MatMul", 0), ("MatMul", 1), ("Gather", 0), ("RMSNormalization", 1)))
 """Parameters besides :data:`~autoturbo.graph.weights.PARAMETERS`, by operator and position."""
 
-_QUANTISED = frozenset(
-    (("DequantizeLinear", 0), ("QLinearConv", 3), ("QLinearMatMul", 3), ("ConvInteger", 1),
-     ("MatMulInteger", 1), ("MatMulInteger", 0))
-)  # fmt: skip
-"""Where integers are read that stand for real numbers."""
+_ZERO_POINTS = {
+    ("DequantizeLinear", 0): 2, ("QLinearConv", 3): 5, ("QLinearMatMul", 3): 5,
+    ("ConvInteger", 1): 3, ("MatMulInteger", 0): 2, ("MatMulInteger", 1): 3,
+}  # fmt: skip
+"""Where integers are read that stand for real numbers, and the position of their zero point."""
 
 _SCALES: dict[str, tuple[int, ...]] = {
     "QuantizeLinear": (1,),
@@ -50,8 +51,8 @@ _DEVIATIONS = 3.0
 _ACTIVATION_SCALE = 2.0**-5
 """A quantum where the file's is not at hand: 8 bits then hold -4 to 4."""
 
-_WORD = 32
-"""Bits of the integers that hold biases; their range is far wider than their values."""
+_BIAS_STEPS = 1024.0
+"""Standard deviation of a quantised bias, in products of the scales of values and weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +95,11 @@ class _Chooser:
         tensor, read = self._tensors[name], self._readings[name]
         if any(r.position in _SCALES.get(r.kind, ()) for r in read):
             return Draw(data=self._scale(name))
+        if any((r.kind, r.position) in _ZERO_POINTS for r in read):
+            return Draw(self._quantised(name))
         if tensor.data_type in _FLOATS:
             drawn = not is_stored(tensor) or _all_parameters(read)
             return Draw(self._fills[name]) if drawn else None
-        if any((r.kind, r.position) in _QUANTISED for r in read):
-            return Draw(self._quantised(name))
         return None if is_stored(tensor) else Draw(self._integers(name))
 
     def _scale(self, name: str) -> Array:
@@ -124,8 +125,9 @@ class _Chooser:
         return None
 
     def _given(self, name: str) -> Array | None:
-        tensor = self._tensors[name]
-        if not is_stored(tensor):
+        """The values of a stored tensor, as float64; None where they are not at hand."""
+        tensor = self._tensors.get(name)
+        if tensor is None or not is_stored(tensor):
             return None
         return np.asarray(numpy_helper.to_array(tensor), np.float64)
 
@@ -134,12 +136,21 @@ class _Chooser:
         return self._fills[name].spread / self._quantised(name).spread
 
     def _quantised(self, name: str) -> Fill:
-        """Of integers that stand for numbers around zero: bell-shaped over their range."""
+        """Of integers that stand for numbers: bell-shaped around their zero, over their range."""
         element = self._tensors[name].data_type
+        if element == TensorProto.INT32:
+            return Fill(0.0, _BIAS_STEPS)
         low, high = integer_range(element) or (-128, 127)
-        if high - low >= 1 << (_WORD - 1):
-            return Fill(0.0, float(1 << 10))
-        return Fill((low + high + 1) // 2, (high - low) / 2 / _DEVIATIONS)
+        return Fill(self._zero_point(name), (high - low) / 2 / _DEVIATIONS)
+
+    def _zero_point(self, name: str) -> float:
+        """The integer that stands for zero: the file's, else the middle of the range."""
+        for reading in self._readings[name]:
+            position = _ZERO_POINTS.get((reading.kind, reading.position), len(reading.node.input))
+            given = self._given("".join(reading.node.input[position : position + 1]))
+            if given is not None:
+                return float(np.rint(given.mean()))
+        return self._zero(name)
 
     def _integers(self, name: str) -> Fill:
         """Of whole numbers whose values are not at hand: any entry of the table, else zero."""
@@ -160,9 +171,9 @@ class _Chooser:
         return int(min(dims) if reading.kind.endswith("ND") else dims[axis])
 
     def _zero(self, name: str) -> float:
-        """Zero points of unsigned types lie in the middle of the range."""
-        low, high = integer_range(self._tensors[name].data_type) or (0, 0)
-        return float((high + 1) // 2) if low == 0 and 0 < high < 1 << 16 else 0.0
+        """What stands for zero where nothing says so: of short unsigned types, the middle."""
+        low, high = integer_range(self._tensors[name].data_type) or (-1, 0)
+        return float((high + 1) // 2) if low == 0 and high < 1 << 16 else 0.0
 
 
 def _all_parameters(read: Sequence[Reading]) -> bool:

@@ -21,13 +21,12 @@ from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.body import Body, used
-from autoturbo.verify.compare import Comparison, Precision, compare, described
+from autoturbo.verify.compare import Comparison, compare, described
 from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import instance_name
 from autoturbo.verify.needs import made_regions, read_regions
 from autoturbo.verify.passes import Pass
 from autoturbo.verify.plain_model import elements_of, plain_model
-from autoturbo.verify.precision import precision_of
 from autoturbo.verify.repeats import repeat
 from autoturbo.verify.samples import samples_of
 from autoturbo.verify.scheduled_model import Call, ScheduledModel
@@ -72,11 +71,6 @@ class _Search:
     def trace(self) -> BatchTrace:
         """Where samples are."""
         return trace_batch(self.schedule.model)
-
-    @functools.cached_property
-    def precision(self) -> Precision:
-        """What the model computes in."""
-        return precision_of(self.setting.nodes)
 
     def chunks(self) -> Iterator[list[Call]]:
         """The calls in order, so many at a time as may be compared at once."""
@@ -145,7 +139,7 @@ class _Search:
 
     def _compared(self, tensor: int, want: Array, got: Array) -> Comparison:
         name = self.nodes.graph.tensors[tensor].name
-        return compare({name: want}, {name: got}, self.precision)[0]
+        return compare({name: want}, {name: got}, self.setting.arithmetic)[0]
 
     def explained(self, call: Call) -> Finding:
         """Why a call's results differ: its inputs, or the first of its layers that does."""

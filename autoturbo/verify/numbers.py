@@ -19,7 +19,6 @@ from autoturbo.verify.compare import Comparison, compare, described
 from autoturbo.verify.findings import Check, Finding, Numbers
 from autoturbo.verify.locate import locate
 from autoturbo.verify.passes import one_pass, passes_of
-from autoturbo.verify.precision import precision_of
 from autoturbo.verify.regional import RegionError
 from autoturbo.verify.scheduled_model import BuildError, ScheduledModel, scheduled_model
 from autoturbo.verify.sessions import open_session, run
@@ -109,7 +108,7 @@ def compare_models(
     onnx.save(model.proto, candidate)
     want = run(open_session(setting.reference), setting.feeds)
     got = run(open_session(candidate), setting.feeds)
-    found = compare(want, got, precision_of(setting.nodes))
+    found = compare(want, got, setting.arithmetic)
     findings: tuple[Finding, ...] = ()
     if not all(one.ok for one in found):
         findings = tuple(_finding(one) for one in found if not one.ok)

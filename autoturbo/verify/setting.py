@@ -12,6 +12,7 @@ from onnx import ModelProto, inliner
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.verify.compare import Arithmetic, arithmetic_of
 from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.passes import Pass
 from autoturbo.verify.plain_model import plain_model
@@ -31,6 +32,7 @@ class Setting:
         whole: these are all samples of the model.
         feeds: an array per input.
         reference: the model that is compared with.
+        arithmetic: what it computes in.
     """
 
     folder: Path
@@ -41,6 +43,7 @@ class Setting:
     whole: bool
     feeds: Mapping[str, Array]
     reference: Path
+    arithmetic: Arithmetic
 
 
 def prepare(
@@ -70,7 +73,8 @@ def prepare(
         reference = folder / "reference.onnx"
         at_batch = load_nodes(original, shapes=shapes)
         onnx.save(plain_model(at_batch), reference)
-    return Setting(folder, original, nodes, passes, samples, whole, feeds, reference)
+    arithmetic = arithmetic_of(seeded)
+    return Setting(folder, original, nodes, passes, samples, whole, feeds, reference, arithmetic)
 
 
 def _inlined(proto: ModelProto) -> ModelProto:

@@ -81,13 +81,26 @@ def test_missing_indices_stay_within_their_table() -> None:
         (TensorProto.UINT8, 128, 42.5),
         (TensorProto.INT4, 0, 2.5),
         (TensorProto.UINT4, 8, 2.5),
+        (TensorProto.FLOAT8E4M3FN, 0, 42.5),
     ],
 )
 def test_quantised_weights_spread_over_their_range(
     element: int, centre: float, deviation: float
 ) -> None:
     found = drawn("DequantizeLinear", ["w", "s"], {"w": missing(element, 64, 64)})
-    assert found["w"].fill == Fill(centre, pytest.approx(deviation))
+    assert found["w"].fill == Fill(centre, deviation)
+
+
+def test_quantised_weights_lie_around_their_zero_point() -> None:
+    stored = {"w": missing(TensorProto.UINT8, 64, 64), "z": given(np.uint8(100))}
+    assert drawn("DequantizeLinear", ["w", "s", "z"], stored)["w"].fill == Fill(100.0, 42.5)
+    found = drawn("QLinearConv", ["x", "a", "b", "w", "c", "z", "d", "e"], stored)
+    assert found["w"].fill == Fill(100.0, 42.5)
+
+
+def test_quantised_biases_are_small_in_their_wide_range() -> None:
+    found = drawn("DequantizeLinear", ["b", "s"], {"b": given(np.ones(8, np.int32))})
+    assert found["b"].fill == Fill(0.0, 1024.0)
 
 
 def test_missing_zero_points_are_zero_or_the_middle_of_an_unsigned_range() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ONES = {"x": np.ones((2, 3, 32, 32), np.float32)}
 
 
-def small(kind: str, element: int, **attributes: object) -> onnx.ModelProto:
+def small(kind: str, element: int, **attributes: Any) -> onnx.ModelProto:
     """A model of one node named ``only`` that reads ``x`` and makes ``y``."""
     value = helper.make_tensor_value_info
     node = helper.make_node(kind, ["x"], ["y"], name="only", **attributes)

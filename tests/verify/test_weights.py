@@ -64,7 +64,7 @@ def test_the_file_is_written_once_and_any_model_may_refer_to_it(tmp_path: Path) 
     paths = [saved(with_weights(model, weights), tmp_path / f"{n}.onnx") for n in range(2)]
     feeds = random_inputs(model, 0)
     outputs = [run(open_session(path), feeds)["y"] for path in paths]
-    assert np.array_equal(*outputs)
+    assert np.array_equal(outputs[0], outputs[1])
     assert (tmp_path / DATA_FILE).stat().st_mtime_ns == written.st_mtime_ns
     assert sorted(p.name for p in tmp_path.iterdir()) == ["0.onnx", "1.onnx", DATA_FILE]
     assert sum(path.stat().st_size for path in paths) < written.st_size

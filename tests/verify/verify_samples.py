@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper, save
+from onnx import ModelProto, TensorProto, helper, load, numpy_helper, save
+
+from autoturbo.datasets.workloads import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -201,6 +203,20 @@ def saved(model: ModelProto, path: Path) -> Path:
     return path
 
 
+def workload(name: str, batch: int) -> ModelProto:
+    """A bundled network at another batch size, where nothing but its inputs says the batch."""
+    entry = get(name)
+    model = load(entry.file, load_external_data=False)
+    for value in model.graph.input:
+        extents = value.type.tensor_type.shape.dim
+        if extents[0].dim_value == entry.batch:
+            extents[0].dim_value = batch
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return model
+
+
 def quantise(source: Path, target: Path, feeds: Sequence[Mapping[str, Array]]) -> Path:
     """A float network with its weights beside it, quantised to QDQ by ONNX Runtime's own tool.
 
@@ -224,10 +240,9 @@ def quantise(source: Path, target: Path, feeds: Sequence[Mapping[str, Array]]) -
 
 def halve(source: Path, target: Path) -> Path:
     """A float network in float16, inputs and outputs too."""
-    import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    save(convert_float_to_float16(onnx.load(source), keep_io_types=False), target)
+    save(convert_float_to_float16(load(source), keep_io_types=False), target)
     return target
 
 
