@@ -221,6 +221,7 @@ def _buffer_races(named: _Named, order: _Order) -> Iterator[Finding]:
     last, least = _ends(order, table)
     same = table[first, Access.LAYER] == table[second, Access.LAYER]
     alone = ((table[first, Access.ROLES] | table[second, Access.ROLES]) & ~COMPUTE) == 0
+    alone |= table[first, Access.SCOPE] != Scope.LB
     ordered = (least[second] >= last[first]).all(axis=1)
     ordered |= (least[first] >= last[second]).all(axis=1)
     for at in np.flatnonzero(~ordered & ~(same & alone)).tolist():
