@@ -191,7 +191,8 @@ def _meeting(first: Ints, second: Ints) -> Bools:
     a, b = first[:, None, :], second[None, :, :]
     found: Bools = a[..., Access.SCOPE] == b[..., Access.SCOPE]
     found &= (a[..., Access.LOW] < b[..., Access.HIGH]) & (b[..., Access.LOW] < a[..., Access.HIGH])
-    return found & ((a[..., Access.WRITES] | b[..., Access.WRITES]) == 1)
+    found &= (a[..., Access.WRITES] | b[..., Access.WRITES]) == 1
+    return found
 
 
 def _ends(order: _Order, accesses: Ints) -> tuple[Ints, Ints]:

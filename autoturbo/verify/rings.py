@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.instructions import Column, Role
 from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.tiling import InstructionRules, Tiling
+from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.work import Floats
 
 Bools = NDArray[np.bool_]
@@ -59,9 +59,9 @@ def ring_slots(rules: InstructionRules) -> Ints:
 class Tiles(NamedTuple):
     """The tiles of a kernel in order; all entries but the last two count over the whole kernel.
 
-    ``weight`` is the tile of weights that a tile reads; ``source`` the tile whose inputs it reads in
-    LB, ``from_gb`` the one whose inputs in GB; ``held`` the first tile of those whose inputs share
-    a slot; ``final`` is True where a reduction is complete; ``kept`` where inputs stay in GB.
+    ``weight`` is the tile of weights that a tile reads; ``source`` the tile whose inputs it reads
+    in LB, ``from_gb`` the one whose inputs in GB; ``held`` the first tile of those whose inputs
+    share a slot; ``final`` is True where a reduction is complete; ``kept`` where inputs stay in GB.
     """
 
     first: Ints

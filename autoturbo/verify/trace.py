@@ -2,8 +2,8 @@
 
 A cluster's trace is a list of phases: the movements before a kernel, where there are any, and the
 kernel. A barrier ends each, and a kernel waits for those on other clusters that make what it reads.
-Within a phase, engines issue and finish their instructions in order, and instructions wait for those
-that their program names. Nothing else orders anything.
+Within a phase, engines issue and finish their instructions in order, and instructions wait for
+those that their program names. Nothing else orders anything.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import tile_counts
 from autoturbo.schedule.timeline import Timeline
+from autoturbo.schedule.work import Floats
 from autoturbo.verify.buffers import sizes_of
 from autoturbo.verify.replay import Use, Used, replay_of
 from autoturbo.verify.rings import events_of, ring_slots, tiles_of
@@ -51,11 +52,13 @@ class Program:
 
     Attributes:
         where: as :class:`autoturbo.schedule.instructions.Column` says.
+        amounts: as :class:`autoturbo.schedule.instructions.Amount` says.
         events: what is done to slots, as :class:`autoturbo.verify.rings.Event` says.
         slots: per ring, how many there are.
     """
 
     where: Ints
+    amounts: Floats
     events: Ints
     slots: Ints
 
@@ -184,18 +187,21 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
     streams = timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]]
     resident = int(timeline.resident[kernel])
     counts = tile_counts(template.stages, streams, rules.as_array(), resident)
-    where = schedule.program(kernel, cluster).where
-    tiles = tiles_of(counts, template.stages)
-    return Program(where, events_of(where, tiles, rules, resident), ring_slots(rules))
+    made = schedule.program(kernel, cluster)
+    events = events_of(made.where, tiles_of(counts, template.stages), rules, resident)
+    return Program(made.where, made.amounts, events, ring_slots(rules))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """Where the buffers of a cluster are, as lists: (scope, first byte, one past the last)."""
+    """Where the buffers of a cluster are: (scope, first byte, one past the last).
+
+    ``exchanging`` says per kernel and layer whether cores get some of what it reads from others.
+    """
 
     spans: Sequence[tuple[int, int, int]]
     has_gb: bool
-    exchanging: Mapping[int, Sequence[bool]]
+    exchanging: Sequence[Sequence[bool]]
 
     @staticmethod
     def of(schedule: Schedule, timeline: Timeline) -> _Places:
@@ -207,10 +213,10 @@ class _Places:
         high = np.where(buffers.scope == Scope.DDR, number + 1, low + size)
         spans = list(zip(buffers.scope.tolist(), low.tolist(), high.tolist(), strict=True))
         templates = template_book(schedule.problem).templates
-        exchanging = {
-            kernel: (templates[int(timeline.templates[index])].stages[:, Stage.EXCHANGED] > 0)
-            for kernel, index in enumerate(timeline.order)
-        }  # fmt: skip
+        exchanging = [
+            (templates[int(timeline.templates[index])].stages[:, Stage.EXCHANGED] > 0).tolist()
+            for index in timeline.order
+        ]
         return _Places(spans, schedule.rules.has_gb, exchanging)
 
     def table(self, used: Sequence[Used]) -> Ints:
