@@ -23,13 +23,6 @@ def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
     ``"foreign buffer"``, ``"too small"``, ``"handed over"``, ``"output"``, ``"stream"``,
     ``"residence"``, ``"race"``.
     """
-    found = check_buffers(schedule)
-    replayed = check_replay(schedule)
-    found += replayed + check_slots(schedule)
-    if any(finding.kind in _BROKEN for finding in replayed):
-        return found
-    return found + check_races(schedule, trace_of(schedule))
-
-
-_BROKEN = ("missing buffer",)
-"""Kinds after which there is no telling which buffer an instruction means."""
+    found = check_buffers(schedule) + check_replay(schedule)
+    trace = trace_of(schedule)
+    return found + check_slots(schedule, trace) + check_races(schedule, trace)

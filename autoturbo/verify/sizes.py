@@ -19,7 +19,7 @@ class Sizes:
     Attributes:
         problem: where the tensors come from.
         regions: of all tensors that the instance touches.
-        held: bindings of the tensors that it makes; all outputs of a layer are bound like its first.
+        held: bindings of the tensors that it makes; a layer's outputs are all bound alike.
     """
 
     problem: Problem
