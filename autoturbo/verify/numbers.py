@@ -102,12 +102,16 @@ def compare_models(
     """Run a scheduled model beside what it is compared with.
 
     Raises:
-        UnrunnableError: ONNX Runtime cannot run one of them.
+        UnrunnableError: ONNX Runtime cannot run the original.
     """
+    want = run(open_session(setting.reference), setting.feeds)
     candidate = setting.folder / "scheduled.onnx"
     onnx.save(model.proto, candidate)
-    want = run(open_session(setting.reference), setting.feeds)
-    got = run(open_session(candidate), setting.feeds)
+    try:
+        got = run(open_session(candidate), setting.feeds)
+    except UnrunnableError as error:
+        finding = Finding(Check.NUMBERS, "cannot run", f"the original runs, but {error}")
+        return Numbers(setting.samples, setting.whole, seed, None, findings=(finding,))
     found = compare(want, got, setting.arithmetic)
     findings: tuple[Finding, ...] = ()
     if not all(one.ok for one in found):
