@@ -184,7 +184,8 @@ class _Search:
         self, call: Call, tensors: Sequence[int], inputs: Mapping[int, Array]
     ) -> dict[int, Array]:
         """What the layers of an instance make of given inputs."""
-        nodes, function = self.setting.nodes, call.function
+        nodes = self.setting.nodes
+        own = next(f.node for f in self.model.proto.functions if f.name == call.function.name)
         names = {t: nodes.graph.tensors[t].name for t in (*tensors, *inputs)}
         elements = elements_of(nodes)
         given = [_info(names[t], elements[t], array.shape) for t, array in inputs.items()]
@@ -194,9 +195,9 @@ class _Search:
         before.nodes.extend(nodes.constants)
         repeat(before, nodes.repeated, {}, start)
         graph = helper.make_graph(
-            [*before.nodes, *function.body.nodes], "instance", given,
+            [*before.nodes, *own], "instance", given,
             [ValueInfoProto(name=names[t]) for t in dict.fromkeys(tensors)],
-            used([*before.nodes, *function.body.nodes], nodes.stored),
+            used([*before.nodes, *own], nodes.stored),
         )  # fmt: skip
         model = helper.make_model(
             graph, opset_imports=self.model.proto.opset_import,
