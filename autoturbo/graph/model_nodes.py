@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from autoturbo.graph.assemble import Assembled, Tensors, build_graph
 from autoturbo.graph.onnx_import import read_program
@@ -59,6 +59,27 @@ class ModelNode:
     positions: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A constant of the file's own batch, taken for another one.
+
+    Sample ``i`` has the elements of sample ``i`` modulo the file's own batch.
+
+    Attributes:
+        name: of the constant for the batch that was asked for.
+        original: the constant of the file.
+        dim: the dimension that counts the samples.
+        had: its extent in the file.
+        has: its extent now.
+    """
+
+    name: str
+    original: str
+    dim: int
+    had: int
+    has: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelNodes:
     """A model at static shapes, ready to be written again.
@@ -72,6 +93,7 @@ class ModelNodes:
         stored: stored constants by unique name, which they bear; large ones may be references to
             files beside the model.
         given: weights that are inputs of the file.
+        repeated: constants that have the file's own batch written into them.
         outputs: per output of the file, its name there and the value it stands for.
     """
 
@@ -82,6 +104,7 @@ class ModelNodes:
     constants: tuple[NodeProto, ...]
     stored: Mapping[str, TensorProto]
     given: tuple[Operand, ...]
+    repeated: tuple[Repeated, ...]
     outputs: tuple[tuple[str, Operand], ...]
 
 
@@ -113,7 +136,8 @@ def load_nodes(
     constants.need(_read(assembled, program))
     return ModelNodes(
         assembled.graph, source.ir_version, dict(source.opsets), nodes,
-        tuple(constants.nodes), constants.stored, tuple(constants.given), tuple(outputs),
+        tuple(constants.nodes), constants.stored, tuple(constants.given),
+        tuple(constants.repeated), tuple(outputs),
     )  # fmt: skip
 
 
@@ -150,6 +174,7 @@ class _Constants:
         self.nodes: list[NodeProto] = []
         self.stored: dict[str, TensorProto] = {}
         self.given: list[Operand] = []
+        self.repeated: list[Repeated] = []
         self._names, self._source = names, source
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
         self._inputs = {value.name for value in model.graph.input}
@@ -210,14 +235,10 @@ class _Constants:
         return node
 
     def _repeat(self, value: Value, original: Value, dim: int) -> None:
-        """The constant of the file's own batch, cut or repeated along the batch."""
         self.need([original])
-        before, after = (original.shape or ())[dim], (value.shape or ())[dim]
-        indices = np.arange(after, dtype=np.int64) % before
-        name = self._names.name(value)
-        self.stored[f"{name} indices"] = numpy_helper.from_array(indices, f"{name} indices")
-        inputs = [self._names.name(original), f"{name} indices"]
-        self.nodes.append(helper.make_node("Gather", inputs, [name], axis=dim))
+        had, has = (original.shape or ())[dim], (value.shape or ())[dim]
+        names = self._names.name(value), self._names.name(original)
+        self.repeated.append(Repeated(*names, dim, had, has))
 
 
 def _outer(node: NodeProto) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from autoturbo.graph.source import Source
 
-_WEIGHTS: dict[str, tuple[int, ...]] = {
+PARAMETERS: dict[str, tuple[int, ...]] = {
     "Conv": (1, 2),
     "ConvTranspose": (1, 2),
     "Gemm": (1, 2),
@@ -107,7 +107,7 @@ def _all(
 def _is_parameter(reader: Reader, rank: int) -> bool:
     """Whether a value of this rank is read where only parameters are."""
     kind, position = reader
-    return position in _WEIGHTS.get(kind, ()) or (reader == _MATRIX and rank == _MATRIX_RANK)
+    return position in PARAMETERS.get(kind, ()) or (reader == _MATRIX and rank == _MATRIX_RANK)
 
 
 def _is_companion(reader: Reader, rank: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from autoturbo.graph.domain import Interval, Region
 from autoturbo.graph.model_nodes import Operand
+from autoturbo.graph.structure import captured_names
 
 LAYER = "autoturbo.layer"
 """Key under which the metadata of every node names its layer."""
@@ -78,7 +79,8 @@ class Body:
         """
         parts = (self.layer, self.operator, proto.op_type)
         proto.name = _unused("/".join(part for part in parts if part), self._labels)
-        proto.metadata_props.add(key=LAYER, value=self.layer)
+        if self.layer:
+            proto.metadata_props.add(key=LAYER, value=self.layer)
         self.taken.update(proto.output)
         self.nodes.append(proto)
         return tuple(proto.output)
@@ -263,6 +265,12 @@ def _bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, i
     if step > 0:
         return dim, low, high, step
     return dim, high - 1, low - 1 if low else -extent - 1, step
+
+
+def used(nodes: Iterable[NodeProto], stored: Mapping[str, TensorProto]) -> list[TensorProto]:
+    """The stored constants that some nodes, or the bodies inside them, read."""
+    read = {name for node in nodes for name in (*node.input, *captured_names(node))}
+    return [tensor for name, tensor in stored.items() if name in read]
 
 
 def attributes_of(proto: NodeProto) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -9,9 +9,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from autoturbo.datasets import workloads
-from autoturbo.datasets.workloads import fills, weights
+from autoturbo.datasets.workloads import weights
 from autoturbo.datasets.workloads.inputs import random_inputs
 from autoturbo.errors import ModelError, UsageError
+from autoturbo.graph import weight_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,7 +140,7 @@ def test_the_external_file_has_the_length_that_the_model_says(tmp_path: Path) ->
 
 def test_pieces_do_not_change_the_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = matrices_of(weights.materialize_file(toy(tmp_path, "1"), tmp_path / "whole"))
-    monkeypatch.setattr(weights, "_PIECE", 1000)
+    monkeypatch.setattr(weight_values, "_PIECE", 1000)
     pieces = matrices_of(weights.materialize_file(toy(tmp_path, "1"), tmp_path / "pieces"))
     assert np.array_equal(whole["second"], pieces["second"])
 
@@ -156,63 +157,10 @@ def test_a_failed_write_leaves_nothing_behind(
     def fail(*_: object) -> bytes:
         raise OSError("disk full")
 
-    monkeypatch.setattr(weights, "_pieces", fail)
+    monkeypatch.setattr(weights, "pieces", fail)
     with pytest.raises(OSError, match="disk full"):
         weights.materialize_file(toy(tmp_path, "1"), tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
-
-
-def one_node(kind: str, dims: Sequence[int], position: int, **attributes: Any) -> fills.Fill:
-    inputs = ["x"] * position + ["w"]
-    node = helper.make_node(kind, inputs, ["y"], **attributes)
-    graph = helper.make_graph([node], "one", [], [], [external("w", dims, 0, "w.bin")])
-    return fills.fills(graph)["w"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "position", "expected"),
-    [
-        ("BatchNormalization", 1, fills.SCALE),
-        ("BatchNormalization", 2, fills.BIAS),
-        ("BatchNormalization", 3, fills.BIAS),
-        ("BatchNormalization", 4, fills.VARIANCE),
-        ("LayerNormalization", 1, fills.SCALE),
-        ("LayerNormalization", 2, fills.BIAS),
-        ("Mul", 1, fills.SCALE),
-        ("Add", 1, fills.BIAS),
-        ("Conv", 2, fills.BIAS),
-    ],
-)
-def test_vectors_are_filled_by_what_reads_them(
-    kind: str, position: int, expected: fills.Fill
-) -> None:
-    assert one_node(kind, (512,), position) == expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "dims", "attributes", "fan_in", "gain"),
-    [
-        ("Conv", (64, 32, 3, 3), {}, 288, 2.0),
-        ("MatMul", (100, 400), {}, 100, 1.0),
-        ("Gemm", (100, 400), {}, 100, 1.0),
-        ("Gemm", (100, 400), {"transB": 1}, 400, 1.0),
-    ],
-)
-def test_matrices_are_scaled_by_their_fan_in(
-    kind: str, dims: Sequence[int], attributes: dict[str, int], fan_in: int, gain: float
-) -> None:
-    fill = one_node(kind, dims, 1, **attributes)
-    assert fill.mean == 0.0
-    assert fill.spread == pytest.approx((gain / fan_in) ** 0.5)
-
-
-def test_drawn_values_have_the_fills_mean_spread_and_sign() -> None:
-    generator = np.random.default_rng(0)
-    normal = weights._values(generator, fills.Fill(1.0, 0.1), 100_000)
-    assert normal.mean() == pytest.approx(1.0, abs=0.01)
-    assert normal.std() == pytest.approx(0.1, rel=0.02)
-    variances = weights._values(generator, fills.VARIANCE, 100_000)
-    assert 0.5 <= variances.min() <= variances.max() <= 1.5
 
 
 def test_example_inputs_stay_within_tables() -> None:

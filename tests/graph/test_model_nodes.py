@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 from autoturbo.datasets import workloads
 from autoturbo.errors import ModelError
 from autoturbo.graph.batch import rebatch, trace_batch
-from autoturbo.graph.model_nodes import ModelNodes, load_nodes
+from autoturbo.graph.model_nodes import ModelNodes, Repeated, load_nodes
 from autoturbo.graph.onnx_import import import_model
 
 
@@ -43,6 +43,7 @@ def test_every_workload_has_its_nodes_at_two_samples(name: str) -> None:
     nodes = _at(name, 2)
     known = {t.name for t in nodes.graph.tensors if not t.constant}
     made = {value for node in nodes.constants for value in node.output}
+    made |= {one.name for one in nodes.repeated}
     assert len(nodes.nodes) == len(nodes.graph.operators)
     for node, operator in zip(nodes.nodes, nodes.graph.operators, strict=True):
         values = [*node.inputs, *node.captured]
@@ -85,8 +86,8 @@ def test_a_constant_of_the_files_own_batch_is_repeated(tmp_path: Path) -> None:
         _saved(tmp_path, [helper.make_node("Add", ["x", "table"], ["y"])], ["y"], [table], (4, 5)),
         batch=2,
     )
-    assert [node.op_type for node in nodes.constants] == ["Gather"]
-    assert nodes.constants[0].input[0] == "table"
+    assert nodes.repeated == (Repeated("table for 2", "table", 0, 4, 2),)
+    assert list(nodes.stored) == ["table"]
     assert nodes.graph.tensors[nodes.graph.operators[0].inputs[1]].shape == (2, 5)
 
 

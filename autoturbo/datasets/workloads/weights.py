@@ -1,13 +1,7 @@
-"""Weights on demand: the external data of a workload, made from its seed.
-
-Each tensor has a random stream of its own, keyed by the SHA-256 of seed and tensor name, so its
-values depend neither on the other tensors nor on their order. Values are written in pieces of a
-few MiB: a model of several GiB needs no more memory than a small one.
-"""
+"""Weights on demand: the external data of a workload, made from its seed."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -15,18 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-import numpy as np
 import onnx
 
-from autoturbo.datasets.workloads.fills import Fill, fills
 from autoturbo.errors import Location, ModelError
+from autoturbo.graph.weight_fills import Fill, fills
+from autoturbo.graph.weight_values import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SEED_KEY = "autoturbo.weights_seed"
-_PIECE = 1 << 20
-"""Values per piece: 4 MiB of float32."""
 
 
 def materialize_file(model: Path, folder: str | Path) -> Path:
@@ -88,25 +80,5 @@ def _write(
 ) -> None:
     for offset, tensor in tensors:
         stream.seek(offset)
-        for piece in _pieces(tensor, chosen[tensor.name], seed):
+        for piece in pieces(tensor, chosen[tensor.name], seed):
             stream.write(piece)
-
-
-def _pieces(tensor: onnx.TensorProto, fill: Fill, seed: str) -> Iterator[bytes]:
-    """Yield the tensor's values as little-endian bytes, piece by piece."""
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).newbyteorder("<")
-    digest = hashlib.sha256(f"{seed}:{tensor.name}".encode()).digest()
-    generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
-    left = int(np.prod(tensor.dims, dtype=np.int64))
-    while left > 0:
-        count = min(left, _PIECE)
-        yield _values(generator, fill, count).astype(dtype).tobytes()
-        left -= count
-
-
-def _values(generator: np.random.Generator, fill: Fill, count: int) -> np.ndarray:
-    if fill.positive:
-        width = np.float32(2 * fill.spread)
-        return generator.random(count, np.float32) * width + np.float32(fill.mean - fill.spread)
-    deviates = generator.standard_normal(count, np.float32)
-    return deviates * np.float32(fill.spread) + np.float32(fill.mean)

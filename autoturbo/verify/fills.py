@@ -1,0 +1,184 @@
+"""Which stored values of a model are drawn at random for a check, and how they are distributed.
+
+Parameters are drawn, and so is everything whose values are not at hand. What gives the computation
+its form stays as in the file: shapes, axes, indices, bounds, exponents, masks, zero points.
+
+Scales of quantisation become powers of two. The sum of products of small integers is then exact in
+float32 in whatever order it is taken, so that the rounding to the next integer cannot flip: a
+schedule of a quantised network gives the original's very numbers, and one wrong element shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, TensorProto, numpy_helper
+
+from autoturbo.graph.external_data import is_stored
+from autoturbo.graph.weight_fills import VIEWS, Fill, Reading, fills_of, readings
+from autoturbo.graph.weight_values import Array, integer_range
+from autoturbo.graph.weights import PARAMETERS
+
+_FLOATS = frozenset(
+    (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE,
+     TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2)
+)  # fmt: skip
+_OPERANDS = frozenset((("MatMul", 0), ("MatMul", 1), ("Gather", 0), ("RMSNormalization", 1)))
+"""Parameters besides :data:`~autoturbo.graph.weights.PARAMETERS`, by operator and position."""
+
+_ZERO_POINTS = {
+    ("DequantizeLinear", 0): 2, ("QLinearConv", 3): 5, ("QLinearMatMul", 3): 5,
+    ("ConvInteger", 1): 3, ("MatMulInteger", 0): 2, ("MatMulInteger", 1): 3,
+}  # fmt: skip
+"""Where integers are read that stand for real numbers, and the position of their zero point."""
+
+_SCALES: dict[str, tuple[int, ...]] = {
+    "QuantizeLinear": (1,),
+    "DequantizeLinear": (1,),
+    "QLinearConv": (1, 4, 6),
+    "QLinearMatMul": (1, 4, 6),
+}
+_WEIGHT_SCALES = {("DequantizeLinear", 1): 0, ("QLinearConv", 4): 3, ("QLinearMatMul", 4): 3}
+"""Scales that may belong to a weight, and the position of that weight."""
+
+_INDICES = frozenset(("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"))
+
+_DEVIATIONS = 3.0
+"""Standard deviations of a quantised weight that its range holds, as calibration leaves it."""
+
+_ACTIVATION_SCALE = 2.0**-5
+"""A quantum where the file's is not at hand: 8 bits then hold -4 to 4."""
+
+_BIAS_STEPS = 1024.0
+"""Standard deviation of a quantised bias, in products of the scales of values and weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How the values of a tensor are made.
+
+    Attributes:
+        fill: their distribution; None for values that are given.
+        data: the values where they are given.
+    """
+
+    fill: Fill | None = None
+    data: Array | None = None
+
+
+def draws(graph: GraphProto, tensors: Mapping[str, TensorProto]) -> dict[str, Draw]:
+    """What to make anew of the tensors stored in a graph; those that stay are absent.
+
+    Args:
+        graph: the graph that reads them.
+        tensors: by the name under which they are read; large ones without values.
+    """
+    return _Chooser(graph, tensors).draws()
+
+
+class _Chooser:
+    """Looks at each tensor through the eyes of its readers."""
+
+    def __init__(self, graph: GraphProto, tensors: Mapping[str, TensorProto]) -> None:
+        self._tensors = tensors
+        dims = {name: tuple(tensor.dims) for name, tensor in tensors.items()}
+        self._readings = readings(graph, dims)
+        self._fills = fills_of(graph, dims)
+
+    def draws(self) -> dict[str, Draw]:
+        found = {name: self._draw(name) for name in self._tensors}
+        return {name: draw for name, draw in found.items() if draw is not None}
+
+    def _draw(self, name: str) -> Draw | None:
+        tensor, read = self._tensors[name], self._readings[name]
+        if any(r.position in _SCALES.get(r.kind, ()) for r in read):
+            return Draw(data=self._scale(name))
+        if any((r.kind, r.position) in _ZERO_POINTS for r in read):
+            return Draw(self._quantised(name))
+        if tensor.data_type in _FLOATS:
+            drawn = not is_stored(tensor) or _all_parameters(read)
+            return Draw(self._fills[name]) if drawn else None
+        return None if is_stored(tensor) else Draw(self._integers(name))
+
+    def _scale(self, name: str) -> Array:
+        """Powers of two near the file's, or such that dequantised weights have the wanted size.
+
+        Activations keep their range or more, so that they do not saturate.
+        """
+        weight = self._weight_of(name)
+        rounded = np.rint if weight is not None else np.ceil
+        given = self._given(name)
+        if given is None:
+            quantum = _ACTIVATION_SCALE if weight is None else self._quantum(weight)
+            given = np.full(tuple(self._tensors[name].dims), quantum, np.float64)
+        usable = np.where(given > 0, given, _ACTIVATION_SCALE)
+        return np.asarray(np.exp2(rounded(np.log2(usable))))
+
+    def _weight_of(self, scale: str) -> str | None:
+        """The stored tensor that a scale belongs to; None for that of an activation."""
+        for reading in self._readings[scale]:
+            position = _WEIGHT_SCALES.get((reading.kind, reading.position))
+            if position is not None and reading.node.input[position] in self._tensors:
+                return str(reading.node.input[position])
+        return None
+
+    def _given(self, name: str) -> Array | None:
+        """The values of a stored tensor, as float64; None where they are not at hand."""
+        tensor = self._tensors.get(name)
+        if tensor is None or not is_stored(tensor):
+            return None
+        return np.asarray(numpy_helper.to_array(tensor), np.float64)
+
+    def _quantum(self, name: str) -> float:
+        """The step of a quantised weight whose dequantised values have the wanted spread."""
+        return self._fills[name].spread / self._quantised(name).spread
+
+    def _quantised(self, name: str) -> Fill:
+        """Of integers that stand for numbers: bell-shaped around their zero, over their range."""
+        element = self._tensors[name].data_type
+        if element == TensorProto.INT32:
+            return Fill(0.0, _BIAS_STEPS)
+        low, high = integer_range(element) or (-128, 127)
+        return Fill(self._zero_point(name), (high - low) / 2 / _DEVIATIONS)
+
+    def _zero_point(self, name: str) -> float:
+        """The integer that stands for zero: the file's, else the middle of the range."""
+        for reading in self._readings[name]:
+            position = _ZERO_POINTS.get((reading.kind, reading.position), len(reading.node.input))
+            given = self._given("".join(reading.node.input[position : position + 1]))
+            if given is not None:
+                return float(np.rint(given.mean()))
+        return self._zero(name)
+
+    def _integers(self, name: str) -> Fill:
+        """Of whole numbers whose values are not at hand: any entry of the table, else zero."""
+        extents = [extent for r in self._readings[name] if (extent := self._table(r))]
+        if extents:
+            half = (min(extents) - 1) / 2
+            return Fill(half, half, uniform=True)
+        if self._tensors[name].data_type == TensorProto.BOOL:
+            return Fill(0.5, 0.5, uniform=True)
+        return Fill(self._zero(name), 0.0)
+
+    def _table(self, reading: Reading) -> int | None:
+        table = reading.node.input[0]
+        if reading.kind not in _INDICES or reading.position != 1 or table not in self._tensors:
+            return None
+        dims = self._tensors[table].dims
+        axis = next((a.i for a in reading.node.attribute if a.name == "axis"), 0)
+        return int(min(dims) if reading.kind.endswith("ND") else dims[axis])
+
+    def _zero(self, name: str) -> float:
+        """What stands for zero where nothing says so: of short unsigned types, the middle."""
+        low, high = integer_range(self._tensors[name].data_type) or (-1, 0)
+        return float((high + 1) // 2) if low == 0 and high < 1 << 16 else 0.0
+
+
+def _all_parameters(read: Sequence[Reading]) -> bool:
+    direct = [r for r in read if r.kind not in VIEWS]
+    return bool(direct) and all(
+        r.position in PARAMETERS.get(r.kind, ()) or (r.kind, r.position) in _OPERANDS
+        for r in direct
+    )
