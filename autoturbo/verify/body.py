@@ -268,9 +268,11 @@ def _bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, i
 
 
 def used(nodes: Iterable[NodeProto], stored: Mapping[str, TensorProto]) -> list[TensorProto]:
-    """The stored constants that some nodes, or the bodies inside them, read."""
+    """The stored constants that some nodes, or the bodies inside them, read and do not make."""
+    nodes = list(nodes)
     read = {name for node in nodes for name in (*node.input, *captured_names(node))}
-    return [tensor for name, tensor in stored.items() if name in read]
+    made = {name for node in nodes for name in node.output}
+    return [tensor for name, tensor in stored.items() if name in read - made]
 
 
 def attributes_of(proto: NodeProto) -> Mapping[str, Any]:
