@@ -88,6 +88,20 @@ class Task:
         """The whole domain."""
         return tuple((0, axis.extent) for axis in self.operator.axes)
 
+    def check(self) -> None:
+        """Refuse a box that leaves out points of what is wanted.
+
+        Raises:
+            RegionError: naming the output.
+        """
+        for output, wanted in enumerate(self.wanted):
+            if wanted is not None:
+                points = self.operator.axis_region({output: wanted})
+                if not within(points, self.box):
+                    have = self.makes(self.box)[output]
+                    name = self.name(output)
+                    raise RegionError(_missing(self.operator.name, name, wanted, have))
+
     def reads(self, box: Box) -> tuple[Region, ...]:
         """Per input of the operator, the region that a part of the domain reads."""
         regions = enumerate(self.input_shapes)
