@@ -14,7 +14,8 @@
     |-- InfeasibleError               status 3   no schedule fits the target
     |-- MeasurerError                 status 1   a measurer broke its contract
     |-- ExecutorError                 status 1   workers or the cluster failed
-    |-- UnrunnableError               status 1   ONNX Runtime is missing or cannot run a model
+    |-- VerifyError                   status 1   a schedule cannot be written as a model
+    |   `-- UnrunnableError                         ONNX Runtime is missing or cannot run a model
     `-- InterruptedRunError           status 130 Ctrl-C; everything measured is saved
 
 The printed form is ``FILE:LINE:COLUMN: FIELD: MESSAGE; HINT`` with the parts that are known.
@@ -154,7 +155,13 @@ class ExecutorError(AutoTurboError):
     kind = "executor"
 
 
-class UnrunnableError(AutoTurboError):
+class VerifyError(AutoTurboError):
+    """A schedule that cannot be written as a model."""
+
+    kind = "verify"
+
+
+class UnrunnableError(VerifyError):
     """ONNX Runtime is not installed, or it cannot run a model."""
 
     kind = "unrunnable"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,25 @@ MOST_ELEMENTS = 2**40
 """Elements that all tensors of a model may have together; as many are a mistake in a shape."""
 
 
-def build_graph(program: Program, source: Source) -> Graph:
+@dataclass(frozen=True, slots=True, eq=False)
+class Assembled:
+    """A graph and what its operators were made from.
+
+    Attributes:
+        graph: the graph.
+        steps: per operator, its node.
+        positions: per operator and input of it, the place among the inputs of its node and what the
+            bodies of control flow read from outside.
+        names: the tensors' numbers and names; further values may be given unique names.
+    """
+
+    graph: Graph
+    steps: tuple[Step, ...]
+    positions: tuple[tuple[int, ...], ...]
+    names: Tensors
+
+
+def build_graph(program: Program, source: Source) -> Assembled:
     """The graph of a propagated model.
 
     Args:
@@ -41,22 +60,24 @@ def build_graph(program: Program, source: Source) -> Graph:
         raise source.error("nothing in the model depends on an input: nothing to schedule")
     _drop_unused_outputs(steps, program.outputs, source)
     _check_values(program, steps, source)
-    tensors = _Tensors(program.inputs)
+    tensors = Tensors(program.inputs)
     names = _unique_names(steps)
-    operators = [
-        _operator(step, name, tensors, source) for step, name in zip(steps, names, strict=True)
-    ]
+    operators, positions = zip(
+        *(_operator(step, name, tensors, source) for step, name in zip(steps, names, strict=True)),
+        strict=True,
+    )
     outputs = tuple(tensors.index(value) for value in program.outputs)
-    return Graph(
+    graph = Graph(
         name=source.path.stem,
         tensors=tensors.all(),
-        operators=tuple(operators),
+        operators=operators,
         inputs=tuple(range(len(program.inputs))),
         outputs=outputs,
         batch=_batch(program.inputs, source),
         source=str(source.path),
         notes=tuple(source.notes),
     )
+    return Assembled(graph, tuple(steps), positions, tensors)
 
 
 # -------------------------------------------------------------------------------- what is needed
@@ -149,13 +170,14 @@ def _batch(inputs: Sequence[Value], source: Source) -> int:
 # --------------------------------------------------------------------------- tensors and operators
 
 
-class _Tensors:
+class Tensors:
     """Numbers values in order of first use, inputs first; names are made unique."""
 
     def __init__(self, inputs: Iterable[Value]) -> None:
         self._index: dict[Value, int] = {}
         self._tensors: list[Tensor] = []
         self._names: Counter[str] = Counter()
+        self._others: dict[Value, str] = {}
         for value in inputs:
             self.index(value)
 
@@ -167,6 +189,18 @@ class _Tensors:
             shape = value.shape or ()
             self._tensors.append(Tensor(name, shape, value.dtype, constant=value.constant))
         return self._index[value]
+
+    def known(self, value: Value) -> int:
+        """The index of the tensor of a value, -1 where the graph does not hold it."""
+        return self._index.get(value, -1)
+
+    def name(self, value: Value) -> str:
+        """The unique name of a value, given now if the graph does not hold it."""
+        if value in self._index:
+            return self._tensors[self._index[value]].name
+        if value not in self._others:
+            self._others[value] = _fresh(value.name, self._names)
+        return self._others[value]
 
     def all(self) -> tuple[Tensor, ...]:
         """The tensors made so far."""
@@ -210,7 +244,10 @@ def _check_channels(step: Step, name: str, source: Source) -> None:
         raise source.error(message, name, "give shapes that the model was made for")
 
 
-def _operator(step: Step, name: str, tensors: _Tensors, source: Source) -> Operator:
+def _operator(
+    step: Step, name: str, tensors: Tensors, source: Source
+) -> tuple[Operator, tuple[int, ...]]:
+    """An operator, and the places of its inputs in its node."""
     _check_channels(step, name, source)
     inputs = [*step.inputs, *step.captured]
     spec = describe(
@@ -224,9 +261,9 @@ def _operator(step: Step, name: str, tensors: _Tensors, source: Source) -> Opera
             outputs=tuple(_view(value) for value in step.outputs),
         )
     )
-    read, input_maps = _addressed(inputs, spec.inputs, tensors)
-    made, output_maps = _addressed(step.outputs, spec.outputs, tensors)
-    return Operator(
+    read, input_maps, positions = _addressed(inputs, spec.inputs, tensors)
+    made, output_maps, _ = _addressed(step.outputs, spec.outputs, tensors)
+    operator = Operator(
         name=name,
         kind=kind_of(step.node),
         inputs=read,
@@ -241,18 +278,19 @@ def _operator(step: Step, name: str, tensors: _Tensors, source: Source) -> Opera
         attributes=spec.attributes,
         opaque=spec.opaque,
     )
+    return operator, positions
 
 
 def _addressed(
-    values: Sequence[Value | None], maps: Sequence[AccessMap | None], tensors: _Tensors
-) -> tuple[tuple[int, ...], tuple[AccessMap, ...]]:
-    """Tensor indices and access maps of the values that an operator addresses."""
-    pairs = [
-        (tensors.index(value), access)
-        for value, access in zip(values, maps, strict=True)
+    values: Sequence[Value | None], maps: Sequence[AccessMap | None], tensors: Tensors
+) -> tuple[tuple[int, ...], tuple[AccessMap, ...], tuple[int, ...]]:
+    """Tensors, access maps and places of the values that an operator addresses."""
+    found = [
+        (tensors.index(value), access, place)
+        for place, (value, access) in enumerate(zip(values, maps, strict=True))
         if value is not None and access is not None
     ]
-    return tuple(index for index, _ in pairs), tuple(access for _, access in pairs)
+    return tuple(x[0] for x in found), tuple(x[1] for x in found), tuple(x[2] for x in found)
 
 
 def _view(value: Value | None) -> ValueView | None:

@@ -150,3 +150,8 @@ def hull(first: Region, second: Region) -> Region:
     if volume(second) == 0:
         return first
     return tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(first, second, strict=True))
+
+
+def meet(first: Region, second: Region) -> Region:
+    """What two regions have in common; empty if any of its intervals is."""
+    return tuple((max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True))

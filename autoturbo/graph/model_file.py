@@ -24,15 +24,19 @@ _OTHER_FORMATS = {
 }
 
 
-def open_model(source: Source) -> ModelProto:
-    """The model of a file without large values; fills in the versions of ``source``.
+def open_model(source: Source, *, weights: bool = False) -> ModelProto:
+    """The model of a file; fills in the versions of ``source``.
 
     Model-local functions are inlined.
+
+    Args:
+        source: names the file.
+        weights: read the large values that the file itself holds, too.
 
     Raises:
         ModelError: no file, not ONNX, truncated, empty graph, a version not supported.
     """
-    model = _read(source)
+    model = _read(source, weights=weights)
     if not model.HasField("graph"):
         raise source.error("no graph in the file", hint="is it an ONNX model?")
     _check_text(model.graph, source)
@@ -42,7 +46,7 @@ def open_model(source: Source) -> ModelProto:
     return _without_functions(model, source)
 
 
-def _read(source: Source) -> ModelProto:
+def _read(source: Source, *, weights: bool) -> ModelProto:
     path = source.path
     try:
         if path.is_dir():
@@ -51,7 +55,8 @@ def _read(source: Source) -> ModelProto:
             raise source.error("the file is empty")
         head = _head(source)
         _refuse_other_formats(head, source)
-        return read_without_weights(path)
+        model = read_without_weights(path)
+        return onnx.load(path, load_external_data=False) if weights else model
     except FileNotFoundError:
         raise source.error("no such file") from None
     except OSError as error:

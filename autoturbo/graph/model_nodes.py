@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
+from autoturbo.graph.assemble import Assembled, Tensors, build_graph
+from autoturbo.graph.onnx_import import read_program
 from autoturbo.graph.operators import Graph
+from autoturbo.graph.propagate import Program
+from autoturbo.graph.source import Source, domain_of
+from autoturbo.graph.structure import captured_names
+from autoturbo.graph.values import Step, Value, element_type
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +59,27 @@ class ModelNode:
     positions: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A constant of the file's own batch, taken for another one.
+
+    Sample ``i`` has the elements of sample ``i`` modulo the file's own batch.
+
+    Attributes:
+        name: of the constant for the batch that was asked for.
+        original: the constant of the file.
+        dim: the dimension that counts the samples.
+        had: its extent in the file.
+        has: its extent now.
+    """
+
+    name: str
+    original: str
+    dim: int
+    had: int
+    has: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelNodes:
     """A model at static shapes, ready to be written again.
@@ -62,7 +90,10 @@ class ModelNodes:
         opsets: version by domain; ONNX's own domain is ``""``.
         nodes: one per operator of the graph.
         constants: nodes that make constants whose elements are not small, with unique names.
-        stored: initializers by unique name; large ones may be references to files beside the model.
+        stored: stored constants by unique name, which they bear; large ones may be references to
+            files beside the model.
+        given: weights that are inputs of the file.
+        repeated: constants that have the file's own batch written into them.
         outputs: per output of the file, its name there and the value it stands for.
     """
 
@@ -72,4 +103,152 @@ class ModelNodes:
     nodes: tuple[ModelNode, ...]
     constants: tuple[NodeProto, ...]
     stored: Mapping[str, TensorProto]
+    given: tuple[Operand, ...]
+    repeated: tuple[Repeated, ...]
     outputs: tuple[tuple[str, Operand], ...]
+
+
+def load_nodes(
+    path: str | Path,
+    *,
+    batch: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> ModelNodes:
+    """The nodes of an ONNX file at static shapes.
+
+    The values that the file itself holds are read; those beside it are not.
+
+    Args:
+        path: the file.
+        batch: leading extent of the inputs; None keeps the file's own.
+        shapes: extents by input name, where the batch does not say enough.
+
+    Raises:
+        ModelError: the file is not usable, or keeps constants in a form that cannot be written.
+    """
+    source = Source(Path(path))
+    model, program = read_program(source, batch, shapes or {}, whole=True)
+    assembled = build_graph(program, source)
+    results = zip(model.graph.output, program.results, strict=True)
+    outputs = [(value.name, _operand(result, assembled.names)) for value, result in results]
+    nodes = tuple(_nodes(assembled))
+    constants = _Constants(model, program, assembled.names, source)
+    constants.need(_read(assembled, program))
+    return ModelNodes(
+        assembled.graph, source.ir_version, dict(source.opsets), nodes,
+        tuple(constants.nodes), constants.stored, tuple(constants.given),
+        tuple(constants.repeated), tuple(outputs),
+    )  # fmt: skip
+
+
+def _operand(value: Value, names: Tensors) -> Operand:
+    return Operand(
+        names.name(value), names.known(value), value.shape or (), element_type(value.type),
+        value.constant, value.data,
+    )  # fmt: skip
+
+
+def _nodes(assembled: Assembled) -> Iterator[ModelNode]:
+    names = assembled.names
+    for step, positions in zip(assembled.steps, assembled.positions, strict=True):
+        yield ModelNode(
+            step.node,
+            tuple(None if value is None else _operand(value, names) for value in step.inputs),
+            tuple(_operand(value, names) for value in step.captured),
+            tuple(None if value is None else _operand(value, names) for value in step.outputs),
+            positions,
+        )
+
+
+def _read(assembled: Assembled, program: Program) -> Iterator[Value]:
+    """Every value that a node reads or that leaves the model."""
+    for step in assembled.steps:
+        yield from (value for value in (*step.inputs, *step.captured) if value is not None)
+    yield from program.outputs
+
+
+class _Constants:
+    """Finds where the constants that nodes read come from."""
+
+    def __init__(self, model: ModelProto, program: Program, names: Tensors, source: Source) -> None:
+        self.nodes: list[NodeProto] = []
+        self.stored: dict[str, TensorProto] = {}
+        self.given: list[Operand] = []
+        self.repeated: list[Repeated] = []
+        self._names, self._source = names, source
+        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._inputs = {value.name for value in model.graph.input}
+        self._makers = {v: step for step in program.constants for v in step.outputs if v}
+        self._done: set[Value] = set()
+
+    def need(self, values: Iterable[Value]) -> None:
+        """Make sure of these, and of all that they are made from.
+
+        Raises:
+            ModelError: a constant in a form that cannot be written (a sparse one).
+        """
+        for value in values:
+            if value.constant and value not in self._done:
+                self._done.add(value)
+                self._find(value)
+
+    def _find(self, value: Value) -> None:
+        name = self._names.name(value)
+        maker = self._makers.get(value)
+        if value.name in self._tensors and value.literal and maker is None:
+            self.stored[name] = _named(self._tensors[value.name], name)
+        elif value.data is not None:
+            self.stored[name] = numpy_helper.from_array(value.data, name)
+        elif value.repeated is not None:
+            self._repeat(value, *value.repeated)
+        elif maker is not None:
+            self._make(maker)
+        elif value.name in self._inputs:
+            self.given.append(_operand(value, self._names))
+        else:
+            raise self._source.error("a sparse constant cannot be written again", value.name)
+
+    def _make(self, step: Step) -> None:
+        """Keep the node that makes a constant; one that only holds it becomes a stored one."""
+        tensors = [a.t for a in step.node.attribute if a.name == "value"]
+        if step.node.op_type == "Constant" and not domain_of(step.node) and tensors:
+            made = next(value for value in step.outputs if value)
+            name = self._names.name(made)
+            self.stored[name] = _named(tensors[0], name)
+            return
+        self.need(value for value in (*step.inputs, *step.captured) if value is not None)
+        self._done.update(value for value in step.outputs if value is not None)
+        self.nodes.append(self._renamed(step))
+
+    def _renamed(self, step: Step) -> NodeProto:
+        """The node with unique names; bodies of control flow keep what they read."""
+        for name, value in zip(_outer(step.node), step.captured, strict=True):
+            if self._names.name(value) != name:
+                raise self._source.error("cannot be written again: its body reads it", name)
+        node = NodeProto()
+        node.CopyFrom(step.node)
+        del node.input[:], node.output[:]
+        node.input.extend("" if value is None else self._names.name(value) for value in step.inputs)
+        node.output.extend(
+            "" if value is None else self._names.name(value) for value in step.outputs
+        )
+        return node
+
+    def _repeat(self, value: Value, original: Value, dim: int) -> None:
+        self.need([original])
+        had, has = (original.shape or ())[dim], (value.shape or ())[dim]
+        names = self._names.name(value), self._names.name(original)
+        self.repeated.append(Repeated(*names, dim, had, has))
+
+
+def _outer(node: NodeProto) -> list[str]:
+    return [name for name in captured_names(node) if name not in node.input]
+
+
+def _named(tensor: TensorProto, name: str) -> TensorProto:
+    if tensor.name == name:
+        return tensor
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.name = name
+    return copy

@@ -52,13 +52,34 @@ def import_model(
         ModelError: the file is not usable, with the node or tensor and how to mend it.
     """
     source = Source(Path(path))
-    model = open_model(source)
+    _, program = read_program(source, batch, shapes or {})
+    return build_graph(program, source).graph
+
+
+def read_program(
+    source: Source,
+    batch: int | None,
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    whole: bool = False,
+) -> tuple[ModelProto, Program]:
+    """The model of a file, and what is left of it at static shapes.
+
+    Args:
+        source: names the file.
+        batch: as for :func:`import_model`.
+        shapes: likewise.
+        whole: keep the large values that the file itself holds.
+
+    Raises:
+        ModelError: as :func:`import_model` does.
+    """
+    model = open_model(source, weights=whole)
     missing = attach(model.graph, source).missing
     inputs, weights = real_inputs(model.graph, source)
     _check_kinds(inputs, source)
-    frozen = freeze(inputs, batch, shapes or {}, source)
-    program = _Import(model, inputs, weights, missing, source).program(frozen)
-    return build_graph(program, source)
+    frozen = freeze(inputs, batch, shapes, source)
+    return model, _Import(model, inputs, weights, missing, source).program(frozen)
 
 
 def _check_kinds(inputs: Iterable[ValueInfoProto], source: Source) -> None:

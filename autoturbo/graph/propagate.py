@@ -47,12 +47,16 @@ class Program:
         steps: the nodes that depend on them, in topological order.
         outputs: the outputs of the graph, without repetition.
         shapes: static shapes by value name, folded values included.
+        constants: the nodes that make constants whose elements are not known, likewise in order.
+        results: the value of every output of the graph, by its place in the file.
     """
 
     inputs: list[Value]
     steps: list[Step]
     outputs: list[Value]
     shapes: dict[str, tuple[int, ...]]
+    constants: list[Step]
+    results: list[Value]
 
 
 @dataclass(slots=True)
@@ -82,6 +86,7 @@ class Propagation:
         missing: data file by tensor, where the file does not exist.
         rebatch: the change of batch, if any.
         steps: the nodes kept so far.
+        constants: nodes whose constant outputs are not known element by element.
         shapes: static shapes found so far, by value name.
     """
 
@@ -90,6 +95,7 @@ class Propagation:
     missing: Mapping[str, str]
     rebatch: Rebatch | None = None
     steps: list[Step] = field(default_factory=list)
+    constants: list[Step] = field(default_factory=list)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _folder: Folder = field(init=False)
     _context: checker.C.CheckerContext = field(init=False)
@@ -119,7 +125,8 @@ class Propagation:
             if self.rebatch:
                 self.rebatch.place(value)
         outputs = self._graph(graph, ChainMap({v.name: v for v in (*inputs, *weights)}))
-        return Program(inputs, self.steps, list(dict.fromkeys(outputs)), self.shapes)
+        distinct = list(dict.fromkeys(outputs))
+        return Program(inputs, self.steps, distinct, self.shapes, self.constants, outputs)
 
     def _graph(self, graph: GraphProto, scope: Scope) -> list[Value]:
         """Propagate through a graph, or a branch that is certain to run; its outputs."""
@@ -161,12 +168,13 @@ class Propagation:
             captured = [scope[name] for name in _outer_names(node)]
             step = Step(node, label(node), inputs, captured, [])
             step.outputs = self._outputs(step)
+            self._keep(step)
             if self.rebatch:
                 self.rebatch.follow(step)
             scope.update((value.name, value) for value in step.outputs if value is not None)
 
     def _outputs(self, step: Step) -> list[Value | None]:
-        """The values that a node makes; it becomes a step if they depend on a real input."""
+        """The values that a node makes, constant where it depends on no real input."""
         schema = schema_of(step.node, self.source)
         self._check(step.node, schema)
         read = [value for value in (*step.inputs, *step.captured) if value is not None]
@@ -188,9 +196,15 @@ class Propagation:
             for k, name in enumerate(step.node.output)
         ]
         self._record(step, schema, outputs)
-        if not constant:
-            self.steps.append(step)
         return outputs
+
+    def _keep(self, step: Step) -> None:
+        """Keep a node that depends on a real input, or whose constants are not all known."""
+        made = [value for value in step.outputs if value is not None]
+        if not all(value.constant for value in made):
+            self.steps.append(step)
+        elif any(value.data is None for value in made):
+            self.constants.append(step)
 
     def _check(self, node: NodeProto, schema: defs.OpSchema | None) -> None:
         """Refuse a node that its operator's definition does not allow."""

@@ -213,11 +213,13 @@ class Rebatch:
         shape = value.shape or ()
         if len(shape) < max(-axis, 1) or shape[axis] != extent:
             return value
-        grown = self._grown(shape, axis % len(shape))
+        dim = axis % len(shape)
+        grown = self._grown(shape, dim)
         if grown is None:
             return value
         kind = tensor_type(element_type(value.type), grown)
-        return Value(f"{value.name} for {grown[axis]}", kind, constant=True)
+        name = f"{value.name} for {grown[dim]}"
+        return Value(name, kind, constant=True, repeated=(value, dim))
 
     def check(self, outputs: list[Value], source: Source) -> None:
         """Refuse a graph in which an output has not followed the batch.

@@ -28,6 +28,8 @@ class Value:
         literal: its data come from the file alone, not from the shape of another value.
         missing: the data file without which its elements are not known.
         unknown: why its type or shape is not known: raised if the graph needs it.
+        repeated: a constant of the file's own batch and the dimension along which this one has it
+            repeated for another batch.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Value:
     literal: bool = False
     missing: str | None = None
     unknown: ModelError | None = None
+    repeated: tuple[Value, int] | None = None
 
     @property
     def shape(self) -> tuple[int, ...] | None:

@@ -18,6 +18,7 @@ How many tiles a layer has is decided in :mod:`autoturbo.schedule.tiling`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -40,17 +41,43 @@ ENGINES = ("dma_in", "transfer", "matrix", "vector", "dma_out")
 
 
 class Column(IntEnum):
-    """Integer columns of an instruction: engine, layer position, tile, and what it waits for."""
+    """Integer columns of an instruction.
+
+    Engine, layer position, tile (of weights for those that bring weights), what it does (a
+    :class:`Role`), and what it waits for.
+    """
 
     ENGINE = 0
     LAYER = 1
     TILE = 2
-    AFTER = 3
+    ROLE = 3
+    AFTER = 4
 
 
-INSTRUCTION_COLUMNS = 11
-"""Engine, layer, tile and up to eight instructions to wait for (-1 for none): two fetches, one
-exchange, one free slot, and the last instruction of earlier layers on each of four engines."""
+INSTRUCTION_COLUMNS = 12
+"""Engine, layer, tile, role and up to eight instructions to wait for (-1 for none): two fetches,
+one exchange, one free slot, and the last instruction of earlier layers on each of four engines."""
+
+
+class Role(IntEnum):
+    """What an instruction does.
+
+    ``FETCH`` brings from DDR, to GB where there is one and else to LB, ``PASS`` from GB to LB:
+    weights, inputs that were there before the kernel, and inputs that the kernel itself made and
+    spilled (``LATE``; what comes from other cores too). ``MULTIPLY`` and ``APPLY`` compute on the
+    matrix and the vector engine. ``STORE`` takes results from LB to GB, ``SAVE`` to DDR.
+    """
+
+    FETCH_WEIGHTS = 0
+    PASS_WEIGHTS = 1
+    FETCH_INPUT = 2
+    PASS_INPUT = 3
+    FETCH_LATE = 4
+    PASS_LATE = 5
+    MULTIPLY = 6
+    APPLY = 7
+    STORE = 8
+    SAVE = 9
 
 
 class Amount(IntEnum):
@@ -98,7 +125,8 @@ class Instructions:
 class _Plan(NamedTuple):
     """What is known before instructions are emitted.
 
-    ``starts`` and ``befores`` are the edges between layers; ``first`` and ``first_weight`` count
+    ``starts`` and ``befores`` are the edges between layers, ``clear_starts`` and ``clear`` those
+    layers whose work has to be over; ``first`` and ``first_weight`` count
     tiles and weight tiles before each layer; ``weight_of`` is the weight tile of a tile (-1 for
     none), ``first_use`` and ``last_use`` the first and last tile of a weight tile.
     """
@@ -107,6 +135,8 @@ class _Plan(NamedTuple):
     streams: Ints
     starts: Ints
     befores: Ints
+    clear_starts: Ints
+    clear: Ints
     rules: Ints
     tiles: Ints
     resident: int
@@ -120,7 +150,12 @@ class _Plan(NamedTuple):
 
 
 class _Trace(NamedTuple):
-    """What has been emitted: the program, and per tile or weight tile who to wait for."""
+    """What has been emitted: the program, and per tile or weight tile who to wait for.
+
+    ``entered``, ``multiplied``, ``applied``, ``left`` and ``saved`` are the last instructions up to
+    a tile that brought inputs, computed on the matrix and the vector engine, took results out of
+    LB, and to DDR. ``end`` and ``worked`` are the last of a layer and the last that computes it.
+    """
 
     where: Ints
     amounts: Floats
@@ -132,7 +167,13 @@ class _Trace(NamedTuple):
     late: Ints
     computed: Ints
     stored: Ints
+    entered: Ints
+    multiplied: Ints
+    applied: Ints
+    left: Ints
+    saved: Ints
     end: Ints
+    worked: Ints
 
 
 def instruct(
@@ -142,6 +183,7 @@ def instruct(
     rules: InstructionRules,
     *,
     weights_resident: int,
+    clear: Sequence[tuple[int, ...]] = (),
 ) -> Instructions:
     """The instructions of one kernel.
 
@@ -151,17 +193,28 @@ def instruct(
         edges: per layer, positions of the layers of the kernel that it waits for.
         rules: knobs and capacities.
         weights_resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        clear: per layer, positions of the layers whose work has to be over before it begins, though
+            it reads nothing of them; none if empty.
     """
-    starts = np.concatenate(([0], np.cumsum([len(e) for e in edges]))).astype(np.int64)
-    befores = np.asarray([p for e in edges for p in e], np.int64)
+    starts, befores = _flat(edges)
+    clear_starts, cleared = _flat(clear or [()] * len(edges))
     table = rules.as_array()
     tiles = tile_counts(stages, streams, table, int(weights_resident))
-    plan = _plan(stages, streams, starts, befores, table, tiles, int(weights_resident))
+    plan = _plan(
+        stages, streams, starts, befores, clear_starts, cleared, table, tiles,
+        int(weights_resident),
+    )  # fmt: skip
     where, amounts = _build(plan)
     if rules.serial:
         where[:, Column.AFTER :] = -1
         where[:, Column.AFTER] = np.arange(len(where)) - 1
     return Instructions(where, amounts)
+
+
+def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
+    """Lists end to end, and where each begins."""
+    starts = np.concatenate(([0], np.cumsum([len(p) for p in positions]))).astype(np.int64)
+    return starts, np.asarray([p for own in positions for p in own], np.int64)
 
 
 @njit(cache=True)
@@ -180,6 +233,8 @@ def _plan(
     streams: Ints,
     starts: Ints,
     befores: Ints,
+    clear_starts: Ints,
+    clear: Ints,
     rules: Ints,
     tiles: Ints,
     resident: int,
@@ -205,8 +260,8 @@ def _plan(
                 weight_of[tile], last_use[weight] = weight, tile
                 first_use[weight] = min(first_use[weight], tile)
     return _Plan(
-        stages, streams, starts, befores, rules, tiles, resident, first, first_weight, owner,
-        weight_of, weight_owner, first_use, last_use,
+        stages, streams, starts, befores, clear_starts, clear, rules, tiles, resident, first,
+        first_weight, owner, weight_of, weight_owner, first_use, last_use,
     )  # fmt: skip
 
 
@@ -217,7 +272,9 @@ def _new_trace(tiles: int, weights: int, layers: int) -> _Trace:
         np.full((most, INSTRUCTION_COLUMNS), -1, np.int64), np.zeros((most, AMOUNT_COLUMNS)),
         np.zeros(1, np.int64), np.full(weights, -1, np.int64), np.full(weights, -1, np.int64),
         np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64),
-        np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64), np.full(layers, -1, np.int64),
+        np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64),
+        np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64),
+        np.full(tiles, -1, np.int64), np.full(layers, -1, np.int64), np.full(layers, -1, np.int64),
     )  # fmt: skip
 
 
@@ -234,16 +291,17 @@ def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
     """Emit all tiles of all layers in issue order; ``done`` counts what is fetched by kind."""
     total = len(p.owner)
     ahead, across = p.rules[Rule.AHEAD], p.rules[Rule.ACROSS]
+    far = ahead + 1 + p.rules[Rule.HAS_GB]  # without GB there is no room for one more on its way
     weight = 0
     for tile in range(total):
         layer = p.owner[tile]
         weight = max(weight, p.weight_of[tile])
         tiles = total if across else p.first[layer + 1]
         weights = len(p.weight_owner) if across else p.first_weight[layer + 1]
-        while done[0] < min(weight + ahead + 2, weights):
+        while done[0] < min(weight + far, weights):
             _weight_dma(p, t, done[0])
             done[0] += 1
-        while done[1] < min(tile + ahead + 2, tiles):
+        while done[1] < min(tile + far, tiles):
             _input_dma(p, t, done[1])
             done[1] += 1
         while done[2] < min(weight + ahead + 1, weights) and p.first_use[done[2]] <= tile + ahead:
@@ -259,13 +317,14 @@ def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
         _store(p, t, tile)
         if tile == p.first[layer + 1] - 1:
             t.end[layer] = max(t.computed[tile], t.stored[tile])
+            t.worked[layer] = t.computed[tile]
 
 
 @borrowing
-def _emit(where: Ints, size: Ints, engine: int, layer: int, tile: int) -> int:
+def _emit(where: Ints, size: Ints, engine: int, layer: int, tile: int, role: int) -> int:
     at = int(size[0])
     where[at, Column.ENGINE], where[at, Column.LAYER] = engine, layer
-    where[at, Column.TILE] = tile
+    where[at, Column.TILE], where[at, Column.ROLE] = tile, role
     size[0] = at + 1
     return at
 
@@ -286,6 +345,14 @@ def _wait(where: Ints, at: int, before: int) -> None:
         if where[other, Column.ENGINE] == where[before, Column.ENGINE]:
             where[at, column] = max(other, before)
             return
+
+
+@borrowing
+def _wait_for_work(t: _Trace, at: int, tile: int) -> None:
+    """Wait until a tile and all before it are computed, whatever engines they are on."""
+    if tile >= 0:
+        _wait(t.where, at, t.multiplied[tile])
+        _wait(t.where, at, t.applied[tile])
 
 
 @borrowing
@@ -355,7 +422,7 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
     layer, has_gb = p.weight_owner[weight], p.rules[Rule.HAS_GB]
     if p.resident:
         return
-    at = _emit(t.where, t.size, DMA_IN, layer, weight - p.first_weight[layer])
+    at = _emit(t.where, t.size, DMA_IN, layer, weight - p.first_weight[layer], Role.FETCH_WEIGHTS)
     share = _weight_share(p.tiles[layer])
     size, core = p.stages[layer, Stage.WEIGHTS] * share, p.stages[layer, Stage.CORE_WEIGHTS] * share
     if not has_gb:
@@ -377,7 +444,7 @@ def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
     layer = p.weight_owner[weight]
     if not p.rules[Rule.HAS_GB] or p.resident == 2:  # noqa: PLR2004
         return
-    at = _emit(t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer])
+    at = _emit(t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer], Role.PASS_WEIGHTS)
     share = _weight_share(p.tiles[layer])
     core = p.stages[layer, Stage.CORE_WEIGHTS] * share
     once, each = p.stages[layer, Stage.WEIGHTS] * share, core * p.stages[layer, Stage.CORES]
@@ -390,6 +457,16 @@ def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
 
 
 @borrowing
+def _entered(t: _Trace, tile: int) -> int:
+    """The last instruction that brought inputs of a tile, or of one before it, from GB to LB.
+
+    The tile itself may be yet to come where fetching begins; its slot in GB is another one then.
+    """
+    found = int(t.entered[tile]) if tile >= 0 else -1
+    return int(t.entered[tile - 1]) if found < 0 < tile else found
+
+
+@borrowing
 def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
     """Inputs of a tile that are in DDR before the kernel starts."""
     layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
@@ -398,12 +475,14 @@ def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
     size = p.streams[layer, IN_DDR] * share
     if size <= 0 or not from_ddr:
         return
-    at = _emit(t.where, t.size, DMA_IN, layer, tile)
+    at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_INPUT)
     _load(t.amounts, at, size, p.stages[layer, Stage.RUN_READ], has_gb)
     t.amounts[at, Amount.CORE] = 0.0 if has_gb else size / p.rules[Rule.CORES]
     before = index - p.rules[Rule.AHEAD] - 1
-    if before >= 0:
-        _wait(t.where, at, t.input[before] if has_gb else t.computed[before])
+    if has_gb:
+        _wait(t.where, at, _entered(t, before))
+    else:
+        _wait_for_work(t, at, before)
     _wait_for_layer_before(p, t, at, layer)
     t.input_dma[index] = t.input[index] = at
 
@@ -415,16 +494,17 @@ def _input_transfer(p: _Plan, t: _Trace, index: int) -> None:
     tile = index - p.first[layer]
     share = _inputs_share(p.tiles[layer], tile)[0]
     size = (p.streams[layer, IN_DDR] + p.streams[layer, IN_GB]) * share
+    t.entered[index] = t.entered[index - 1] if index else -1
     if size <= 0 or not p.rules[Rule.HAS_GB]:
         return
-    at = _emit(t.where, t.size, TRANSFER, layer, tile)
+    at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.PASS_INPUT)
     t.amounts[at, Amount.GB] = size
     t.amounts[at, Amount.CORE] = size / p.rules[Rule.CORES]
     before = index - p.rules[Rule.AHEAD] - 1
     _wait(t.where, at, t.input_dma[index])
-    _wait(t.where, at, t.computed[before] if before >= 0 else -1)
+    _wait_for_work(t, at, before)
     _wait_for_layer_before(p, t, at, layer)
-    t.input[index] = at
+    t.input[index] = t.entered[index] = at
 
 
 @borrowing
@@ -435,33 +515,42 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
     share = _inputs_share(p.tiles[layer], tile)[0]
     ddr, gb = p.streams[layer, LATE_DDR] * share, p.streams[layer, LATE_GB] * share
     core = p.stages[layer, Stage.EXCHANGED] * share
-    free = t.computed[index - 2] if tile > 1 else -1
     if ddr > 0:
-        at = _emit(t.where, t.size, DMA_IN, layer, tile)
+        at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_LATE)
         _load(t.amounts, at, ddr, p.stages[layer, Stage.RUN_READ], has_gb)
         t.amounts[at, Amount.CORE] = 0.0 if has_gb else ddr / p.rules[Rule.CORES]
         _wait_for_layers(p, t, at, layer)
-        _wait(t.where, at, free)
+        _wait_for_work(t, at, index - 2)
         t.late[index] = at
     if core > 0 or (has_gb and gb + ddr > 0):
-        at = _emit(t.where, t.size, TRANSFER, layer, tile)
+        at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.PASS_LATE)
         t.amounts[at, Amount.GB] = gb + ddr if has_gb else 0.0
         t.amounts[at, Amount.CORE] = core + ((gb + ddr) / p.rules[Rule.CORES] if has_gb else 0.0)
         t.amounts[at, Amount.EXCHANGED] = core
         _wait_for_layers(p, t, at, layer)
-        _wait(t.where, at, free)
+        _wait_for_work(t, at, index - 2)
         _wait(t.where, at, t.late[index])
         t.late[index] = at
 
 
 @borrowing
 def _wait_for_inputs(p: _Plan, t: _Trace, at: int, index: int) -> None:
-    """What a tile's first compute instruction waits for."""
+    """What a tile's first compute instruction waits for.
+
+    Operands, the layers that they come from and those whose space it may write to, and, where its
+    result leaves LB, room for it.
+    """
     weight = p.weight_of[index]
     _wait(t.where, at, t.weight[weight] if weight >= 0 else -1)
     _wait(t.where, at, t.input[index])
     _wait(t.where, at, t.late[index])
-    _wait_for_layers(p, t, at, p.owner[index])
+    layer = p.owner[index]
+    _wait_for_layers(p, t, at, layer)
+    for position in range(p.clear_starts[layer], p.clear_starts[layer + 1]):
+        _wait(t.where, at, t.worked[p.clear[position]])
+    before = index - p.rules[Rule.AHEAD] - 1
+    if before >= 0 and p.streams[layer, OUT_GB] + p.streams[layer, OUT_DDR] > 0:
+        _wait(t.where, at, t.left[before])
 
 
 @borrowing
@@ -473,19 +562,21 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
     depth = _place(tiles, tile)[1]
     share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.ROWS])
     written = row[Stage.WRITTEN] * share
+    if index:
+        t.multiplied[index], t.applied[index] = t.multiplied[index - 1], t.applied[index - 1]
     last = -1
     if row[Stage.MACS] > 0:
-        last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile)
+        last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile, Role.MULTIPLY)
         _tile_shape(row, tiles, p.rules, t.amounts[last])
         _wait_for_inputs(p, t, last, index)
         _wait(t.where, last, t.computed[index - 2] if tile > 1 else -1)
-        t.computed[index] = last
+        t.computed[index] = t.multiplied[index] = last
         if depth < tiles[Tiling.DEPTHS] - 1:
             return
     moved = row[Stage.MOVED] * share
     work = row[Stage.VECTOR] + row[Stage.SPECIAL]
     if work + moved > 0 or last < 0:
-        at = _emit(t.where, t.size, VECTOR_ENGINE, layer, tile)
+        at = _emit(t.where, t.size, VECTOR_ENGINE, layer, tile, Role.APPLY)
         t.amounts[at, Amount.VECTOR] = row[Stage.VECTOR] * share
         t.amounts[at, Amount.SPECIAL] = row[Stage.SPECIAL] * share
         if last < 0:
@@ -495,7 +586,7 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
         else:
             t.amounts[at, Amount.LOCAL] = (2.0 * written if work > 0 else 0.0) + moved
             _wait(t.where, at, last)
-        t.computed[index] = at
+        t.computed[index] = t.applied[index] = at
 
 
 @borrowing
@@ -529,22 +620,29 @@ def _store(p: _Plan, t: _Trace, index: int) -> None:
     """Outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
     layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
     tiles, tile = p.tiles[layer], index - p.first[layer]
+    if index:
+        t.left[index], t.saved[index] = t.left[index - 1], t.saved[index - 1]
     if _place(tiles, tile)[1] < tiles[Tiling.DEPTHS] - 1:
         return
     share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.ROWS])
     gb, ddr = p.streams[layer, OUT_GB] * share, p.streams[layer, OUT_DDR] * share
     done = t.computed[index]
     if has_gb and gb + ddr > 0:
-        at = _emit(t.where, t.size, TRANSFER, layer, tile)
+        at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.STORE)
         t.amounts[at, Amount.GB] = t.amounts[at, Amount.GB_WRITTEN] = gb + ddr
         t.amounts[at, Amount.CORE] = (gb + ddr) / p.rules[Rule.CORES]
         _wait(t.where, at, done)
-        t.stored[index] = done = at
+        before = index - p.rules[Rule.AHEAD] - 1
+        if ddr > 0 and before >= 0:
+            _wait(t.where, at, t.saved[before])
+        t.stored[index] = t.left[index] = done = at
     if ddr > 0:
-        at = _emit(t.where, t.size, DMA_OUT, layer, tile)
+        at = _emit(t.where, t.size, DMA_OUT, layer, tile, Role.SAVE)
         t.amounts[at, Amount.DDR] = ddr
         t.amounts[at, Amount.RUN] = min(p.stages[layer, Stage.RUN_WRITTEN], ddr)
         t.amounts[at, Amount.CORE] = 0.0 if has_gb else ddr / p.rules[Rule.CORES]
         t.amounts[at, Amount.GB] = ddr if has_gb else 0.0
         _wait(t.where, at, done)
-        t.stored[index] = at
+        t.stored[index] = t.saved[index] = at
+        if not has_gb:
+            t.left[index] = at

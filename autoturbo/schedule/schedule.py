@@ -15,6 +15,7 @@ from numba import njit
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.bind import Placement
+from autoturbo.schedule.hazards import clearances
 from autoturbo.schedule.instances import InstanceGraph
 from autoturbo.schedule.instructions import Instructions, instruct
 from autoturbo.schedule.knobs import Knobs
@@ -25,7 +26,7 @@ from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import Step, Timeline
 
-SCHEDULER_VERSION = "2"
+SCHEDULER_VERSION = "3"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
 
 
@@ -150,7 +151,10 @@ class Schedule:
     ) -> Instructions:
         edges = local_edges(self.problem, template.layers)
         rules = self.rules_of(int(self.instances.subgraph[instance]))
-        return instruct(template.stages, streams, edges, rules, weights_resident=resident)
+        clear = clearances(self.problem, template.layers)
+        return instruct(
+            template.stages, streams, edges, rules, weights_resident=resident, clear=clear
+        )
 
     def signature(self, step: Step) -> str:
         """A stable hash of all that one kernel's time depends on, as in :meth:`signatures`."""

@@ -25,6 +25,7 @@ from autoturbo.graph.arrays import (
     region_bytes,
 )
 from autoturbo.schedule.bind import Binding, extents_in, layer_bindings
+from autoturbo.schedule.hazards import clearances
 from autoturbo.schedule.instances import PartShape, external_inputs
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.work import (
@@ -145,7 +146,8 @@ def _stitch(
     )  # fmt: skip
     sizes = _Sizes(problem, shape, held | wanted)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
-    digest.update(repr(_local_edges(problem, layers)).encode())
+    waits = _local_edges(problem, layers), clearances(problem, layers)
+    digest.update(repr(waits).encode())
     return Template(
         layers, binding, stages, bindings, inputs, wanted,
         tuple(_reads(problem, layer, sizes) for layer in layers),

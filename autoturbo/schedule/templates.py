@@ -41,7 +41,8 @@ class Row(IntEnum):
     """Columns of the table of layers.
 
     First entry and number of tensors read; of tensors written; the tensor of the kernel (by number
-    of its write) that an elementwise layer may write over, -1 for none.
+    of its write) that an elementwise layer may write over, -1 for none: what other cores still get
+    of a tensor is not written over.
     """
 
     READ = 0
@@ -202,7 +203,8 @@ def _row(
         for t, size in template.reads[position]
     ]
     dying = [t for t in layer.inputs if t in write_of and last[t] == position]
-    reuse = write_of[dying[0]] if layer.in_place and dying else -1
+    alone = template.stages[position, Stage.EXCHANGED] == 0
+    reuse = write_of[dying[0]] if layer.in_place and alone and dying else -1
     writes = [
         _write(problem, template, position, tensor, size, core)
         for tensor, size, core in template.writes[position]

@@ -278,6 +278,8 @@ def _kept(
         return []
     heads = template_book(graph.problem).heads.rows
     counts = np.bincount(graph.subgraph[order], minlength=len(graph.subgraphs))
+    whole = np.ones(len(graph.subgraphs), np.int64)
+    np.minimum.at(whole, graph.subgraph[order], heads[templates[order], Head.WHOLE])
     tops = {1: zones.gb, 2: zones.lb}
     floors = {1: zones.gb - zones.gb // WEIGHTS_SHARE, 2: zones.lb - zones.lb // WEIGHTS_SHARE}
     kept: list[_Kept] = []
@@ -286,7 +288,7 @@ def _kept(
         head = heads[templates[graph.first[subgraph]]]
         cluster, core = int(head[Head.WEIGHTS]), int(head[Head.CORE_WEIGHTS])
         size = cluster if residence == 1 else core
-        if not residence or counts[subgraph] < 2 or size <= 0 or not head[Head.WHOLE]:  # noqa: PLR2004
+        if not residence or counts[subgraph] < 2 or size <= 0 or not whole[subgraph]:  # noqa: PLR2004
             continue
         at = (tops[residence] - size) // ALIGNMENT * ALIGNMENT
         if at >= floors[residence]:

@@ -1,1 +1,47 @@
 """Proof that a schedule computes its model: regions, memory, and numbers in ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.verify.findings import Verification
+
+VERIFIER_VERSION = "1"
+"""Raised whenever a check finds more than before; kept with every verified schedule."""
+
+
+def verify_schedule(
+    schedule: Schedule,
+    *,
+    path: str | Path | None = None,
+    seed: int = 0,
+    numbers: bool = True,
+    whole: bool | None = None,
+) -> Verification:
+    """Check the regions and the memory of a schedule, and run it beside its model.
+
+    Args:
+        schedule: what to check.
+        path: the model's file; where it is not given, nothing is run.
+        seed: of the random inputs and weights.
+        numbers: run it.
+        whole: run all samples, or those of one pass; None decides by memory and work.
+
+    Raises:
+        ModelError: the model's file is not usable.
+    """
+    from autoturbo.verify.findings import Verification
+    from autoturbo.verify.memory import check_memory
+    from autoturbo.verify.regions import check_regions
+
+    regions, memory = check_regions(schedule), check_memory(schedule)
+    if path is None or not numbers:
+        return Verification(regions, memory)
+    from autoturbo.verify.numbers import check_numbers
+
+    ran = check_numbers(schedule, path, seed=seed, whole=whole)
+    return Verification(regions, memory, ran)

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from autoturbo.graph.domain import Region
+from autoturbo.graph.domain import Interval, Region
 from autoturbo.graph.model_nodes import Operand
+from autoturbo.graph.structure import captured_names
+
+LAYER = "autoturbo.layer"
+"""Key under which the metadata of every node names its layer."""
+
+EXPANDS = 8
+"""Opset since which Expand exists."""
+
+_FILLS = 9
+"""Opset since which ConstantOfShape exists."""
+
+_SLICE_INPUTS = 10
+"""Opset since which the bounds of Slice are inputs, and it has steps."""
+
+PAD_INPUTS = 11
+"""Opset since which the widths of Pad are an input."""
+
+_PADDED = frozenset((TensorProto.FLOAT, TensorProto.DOUBLE))
+"""Element types that Pad has in every opset."""
 
 
 @dataclass(eq=False)
@@ -17,16 +38,240 @@ class Body:
     """Nodes of a function, and what it reads.
 
     A tensor of the graph is held under its own name as the region that the instance has of it; a
-    constant is held whole. Values made on the way have names of their own.
+    constant is held whole. Values made on the way have names of their own. The same calls give the
+    same nodes and names, so bodies that are alike are equal.
 
     Attributes:
         opset: version of ONNX's own operators: slices and paddings are written as it wants them.
+        layer: what the nodes added now belong to; their names begin with it.
+        operator: the operator that they compute a part of, next in their names.
         regions: per tensor of the graph that is held, which region of it.
         nodes: in order.
-        reads: names that the function must be given, in order of first use.
+        reads: constants that the function must be given, in order of first use.
+        taken: names in use; values made on the way avoid them.
     """
 
     opset: int
+    layer: str = ""
+    operator: str = ""
     regions: dict[int, Region] = field(default_factory=dict)
     nodes: list[NodeProto] = field(default_factory=list)
     reads: dict[str, Operand] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    _labels: set[str] = field(default_factory=set)
+    _known: dict[object, str] = field(default_factory=dict)
+
+    def held(self, index: int) -> Region | None:
+        """The region held of a tensor of the graph, or None where there is none."""
+        return self.regions.get(index)
+
+    def fresh(self, hint: str) -> str:
+        """A name not in use yet: the hint and a mark that names in files seldom have."""
+        return _unused(f"{hint}@", self.taken)
+
+    def add(self, proto: NodeProto) -> tuple[str, ...]:
+        """Append a node: name it after its layer and operator, and note its layer.
+
+        Returns:
+            The names of its outputs.
+        """
+        parts = (self.layer, self.operator, proto.op_type)
+        proto.name = _unused("/".join(part for part in parts if part), self._labels)
+        if self.layer:
+            proto.metadata_props.add(key=LAYER, value=self.layer)
+        self.taken.update(proto.output)
+        self.nodes.append(proto)
+        return tuple(proto.output)
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str] | int = 1,
+        domain: str = "",
+        **attributes: Any,
+    ) -> tuple[str, ...]:
+        """Append a node.
+
+        Args:
+            op_type: its type.
+            inputs: names; ``""`` for an absent one.
+            outputs: names, or how many new ones to make up.
+            domain: of the type.
+            attributes: by name.
+
+        Returns:
+            The names of its outputs.
+        """
+        if isinstance(outputs, int):
+            outputs = [self.fresh(op_type.lower()) for _ in range(outputs)]
+        return self.add(helper.make_node(op_type, inputs, outputs, domain=domain, **attributes))
+
+    def constant(self, array: np.ndarray, hint: str = "constant") -> str:
+        """A constant of the body; equal ones are made once."""
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = self.fresh(hint)
+            self._literal(array, self._known[key])
+        return self._known[key]
+
+    def integers(self, values: Sequence[int], hint: str) -> str:
+        """A constant of one dimension: extents, axes, bounds."""
+        return self.constant(np.array(values, dtype=np.int64), hint)
+
+    def operand(self, operand: Operand) -> str:
+        """A constant, whole, under its own name.
+
+        A tensor of the graph, a weight, is given to the function; what the graph does not hold (a
+        target shape, the bounds of a slice) is made in the body where it is known.
+        """
+        if operand.name not in self.reads and operand.name not in self._known:
+            if operand.data is None or operand.tensor >= 0:
+                self.reads[operand.name] = operand
+            else:
+                self._known[operand.name] = operand.name
+                self._literal(operand.data, operand.name)
+            self.taken.add(operand.name)
+        return operand.name
+
+    def _literal(self, array: np.ndarray, name: str) -> None:
+        self.node("Constant", (), (name,), value=numpy_helper.from_array(array, name))
+
+    def zeros(self, shape: Sequence[int], element: int, to: str | None = None) -> str:
+        """A tensor of zeros of an ONNX element type."""
+        size = 1 if self.opset >= _FILLS else math.prod(shape)
+        extents = [1] if self.opset >= _FILLS else list(shape)
+        value = helper.make_tensor("zeros", element, extents, _zeros(element, size))
+        name = to or self.fresh("zeros")
+        if self.opset < _FILLS:
+            return self.node("Constant", (), (name,), value=value)[0]
+        extents_name = self.integers(shape, "extents")
+        return self.node("ConstantOfShape", (extents_name,), (name,), value=value)[0]
+
+    def slice(
+        self,
+        name: str,
+        have: Region,
+        want: Region,
+        steps: Sequence[int] | None = None,
+        to: str | None = None,
+    ) -> str:
+        """A part of a value.
+
+        Args:
+            name: the value.
+            have: the region of its tensor that it is.
+            want: the region to keep, inside of ``have``.
+            steps: per dimension; a negative one goes down from the last position of ``want``.
+            to: name of the result; without it, the value itself serves where nothing is cut, and
+                a part that was cut before serves again.
+        """
+        steps = steps or (1,) * len(have)
+        if to is None and (have, name) == (want, name) and all(step == 1 for step in steps):
+            return name
+        key = (name, have, want, tuple(steps))
+        if to is None and key in self._known:
+            return self._known[key]
+        cut = self._slice(name, have, want, steps, to or self.fresh(f"{name}.part"))
+        self._known.setdefault(key, cut)
+        return cut
+
+    def _slice(self, name: str, have: Region, want: Region, steps: Sequence[int], to: str) -> str:
+        rows = zip(range(len(have)), have, want, steps, strict=True)
+        cuts = [_bounds(dim, h, w, step) for dim, h, w, step in rows if h != w or step != 1]
+        if not cuts:
+            return self.node("Identity", (name,), (to,))[0]
+        axes, starts, ends, strides = (list(column) for column in zip(*cuts, strict=True))
+        if self.opset >= _SLICE_INPUTS:
+            bounds = {"starts": starts, "ends": ends, "axes": axes, "steps": strides}
+            given = [self.integers(values, hint) for hint, values in bounds.items()]
+            return self.node("Slice", (name, *given), (to,))[0]
+        if all(stride == 1 for stride in strides):
+            return self.node("Slice", (name,), (to,), axes=axes, starts=starts, ends=ends)[0]
+        return self._picked(name, cuts, to)
+
+    def _picked(self, name: str, cuts: Sequence[tuple[int, int, int, int]], to: str) -> str:
+        """Steps before Slice had them: positions are listed."""
+        for count, (axis, start, end, stride) in enumerate(cuts, 1):
+            positions = self.integers(range(start, max(end, -1), stride), "positions")
+            target = to if count == len(cuts) else self.fresh(f"{name}.picked")
+            name = self.node("Gather", (name, positions), (target,), axis=axis)[0]
+        return name
+
+    def pad(
+        self, name: str, before: Sequence[int], after: Sequence[int], to: str | None = None
+    ) -> str:
+        """A floating-point value with zeros around it."""
+        widths, target = [*before, *after], to or self.fresh(f"{name}.padded")
+        if self.opset < PAD_INPUTS:
+            return self.node("Pad", (name,), (target,), pads=widths)[0]
+        return self.node("Pad", (name, self.integers(widths, "pads")), (target,))[0]
+
+    def surround(self, name: str, have: Region, want: Region, element: int) -> str:
+        """A value of any element type inside of a larger region, zeros around it."""
+        if have == want:
+            return name
+        before = [h[0] - w[0] for h, w in zip(have, want, strict=True)]
+        after = [w[1] - h[1] for h, w in zip(have, want, strict=True)]
+        if element in _PADDED:
+            return self.pad(name, before, after)
+        shape = [high - low for low, high in have]
+        for dim, (first, last) in enumerate(zip(before, after, strict=True)):
+            name = self._lengthened(name, shape, dim, (first, last), element)
+            shape[dim] += first + last
+        return name
+
+    def _lengthened(
+        self, name: str, shape: Sequence[int], dim: int, more: tuple[int, int], element: int
+    ) -> str:
+        first, last = (
+            [self.zeros((*shape[:dim], width, *shape[dim + 1 :]), element)] if width else []
+            for width in more
+        )
+        return self.concat([*first, name, *last], dim)
+
+    def concat(self, names: Sequence[str], axis: int, to: str | None = None) -> str:
+        """Values one after the other along a dimension."""
+        if len(names) == 1 and to is None:
+            return names[0]
+        target = to or self.fresh("joined")
+        if len(names) == 1:
+            return self.node("Identity", names, (target,))[0]
+        return self.node("Concat", names, (target,), axis=axis)[0]
+
+    def reshape(self, name: str, shape: Sequence[int], to: str | None = None) -> str:
+        """A value under other extents."""
+        target = to or self.fresh(f"{name}.shaped")
+        return self.node("Reshape", (name, self.integers(shape, "shape")), (target,))[0]
+
+
+def _unused(hint: str, taken: set[str]) -> str:
+    name, count = hint, 1
+    while name in taken:
+        count += 1
+        name = f"{hint}{count}" if hint.endswith("@") else f"{hint}.{count}"
+    taken.add(name)
+    return name
+
+
+def _bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, int, int, int]:
+    """Dimension, start, end and step of a slice, the positions of ``have`` counted from 0."""
+    low, high, extent = want[0] - have[0], want[1] - have[0], have[1] - have[0]
+    if step > 0:
+        return dim, low, high, step
+    return dim, high - 1, low - 1 if low else -extent - 1, step
+
+
+def _zeros(element: int, size: int) -> list[Any]:
+    return [b"" if element == TensorProto.STRING else 0] * size
+
+
+def used(nodes: Iterable[NodeProto], stored: Mapping[str, TensorProto]) -> list[TensorProto]:
+    """The stored constants that some nodes, or the bodies inside them, read."""
+    read = {name for node in nodes for name in (*node.input, *captured_names(node))}
+    return [tensor for name, tensor in stored.items() if name in read]
+
+
+def attributes_of(proto: NodeProto) -> Mapping[str, Any]:
+    """The attributes of a node as Python values."""
+    return {item.name: helper.get_attribute_value(item) for item in proto.attribute}

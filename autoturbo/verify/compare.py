@@ -232,3 +232,14 @@ def _position(values: Array) -> tuple[int, ...]:
 
 def _remark(wanted: Array) -> str | None:
     return "is constant" if wanted.size > 1 and wanted.min() == wanted.max() else None
+
+
+def described(comparison: Comparison) -> str:
+    """An output that differs, in words: its name, how far it is off, and where."""
+    if comparison.remark is not None and not comparison.ok:
+        return f"{comparison.name} {comparison.remark}"
+    where = ", ".join(map(str, comparison.index))
+    return (
+        f"{comparison.name}: off by {comparison.difference:.3g} at [{where}],"
+        f" allowed are {comparison.tolerance:.3g}"
+    )

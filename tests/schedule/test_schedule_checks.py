@@ -11,6 +11,7 @@ import schedule_checks as checks
 from schedule_samples import block, target
 
 from autoturbo.schedule.bind import Placement, Scope
+from autoturbo.schedule.instructions import Column
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
@@ -145,7 +146,7 @@ def test_a_program_that_breaks_its_dependences_is_found(honest: Schedule, column
     step = max(honest.timeline.steps, key=lambda s: len(s.template.layers))
     program = honest.instructions(step)
     where = program.where.copy()
-    where[:, 3 + column :] = -1
+    where[:, Column.AFTER + column :] = -1
     if column == 0:
         with pytest.raises(AssertionError):
             checks._check_dependences(honest, step, dataclasses.replace(program, where=where))

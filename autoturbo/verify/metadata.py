@@ -1,0 +1,94 @@
+"""What a scheduled model says of its schedule, beside its nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto
+
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
+from autoturbo.schedule.timeline import Timeline
+
+PREFIX = "autoturbo."
+"""Keys of ours in ``metadata_props`` begin so."""
+
+
+def annotate(node: NodeProto, values: Mapping[str, object]) -> None:
+    """Add entries to the metadata of a node; what is not text is written as JSON."""
+    for key, value in values.items():
+        entry = node.metadata_props.add()
+        entry.key = PREFIX + key
+        entry.value = value if isinstance(value, str) else json.dumps(value)
+
+
+class InstanceFacts:
+    """What each instance's call says of it: order, cluster, cores, scope and buffers."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._place = {instance: at for at, instance in enumerate(schedule.order)}
+        self._buffers: dict[int, list[dict[str, Any]]] = {}
+        for timeline in schedule.timelines:
+            for instance, entry in _buffers(schedule, timeline):
+                self._buffers.setdefault(instance, []).append(entry)
+
+    def of(self, instance: int, cluster: int) -> dict[str, object]:
+        """Facts of an instance.
+
+        Args:
+            instance: which.
+            cluster: the cluster that runs it where all clusters do the same.
+        """
+        schedule, graph = self._schedule, self._schedule.instances
+        placement = schedule.placement
+        subgraph = int(graph.subgraph[instance])
+        named = placement.core_ids[instance] if placement.core_ids else ()
+        return {
+            "order": self._place[instance],
+            "subgraph": subgraph,
+            "part": instance - int(graph.first[subgraph]),
+            "parts": int(graph.first[subgraph + 1] - graph.first[subgraph]),
+            "cluster": schedule.cluster[instance] if schedule.cluster else cluster,
+            "cores": list(placement.bindings[instance]),
+            **({"core_ids": list(named)} if named else {}),
+            "scope": placement.scopes[instance].name,
+            "buffers": self._buffers.get(instance, []),
+        }
+
+
+def _buffers(schedule: Schedule, timeline: Timeline) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every buffer with the instance that it belongs to."""
+    buffers, tensors = timeline.buffers, schedule.problem.graph.tensors
+    in_lb = buffers.scope == Scope.LB
+    sizes = np.where(in_lb, buffers.core_bytes, buffers.cluster_bytes).tolist()
+    columns = (buffers.scope, buffers.address, buffers.birth, buffers.death)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for name, size, (scope, address, first, last) in zip(timeline.names, sizes, rows, strict=True):
+        yield name.instance, {
+            "kind": name.kind,
+            "tensor": tensors[name.tensor].name if name.tensor >= 0 else "weights",
+            "scope": Scope(scope).name, "address": address, "bytes": size,
+            "first_step": first, "last_step": last,
+        }  # fmt: skip
+
+
+def model_facts(schedule: Schedule) -> dict[str, str]:
+    """Metadata of the whole model."""
+    share, target = schedule.share, schedule.problem.target
+    return {
+        PREFIX + "scheduler": schedule.scheduler,
+        PREFIX + "scheduler_version": SCHEDULER_VERSION,
+        PREFIX + "model_hash": schedule.model.hash,
+        PREFIX + "target": target.name,
+        PREFIX + "target_hash": target.hash,
+        PREFIX + "dtype": schedule.problem.dtype,
+        PREFIX + "knobs": json.dumps(schedule.knobs.as_dict()),
+        PREFIX + "share": json.dumps(
+            {"clusters": share.clusters, "samples": share.samples, "batches": share.batches,
+             "split": share.split}
+        ),
+    }  # fmt: skip

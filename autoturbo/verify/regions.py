@@ -1,0 +1,293 @@
+"""The region check: parts tile every tensor, and what they read is made, linked and made before.
+
+Nothing here asks the scheduler's compiled code: regions are worked out anew from the operators'
+access maps and compared with those that the schedule holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.graph.domain import Region, volume
+from autoturbo.schedule.instances import part_book
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.verify.findings import Check, Finding
+from autoturbo.verify.names import instance_name, layer_name, tensor_name
+from autoturbo.verify.needs import made_regions, needs_of, read_regions
+from autoturbo.verify.sizes import meet
+
+
+def check_regions(schedule: Schedule) -> tuple[Finding, ...]:
+    """What is wrong with a schedule's regions, links and order; empty if nothing is.
+
+    Kinds: ``"missing operator"``, ``"repeated operator"``, ``"missing layer"``, ``"repeated
+    layer"``, ``"missing instance"``, ``"repeated instance"``, ``"order"``, ``"gap"``,
+    ``"overlap"``, ``"outside"``, ``"halo"``, ``"uncovered"``, ``"unlinked"``, ``"foreign link"``.
+    """
+    found = [*_structure(schedule), *_order(schedule)]
+    found += _tilings(schedule)
+    found += _halos(schedule)
+    found += _links(schedule)
+    return tuple(found)
+
+
+def _finding(
+    schedule: Schedule, kind: str, message: str, instance: int = -1, layer: int = -1
+) -> Finding:
+    return Finding(
+        Check.REGIONS, kind, message,
+        instance_name(schedule, instance) if instance >= 0 else None,
+        layer_name(schedule, layer) if layer >= 0 else None,
+    )  # fmt: skip
+
+
+def _structure(schedule: Schedule) -> Iterator[Finding]:
+    """Every operator in one layer, every layer in one sub-graph."""
+    problem = schedule.problem
+    operators = Counter(op for layer in problem.layers for op in layer.operators)
+    for index, operator in enumerate(problem.graph.operators):
+        if operators[index] != 1:
+            word = "repeated" if operators[index] else "missing"
+            message = f"operator {operator.name} is in {operators[index]} layers"
+            yield _finding(schedule, f"{word} operator", message)
+    layers = Counter(x for s in schedule.instances.subgraphs for x in s.layers)
+    for layer in problem.layers:
+        if layers[layer.index] != 1:
+            word = "repeated" if layers[layer.index] else "missing"
+            message = f"layer {layer.name} is in {layers[layer.index]} sub-graphs"
+            yield _finding(schedule, f"{word} layer", message, layer=layer.index)
+    yield from _left_inside(schedule)
+
+
+def _left_inside(schedule: Schedule) -> Iterator[Finding]:
+    """What a sub-graph makes for others comes from its last layer."""
+    problem = schedule.problem
+    for subgraph in schedule.instances.subgraphs:
+        inside = set(subgraph.layers)
+        for layer in subgraph.layers[:-1]:
+            for tensor in problem.layers[layer].outputs:
+                away = set(problem.consumers[tensor]) - inside
+                if away or tensor in problem.graph.outputs:
+                    name = tensor_name(schedule, tensor)
+                    message = f"{name} is read elsewhere, but its sub-graph does not hand it out"
+                    yield _finding(schedule, "uncovered", message, layer=layer)
+
+
+def _order(schedule: Schedule) -> Iterator[Finding]:
+    """Every instance runs once, after all that it reads from."""
+    graph = schedule.instances
+    runs = Counter(schedule.order)
+    for index in range(graph.count):
+        if runs[index] != 1:
+            word = "repeated" if runs[index] else "missing"
+            message = f"{instance_name(schedule, index)} is {runs[index]} times in the order"
+            yield _finding(schedule, f"{word} instance", message, index)
+    for index in sorted(set(runs) - set(range(graph.count))):
+        message = f"the order names instance {index}, of which there is none"
+        yield _finding(schedule, "foreign instance", message)
+    position = {index: at for at, index in reversed(list(enumerate(schedule.order)))}
+    readers = np.repeat(np.arange(graph.count), np.diff(graph.links.start)).tolist()
+    for reader, maker in dict.fromkeys(zip(readers, graph.links.maker.tolist(), strict=True)):
+        if position.get(maker, -1) >= position.get(reader, graph.count):
+            names = instance_name(schedule, reader), instance_name(schedule, maker)
+            yield _finding(schedule, "order", f"{names[0]} runs before {names[1]}", reader)
+    yield from _kernels(schedule)
+
+
+def _kernels(schedule: Schedule) -> Iterator[Finding]:
+    """Clusters run what the order says, in its order."""
+    for cluster, timeline in enumerate(schedule.timelines):
+        own = list(schedule.order)
+        if schedule.cluster:
+            own = [i for i in own if i < len(schedule.cluster) and schedule.cluster[i] == cluster]
+        for wanted, index in itertools.zip_longest(own, timeline.order.tolist()):
+            if wanted != index:
+                names = [_or_nothing(schedule, one) for one in (index, wanted)]
+                message = f"cluster {cluster} runs {names[0]} where the order has {names[1]}"
+                yield _finding(schedule, "order", message, -1 if index is None else index)
+                break
+
+
+def _or_nothing(schedule: Schedule, index: int | None) -> str:
+    return "nothing" if index is None else instance_name(schedule, index)
+
+
+def _tilings(schedule: Schedule) -> Iterator[Finding]:
+    """The parts of a sub-graph make every element of its outputs exactly once."""
+    graph = schedule.instances
+    rows = part_book(schedule.problem).regions.rows
+    for subgraph, parts in enumerate(graph.parts):
+        own = np.flatnonzero(graph.subgraph == subgraph)
+        for position, tensor in enumerate(parts.outputs):
+            shape = schedule.problem.graph.tensors[tensor].shape
+            boxes = rows[graph.out_region[own] + position][:, : len(shape)]
+            yield from _tiling(schedule, tensor, boxes, own)
+
+
+def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator[Finding]:
+    """Boxes ``(parts, rank, 2)`` that should tile a tensor."""
+    name = tensor_name(schedule, tensor)
+    extents = np.asarray(schedule.problem.graph.tensors[tensor].shape, np.int64)
+    solid = (boxes[..., 1] > boxes[..., 0]).all(axis=1)
+    outside = solid & ((boxes[..., 0] < 0) | (boxes[..., 1] > extents)).any(axis=1)
+    for index in own[outside].tolist():
+        message = f"{instance_name(schedule, index)} makes elements of {name} that it has not"
+        yield _finding(schedule, "outside", message, index)
+    kept, names = boxes[solid], own[solid]
+    if outside.any() or not extents.all():
+        return
+    bounds = [_bounds(kept[:, dim], extents[dim]) for dim in range(len(extents))]
+    counts = _counts(kept, bounds)
+    if (counts == 0).any():
+        hole = _corner(bounds, np.argwhere(counts == 0)[0])
+        near = int(names[_nearest(kept, hole)]) if len(kept) else -1
+        message = f"no part makes {name} from {_place(hole)} on"
+        if near >= 0:
+            message += f", next to {instance_name(schedule, near)}"
+        yield _finding(schedule, "gap", message, near)
+    if (counts > 1).any():
+        place = _corner(bounds, np.argwhere(counts > 1)[0])
+        inside = ((kept[..., 0] <= place) & (place < kept[..., 1])).all(axis=1)
+        both = [instance_name(schedule, i) for i in names[inside].tolist()[:2]]
+        message = f"{both[0]} and {both[1]} both make {name} at {_place(place)}"
+        yield _finding(schedule, "overlap", message, int(names[inside][1]))
+
+
+def _place(corner: Ints) -> str:
+    return f"[{', '.join(map(str, corner.tolist()))}]"
+
+
+def _bounds(intervals: Ints, extent: int) -> Ints:
+    """Where boxes begin and end along a dimension, the ends of the tensor included."""
+    return np.unique(np.concatenate((intervals.ravel(), (0, extent))))
+
+
+def _corner(bounds: Sequence[Ints], cell: Ints) -> Ints:
+    return np.asarray([b[c] for b, c in zip(bounds, cell.tolist(), strict=True)], np.int64)
+
+
+def _nearest(boxes: Ints, corner: Ints) -> int:
+    """The box with the least distance from an element."""
+    away = np.maximum(boxes[..., 0] - corner, corner - boxes[..., 1] + 1)
+    return int(np.maximum(away, 0).sum(axis=1).argmin())
+
+
+def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
+    """Per cell of the grid of all bounds, how many boxes hold it.
+
+    Boxes add one at their low corner and take it off past their high ones; sums along every
+    dimension then count.
+    """
+    counts = np.zeros([len(b) for b in bounds], np.int64)
+    ends = [
+        np.stack([np.searchsorted(b, boxes[:, dim, end]) for end in (0, 1)])
+        for dim, b in enumerate(bounds)
+    ]
+    for corner in itertools.product((0, 1), repeat=len(bounds)):
+        at = tuple(ends[dim][end] for dim, end in enumerate(corner))
+        np.add.at(counts, at, (-1) ** sum(corner) if at else len(boxes))
+    for dim in range(len(bounds)):
+        counts = counts.cumsum(axis=dim)
+    inner: Ints = counts[tuple(slice(0, -1) for _ in bounds)]
+    return inner
+
+
+def _halos(schedule: Schedule) -> Iterator[Finding]:
+    """Every part has all that its outputs need of what it reads."""
+    for index, needs in enumerate(needs_of(schedule)):
+        for tensor, given in read_regions(schedule, index).items():
+            need = needs.get(tensor)
+            if need is not None and not _holds(given, need):
+                name, what = instance_name(schedule, index), tensor_name(schedule, tensor)
+                message = f"{name} needs {_span(need)} of {what} and reads {_span(given)}"
+                yield _finding(schedule, "halo", message, index)
+
+
+def _holds(outer: Region, inner: Region) -> bool:
+    return all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(outer, inner, strict=True))
+
+
+def _span(region: Region) -> str:
+    return f"[{', '.join(f'{low}:{high}' for low, high in region)}]"
+
+
+def _links(schedule: Schedule) -> Iterator[Finding]:
+    """What a part reads is covered by what it is linked to, or given to the model."""
+    graph, given = schedule.instances, set(schedule.problem.graph.inputs)
+    makers = {t: s for s, parts in enumerate(graph.parts) for t in parts.outputs}
+    made = [made_regions(schedule, index) for index in range(graph.count)]
+    for index in range(graph.count):
+        own = range(int(graph.links.start[index]), int(graph.links.start[index + 1]))
+        regions = read_regions(schedule, index)
+        for slot, (tensor, region) in enumerate(regions.items()):
+            linked = [int(graph.links.maker[x]) for x in own if graph.links.slot[x] == slot]
+            if tensor in makers:
+                home = makers[tensor]
+                yield from _covered(schedule, index, tensor, region, linked, home, made)
+            elif tensor not in given and volume(region):
+                message = (
+                    f"{instance_name(schedule, index)} reads {tensor_name(schedule, tensor)}, "
+                    f"which nobody makes"
+                )
+                yield _finding(schedule, "uncovered", message, index)
+    yield from _edges(schedule)
+
+
+def _covered(
+    schedule: Schedule,
+    index: int,
+    tensor: int,
+    region: Region,
+    linked: Sequence[int],
+    home: int,
+    made: Sequence[dict[int, Region]],
+) -> Iterator[Finding]:
+    """One input of one part: its links' regions add up to it.
+
+    Makers tile the tensor (that is checked for itself), so equal sums mean that none is missing;
+    only where they differ are all makers looked at.
+    """
+    names = instance_name(schedule, index), tensor_name(schedule, tensor)
+    for maker in linked:
+        if not 0 <= maker < len(made) or tensor not in made[maker]:
+            other = instance_name(schedule, maker)
+            message = f"{names[0]} is to read {names[1]} from {other}, which does not make it"
+            yield _finding(schedule, "foreign link", message, index)
+            return
+    pieces = {maker: volume(meet(made[maker][tensor], region)) for maker in linked}
+    if sum(pieces.values()) == volume(region):
+        return
+    graph = schedule.instances
+    parts = range(int(graph.first[home]), int(graph.first[home + 1]))
+    missing = [m for m in parts if m not in pieces and volume(meet(made[m][tensor], region))]
+    for maker in missing:
+        other = instance_name(schedule, maker)
+        message = f"{names[0]} reads {names[1]} without a link to {other}, which makes part of it"
+        yield _finding(schedule, "unlinked", message, index)
+    total = sum(pieces.values()) + sum(volume(meet(made[m][tensor], region)) for m in missing)
+    if total != volume(region):
+        message = f"{names[0]} reads {volume(region)} elements of {names[1]}, {total} are made"
+        yield _finding(schedule, "uncovered", message, index)
+
+
+def _edges(schedule: Schedule) -> Iterator[Finding]:
+    """Producers and consumers, which clusters wait by, are those of the links."""
+    graph = schedule.instances
+    reader = np.repeat(np.arange(graph.count), np.diff(graph.links.start)).tolist()
+    linked = set(zip(graph.links.maker.tolist(), reader, strict=True))
+    back = np.repeat(np.arange(graph.count), np.diff(graph.producer_start)).tolist()
+    ahead = np.repeat(np.arange(graph.count), np.diff(graph.consumer_start)).tolist()
+    known = {
+        "producers": set(zip(graph.producer.tolist(), back, strict=True)),
+        "consumers": set(zip(ahead, graph.consumer.tolist(), strict=True)),
+    }
+    for word, edges in known.items():
+        for maker, index in sorted(linked ^ edges):
+            names = instance_name(schedule, index), instance_name(schedule, maker)
+            message = f"{names[0]} and {names[1]} are linked otherwise than the {word} say"
+            yield _finding(schedule, "unlinked", message, index)

@@ -1,0 +1,506 @@
+"""The order replayed: which buffer holds which tensor of which instance while time passes.
+
+Time counts steps as the timeline does: one for the movements before a kernel, then one per layer.
+Clusters run side by side, each in its own time. Reads look for what they mean in the buffer that
+has it; every use of a buffer is noted, for :mod:`autoturbo.verify.trace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.graph.domain import Region, volume
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.movement import STAY
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stitch import Stage, Template
+from autoturbo.schedule.templates import template_book
+from autoturbo.schedule.timeline import (
+    IN_DDR,
+    IN_GB,
+    LATE_DDR,
+    LATE_GB,
+    OUT_DDR,
+    OUT_GB,
+    STREAM_COLUMNS,
+    Timeline,
+)
+from autoturbo.schedule.writer import MOVED, STREAMED, TENSOR, TILES, WEIGHTS
+from autoturbo.verify.buffers import finding
+from autoturbo.verify.findings import Check, Finding
+from autoturbo.verify.names import buffer_name, instance_name, layer_name, tensor_name
+from autoturbo.verify.needs import Regions, made_regions, needs_of, read_regions
+from autoturbo.verify.sizes import Sizes, meet, moved_core_bytes
+
+_COLUMN_NAMES = ("in GB", "in DDR", "out to GB", "out to DDR", "late from GB", "late from DDR")
+
+
+class Use(IntEnum):
+    """What is done to a buffer: by movements before a kernel, or by a layer of it.
+
+    ``READ`` is of what was there before the kernel, ``LATE`` of what the kernel itself made;
+    ``COPY_OUT`` stores an output of the model that stays where it is; ``HOLD`` reads weights that
+    stay and ``KEEP`` is when they are brought in.
+    """
+
+    BRING_FROM = 0
+    BRING_TO = 1
+    READ = 2
+    LATE = 3
+    WRITE = 4
+    COPY_OUT = 5
+    HOLD = 6
+    KEEP = 7
+
+
+class Used(NamedTuple):
+    """One use: by which kernel of a cluster and which of its layers (-1: before them).
+
+    ``buffer`` is -1 for an input of the model in DDR or a tensor of another cluster; ``tensor`` and
+    ``instance`` say what was meant.
+    """
+
+    kernel: int
+    layer: int
+    use: Use
+    buffer: int
+    tensor: int
+    instance: int
+
+
+Content = tuple[int, int]
+"""Instance and tensor."""
+
+
+@dataclass(eq=False)
+class _Cluster:
+    """What is known of a cluster while time passes."""
+
+    timeline: Timeline
+    clock: int = 0
+    kernel: int = 0
+    buffers: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
+    holds: dict[int, Content] = field(default_factory=dict)
+    where: dict[Content, int] = field(default_factory=dict)
+    kept: dict[int, tuple[int, int]] = field(default_factory=dict)
+    used: list[Used] = field(default_factory=list)
+    last: int = 0
+
+    def __post_init__(self) -> None:
+        timeline = self.timeline
+        columns = (timeline.kind.tolist(), timeline.tensor.tolist(), timeline.owner.tolist())
+        for buffer, key in enumerate(zip(*columns, strict=True)):
+            self.buffers.setdefault(key, []).append(buffer)
+        self.last = len(timeline.order) + int(timeline.rows[-1]) - 1
+
+    def scope(self, buffer: int) -> Scope:
+        return Scope(int(self.timeline.buffers.scope[buffer]))
+
+
+@dataclass(eq=False)
+class Replay:
+    """A schedule replayed.
+
+    Attributes:
+        schedule: what was replayed.
+        clusters: per cluster, what is known at the end.
+        found: what is wrong.
+    """
+
+    schedule: Schedule
+    clusters: tuple[_Cluster, ...]
+    found: list[Finding] = field(default_factory=list)
+
+    @property
+    def used(self) -> tuple[list[Used], ...]:
+        """Per cluster, all uses in order."""
+        return tuple(cluster.used for cluster in self.clusters)
+
+
+_KNOWN: WeakKeyDictionary[Schedule, Replay] = WeakKeyDictionary()
+
+
+def replay_of(schedule: Schedule) -> Replay:
+    """A schedule replayed, remembered."""
+    found = _KNOWN.get(schedule)
+    if found is None:
+        found = Replay(schedule, tuple(_Cluster(t) for t in schedule.timelines))
+        _KNOWN[schedule] = found
+        _run(found)
+    return found
+
+
+def check_replay(schedule: Schedule) -> tuple[Finding, ...]:
+    """What is wrong with a schedule's reads, writes and streams."""
+    return tuple(replay_of(schedule).found)
+
+
+def _run(replay: Replay) -> None:
+    """Kernel by kernel in the common order; each cluster's as its own timeline has them."""
+    schedule = replay.schedule
+    at = [0] * len(replay.clusters)
+    for index in schedule.order:
+        number = schedule.cluster[index] if schedule.cluster else 0
+        cluster = replay.clusters[number]
+        if at[number] < len(cluster.timeline.order):
+            cluster.kernel = at[number]
+            _kernel(replay, cluster, int(cluster.timeline.order[at[number]]))
+            at[number] += 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kernel:
+    """One kernel being replayed."""
+
+    replay: Replay
+    cluster: _Cluster
+    index: int
+    template: Template
+    sizes: Sizes
+    inputs: Regions
+    links: Sequence[int]
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.replay.schedule
+
+    def report(self, kind: str, message: str, layer: int = -1) -> None:
+        """Note a finding about this kernel; its instance's name comes before the message."""
+        name = instance_name(self.schedule, self.index)
+        where = layer_name(self.schedule, layer) if layer >= 0 else None
+        at = f"{name}, layer {where}," if where and where != name else name
+        found = Finding(Check.MEMORY, kind, f"{at} {message}", name, where)
+        self.replay.found.append(found)
+
+    def blame(self, kind: str, buffer: int, message: str) -> None:
+        """Note a finding about a buffer."""
+        found = finding(self.schedule, self.cluster.timeline, kind, buffer, message)
+        self.replay.found.append(found)
+
+    def note(self, layer: int, use: Use, buffer: int, content: Content) -> None:
+        """Note a use."""
+        cluster = self.cluster
+        used = Used(cluster.kernel, layer, use, buffer, content[1], content[0])
+        cluster.used.append(used)
+
+    def say(self, content: Content) -> str:
+        """A tensor of an instance."""
+        name = instance_name(self.schedule, content[0])
+        return f"{tensor_name(self.schedule, content[1])} of {name}"
+
+
+def _kernel(replay: Replay, cluster: _Cluster, index: int) -> None:
+    schedule, timeline = replay.schedule, cluster.timeline
+    graph = schedule.instances
+    template = template_book(schedule.problem).templates[int(timeline.templates[index])]
+    kernel = _Kernel(
+        replay, cluster, index, template,
+        Sizes.of(schedule.problem, template, needs_of(schedule)[index]),
+        read_regions(schedule, index),
+        range(int(graph.links.start[index]), int(graph.links.start[index + 1])),
+    )  # fmt: skip
+    moved = _bring(kernel)
+    cluster.clock += 1
+    _weights(kernel)
+    rows = slice(int(timeline.rows[cluster.kernel]), int(timeline.rows[cluster.kernel + 1]))
+    streams = timeline.streams[rows]
+    if len(streams) != len(template.layers):
+        kernel.report(
+            "stream", f"has {len(streams)} rows of streams, {len(template.layers)} layers"
+        )
+    for position, layer in enumerate(template.layers):
+        expected = np.zeros(STREAM_COLUMNS, np.int64)
+        _layer(kernel, position, moved, expected)
+        if position < len(streams):
+            _compare(kernel, layer, streams[position], expected)
+        cluster.clock += 1
+
+
+def _compare(kernel: _Kernel, layer: int, said: Ints, expected: Ints) -> None:
+    for column in np.flatnonzero(said != expected).tolist():
+        message = f"streams {said[column]} bytes {_COLUMN_NAMES[column]}, its buffers imply "
+        kernel.report("stream", f"{message}{expected[column]}", layer)
+
+
+def _read(kernel: _Kernel, buffer: int, content: Content, layer: int) -> Scope:
+    """A buffer is read: it must be alive and hold what is meant."""
+    cluster, clock = kernel.cluster, kernel.cluster.clock
+    buffers, said = cluster.timeline.buffers, kernel.say(content)
+    if cluster.holds.get(buffer) != content:
+        held = cluster.holds.get(buffer)
+        has = kernel.say(held) if held else "nothing"
+        message = f"holds {has} when {instance_name(kernel.schedule, kernel.index)} reads {said}"
+        kernel.blame("foreign buffer", buffer, message)
+    if not buffers.birth[buffer] <= clock <= buffers.death[buffer]:
+        name = buffer_name(kernel.schedule, cluster.timeline, buffer)
+        message = (
+            f"reads {said} in step {clock} from {name}, which lives from step "
+            f"{buffers.birth[buffer]} to {buffers.death[buffer]}"
+        )
+        kernel.report("freed buffer", message, layer)
+    return cluster.scope(buffer)
+
+
+def _handed_over(kernel: _Kernel, producer: int, tensor: int) -> None:
+    """What another cluster made lies in DDR, was written before, and stays until the pass ends."""
+    content = (producer, tensor)
+    makers = [c for c in kernel.replay.clusters if content in c.where]
+    if not makers:
+        kernel.report("handed over", f"reads {kernel.say(content)} before it is made")
+        return
+    maker = makers[0]
+    buffer = maker.where[content]
+    name = buffer_name(kernel.schedule, maker.timeline, buffer)
+    if maker.holds.get(buffer) != content:
+        kernel.report("handed over", f"reads {kernel.say(content)}, which {name} no longer holds")
+    if maker.scope(buffer) is not Scope.DDR:
+        where = maker.scope(buffer).name
+        kernel.report("handed over", f"reads {name} of another cluster, which is in {where}")
+    if maker.timeline.buffers.death[buffer] != maker.last:
+        kernel.report("handed over", f"reads {name} of another cluster, which does not stay")
+
+
+def _bring(kernel: _Kernel) -> dict[Content, int]:
+    """Movements before a kernel: the buffers that pieces are brought into, by what they hold.
+
+    All moved pieces of an input share one buffer in LB; where it found no room they are read from
+    where they lie, by the layers that read them.
+    """
+    moved: dict[Content, int] = {}
+    copied = [0, 0, 0]
+    for slot, tensor in enumerate(kernel.inputs):
+        own = [x for x in kernel.links if kernel.schedule.instances.links.slot[x] == slot]
+        if own:
+            _bring_input(kernel, tensor, own, moved, copied)
+    said = kernel.cluster.timeline.copied[kernel.cluster.kernel].tolist()
+    if said[1:] != copied[1:]:
+        message = f"copies {said[1]} bytes from GB and {said[2]} from DDR before it runs, its"
+        kernel.report("stream", f"{message} buffers imply {copied[1]} and {copied[2]}")
+    return moved
+
+
+def _bring_input(
+    kernel: _Kernel, tensor: int, links: Sequence[int], moved: dict[Content, int],
+    copied: list[int],
+) -> None:  # fmt: skip
+    cluster, timeline = kernel.cluster, kernel.cluster.timeline
+    brought = cluster.buffers.get((MOVED, tensor, kernel.index), [])
+    pieces: list[Region] = []
+    moving = False
+    for link in links:
+        producer = int(kernel.schedule.instances.links.maker[link])
+        content, stays = (producer, tensor), timeline.movements.kind[link] == STAY
+        source = cluster.where.get(content)
+        if source is None:
+            _handed_over(kernel, producer, tensor)
+            continue
+        moving = moving or not stays
+        if stays:
+            continue
+        scope = _read(kernel, source, content, -1)
+        made = made_regions(kernel.schedule, producer).get(tensor, ())
+        piece = meet(made, kernel.inputs[tensor])
+        if brought:
+            kernel.note(-1, Use.BRING_FROM, source, content)
+            moved[content] = brought[0]
+            copied[scope] += volume(piece) * kernel.sizes.element(tensor)
+            pieces.append(piece)
+    streamed = cluster.buffers.get((STREAMED, tensor, kernel.index), [])
+    if len(brought) + len(streamed) != moving:
+        count = len(brought) + len(streamed)
+        name = tensor_name(kernel.schedule, tensor)
+        kernel.report("foreign buffer", f"has {count} buffers for what is brought of {name}")
+    for buffer in brought:
+        _fill(kernel, buffer, tensor, pieces)
+
+
+def _fill(kernel: _Kernel, buffer: int, tensor: int, pieces: Sequence[Region]) -> None:
+    """Pieces arrive in a buffer: made now, in LB, large enough."""
+    cluster = kernel.cluster
+    _begin(kernel, buffer)
+    if cluster.scope(buffer) is not Scope.LB:
+        kernel.blame("stream", buffer, f"is in {cluster.scope(buffer).name}, not in LB")
+    wanted = kernel.template.wanted.get(tensor)
+    element, need = kernel.sizes.element(tensor), kernel.inputs[tensor]
+    core = moved_core_bytes(need, pieces, wanted, element)
+    _fits(kernel, buffer, core, element * sum(map(volume, pieces)), "what is brought into it")
+    cluster.holds[buffer] = (kernel.index, tensor)
+    kernel.note(-1, Use.BRING_TO, buffer, (kernel.index, tensor))
+
+
+def _begin(kernel: _Kernel, buffer: int) -> None:
+    birth, clock = int(kernel.cluster.timeline.buffers.birth[buffer]), kernel.cluster.clock
+    if birth != clock:
+        kernel.blame("lifetime", buffer, f"is filled in step {clock} and lives from step {birth}")
+
+
+def _fits(kernel: _Kernel, buffer: int, core: int, cluster: int, what: str) -> None:
+    """A buffer has room for what is written to it, where it is."""
+    buffers = kernel.cluster.timeline.buffers
+    in_lb = kernel.cluster.scope(buffer) is Scope.LB
+    need, room = core, int(buffers.core_bytes[buffer])
+    if not in_lb:
+        need, room = cluster, int(buffers.cluster_bytes[buffer])
+    if need > room:
+        whose = " of every core" if in_lb else ""
+        kernel.blame("too small", buffer, f"has {room} bytes{whose}, {what} takes {need}")
+
+
+def _weights(kernel: _Kernel) -> None:
+    """Weights that stay: there before all kernels but the first, alive, large enough, the same."""
+    cluster, schedule = kernel.cluster, kernel.schedule
+    subgraph = int(schedule.instances.subgraph[kernel.index])
+    end = cluster.clock + len(kernel.template.layers) - 1
+    _tiles(kernel, end)
+    first, buffer = cluster.kept.get(subgraph, (-1, -1))
+    expected = 0
+    if buffer < 0:
+        own = cluster.buffers.get((WEIGHTS, -1, kernel.index), [])
+        if own:
+            cluster.kept[subgraph] = (kernel.index, own[0])
+            _keep(kernel, own[0])
+    else:
+        expected = 2 if cluster.scope(buffer) is Scope.LB else 1
+        kernel.note(-1, Use.HOLD, buffer, (first, -1))
+        _same_weights(kernel, buffer, first)
+    held = cluster.kept.get(subgraph, (-1, -1))[1]
+    if held >= 0 and cluster.timeline.buffers.death[held] < end:
+        name = buffer_name(schedule, cluster.timeline, held)
+        kernel.report("freed buffer", f"reads {name} until step {end}, after it is given back")
+    said = int(cluster.timeline.resident[cluster.kernel])
+    if said != expected:
+        places = ("in DDR only", "in GB", "in LB")
+        kernel.report("residence", f"takes its weights to be {places[said]}, they are "
+                      f"{places[expected]}")  # fmt: skip
+
+
+def _keep(kernel: _Kernel, buffer: int) -> None:
+    _begin(kernel, buffer)
+    weights = kernel.template.stages[:, [Stage.WEIGHTS, Stage.CORE_WEIGHTS]].sum(axis=0)
+    _fits(kernel, buffer, int(weights[1]), int(weights[0]), "the weights of its layers")
+    kernel.note(-1, Use.KEEP, buffer, (kernel.index, -1))
+
+
+def _same_weights(kernel: _Kernel, buffer: int, first: int) -> None:
+    """A part that reads other weights than those that stay cannot do without its own."""
+    needs, tensors = needs_of(kernel.schedule), kernel.schedule.problem.graph.tensors
+    for tensor, region in needs[kernel.index].items():
+        given = needs[first].get(tensor, ())
+        if tensors[tensor].constant and (not given or meet(given, region) != region) and region:
+            name, what = instance_name(kernel.schedule, kernel.index), tensors[tensor].name
+            kernel.blame("foreign buffer", buffer, f"has not all of {what} that {name} reads")
+
+
+def _tiles(kernel: _Kernel, end: int) -> None:
+    """Room for weight tiles is there while a kernel runs."""
+    buffers, clock = kernel.cluster.timeline.buffers, kernel.cluster.clock
+    for buffer in kernel.cluster.buffers.get((TILES, -1, kernel.index), []):
+        if buffers.birth[buffer] > clock or buffers.death[buffer] < end:
+            kernel.blame("lifetime", buffer, "does not live while its kernel runs")
+
+
+def _layer(kernel: _Kernel, position: int, moved: dict[Content, int], row: Ints) -> None:
+    """One layer: reads, then writes; bytes that pass by LB are added to a row of streams."""
+    problem, template = kernel.schedule.problem, kernel.template
+    layer = problem.layers[template.layers[position]]
+    inner = {t for x in template.layers[:position] for t in problem.layers[x].outputs}
+    for tensor in layer.inputs:
+        if tensor in inner:
+            _read_late(kernel, position, tensor, row)
+        elif tensor in problem.graph.inputs:
+            row[IN_DDR] += kernel.sizes.cluster(tensor)
+            kernel.note(position, Use.READ, -1, (-1, tensor))
+        else:
+            _read_pieces(kernel, position, tensor, moved, row)
+    later = {t for x in template.layers[position + 1 :] for t in problem.layers[x].inputs}
+    dying = [t for t in layer.inputs if t in inner and t not in later] if layer.in_place else []
+    for tensor in layer.outputs:
+        _write(kernel, position, tensor, dying, row)
+
+
+def _read_late(kernel: _Kernel, position: int, tensor: int, row: Ints) -> None:
+    content, layer = (kernel.index, tensor), kernel.template.layers[position]
+    buffer = kernel.cluster.where.get(content)
+    if buffer is None:
+        kernel.report("foreign buffer", f"reads {kernel.say(content)}, which no buffer has", layer)
+        return
+    scope = _read(kernel, buffer, content, layer)
+    kernel.note(position, Use.LATE, buffer, content)
+    if scope is not Scope.LB:
+        row[LATE_GB if scope is Scope.GB else LATE_DDR] += kernel.sizes.cluster(tensor)
+
+
+def _read_pieces(
+    kernel: _Kernel, position: int, tensor: int, moved: dict[Content, int], row: Ints
+) -> None:
+    """An input from other instances is read piece by piece, each where it lies."""
+    links, layer = kernel.schedule.instances.links, kernel.template.layers[position]
+    need = kernel.inputs[tensor]
+    slot = list(kernel.inputs).index(tensor)
+    for link in kernel.links:
+        if links.slot[link] != slot:
+            continue
+        content = (int(links.maker[link]), tensor)
+        made = made_regions(kernel.schedule, content[0]).get(tensor, need)
+        size = volume(meet(made, need)) * kernel.sizes.element(tensor)
+        brought, source = moved.get(content), kernel.cluster.where.get(content)
+        if brought is not None:
+            scope = _read(kernel, brought, (kernel.index, tensor), layer)
+            kernel.note(position, Use.READ, brought, (kernel.index, tensor))
+        elif source is not None:
+            scope = _read(kernel, source, content, layer)
+            kernel.note(position, Use.READ, source, content)
+        else:
+            scope = Scope.DDR
+            kernel.note(position, Use.READ, -1, content)
+        if scope is not Scope.LB:
+            row[IN_GB if scope is Scope.GB else IN_DDR] += size
+
+
+def _write(kernel: _Kernel, position: int, tensor: int, dying: list[int], row: Ints) -> None:
+    """A tensor is made: in a buffer of its own, or over one that dies here."""
+    cluster, problem = kernel.cluster, kernel.schedule.problem
+    buffer = _target(kernel, position, tensor, dying)
+    if buffer < 0:
+        return
+    content, size = (kernel.index, tensor), kernel.sizes.cluster(tensor)
+    name = tensor_name(kernel.schedule, tensor)
+    _fits(kernel, buffer, kernel.sizes.core(tensor), size, name)
+    cluster.holds[buffer] = content
+    cluster.where[content] = buffer
+    kernel.note(position, Use.WRITE, buffer, content)
+    scope = cluster.scope(buffer)
+    if scope is not Scope.LB:
+        row[OUT_GB if scope is Scope.GB else OUT_DDR] += size
+    if tensor in problem.graph.outputs and problem.consumers[tensor]:
+        row[OUT_DDR] += size
+        kernel.note(position, Use.COPY_OUT, buffer, content)
+    elif tensor in problem.graph.outputs and scope is not Scope.DDR:
+        kernel.blame("output", buffer, f"holds an output of the model and is in {scope.name}")
+
+
+def _target(kernel: _Kernel, position: int, tensor: int, dying: list[int]) -> int:
+    """The buffer that a layer writes a tensor to; -1 if it has none."""
+    cluster, layer = kernel.cluster, kernel.template.layers[position]
+    own = cluster.buffers.get((TENSOR, tensor, kernel.index), [])
+    if len(own) > 1:
+        name = kernel.say((kernel.index, tensor))
+        kernel.report("foreign buffer", f"writes {name}, which has {len(own)} buffers", layer)
+    if own:
+        _begin(kernel, own[0])
+        return own[0]
+    source = (kernel.index, dying.pop(0)) if dying else (-1, -1)
+    buffer = cluster.where.get(source, -1)
+    if buffer < 0:
+        name = tensor_name(kernel.schedule, tensor)
+        kernel.report("foreign buffer", f"writes {name}, which has no buffer", layer)
+        return -1
+    _read(kernel, buffer, source, layer)
+    return buffer

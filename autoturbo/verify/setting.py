@@ -1,0 +1,93 @@
+"""What original and scheduled model are run on: random weights and inputs, in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from onnx import ModelProto, inliner
+
+from autoturbo.graph.model_nodes import ModelNodes, load_nodes
+from autoturbo.graph.weight_values import Array
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.verify.compare import Arithmetic, arithmetic_of
+from autoturbo.verify.inputs import random_inputs
+from autoturbo.verify.passes import Pass
+from autoturbo.verify.plain_model import plain_model
+from autoturbo.verify.weights import seeded_weights, with_weights
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """What two models are run on.
+
+    Attributes:
+        folder: with the weights; models are saved in it.
+        original: the model's file there, its weights random.
+        nodes: of the model at the samples of one pass.
+        passes: that are run.
+        samples: of the batch that is run.
+        whole: these are all samples of the model.
+        feeds: an array per input.
+        reference: the model that is compared with.
+        arithmetic: what it computes in.
+    """
+
+    folder: Path
+    original: Path
+    nodes: ModelNodes
+    passes: tuple[Pass, ...]
+    samples: int
+    whole: bool
+    feeds: Mapping[str, Array]
+    reference: Path
+    arithmetic: Arithmetic
+
+
+def prepare(
+    schedule: Schedule, path: Path, folder: Path, passes: tuple[Pass, ...], seed: int
+) -> Setting:
+    """Random weights and inputs, and the model to compare with, in a folder.
+
+    Raises:
+        ModelError: the file is not usable.
+    """
+    proto = _inlined(onnx.load(path, load_external_data=False))
+    original = folder / "original.onnx"
+    seeded = with_weights(proto, seeded_weights(proto, folder, seed))
+    onnx.save(seeded, original)
+    graph = schedule.problem.graph
+    nodes = load_nodes(original, shapes={graph.tensors[t].name: graph.tensors[t].shape
+                                         for t in graph.inputs})  # fmt: skip
+    samples = max(one.start + one.samples for one in passes)
+    model = schedule.model
+    whole = samples == model.batch
+    extents = model if whole else graph
+    shapes = {extents.tensors[t].name: extents.tensors[t].shape for t in extents.inputs}
+    given = [value.name for value in nodes.given]
+    feeds = random_inputs(seeded, seed, shapes | {o.name: o.shape for o in nodes.given}, given)
+    reference = original
+    if not _takes(seeded, feeds):
+        reference = folder / "reference.onnx"
+        at_batch = load_nodes(original, shapes=shapes)
+        onnx.save(plain_model(at_batch), reference)
+    arithmetic = arithmetic_of(seeded)
+    return Setting(folder, original, nodes, passes, samples, whole, feeds, reference, arithmetic)
+
+
+def _inlined(proto: ModelProto) -> ModelProto:
+    return inliner.inline_local_functions(proto) if proto.functions else proto
+
+
+def _takes(proto: ModelProto, feeds: Mapping[str, Array]) -> bool:
+    """Whether a model's inputs may have the extents of some arrays."""
+    for value in proto.graph.input:
+        if value.name not in feeds:
+            continue
+        dims = value.type.tensor_type.shape.dim
+        pairs = zip(dims, feeds[value.name].shape, strict=True)
+        if any(dim.HasField("dim_value") and dim.dim_value != extent for dim, extent in pairs):
+            return False
+    return True
