@@ -240,20 +240,20 @@ class Database:
         with self._writing() as connection:
             return merge(connection, best, Location(self.path))
 
-    def set_verified(self, key: PairKey, knobs: Knobs, verified: Verified) -> bool:
+    def set_verified(self, key: PairKey, schedule: str, verified: Verified) -> bool:
         """Record that the best schedule passed checks, unless it is known to have passed more.
 
         Args:
             key: of the schedule.
-            knobs: its setting; where the best one has another, nothing is recorded.
+            schedule: its text; where the best one is another, nothing is recorded.
             verified: what it passed.
 
         Raises:
             DatabaseError: the database cannot be written.
         """
         with self._writing() as connection:
-            found = self._best_of(connection, key, knobs)
-            if found is None:
+            found = self._best_of(connection, key)
+            if found is None or found.schedule != schedule:
                 return False
             new = dataclasses.replace(found, verified=verified)
             return merge(connection, new, Location(self.path))
@@ -266,7 +266,8 @@ class Database:
         """
         where, values = misses.condition(dataclasses.asdict(key))
         with self._writing() as connection:
-            if self._best_of(connection, key, knobs) is None:
+            found = self._best_of(connection, key)
+            if found is None or found.knobs != knobs:
                 return False
             connection.execute(f"DELETE FROM best {where}", values)  # noqa: S608 (columns)
             return True
@@ -424,15 +425,11 @@ class Database:
             message = f"trial {trial.number} of run {trial.run!r} is there with other knobs"
             raise RunError(message, Location(self.path), "is the run going on elsewhere?")
 
-    def _best_of(
-        self, connection: sqlite3.Connection, key: PairKey, knobs: Knobs
-    ) -> BestSchedule | None:
-        """The best schedule of a key, if it is the one of a setting."""
+    def _best_of(self, connection: sqlite3.Connection, key: PairKey) -> BestSchedule | None:
         where, values = misses.condition(dataclasses.asdict(key))
         query = f"SELECT record FROM best {where}"  # noqa: S608 (columns)
         row = connection.execute(query, values).fetchone()
-        found = None if row is None else self._decoded(row[0], BestSchedule)
-        return found if found is not None and found.knobs == knobs else None
+        return None if row is None else self._decoded(row[0], BestSchedule)
 
     def _run(self, run: str) -> RunInfo:
         row = self._connection.execute(_RUNS + "WHERE id = ?", (column(run),)).fetchone()

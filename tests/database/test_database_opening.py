@@ -346,7 +346,7 @@ def test_a_database_of_version_1_keeps_all_and_can_say_what_is_verified(tmp_path
         (found,) = database.best()
         assert found == samples.best()
         assert found.verified is None
-        assert database.set_verified(found.key, found.knobs, samples.verified())
+        assert database.set_verified(found.key, found.schedule, samples.verified())
         assert database.best() == (samples.best(verified=samples.verified()),)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT verified FROM best").fetchall() == [("regions memory",)]

@@ -341,10 +341,11 @@ def test_odd_names_are_found_again(database: Database) -> None:
 def test_that_the_best_was_verified_is_recorded(database: Database) -> None:
     database.put_best(samples.best())
     all_three = samples.verified("regions", "memory", "numbers")
-    assert not database.set_verified(samples.KEY, Knobs(max_layers=3), all_three)
-    assert not database.set_verified(PairKey("x", "x", "x", "x"), Knobs(), all_three)
-    assert database.set_verified(samples.KEY, Knobs(), all_three)
-    assert not database.set_verified(samples.KEY, Knobs(), samples.verified())
+    text = samples.best().schedule
+    assert not database.set_verified(samples.KEY, "another", all_three)
+    assert not database.set_verified(PairKey("x", "x", "x", "x"), text, all_three)
+    assert database.set_verified(samples.KEY, text, all_three)
+    assert not database.set_verified(samples.KEY, text, samples.verified())
     assert database.best() == (samples.best(verified=all_three),)
 
 
