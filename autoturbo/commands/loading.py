@@ -187,6 +187,41 @@ def load_pair(options: argparse.Namespace) -> Pair:
     return Pair(_model(options.model, options), target, dtype)
 
 
+def pair_of_run(options: argparse.Namespace, info: RunInfo) -> Pair:
+    """The model that was named, with the run's batch, shapes, target and data type.
+
+    Options that are given go before what the run has.
+
+    Raises:
+        RunError: the run is of something else.
+    """
+    from autoturbo.hardware import Target
+
+    kept = info.settings
+    stored = kept.get("target_description")
+    target = Target.from_dict(stored) if stored and not options.target else None
+    target = target or _target(options.target or DEFAULT_TARGET)
+    batch = kept.get("model_batch", info.batch) if options.batch is None else options.batch
+    shapes = merged_shapes(options.shape) or kept.get("shapes")
+    model = load_model(options.model, batch=batch, shapes=shapes)
+    pair = Pair(model, target, chosen_dtype(target, options.dtype or info.key.dtype))
+    _check_run(info, pair, options.model)
+    return pair
+
+
+def _check_run(info: RunInfo, pair: Pair, file: str) -> None:
+    from autoturbo.tuner import pair_key, scheduler_version
+
+    if info.key.scheduler_version != scheduler_version():
+        message = f"run {info.id} is of another version of the scheduler"
+        raise RunError(message, Location(file), "tune again with this release")
+    if info.key != pair_key(*pair):
+        of = f"{info.model} at batch {info.batch} on {info.target} in {info.key.dtype}"
+        now = f"{pair.model.name} at batch {pair.model.batch} on {pair.target.name} in {pair.dtype}"
+        hint = f"give the model, shapes and target of the run; 'autoturbo show {info.id} -v' does"
+        raise RunError(f"run {info.id} is of {of}, not of {now}", Location(file), hint)
+
+
 def load_pairs(options: argparse.Namespace) -> list[Pair]:
     """Every model with every target, model by model; all are loaded before the first is used."""
     targets = load_targets(options.targets or [DEFAULT_TARGET])
