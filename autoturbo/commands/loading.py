@@ -218,7 +218,7 @@ def _check_run(info: RunInfo, pair: Pair, file: str) -> None:
     if info.key != pair_key(*pair):
         of = f"{info.model} at batch {info.batch} on {info.target} in {info.key.dtype}"
         now = f"{pair.model.name} at batch {pair.model.batch} on {pair.target.name} in {pair.dtype}"
-        hint = f"give the model, shapes and target of the run; 'autoturbo show {info.id} -v' does"
+        hint = f"give the model, batch, shapes and target that 'autoturbo show {info.id} -v' lists"
         raise RunError(f"run {info.id} is of {of}, not of {now}", Location(file), hint)
 
 

@@ -36,5 +36,4 @@ def run(options: argparse.Namespace, console: Console) -> int:
             on_progress=line,
             **machine_options(options),
         )
-    finish(result, console, options.db)
-    return 0
+    return finish(result, console, options.db)

@@ -49,6 +49,7 @@ def as_json(info: RunInfo) -> dict[str, Any]:
         "default_s": info.default_latency,
         "best_s": info.best_latency,
         "best_trial": info.best_trial,
+        "refused": [trial.as_dict() for trial in info.refused],
     }
 
 

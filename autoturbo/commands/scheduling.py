@@ -12,11 +12,11 @@ from autoturbo.errors import DatabaseError, KnobsError, Location, RunError
 if TYPE_CHECKING:
     import argparse
     from argparse import _MutuallyExclusiveGroup
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from autoturbo.commands.loading import Pair
     from autoturbo.commands.parser import Parser
-    from autoturbo.database import RunInfo, TrialRecord
+    from autoturbo.database import BestFilter, Database, RunInfo, TrialRecord
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.simulate.evaluator import Evaluator
 
@@ -27,10 +27,12 @@ class Chosen(NamedTuple):
     Attributes:
         name: of its scheduler, or ``"schedule"``, ``"knobs"``, or of its run and trial.
         schedule: itself.
+        run: id of the run that found it, where that is known.
     """
 
     name: str
     schedule: Schedule
+    run: str = ""
 
 
 def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _MutuallyExclusiveGroup:
@@ -80,7 +82,7 @@ def schedule_of_run(info: RunInfo, trials: Iterable[TrialRecord], pair: Pair) ->
         hint = f"'autoturbo show {info.id}' says what failed"
         raise RunError(f"run {info.id} has no schedule", hint=hint)
     name = f"run {info.id}, trial {best.number}"
-    return Chosen(name, pair.evaluator().schedule(best.knobs))
+    return Chosen(name, pair.evaluator().schedule(best.knobs), info.id)
 
 
 def schedule_of_database(path: str, pair: Pair) -> Chosen:
@@ -98,13 +100,22 @@ def schedule_of_database(path: str, pair: Pair) -> Chosen:
     asked = dataclasses.asdict(pair_key(*pair))
     with Database.open(path, create=False, read_only=True) as database:
         found = database.best(**asked)
-        why = "" if found else database.explain_miss(**asked)
+        why = "" if found else _why_missed(database, pair, asked)
     if not found:
-        hint = "'autoturbo tune' finds one; --scheduler graphturbo takes the heuristic's"
+        hint = "--scheduler graphturbo takes the heuristic's schedule instead"
         raise DatabaseError(why, Location(path), hint)
     best = found[0]
     schedule = schedule_of(best.schedule, pair.model, pair.target, path)
-    return Chosen(f"run {best.run}, trial {best.trial}", schedule)
+    return Chosen(f"run {best.run}, trial {best.trial}", schedule, best.run)
+
+
+def _why_missed(database: Database, pair: Pair, asked: Mapping[str, str]) -> str:
+    """By names, where they tell; a model or target of the same name may be another one."""
+    named: BestFilter = {
+        "model": pair.model.name, "target": pair.target.name, "batch": pair.model.batch,
+        "dtype": pair.dtype, "scheduler_version": asked["scheduler_version"],
+    }  # fmt: skip
+    return database.explain_miss(**(asked if database.best(**named) else named))
 
 
 def require_runtime(flag: str) -> None:

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     pair = load_pair(options)
     evaluator = pair.evaluator()
-    name, schedule = chosen_schedule(options, pair, evaluator)
+    name, schedule, _ = chosen_schedule(options, pair, evaluator)
     of = f"{pair.model.name} @ {pair.target.name}: {name}"
     measurement = required(evaluator.measure(schedule), of)
     counters = measurement.counters()

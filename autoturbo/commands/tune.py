@@ -15,6 +15,7 @@ from autoturbo.commands.loading import (
     how_to_load,
     load_pairs,
 )
+from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.space import seconds_per_trial
 from autoturbo.commands.tuning import LiveLine, add_machine_options, finish, machine_options
 from autoturbo.commands.values import duration, objectives, one_of, whole_number, wrong
@@ -49,19 +50,24 @@ def add_arguments(parser: Parser) -> None:
     runs = "where run folders are made (default: runs)"
     add("--runs-folder", metavar="PATH", default="runs", help=runs)
     add("-o", "--output", metavar="FILE", type=Path, help="write the best schedule there as well")
+    text = "run what is handed out in ONNX Runtime as well, against the model"
+    add("--verify", action="store_true", help=text)
     add("--storage", metavar="URL", help="mirror the Optuna study, for optuna-dashboard")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Load everything, then tune pair by pair."""
+    if options.verify:
+        require_runtime("--verify")
     pairs = load_pairs(options)
     _check_output(options.output, len(pairs))
+    status = 0
     for pair in pairs:
         _introduce(pair, options, console)
         result = _tune(pair, options, console)
         written = _write(result, options.output)
-        finish(result, console, options.db, written)
-    return 0
+        status = max(status, finish(result, console, options.db, written))
+    return status
 
 
 def _tune(pair: Pair, options: argparse.Namespace, console: Console) -> TuneResult:
@@ -84,6 +90,7 @@ def _tune(pair: Pair, options: argparse.Namespace, console: Console) -> TuneResu
             storage=options.storage,
             settings=how_to_load(options),
             subgraphs=options.subgraphs,
+            verify=options.verify,
             on_progress=line,
             **machine_options(options),
         )

@@ -1,0 +1,65 @@
+"""A model with its schedule as one ONNX file, checked before it is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoturbo.commands.loading import model_file
+from autoturbo.errors import Location, UsageError, VerificationError
+
+if TYPE_CHECKING:
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.verify.scheduled_model import Applied
+
+
+def apply_schedule(schedule: Schedule, model: str | Path, out: str | Path) -> Applied:
+    """Write a model as its schedule computes it: every instance a call of a function.
+
+    Regions and memory are checked first: a schedule that fails is not written.
+
+    Args:
+        schedule: of the model.
+        model: its file, or the name of a workload.
+        out: the ONNX file to write.
+
+    Raises:
+        UsageError: ``out`` is the model itself, or cannot be written.
+        VerificationError: the schedule does not compute the model.
+        ModelError: the file is not usable.
+    """
+    from autoturbo.verify import verify_schedule
+    from autoturbo.verify.scheduled_model import write_scheduled_model
+
+    source, place = model_file(model), Path(out)
+    check_place(place, source)
+    findings = verify_schedule(schedule, numbers=False).findings
+    if findings:
+        more = f", and {len(findings) - 1} more" if findings[1:] else ""
+        message = f"the schedule fails the {findings[0].check.value} check: {findings[0].message}"
+        hint = "nothing was written; 'autoturbo verify' lists all that it finds"
+        raise VerificationError(message + more, Location(model), hint)
+    return write_scheduled_model(schedule, source, place)
+
+
+def check_place(out: Path, model: Path) -> None:
+    """Say before anything is computed that the file cannot be written.
+
+    Raises:
+        UsageError: it is the model itself, or its folder takes no files.
+    """
+    from autoturbo.atomic import check_writable
+
+    if os.path.realpath(out) == os.path.realpath(model) or _same_file(out, model):
+        message = "the scheduled model would replace the model itself"
+        raise UsageError(message, Location(out), "give it another name with -o")
+    check_writable(out)
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    """Also under two names: a hard link, or a file system that ignores case."""
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False
