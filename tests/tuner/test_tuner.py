@@ -538,6 +538,19 @@ def test_one_ctrl_c_lets_what_is_measured_finish(go: Tune, carry_on: Tune, jobs:
     assert story(carry_on()) == story(go("whole"))
 
 
+def test_a_run_that_made_its_last_trial_is_done_whatever_was_pressed(
+    go: Tune, tmp_path: Path
+) -> None:
+    def press(progress: Progress) -> None:
+        if progress.done == 40:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = go(on_progress=press)
+    assert (result.state, result.trials) == ("done", 40)
+    with Database.open(tmp_path / "a.db") as store:
+        assert store.runs()[0].state == "done"
+
+
 def test_a_second_ctrl_c_leaves_at_once(go: Tune, carry_on: Tune) -> None:
     def press(progress: Progress) -> None:
         if progress.done == 20:
