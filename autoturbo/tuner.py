@@ -87,8 +87,7 @@ class TuneResult:
         state: ``"done"`` or ``"interrupted"``.
         history: all trials by number.
         front: with several objectives the trials that none beats in all of them.
-        refused: trials whose schedules failed a check. They are neither ``best`` nor in ``front``,
-            and the database does not have them as best schedules.
+        refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
     """
 
     run: str
@@ -236,6 +235,7 @@ def resume(
     jobs: int = 1,
     ray: str | None = None,
     trials: int | None = None,
+    time_budget: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     timeout_s: float | None = None,
     evaluator: MakeWorkshop | None = None,
@@ -251,7 +251,8 @@ def resume(
         load_target: reads the target again; the description kept with the run if None.
         jobs: as for :func:`tune`, like all that follows.
         ray: address of a Ray cluster.
-        trials: a new total; the run's own if None.
+        trials: a new total; if None the run's own, or without limit where there is a time budget.
+        time_budget: seconds from now; the run's own if None.
         on_progress: called after every outcome.
         timeout_s: seconds for one measurement.
         evaluator: builds what measures.
@@ -269,8 +270,9 @@ def resume(
         graph = load_graph(info)
         asked = _stored_settings(info)
         _refuse_changed(info, pair_key(graph, target, asked.dtype))
-        if trials is not None:
-            asked = dataclasses.replace(asked, trials=trials)
+        if trials is not None or time_budget is not None:
+            budget = asked.time_budget if time_budget is None else time_budget
+            asked = dataclasses.replace(asked, trials=trials, time_budget=budget)
         if verify is not None:
             info = dataclasses.replace(info, settings={**info.settings, "verify": verify})
         make = evaluator or _default_workshop()
@@ -573,11 +575,11 @@ def _keep_refused(run: _Run, handover: Handover) -> None:
 
 def _keep_best(run: _Run, best: Best) -> None:
     """The schedule of least latency goes to the database, whatever was sought."""
-    info, time_now = run.info, now()
-    verified = Verified(best.verified, VERIFIER_VERSION, time_now) if best.verified else None
+    info, when = run.info, now()
+    verified = Verified(best.verified, VERIFIER_VERSION, when) if best.verified else None
     kept = BestSchedule(
         info.key, info.model, info.batch, info.target, best.knobs, best.measurement,
-        best.schedule.text, info.id, best.trial, time_now, info.versions, verified,
+        best.schedule.text, info.id, best.trial, when, info.versions, verified,
     )  # fmt: skip
     run.store.put_best(kept)
 

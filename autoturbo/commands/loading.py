@@ -75,6 +75,8 @@ def resume(
     *,
     database: str | Path | None = None,
     trials: int | None = None,
+    time_budget: float | None = None,
+    verify: bool | None = None,
     jobs: int = 1,
     ray: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -84,7 +86,10 @@ def resume(
     Args:
         run: its id, or the beginning of it.
         database: where it is kept; ``autoturbo.db`` in the working folder if None.
-        trials: a new total, those made included; the run's own if None.
+        trials: a new total, those made included; if None the run's own, or without limit where
+            there is a time budget.
+        time_budget: seconds from now; the run's own if None.
+        verify: run what is handed out in ONNX Runtime as well; as at first if None.
         jobs: processes that measure.
         ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
         on_progress: called after every outcome.
@@ -99,6 +104,8 @@ def resume(
         database=database,
         load_graph=_model_of_run,
         trials=trials,
+        time_budget=time_budget,
+        verify=verify,
         jobs=jobs,
         ray=ray,
         on_progress=on_progress,

@@ -148,6 +148,20 @@ def finish(
     return 1 if complaints else 0
 
 
+def write_copy(result: TuneResult, path: Path | None) -> list[Path]:
+    """Write the best schedule where the user wants it too; the files written.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    from autoturbo.atomic import atomic_write
+
+    if path is None:
+        return []
+    atomic_write(path, result.best.schedule.text)
+    return [path]
+
+
 def _complaints(result: TuneResult) -> list[str]:
     """What was wrong with schedules, a line for each."""
     name = f"{result.model} @ {result.target}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,6 +175,45 @@ def test_resume_goes_on_with_a_larger_total(cli: Cli) -> None:
     assert (again["run"], again["trials"]) == (first["run"], 33)
     whole = tuned(cli, "--db", "other.db", "--runs-folder", "elsewhere", trials=33)
     assert again["best"] == whole["best"]
+
+
+def test_resume_writes_the_copy_anew(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tuned(cli, "-o", "best.json", trials=1)
+    before = (cli.folder / "best.json").read_text()
+    (cli.folder / "below").mkdir()
+    monkeypatch.chdir(cli.folder / "below")
+    resumed = ["--db", "../autoturbo.db", "--json", "resume", first["run"], "--trials", "17"]
+    ran = cli(*resumed)
+    assert ran.status == 0, ran.err
+    copy = (cli.folder / "best.json").read_text()
+    assert copy == (cli.folder / "below" / ran.object["schedule_file"]).read_text() != before
+    again = cli(*resumed, "-o", "mine.json")
+    assert again.status == 0, again.err
+    assert (cli.folder / "below" / "mine.json").read_text() == copy
+
+
+def test_resume_goes_on_where_the_copy_s_folder_is_gone(cli: Cli) -> None:
+    (cli.folder / "gone").mkdir()
+    first = tuned(cli, "-o", "gone/best.json", trials=1)
+    shutil.rmtree(cli.folder / "gone")
+    ran = cli("resume", first["run"], "--trials", "2", "-q")
+    assert ran.status == 0, ran
+    place = cli.folder / "gone"
+    assert ran.err == (
+        f"no copy is written: {place}/best.json: no folder '{place}'; create it first\n"
+    )
+    refused = cli("resume", first["run"], "--trials", "3", "-o", "gone/best.json")
+    assert (refused.status, refused.out) == (2, "")
+    assert cli("--json", "runs").object["runs"][0]["trials"] == 2
+
+
+def test_resume_for_some_time(cli: Cli) -> None:
+    first = tuned(cli, trials=1)
+    ran = cli("--json", "resume", first["run"], "--time-budget", "0.3")
+    assert ran.status == 0, ran.err
+    assert ran.object["trials"] > 1
+    few = cli("--json", "resume", first["run"], "--time-budget", "1h", "--trials", "1")
+    assert few.object["trials"] == ran.object["trials"]
 
 
 def test_resume_finds_the_model_from_another_folder(
