@@ -135,17 +135,8 @@ def _table(best: Iterable[BestSchedule]) -> Table:
     from autoturbo.report.tables import table
     from autoturbo.report.units import duration, percent
 
-    headers = (
-        "model",
-        "target",
-        "dtype",
-        "run",
-        "verified",
-        "batch",
-        "trial",
-        "latency",
-        "of bound",
-    )
+    what = ("model", "target", "dtype", "run", "checks")
+    headers = (*what, "batch", "trial", "latency", "bound")
     rows = (
         (
             *(b.model, b.target, b.key.dtype, b.run, _checks(b), b.batch, b.trial),
@@ -153,7 +144,7 @@ def _table(best: Iterable[BestSchedule]) -> Table:
         )
         for b in best
     )
-    return table(headers, rows, words=5)
+    return table(headers, rows, words=len(what), whole=what[2:], close=True)
 
 
 def _checks(best: BestSchedule) -> str:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Cli, Ran, cli_in
+from command_line import Cli, Ran, cli_in, narrow_terminal
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.tuning import LiveLine, finish, standing_of
+from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError
 from autoturbo.report.live import Standing
 from autoturbo.schedule.baselines import scheduler_names
@@ -254,6 +255,19 @@ def test_runs_and_show(cli: Cli) -> None:
     assert text.startswith(f"run {found['run']}: {MODEL} @ stcp920, batch 1, float16\ndone, 17/17")
     assert "knobs of trial" in text
     assert "settings: " in text
+
+
+def test_runs_fit_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tuned(cli, trials=1)
+    with Database.open(cli.folder / "autoturbo.db") as database:
+        info = dataclasses.replace(database.run(found["run"]), id=f"{found['run']}-12")
+        database.add_run(dataclasses.replace(info, target="ascend-910", state="interrupted"))
+    wide = cli("runs").out
+    narrow_terminal(monkeypatch)
+    text = cli("runs").out
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert text.split() == wide.split()  # no word is broken
+    assert found["run"] in cli("runs", "-v").out.splitlines()[-2]
 
 
 def test_show_of_a_run_that_there_is_not(cli: Cli) -> None:
