@@ -397,9 +397,8 @@ class _Run:
             self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs
         )
 
-    def handover(self, trials: Sequence[Trial]) -> Handover:
+    def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
-        numbers = bool(self.info.settings.get("verify"))
         return Handover(
             f"{self.info.model} on {self.info.target}", trials, self.workshop,
             self.means.verifier or verifier_of(self.graph.source, numbers=numbers),
@@ -518,7 +517,9 @@ def _finish(run: _Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneRes
     """Check what is handed out, write it, report."""
     if loop.best is None:
         raise _nothing(run, loop)
-    handover = run.handover(loop.trials)
+    # Whoever interrupts waits: what is handed out is run when the run is done.
+    numbers = bool(run.info.settings.get("verify")) and not loop.interrupted
+    handover = run.handover(loop.trials, numbers=numbers)
     try:
         best = handover.best(run.objectives)
         front = handover.front(run.objectives)

@@ -174,6 +174,13 @@ def _complaints(result: TuneResult) -> list[str]:
     return [*lines, f"{name}: its numbers were not checked: {skipped}"] if skipped else lines
 
 
+def _verified(result: TuneResult) -> str:
+    """The checks that all that is handed out has passed."""
+    checks = ", ".join(result.best.verified)
+    count = len(result.front)
+    return f"{checks} (all {count} of the front)" if checks and count > 1 else checks
+
+
 def _skipped(result: TuneResult) -> str | None:
     """Why the best schedule was not run, where it was to be."""
     verification = result.best.verification
@@ -221,7 +228,7 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
     files = {
-        "verified": ", ".join(result.best.verified),
+        "verified": _verified(result),
         "schedule": result.schedule_file,
         "copy": ", ".join(map(str, written)),
         "run folder": result.run_folder,

@@ -162,10 +162,14 @@ def test_an_output_that_is_there_survives_a_refused_run(cli: Cli) -> None:
 
 
 def test_several_objectives_give_a_front(cli: Cli) -> None:
-    found = tuned(cli, "--objective", "latency,ddr-bytes", "--objective", "latency")
+    found = tuned(cli, "--objective", "latency,ddr-bytes", "--objective", "latency", trials=49)
     assert found["front"]
     latencies = [point["latency_s"] for point in found["front"]]
     assert min(latencies) == found["best"]["latency_s"]
+    text = cli("resume", found["run"]).out
+    number = len(found["front"])
+    which = f" (all {number} of the front)" if number > 1 else ""
+    assert f"\nverified    regions, memory{which}\n" in text
 
 
 def test_resume_goes_on_with_a_larger_total(cli: Cli) -> None:
