@@ -192,7 +192,7 @@ def tune(
         UsageError: an argument that makes no sense, or no Ray at the address.
         InfeasibleError: no setting that was tried fits the target.
         MeasurerError: the measurer failed on all settings, or gave another number for the best.
-        VerificationError: no schedule passes the checks.
+        RefusedError: no schedule passes the checks.
         ExecutorError: workers or the cluster failed.
         DatabaseError: the database cannot be used.
         InterruptedRunError: interrupted before anything was measured.

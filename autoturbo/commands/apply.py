@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.verify.scheduled_model import Applied
+    from autoturbo.verify.scheduled_file import Applied
 
 USAGE = "MODEL [--db PATH | --schedule FILE | --knobs FILE | --scheduler NAME] -o FILE [options]"
 EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.stcp920.onnx"
@@ -74,6 +74,7 @@ def _as_json(pair: Pair, chosen: Chosen, applied: Applied) -> dict[str, Any]:
         "scheduler": chosen.name,
         "file": str(applied.file),
         "data_files": [str(file) for file in applied.data_files],
+        "missing": list(applied.missing),
         "functions": applied.functions,
         "instances": applied.instances,
         "nodes": applied.nodes,
@@ -84,12 +85,13 @@ def _as_json(pair: Pair, chosen: Chosen, applied: Applied) -> dict[str, Any]:
 
 def _print(applied: Applied, next_command: str, console: Console) -> None:
     counts = {
-        "function": applied.functions, "instance": applied.instances,
+        "function": applied.functions, "call": applied.instances,
         "node": applied.nodes, "pass": applied.passes,
     }  # fmt: skip
     lines = {
         "written": str(applied.file),
         "weights": ", ".join(map(str, applied.data_files)),
+        "missing": ", ".join(applied.missing),
         "holds": ", ".join(_counted(number, name) for name, number in counts.items()),
         "verified": "regions, memory",
         "next:": next_command,

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.loading import model_file
-from autoturbo.errors import Location, UsageError, VerificationError
+from autoturbo.errors import Location, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.verify.scheduled_model import Applied
+    from autoturbo.verify.scheduled_file import Applied
 
 
 def apply_schedule(schedule: Schedule, model: str | Path, out: str | Path) -> Applied:
@@ -26,11 +26,14 @@ def apply_schedule(schedule: Schedule, model: str | Path, out: str | Path) -> Ap
 
     Raises:
         UsageError: ``out`` is the model itself, or cannot be written.
-        VerificationError: the schedule does not compute the model.
+        RefusedError: the schedule does not compute the model.
+        VerifyError: the schedule cannot be written as ONNX.
         ModelError: the file is not usable.
     """
     from autoturbo.verify import verify_schedule
-    from autoturbo.verify.scheduled_model import write_scheduled_model
+    from autoturbo.verify.regional import RegionError
+    from autoturbo.verify.scheduled_file import write_scheduled_model
+    from autoturbo.verify.scheduled_model import BuildError
 
     source, place = model_file(model), Path(out)
     check_place(place, source)
@@ -39,8 +42,11 @@ def apply_schedule(schedule: Schedule, model: str | Path, out: str | Path) -> Ap
         more = f", and {len(findings) - 1} more" if findings[1:] else ""
         message = f"the schedule fails the {findings[0].check.value} check: {findings[0].message}"
         hint = "nothing was written; 'autoturbo verify' lists all that it finds"
-        raise VerificationError(message + more, Location(model), hint)
-    return write_scheduled_model(schedule, source, place)
+        raise RefusedError(message + more, Location(model), hint)
+    try:
+        return write_scheduled_model(schedule, source, place)
+    except (BuildError, RegionError) as error:
+        raise RefusedError(f"the schedule does not compute it: {error}", Location(model)) from None
 
 
 def check_place(out: Path, model: Path) -> None:

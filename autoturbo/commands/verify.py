@@ -120,7 +120,7 @@ def _as_json(pair: Pair, chosen: Chosen, verification: Verification) -> dict[str
     ran: dict[str, Any] = {"skipped": "not asked for" if numbers is None else numbers.skipped}
     if numbers is not None:
         ran |= {"batch": numbers.batch, "whole": numbers.whole, "seed": numbers.seed}
-        names = ("output", "max_abs_error", "tolerance")
+        names = ("output", "difference", "tolerance")
         ran["outputs"] = [dict(zip(names, row, strict=True)) for row in numbers.outputs]
     return {
         "model": pair.model.name, "target": pair.target.name, "scheduler": chosen.name,

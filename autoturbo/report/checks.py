@@ -40,9 +40,9 @@ def verdicts(verification: Verification, counted: Mapping[str, int]) -> Table:
 
 
 def outputs(numbers: Numbers) -> Table:
-    """One row an output: how far the schedule is from the model, and how far it may be."""
+    """One row an output: how far it is off where that is worst, and how far it may be there."""
     rows = ((name, f"{error:.3g}", f"{limit:.3g}") for name, error, limit in numbers.outputs)
-    return table(("output", "max error", "tolerance"), rows)
+    return table(("output", "difference", "tolerance"), rows)
 
 
 def _counted(number: int, name: str) -> str:

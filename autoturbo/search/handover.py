@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autoturbo.database import Refused
-from autoturbo.errors import MeasurerError, VerificationError
+from autoturbo.errors import MeasurerError, RefusedError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.objectives import Objective, pareto
 from autoturbo.search.progress import Trial
@@ -118,7 +118,7 @@ class Handover:
         """The best trial that passes; of equals ``rather``, else the earliest.
 
         Raises:
-            VerificationError: none passes.
+            RefusedError: none passes.
             MeasurerError: it measures differently the second time.
         """
         liked = -1 if rather is None else rather.trial
@@ -138,7 +138,7 @@ class Handover:
         Empty with one objective, which has a best trial and no front.
 
         Raises:
-            VerificationError: none passes.
+            RefusedError: none passes.
         """
         left = [t for t in self.trials if None not in [o.score(t.outcome) for o in objectives]]
         while len(objectives) > 1:
@@ -172,12 +172,12 @@ class Handover:
         measurement = _measured_again(self.workshop, trial)
         return Best(trial.number, trial.knobs, measurement, *self._known[trial.number])
 
-    def _nothing(self) -> VerificationError:
+    def _nothing(self) -> RefusedError:
         """That no schedule passes, and why the first one does not."""
         first = next(iter(self._refused.values()))
         message = f"{self.name}: none of {len(self._refused)} schedules passes the checks"
         hint = "this is a defect of the scheduler or of the checks; please report it"
-        return VerificationError(f"{message}: trial {first.trial}: {first.failures[0]}", hint=hint)
+        return RefusedError(f"{message}: trial {first.trial}: {first.failures[0]}", hint=hint)
 
 
 def scores(objectives: Iterable[Objective], trial: Trial) -> tuple[float, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,9 @@ def test_the_best_of_the_database(cli: Cli) -> None:
     lines = ran.out.splitlines()
     assert lines[0] == f"tiny @ stcp920, float16: run {found['run']}, trial {found['best_trial']}"
     assert lines[1] == "written   out.onnx"
+    assert re.fullmatch(
+        r"holds     \d+ functions?, \d+ calls?, \d+ nodes?, \d+ pass(es)?", lines[2]
+    )
     assert lines[-2] == "verified  regions, memory"
     onnx.checker.check_model(str(cli.folder / "out.onnx"), full_check=True)
     _, *command = shlex.split(lines[-1].removeprefix("next:").strip())
@@ -62,12 +66,12 @@ def test_the_names_that_scripts_rely_on(cli: Cli) -> None:
     assert ran.err == "tiny @ stcp920, float16: tvm\n"
     found = ran.object
     assert list(found) == [
-        *["model", "target", "dtype", "scheduler", "file", "data_files"],
+        *["model", "target", "dtype", "scheduler", "file", "data_files", "missing"],
         *["functions", "instances", "nodes", "passes", "verified"],
     ]
     assert (found["scheduler"], found["file"]) == ("tvm", "out.onnx")
     schedule = cli("--json", "verify", "tiny.onnx", "--scheduler", "tvm", "--no-numbers").object
-    assert found["instances"] == schedule["checked"]["instances"]
+    assert found["instances"] == found["passes"] * schedule["checked"]["instances"]
     for file in found["data_files"]:
         assert (cli.folder / file).is_file()
 
@@ -153,8 +157,8 @@ def test_from_python(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = autoturbo.load_schedule("best.json", graph, target)
     assert autoturbo.verify_schedule(schedule, path=model).ok
     applied = autoturbo.apply_schedule(schedule, model, "out.onnx")
-    assert applied.instances == len(schedule.instances.instances)
+    assert applied.instances == applied.passes * len(schedule.instances.instances)
     assert applied.file == Path("out.onnx")
     monkeypatch.setattr("autoturbo.verify.verify_schedule", faulty)
-    with pytest.raises(autoturbo.errors.VerificationError, match="and 2 more"):
+    with pytest.raises(autoturbo.errors.RefusedError, match="and 2 more"):
         autoturbo.apply_schedule(schedule, model, "out.onnx")

@@ -37,8 +37,8 @@ def test_numbers_that_were_not_run() -> None:
 
 def test_one_row_an_output() -> None:
     assert rendered(outputs(RAN)) == [
-        "output   max error   tolerance",
-        r"y\n       0.000125       0.001",
+        "output   difference   tolerance",
+        r"y\n        0.000125       0.001",
     ]
 
 

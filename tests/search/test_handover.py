@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from search_doubles import Landscape, ToySchedule
 
-from autoturbo.errors import VerificationError
+from autoturbo.errors import RefusedError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.handover import MOST_REFUSED, Handover, passed, verifier_of
 from autoturbo.search.objectives import find_objectives
@@ -112,14 +112,14 @@ def test_where_nothing_passes_it_says_why_and_gives_up_soon() -> None:
     measured = by_latency(found)
     assert len(measured) > MOST_REFUSED
     picky = Picky(texts(found))
-    with pytest.raises(VerificationError) as caught:
+    with pytest.raises(RefusedError) as caught:
         handover(found, picky).best(LATENCY)
     assert len(picky.asked) == MOST_REFUSED
     assert str(caught.value).startswith(
         f"toy on chip: none of 16 schedules passes the checks: trial {measured[0].number}: "
         "memory: race: two kernels write x; "
     )
-    with pytest.raises(VerificationError, match="none of 2 schedules"):
+    with pytest.raises(RefusedError, match="none of 2 schedules"):
         handover(measured[:2], Picky(texts(found))).best(LATENCY)
 
 

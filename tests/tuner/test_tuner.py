@@ -32,9 +32,9 @@ from autoturbo.errors import (
     InfeasibleError,
     InterruptedRunError,
     MeasurerError,
+    RefusedError,
     RunError,
     UsageError,
-    VerificationError,
 )
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
@@ -371,7 +371,7 @@ def test_a_run_of_which_nothing_passes_has_failed(go: Tune, tmp_path: Path) -> N
             self.bad.add(schedule.text.strip())
             return super().__call__(schedule)
 
-    with pytest.raises(VerificationError, match="toy on stcp920: none of 16 schedules passes"):
+    with pytest.raises(RefusedError, match="toy on stcp920: none of 16 schedules passes"):
         go(verifier=Never())
     with Database.open(tmp_path / "a.db") as store:
         (info,) = store.runs()
