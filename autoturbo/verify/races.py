@@ -155,11 +155,14 @@ class _Named:
         message = f"{name}: nothing orders {first} and {second}, which share {place}"
         return Finding(Check.MEMORY, "race", message, name)
 
+    @property
+    def where(self) -> Ints:
+        """The kernel's instructions."""
+        return self.phase.program.where if self.phase.program else np.zeros((0, 0), np.int64)
+
     def instruction(self, index: int) -> str:
         """An instruction by its role, layer and tile."""
-        program = self.phase.program
-        assert program is not None
-        row = program.where[index]
+        row = self.where[index]
         role = Role(int(row[Column.ROLE])).name.lower().replace("_", " ")
         return f"{role} {index} of {self.layer(int(row[Column.LAYER]))} tile {row[Column.TILE]}"
 
@@ -234,10 +237,8 @@ def _buffer_races(named: _Named, order: _Order) -> Iterator[Finding]:
 
 def _pair(named: _Named, order: _Order, one: Ints, two: Ints) -> tuple[str, str]:
     """The last instruction of one access and the first of another that does not wait for it."""
-    program = named.phase.program
-    assert program is not None
-    first, second = (_instructions(program, row) for row in (one, two))
-    engine = program.where[:, Column.ENGINE]
+    first, second = (_instructions(named.where, row) for row in (one, two))
+    engine = named.where[:, Column.ENGINE]
     for before in first[::-1].tolist():
         late = second[order.clocks[second, engine[before]] < before]
         late = late[late != before]
@@ -246,8 +247,7 @@ def _pair(named: _Named, order: _Order, one: Ints, two: Ints) -> tuple[str, str]
     return named.instruction(int(first[-1])), named.instruction(int(second[0]))
 
 
-def _instructions(program: Program, access: Ints) -> Ints:
-    where = program.where
+def _instructions(where: Ints, access: Ints) -> Ints:
     mine = (access[Access.ROLES] >> where[:, Column.ROLE] & 1) == 1
     if access[Access.LAYER] >= 0:
         mine &= where[:, Column.LAYER] == access[Access.LAYER]
@@ -255,7 +255,7 @@ def _instructions(program: Program, access: Ints) -> Ints:
 
 
 def _lost_barriers(schedule: Schedule, cluster: int, phases: Sequence[Phase]) -> Iterator[Finding]:
-    """Engines keep the order of a program; nothing orders a phase and the next without a barrier."""
+    """Engines keep the order of a program alone: a barrier orders a phase and the next."""
     for at, phase in enumerate(phases):
         later = [] if phase.barrier else _until_barrier(phases, at + 1)
         found = (_across(schedule, cluster, phase, other) for other in later)
@@ -272,7 +272,7 @@ def _until_barrier(phases: Sequence[Phase], start: int) -> Iterator[Phase]:
 def _across(schedule: Schedule, cluster: int, one: Phase, two: Phase) -> Finding | None:
     """A race between two phases that no barrier parts: over a buffer, or over slots."""
     named = _Named(schedule, cluster, two)
-    names = tuple(_phase_name(schedule, phase) for phase in (one, two))
+    names = _phase_name(schedule, one), _phase_name(schedule, two)
     met = np.argwhere(_meeting(one.accesses, two.accesses))
     if len(met):
         first, second = met[0].tolist()
@@ -295,7 +295,7 @@ def _slot_name(ring: Ring) -> str:
 
 
 def _lost_waits(schedule: Schedule, trace: Trace) -> Iterator[Finding]:
-    """What another cluster makes is read after the kernel that makes it, directly or through others.
+    """What another cluster makes is read after the kernel that makes it.
 
     Clocks of kernels: per kernel and other cluster, the last kernel there that has ended before.
     """

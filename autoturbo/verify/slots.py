@@ -1,7 +1,7 @@
 """Slots in space: tiles of weights fit the room that the target and the schedule have for them.
 
-Where they are as small as tiles can be, larger ones pass in several transfers, which the program has
-as one. So do streams of all tiles, whatever their size: they have no check here.
+Where they are as small as tiles can be, larger ones pass in several transfers, which the program
+has as one. So do streams of all tiles, whatever their size: they have no check here.
 """
 
 from __future__ import annotations

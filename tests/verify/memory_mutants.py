@@ -36,7 +36,9 @@ def honest(name: str) -> Schedule:
     """A schedule without defects."""
     if name == "block":
         machine = target(cores=4, lb=4096, gb=1 << 13)
-        return build_schedule(Workbench(block(), machine, "float16"), Knobs(max_layers=3))
+        return build_schedule(
+            Workbench(block(), machine, "float16"), Knobs(max_layers=3, factor_scale=2)
+        )
     workload, _, setting = name.partition(" ")
     return build_schedule(bench(workload), SETTINGS[setting])
 
