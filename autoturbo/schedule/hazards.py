@@ -1,4 +1,4 @@
-"""Layers of a kernel that must have ended before another may write, though it reads nothing of them.
+"""Layers of a kernel that must be over before another may write, though it reads nothing of them.
 
 Space in LB is reused as if layers ran one after another. They do not: the matrix engine may be at a
 layer while the vector engine still works on an earlier one of another branch. So a layer waits for

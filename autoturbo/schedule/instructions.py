@@ -569,7 +569,7 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
         last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile, Role.MULTIPLY)
         _tile_shape(row, tiles, p.rules, t.amounts[last])
         _wait_for_inputs(p, t, last, index)
-        _wait(t.where, last, t.computed[index - 2] if tile > 1 else -1)
+        _wait_for_work(t, last, index - 2)
         t.computed[index] = t.multiplied[index] = last
         if depth < tiles[Tiling.DEPTHS] - 1:
             return

@@ -54,13 +54,6 @@ def part_needs(problem: Problem, layers: Sequence[int], outputs: Mapping[int, Re
     return Needs(regions, boxes)
 
 
-def needed_regions(
-    problem: Problem, layers: Sequence[int], outputs: Mapping[int, Region]
-) -> Regions:
-    """Regions of all tensors that some outputs of a sub-graph need, the outputs included."""
-    return part_needs(problem, layers, outputs).regions
-
-
 def made_regions(schedule: Schedule, index: int) -> Regions:
     """What an instance makes, as its schedule says: empty regions included."""
     graph = schedule.instances
@@ -94,10 +87,10 @@ def needs_of(schedule: Schedule) -> tuple[Regions, ...]:
     if found is None:
         graph = schedule.instances
         found = tuple(
-            needed_regions(
+            part_needs(
                 schedule.problem, graph.subgraphs[int(graph.subgraph[index])].layers,
                 made_regions(schedule, index),
-            )
+            ).regions
             for index in range(graph.count)
         )  # fmt: skip
         _KNOWN[schedule] = found

@@ -22,7 +22,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import buffer_name, instance_name, layer_name, tensor_name
 from autoturbo.verify.rings import Event, Ring
-from autoturbo.verify.trace import COMPUTE, ENGINE_OF, Access, Phase, Program, Trace, Wait
+from autoturbo.verify.trace import COMPUTE, Access, Phase, Program, Trace, Wait
 
 Bools = NDArray[np.bool_]
 
@@ -46,7 +46,7 @@ def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
             named = _Named(schedule, cluster, phase)
             found += (named.slot_race(*clash) for clash in clashes[key])
             found += _buffer_races(named, orders[key])
-        found += _lost_barriers(schedule, cluster, phases, orders)
+        found += _lost_barriers(schedule, cluster, phases)
     return (*found, *_lost_waits(schedule, trace))
 
 
@@ -136,8 +136,9 @@ def _unordered(
     wrong = np.argwhere((given < wanted) & ~own)
     if not len(wrong):
         return None
-    row, column = wrong[0]
-    return int(wanted[row, column]), int(asked[row, Event.INSTRUCTION])
+    row = wrong[0, 0]
+    missing = wanted[row][wrong[wrong[:, 0] == row, 1]]
+    return int(missing.max()), int(asked[row, Event.INSTRUCTION])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,11 +155,14 @@ class _Named:
         message = f"{name}: nothing orders {first} and {second}, which share {place}"
         return Finding(Check.MEMORY, "race", message, name)
 
+    @property
+    def where(self) -> Ints:
+        """The kernel's instructions."""
+        return self.phase.program.where if self.phase.program else np.zeros((0, 0), np.int64)
+
     def instruction(self, index: int) -> str:
         """An instruction by its role, layer and tile."""
-        program = self.phase.program
-        assert program is not None
-        row = program.where[index]
+        row = self.where[index]
         role = Role(int(row[Column.ROLE])).name.lower().replace("_", " ")
         return f"{role} {index} of {self.layer(int(row[Column.LAYER]))} tile {row[Column.TILE]}"
 
@@ -170,9 +174,7 @@ class _Named:
 
     def slot_race(self, first: int, second: int, ring: Ring) -> Finding:
         """Two instructions that share a slot."""
-        place = f"a slot of {ring.name.lower().replace('_', ' ').replace(' lb', ' LB')}"
-        names = self.instruction(first), self.instruction(second)
-        return self.race(*names, place.replace(" gb", " GB"))
+        return self.race(self.instruction(first), self.instruction(second), _slot_name(ring))
 
     def place(self, first: Ints, second: Ints) -> str:
         """What two accesses share."""
@@ -235,10 +237,8 @@ def _buffer_races(named: _Named, order: _Order) -> Iterator[Finding]:
 
 def _pair(named: _Named, order: _Order, one: Ints, two: Ints) -> tuple[str, str]:
     """The last instruction of one access and the first of another that does not wait for it."""
-    program = named.phase.program
-    assert program is not None
-    first, second = (_instructions(program, row) for row in (one, two))
-    engine = program.where[:, Column.ENGINE]
+    first, second = (_instructions(named.where, row) for row in (one, two))
+    engine = named.where[:, Column.ENGINE]
     for before in first[::-1].tolist():
         late = second[order.clocks[second, engine[before]] < before]
         late = late[late != before]
@@ -247,26 +247,19 @@ def _pair(named: _Named, order: _Order, one: Ints, two: Ints) -> tuple[str, str]
     return named.instruction(int(first[-1])), named.instruction(int(second[0]))
 
 
-def _instructions(program: Program, access: Ints) -> Ints:
-    where = program.where
+def _instructions(where: Ints, access: Ints) -> Ints:
     mine = (access[Access.ROLES] >> where[:, Column.ROLE] & 1) == 1
     if access[Access.LAYER] >= 0:
         mine &= where[:, Column.LAYER] == access[Access.LAYER]
     return np.flatnonzero(mine)
 
 
-def _lost_barriers(
-    schedule: Schedule, cluster: int, phases: Sequence[Phase], orders: dict[int, _Order]
-) -> Iterator[Finding]:
-    """What follows a phase that no barrier ends is ordered by engines alone."""
+def _lost_barriers(schedule: Schedule, cluster: int, phases: Sequence[Phase]) -> Iterator[Finding]:
+    """Engines keep the order of a program alone: a barrier orders a phase and the next."""
     for at, phase in enumerate(phases):
-        if phase.barrier:
-            continue
-        for later in _until_barrier(phases, at + 1):
-            finding = _across(schedule, cluster, phase, later, orders)
-            if finding is not None:
-                yield finding
-                break
+        later = [] if phase.barrier else _until_barrier(phases, at + 1)
+        found = (_across(schedule, cluster, phase, other) for other in later)
+        yield from itertools.islice((one for one in found if one is not None), 1)
 
 
 def _until_barrier(phases: Sequence[Phase], start: int) -> Iterator[Phase]:
@@ -276,41 +269,33 @@ def _until_barrier(phases: Sequence[Phase], start: int) -> Iterator[Phase]:
             return
 
 
-def _across(
-    schedule: Schedule, cluster: int, one: Phase, two: Phase, orders: dict[int, _Order]
-) -> Finding | None:
-    """A race between two phases that no barrier parts."""
-    met = _meeting(one.accesses, two.accesses)
-    for first, second in np.argwhere(met).tolist():
-        a, b = one.accesses[first], two.accesses[second]
-        if not _engines(a) or _follows(_engines(a), b, two, orders):
-            continue
-        kind = "the movements before" if one.program is None else "the kernel"
-        names = f"{kind} of {instance_name(schedule, one.instance)}", "what follows"
-        return _Named(schedule, cluster, two).race(
-            *names, _Named(schedule, cluster, two).place(a, b)
-        )
-    return None
+def _across(schedule: Schedule, cluster: int, one: Phase, two: Phase) -> Finding | None:
+    """A race between two phases that no barrier parts: over a buffer, or over slots."""
+    named = _Named(schedule, cluster, two)
+    names = _phase_name(schedule, one), _phase_name(schedule, two)
+    met = np.argwhere(_meeting(one.accesses, two.accesses))
+    if len(met):
+        first, second = met[0].tolist()
+        return named.race(*names, named.place(one.accesses[first], two.accesses[second]))
+    if one.program is None or two.program is None:
+        return None
+    rings = (set(p.events[:, Event.RING].tolist()) for p in (one.program, two.program))
+    common = sorted(set.intersection(*rings))
+    return named.race(*names, _slot_name(Ring(common[0]))) if common else None
 
 
-def _engines(access: Ints) -> set[int]:
-    return {ENGINE_OF[role] for role in Role if access[Access.ROLES] >> role & 1}
+def _phase_name(schedule: Schedule, phase: Phase) -> str:
+    kind = "the movements before" if phase.program is None else "the kernel of"
+    return f"{kind} {instance_name(schedule, phase.instance)}"
 
 
-def _follows(engines: set[int], access: Ints, phase: Phase, orders: dict[int, _Order]) -> bool:
-    """Whether an access of a phase comes after all that some engines did in the phase before."""
-    if phase.program is None:
-        return _engines(access) == engines and len(engines) == 1
-    clocks, where = orders[id(phase.program)].clocks, phase.program.where
-    for index in _instructions(phase.program, access).tolist():
-        own = int(where[index, Column.ENGINE])
-        if any(engine != own and clocks[index, engine] < 0 for engine in engines):
-            return False
-    return True
+def _slot_name(ring: Ring) -> str:
+    words = ring.name.lower().replace("_", " ")
+    return f"a slot of {words[:-2]}{words[-2:].upper()}"
 
 
 def _lost_waits(schedule: Schedule, trace: Trace) -> Iterator[Finding]:
-    """What another cluster makes is read after the kernel that makes it, directly or through others.
+    """What another cluster makes is read after the kernel that makes it.
 
     Clocks of kernels: per kernel and other cluster, the last kernel there that has ended before.
     """

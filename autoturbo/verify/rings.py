@@ -34,6 +34,7 @@ class Ring(IntEnum):
     LATE_INPUTS_IN_GB = 6
     RESULTS_IN_LB = 7
     RESULTS_IN_GB = 8
+    SUMS_IN_LB = 9
 
 
 class Event(IntEnum):
@@ -50,10 +51,11 @@ def ring_slots(rules: InstructionRules) -> Ints:
     """How many slots each ring has.
 
     One is computed from while ``ahead`` are fetched, and one more is on its way from DDR to GB.
-    What tiles exchange is fetched one tile ahead; inputs that stay in GB are those of two layers.
+    What tiles exchange is fetched one tile ahead; inputs that stay in GB are those of two layers;
+    the matrix engine makes one tile's sums while the vector engine works on another's.
     """
     here = rules.ahead + 1
-    return np.asarray([here, here + 1, here, here + 1, 2, 2, 2, here, here], np.int64)
+    return np.asarray([here, here + 1, here, here + 1, 2, 2, 2, here, here, 2], np.int64)
 
 
 class Tiles(NamedTuple):
@@ -226,8 +228,15 @@ def _results(kernel: _Kernel) -> list[Ints]:
     leaving = stored if kernel.rules.has_gb else saved
     computes = kernel.computes
     made = computes[np.isin(tile[computes], tile[leaving])]
-    found = _ring(Ring.RESULTS_IN_LB, made, tile[made], leaving, tile[leaving])
+    found = _sums(kernel) + _ring(Ring.RESULTS_IN_LB, made, tile[made], leaving, tile[leaving])
     if kernel.rules.has_gb:
         put = stored[np.isin(tile[stored], tile[saved])]
         found += _ring(Ring.RESULTS_IN_GB, put, tile[put], saved, tile[saved])
     return found
+
+
+def _sums(kernel: _Kernel) -> list[Ints]:
+    """Products that vector work follows."""
+    multiplied, applied, tile = kernel.of(Role.MULTIPLY), kernel.of(Role.APPLY), kernel.tile
+    multiplied = multiplied[np.isin(tile[multiplied], tile[applied])]
+    return _ring(Ring.SUMS_IN_LB, multiplied, tile[multiplied], applied, tile[applied])

@@ -1,7 +1,7 @@
 """Slots in space: tiles of weights fit the room that the target and the schedule have for them.
 
-Streams have no such check: the program moves what a tile reads and writes in one transfer where the
-hardware would pass a large one through the staging zone in several.
+Where they are as small as tiles can be, larger ones pass in several transfers, which the program
+has as one. So do streams of all tiles, whatever their size: they have no check here.
 """
 
 from __future__ import annotations
@@ -47,13 +47,16 @@ def _rooms(schedule: Schedule, cluster: int) -> dict[int, int]:
 
 
 def _largest(program: Program) -> tuple[int, int]:
-    """Bytes of all slots if each held the largest tile of weights, and the layer that has it."""
+    """Bytes of all slots if each held the largest tile of weights, and the layer that has it.
+
+    Of those that could be smaller.
+    """
     arrives = program.where[:, Column.ROLE] == Role.PASS_WEIGHTS
     if not arrives.any():
         arrives = program.where[:, Column.ROLE] == Role.FETCH_WEIGHTS
-    if not arrives.any():
+    own = np.flatnonzero(arrives & ~np.asarray(program.finest)[program.where[:, Column.LAYER]])
+    if not len(own):
         return 0, -1
-    own = np.flatnonzero(arrives)
     tiles = program.amounts[own, Amount.CORE]
     layer = int(program.where[own[tiles.argmax()], Column.LAYER])
     return int(tiles.max() * program.slots[Ring.WEIGHTS_IN_LB]), layer

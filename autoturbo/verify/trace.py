@@ -18,29 +18,16 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import (
-    DMA_IN,
-    DMA_OUT,
-    MATRIX_ENGINE,
-    TRANSFER,
-    VECTOR_ENGINE,
-    Role,
-)
+from autoturbo.schedule.instructions import Role
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.templates import template_book
-from autoturbo.schedule.tiling import tile_counts
+from autoturbo.schedule.tiling import MAX_TILES, InstructionRules, Tiling, tile_counts
 from autoturbo.schedule.timeline import Timeline
 from autoturbo.schedule.work import Floats
 from autoturbo.verify.buffers import sizes_of
 from autoturbo.verify.replay import Use, Used, replay_of
 from autoturbo.verify.rings import events_of, ring_slots, tiles_of
-
-ENGINE_OF = (
-    DMA_IN, TRANSFER, DMA_IN, TRANSFER, DMA_IN, TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, TRANSFER,
-    DMA_OUT,
-)  # fmt: skip
-"""The engine of each role."""
 
 COMPUTE = 1 << Role.MULTIPLY | 1 << Role.APPLY
 """Set of the roles that compute."""
@@ -55,12 +42,14 @@ class Program:
         amounts: as :class:`autoturbo.schedule.instructions.Amount` says.
         events: what is done to slots, as :class:`autoturbo.verify.rings.Event` says.
         slots: per ring, how many there are.
+        finest: per layer, True if its weights cannot be cut into smaller tiles.
     """
 
     where: Ints
     amounts: Floats
     events: Ints
     slots: Ints
+    finest: Sequence[bool]
 
 
 class Access(IntEnum):
@@ -189,7 +178,24 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
     counts = tile_counts(template.stages, streams, rules.as_array(), resident)
     made = schedule.program(kernel, cluster)
     events = events_of(made.where, tiles_of(counts, template.stages), rules, resident)
-    return Program(made.where, made.amounts, events, ring_slots(rules))
+    finest = [
+        _finest(row, stage, rules) for row, stage in zip(counts, template.stages, strict=True)
+    ]
+    return Program(made.where, made.amounts, events, ring_slots(rules), finest)
+
+
+def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
+    """Whether a layer's weights are cut as finely as tiles can be.
+
+    Every product, column and native depth by itself, or as many rows as there are at most.
+    """
+    if stage[Stage.MACS] <= 0:
+        return bool(tiles[Tiling.PRODUCTS] >= min(stage[Stage.STEPS], MAX_TILES))
+    most = (
+        max(stage[Stage.COUNT], 1), max(int(stage[Stage.COLUMNS]), 1),
+        max(stage[Stage.DEPTH] // rules.native_rows, 1),
+    )  # fmt: skip
+    return all(tiles[column] >= limit for column, limit in enumerate(most))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,8 @@
 """What must hold for every schedule whatever the model, the target and the knobs.
 
-Everything here is recomputed from the graph's access maps and the decisions that the schedule file
-holds, on Python objects and without the scheduler's compiled code.
+Regions, links, order and memory are the product's own checks; everything else is recomputed here
+from the graph's access maps and the decisions that the schedule file holds, on Python objects and
+without the scheduler's compiled code.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from cluster_checks import check_clusters, check_latency, close, steps_of
 
-from autoturbo.graph.domain import Interval, Region, hull, volume
-from autoturbo.schedule.allocate import ALIGNMENT, Zones
-from autoturbo.schedule.bind import Scope, cores_used
+from autoturbo.graph.domain import Interval, Region, volume
+from autoturbo.schedule.bind import cores_used
 from autoturbo.schedule.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -28,38 +28,32 @@ from autoturbo.schedule.instructions import (
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.timeline import (
     IN_DDR,
-    IN_GB,
     LATE_DDR,
     LATE_GB,
     OUT_DDR,
-    OUT_GB,
-    STREAM_COLUMNS,
     Step,
 )
 from autoturbo.schedule.work import MATRIX, VECTOR
 from autoturbo.simulate.sequence import simulate
+from autoturbo.verify.memory import check_memory
+from autoturbo.verify.needs import Regions, needs_of, part_needs
+from autoturbo.verify.regions import check_regions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from autoturbo.schedule.instances import Instance
     from autoturbo.schedule.problem import Problem
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.schedule.timeline import Timeline
-
-Regions = dict[int, Region]
 
 
 def check_schedule(schedule: Schedule) -> None:
     """Every check of this module."""
+    assert check_regions(schedule) == ()
+    assert check_memory(schedule) == ()
     check_subgraphs(schedule)
-    check_coverage(schedule)
-    check_inputs(schedule)
-    check_order(schedule)
+    check_halos(schedule)
     check_bindings(schedule)
-    check_buffers(schedule)
     check_clusters(schedule)
-    check_replay(schedule)
     for step in steps_of(schedule):
         check_work(schedule, step)
         check_instructions(schedule, step)
@@ -71,108 +65,26 @@ def as_region(array: np.ndarray) -> Region:
     return tuple((int(low), int(high)) for low, high in array)
 
 
-def meet(first: Region, second: Region) -> Region:
-    return tuple((max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True))
-
-
-def needed_regions(
-    problem: Problem, layers: Sequence[int], outputs: Mapping[int, Region]
-) -> tuple[Regions, dict[int, tuple[Interval, ...]]]:
-    """Regions of all tensors and steps of all loops that some outputs of a sub-graph need."""
-    regions = {t: r for t, r in outputs.items() if volume(r)}
-    boxes: dict[int, tuple[Interval, ...]] = {}
-    for index in reversed([op for x in layers for op in problem.layers[x].operators]):
-        operator = problem.graph.operators[index]
-        wanted = {p: regions[t] for p, t in enumerate(operator.outputs) if t in regions}
-        if not wanted:
-            continue
-        boxes[index] = operator.axis_region(wanted)
-        for position, tensor in enumerate(operator.inputs):
-            shape = problem.graph.tensors[tensor].shape
-            region = operator.input_region(position, boxes[index], shape)
-            if volume(region):
-                regions[tensor] = hull(regions.get(tensor, region), region)
-    return regions, boxes
-
-
 def check_subgraphs(schedule: Schedule) -> None:
-    """Every operator in one layer, every layer in one sub-graph, only the last one read outside."""
+    """Layers in topological order; what is opaque runs alone; as many parts as the split says."""
     problem = schedule.problem
-    operators = [op for layer in problem.layers for op in layer.operators]
-    assert sorted(operators) == list(range(len(problem.graph.operators)))
-    layers = [x for s in schedule.instances.subgraphs for x in s.layers]
-    assert sorted(layers) == list(range(len(problem.layers)))
     for subgraph in schedule.instances.subgraphs:
         assert list(subgraph.layers) == sorted(subgraph.layers)
-        inside = set(subgraph.layers)
-        for layer in subgraph.layers[:-1]:
-            outputs = problem.layers[layer].outputs
-            assert not set(outputs) & set(problem.graph.outputs)
-            assert all(set(problem.consumers[t]) <= inside for t in outputs)
         opaque = [
             op for x in subgraph.layers for op in problem.layers[x].operators
             if problem.graph.operators[op].opaque
         ]  # fmt: skip
         assert not opaque or len(subgraph.layers) == 1
+        parts = [i.part for i in schedule.instances.instances if i.subgraph == subgraph.index]
+        assert parts == list(range(subgraph.split.instances))
 
 
-def check_coverage(schedule: Schedule) -> None:
-    """The parts of a sub-graph make every element of its outputs exactly once."""
-    problem = schedule.problem
-    for subgraph in schedule.instances.subgraphs:
-        parts = [i for i in schedule.instances.instances if i.subgraph == subgraph.index]
-        assert [i.part for i in parts] == list(range(subgraph.split.instances))
-        for tensor in problem.layers[subgraph.layers[-1]].outputs:
-            whole = problem.graph.tensors[tensor].whole
-            regions = [as_region(i.outputs[tensor]) for i in parts]
-            assert all(meet(r, whole) == r for r in regions)
-            assert sum(volume(r) for r in regions) == volume(whole)
-            for index, region in enumerate(regions):
-                assert all(not volume(meet(region, other)) for other in regions[:index])
-
-
-def check_inputs(schedule: Schedule) -> None:
-    """Every part reads what its outputs need, and its producers make all of it."""
-    problem = schedule.problem
-    instances = schedule.instances.instances
-    maker = {t: i.index for i in instances for t in i.outputs}
-    for instance in instances:
-        layers = schedule.instances.subgraphs[instance.subgraph].layers
-        outputs = {t: as_region(r) for t, r in instance.outputs.items()}
-        regions, _ = needed_regions(problem, layers, outputs)
+def check_halos(schedule: Schedule) -> None:
+    """No part reads more than its outputs need."""
+    for instance, needs in zip(schedule.instances.instances, needs_of(schedule), strict=True):
         for tensor, array in instance.inputs.items():
             need = as_region(array)
-            assert regions[tensor] == need if tensor in regions else not (need and volume(need))
-            if tensor in maker:
-                _check_producers(schedule, instance, tensor, need)
-            else:
-                assert tensor in problem.graph.inputs
-
-
-def _check_producers(schedule: Schedule, instance: Instance, tensor: int, need: Region) -> None:
-    instances = schedule.instances.instances
-    given = 0
-    for other in instances:
-        if tensor in other.outputs:
-            common = volume(meet(as_region(other.outputs[tensor]), need)) if need else 1
-            linked = other.index in schedule.instances.producers[instance.index]
-            assert not common or linked
-            given += common
-    assert given == volume(need)
-
-
-def check_order(schedule: Schedule) -> None:
-    """Every instance once, after all whose output it reads; edges are the same both ways."""
-    graph = schedule.instances
-    position = {instance: at for at, instance in enumerate(schedule.order)}
-    assert sorted(position) == list(range(len(graph.instances)))
-    assert len(schedule.order) == len(position)
-    if not schedule.cluster:
-        assert [step.instance for step in schedule.timeline.steps] == list(schedule.order)
-    for reader, producers in enumerate(graph.producers):
-        assert all(position[p] < position[reader] for p in producers)
-        assert all(reader in graph.consumers[p] for p in producers)
-    assert sum(map(len, graph.consumers)) == sum(map(len, graph.producers))
+            assert needs[tensor] == need if tensor in needs else not (need and volume(need))
 
 
 def check_bindings(schedule: Schedule) -> None:
@@ -188,209 +100,13 @@ def check_bindings(schedule: Schedule) -> None:
         assert all(1 <= cores_used(b) <= cores for b in step.template.bindings)
 
 
-def check_buffers(schedule: Schedule) -> None:
-    """Buffers of a cluster that live at the same time do not overlap, and none passes its zone."""
-    for timeline in schedule.timelines:
-        _check_buffers(schedule, timeline)
-
-
-def _check_buffers(schedule: Schedule, timeline: Timeline) -> None:
-    target = schedule.problem.target
-    zones = Zones.of(target)
-    assert zones.lb + zones.lb_staging <= target.lb.capacity
-    assert zones.gb + zones.gb_staging <= target.gb.capacity
-    buffers = timeline.buffers
-    assert len(buffers.scope) == len(timeline.names)
-    assert (buffers.birth <= buffers.death).all()
-    assert (buffers.core_bytes >= 0).all()
-    assert ((buffers.address < 0) == (buffers.scope == Scope.DDR)).all()
-    for level, sizes, room in (
-        (Scope.LB, buffers.core_bytes, zones.lb),
-        (Scope.GB, buffers.cluster_bytes, zones.gb),
-    ):
-        here = np.flatnonzero(buffers.scope == level)
-        low, high = buffers.address[here], buffers.address[here] + sizes[here]
-        assert (low % ALIGNMENT == 0).all()
-        assert (high <= room).all()
-        born, dead = buffers.birth[here], buffers.death[here]
-        space = (low[:, None] < high[None]) & (low[None] < high[:, None])
-        space &= (sizes[here] > 0)[:, None] & (sizes[here] > 0)[None]
-        time = (born[:, None] <= dead[None]) & (born[None] <= dead[:, None])
-        np.fill_diagonal(space, val=False)
-        assert not (space & time).any()
-
-
-class _Replay:
-    """Which buffer of a cluster holds which tensor of which instance while time passes."""
-
-    def __init__(self, timeline: Timeline) -> None:
-        self.timeline = timeline
-        self.clock = 0
-        names = timeline.names
-        self.buffers: dict[tuple[str, int, int], list[int]] = {}
-        for buffer, name in enumerate(names):
-            self.buffers.setdefault((name.kind, name.tensor, name.instance), []).append(buffer)
-        self.holds: dict[int, tuple[int, int]] = {}
-        self.where: dict[tuple[int, int], int] = {}
-
-    def read(self, buffer: int, content: tuple[int, int], clock: int) -> Scope:
-        """A buffer is read: it must be alive and still hold what is meant."""
-        buffers = self.timeline.buffers
-        assert self.holds[buffer] == content
-        assert buffers.birth[buffer] <= clock <= buffers.death[buffer]
-        return Scope(int(buffers.scope[buffer]))
-
-    def write(self, tensor: int, instance: int, dying: list[int], clock: int) -> int:
-        """A tensor is made: in a buffer of its own, or over one that dies here."""
-        own = self.buffers.get(("tensor", tensor, instance))
-        buffers = self.timeline.buffers
-        if own is not None:
-            assert len(own) == 1
-            assert buffers.birth[own[0]] == clock
-            buffer = own[0]
-        else:
-            assert dying, "a tensor without a buffer is not made in place"
-            buffer = self.where[instance, dying[0]]
-            assert buffers.birth[buffer] <= clock <= buffers.death[buffer]
-        self.holds[buffer] = (instance, tensor)
-        self.where[instance, tensor] = buffer
-        return buffer
-
-
-def check_replay(schedule: Schedule) -> None:
-    """Run the schedule step by step: reads find their data, and streams are what scopes imply.
-
-    Clusters run side by side, each in its own time; a kernel comes once all it reads is there.
-    """
-    replays = [_Replay(timeline) for timeline in schedule.timelines]
-    steps = {step.instance: step for step in steps_of(schedule)}
-    for instance in schedule.order:
-        cluster = schedule.cluster[instance] if schedule.cluster else 0
-        _replay_step(schedule, replays, replays[cluster], steps[instance])
-
-
-def _replay_step(
-    schedule: Schedule, replays: Sequence[_Replay], replay: _Replay, step: Step
-) -> None:
-    moved = _replay_movements(replays, replay, step, replay.clock)
-    replay.clock += 1
-    expected = np.zeros((len(step.template.layers), STREAM_COLUMNS), np.int64)
-    for position in range(len(step.template.layers)):
-        _replay_layer(schedule, replays, replay, step, position, moved, expected)
-        replay.clock += 1
-    np.testing.assert_array_equal(step.streams, expected)
-
-
-def _check_handed_over(replays: Sequence[_Replay], producer: int, tensor: int) -> None:
-    """What another cluster made lies in DDR, was written before, and stays until the pass ends."""
-    found = [other for other in replays if (producer, tensor) in other.where]
-    assert len(found) == 1
-    maker, buffer = found[0], found[0].where[producer, tensor]
-    buffers = maker.timeline.buffers
-    assert maker.holds[buffer] == (producer, tensor)
-    assert buffers.scope[buffer] == Scope.DDR
-    assert (
-        buffers.death[buffer] == sum(1 + len(s.template.layers) for s in maker.timeline.steps) - 1
-    )
-
-
-def _replay_movements(
-    replays: Sequence[_Replay], replay: _Replay, step: Step, clock: int
-) -> dict[tuple[int, int], int]:
-    """Copies before a kernel, by producer and tensor; what they read is accounted for.
-
-    All moved pieces of an input share one buffer in LB; where it found no room they are read from
-    where they lie, by the layers that read them.
-    """
-    moved: dict[tuple[int, int], int] = {}
-    copied = [0, 0, 0]
-    for concat in step.concats:
-        brought = replay.buffers.get(("moved", concat.tensor, step.instance), [])
-        streamed = replay.buffers.get(("streamed", concat.tensor, step.instance), [])
-        assert len(brought) + len(streamed) == bool(concat.moved)
-        for piece in concat.pieces:
-            if (piece.producer, piece.tensor) not in replay.where:
-                _check_handed_over(replays, piece.producer, piece.tensor)
-                assert piece.movement is None
-                continue
-            source = replay.where[piece.producer, piece.tensor]
-            scope = replay.read(source, (piece.producer, piece.tensor), clock)
-            if piece.movement is not None and brought:
-                moved[piece.producer, piece.tensor] = brought[0]
-                copied[scope] += piece.cluster_bytes
-        for buffer in brought:
-            assert replay.timeline.buffers.birth[buffer] == clock
-            assert replay.timeline.buffers.scope[buffer] == Scope.LB
-            replay.holds[buffer] = (step.instance, concat.tensor)
-    assert step.copied == (copied[Scope.GB], copied[Scope.DDR])
-    return moved
-
-
-def _replay_layer(
-    schedule: Schedule, replays: Sequence[_Replay], replay: _Replay, step: Step, position: int,
-    moved: dict[tuple[int, int], int], expected: np.ndarray,
-) -> None:  # fmt: skip
-    problem, template, clock = schedule.problem, step.template, replay.clock
-    layer = problem.layers[template.layers[position]]
-    sizes = dict(template.reads[position])
-    assert set(sizes) == set(layer.inputs)
-    row = expected[position]
-    inner = {t for x in template.layers[:position] for t in problem.layers[x].outputs}
-    for tensor in layer.inputs:
-        if tensor in inner:
-            buffer = replay.where[step.instance, tensor]
-            scope = replay.read(buffer, (step.instance, tensor), clock)
-            if scope is not Scope.LB:
-                row[LATE_GB if scope is Scope.GB else LATE_DDR] += sizes[tensor]
-        elif tensor in problem.graph.inputs:
-            row[IN_DDR] += sizes[tensor]
-        else:
-            _replay_pieces(schedule, replays, replay, step, tensor, moved, row)
-    later = {t for x in template.layers[position + 1 :] for t in problem.layers[x].inputs}
-    dying = [t for t in layer.inputs if t in inner and t not in later] if layer.in_place else []
-    for tensor, size, _ in template.writes[position]:
-        buffer = replay.write(tensor, step.instance, dying, clock)
-        scope = Scope(int(replay.timeline.buffers.scope[buffer]))
-        if scope is not Scope.LB:
-            row[OUT_GB if scope is Scope.GB else OUT_DDR] += size
-        if tensor in problem.graph.outputs and problem.consumers[tensor]:
-            row[OUT_DDR] += size
-        if tensor in problem.graph.outputs and not problem.consumers[tensor]:
-            assert scope is Scope.DDR
-
-
-def _replay_pieces(
-    schedule: Schedule, replays: Sequence[_Replay], replay: _Replay, step: Step, tensor: int,
-    moved: dict[tuple[int, int], int], row: np.ndarray,
-) -> None:  # fmt: skip
-    """An input from other instances is read piece by piece, each where it lies."""
-    clock = replay.clock
-    instances = schedule.instances.instances
-    need = as_region(instances[step.instance].inputs[tensor])
-    for producer in schedule.instances.producers[step.instance]:
-        made = instances[producer].outputs
-        size = volume(meet(as_region(made[tensor]), need)) if tensor in made else 0
-        if not size:
-            continue
-        brought = moved.get((producer, tensor))
-        if (producer, tensor) not in replay.where:
-            _check_handed_over(replays, producer, tensor)
-            scope = Scope.DDR
-        elif brought is None:
-            scope = replay.read(replay.where[producer, tensor], (producer, tensor), clock)
-        else:
-            scope = replay.read(brought, (step.instance, tensor), clock)
-        if scope is not Scope.LB:
-            size *= int(schedule.problem.arrays.element[tensor])
-            row[IN_GB if scope is Scope.GB else IN_DDR] += size
-
-
 def check_work(schedule: Schedule, step: Step) -> None:
     """The busiest core's work, times the cores at work, is no less than a kernel's work."""
     problem, template = schedule.problem, step.template
     instance = schedule.instances.instances[step.instance]
     outputs = {t: as_region(r) for t, r in instance.outputs.items()}
-    regions, boxes = needed_regions(problem, template.layers, outputs)
+    needs = part_needs(problem, template.layers, outputs)
+    regions, boxes = needs.regions, needs.boxes
     loose = _loose_operators(problem, template.layers, regions, boxes)
     for position, layer in enumerate(template.layers):
         busy = cores_used(template.bindings[position])
@@ -555,7 +271,8 @@ def least_traffic(schedule: Schedule) -> int:
     graph, element = problem.graph, problem.arrays.element
     total = sum(graph.tensors[t].elements * int(element[t]) for t in set(graph.outputs))
     whole = {t: graph.tensors[t].whole for t in graph.outputs}
-    regions, boxes = needed_regions(problem, [x.index for x in problem.layers], whole)
+    needs = part_needs(problem, [x.index for x in problem.layers], whole)
+    regions, boxes = needs.regions, needs.boxes
     touched: dict[int, int] = {}
     for index, box in boxes.items():
         operator = graph.operators[index]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_checks import as_region, needed_regions
+from schedule_checks import as_region
 from schedule_samples import Net, bench, chain, networks, target, volume_of
 
 from autoturbo.graph.domain import volume
@@ -22,6 +22,7 @@ from autoturbo.schedule.instances import (
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import Split, sink, split_axes
+from autoturbo.verify.needs import part_needs
 
 
 @given(extent=st.integers(1, 60), data=st.data())
@@ -163,7 +164,8 @@ def test_part_regions_against_plain_python(graph: Graph, data: st.DataObject) ->
         return as_region(np.stack((shape.low[span], shape.high[span]), axis=1))
 
     outputs = {t: region(t) for t in sink(problem, layers).outputs if shape.seen[t]}
-    regions, boxes = needed_regions(problem, layers, outputs)
+    needs = part_needs(problem, layers, outputs)
+    regions, boxes = needs.regions, needs.boxes
     assert {t: region(t) for t in range(len(graph.tensors)) if shape.seen[t]} == regions
     for op, box in boxes.items():
         span = slice(int(problem.arrays.axis_start[op]), int(problem.arrays.axis_start[op + 1]))

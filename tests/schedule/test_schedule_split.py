@@ -7,7 +7,6 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_checks import needed_regions
 from schedule_samples import Net, bench, chain, networks, part_cost, target
 
 from autoturbo.graph.domain import volume
@@ -27,6 +26,7 @@ from autoturbo.schedule.split import (
     sink,
     split_axes,
 )
+from autoturbo.verify.needs import part_needs
 
 
 def problem_of(graph: Graph, machine: Target | None = None) -> Problem:
@@ -257,7 +257,8 @@ def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.Data
             )
             for t, m in zip(last.outputs, last.output_maps, strict=True)
         }
-    regions, boxes = needed_regions(problem, layers, whole)
+    needs = part_needs(problem, layers, whole)
+    regions, boxes = needs.regions, needs.boxes
     peak, work, cut = part_cost(problem, layers, axis, start, stop)
     assert work == sum(volume(b) * int(problem.layer_arrays.work[op]) for op, b in boxes.items())
     operators = problem.layers[layers[0]].operators

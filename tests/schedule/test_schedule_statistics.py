@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_checks import as_region, needed_regions
+from schedule_checks import as_region
 from schedule_samples import bench, networks, part_cost, settings_of, targets
 
 from autoturbo.errors import KnobsError
@@ -17,6 +17,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.statistics import STATISTICS, statistics_of
 from autoturbo.schedule.stitch import Stage
+from autoturbo.verify.needs import part_needs
 
 
 def column(rows: np.ndarray, name: str) -> list[float]:
@@ -64,7 +65,8 @@ def test_against_the_schedule(graph: Graph, machine: Target, data: st.DataObject
         parts = [i for i in schedule.instances.instances if i.subgraph == subgraph.index]
         middle = parts[len(parts) // 2]
         outputs = {t: as_region(r) for t, r in middle.outputs.items()}
-        regions, boxes = needed_regions(problem, subgraph.layers, outputs)
+        needs = part_needs(problem, subgraph.layers, outputs)
+        regions, boxes = needs.regions, needs.boxes
         element = problem.arrays.element
         assert row["layers"] == len(subgraph.layers)
         assert row["output_bytes"] == sum(volume(r) * int(element[t]) for t, r in outputs.items())

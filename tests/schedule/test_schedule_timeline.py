@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from schedule_checks import check_replay, check_schedule
+from schedule_checks import check_schedule
 from schedule_samples import Net, bench, block, chain, target
 
 from autoturbo.graph.operators import Graph
@@ -24,13 +24,14 @@ from autoturbo.schedule.timeline import (
     OUT_GB,
 )
 from autoturbo.simulate.sequence import simulate
+from autoturbo.verify.memory import check_memory
 
 
 def built(graph: Graph, machine: Target | None = None, **knobs: Any) -> Schedule:
     schedule = build_schedule(
         Workbench(graph, machine or target(lb=1 << 16), "float16"), Knobs(**knobs)
     )
-    check_replay(schedule)
+    assert check_memory(schedule) == ()
     return schedule
 
 

@@ -35,8 +35,10 @@ class Planted(NamedTuple):
 def honest(name: str) -> Schedule:
     """A schedule without defects."""
     if name == "block":
-        machine = target(cores=4, lb=1024, gb=1 << 13)
-        return build_schedule(Workbench(block(), machine, "float16"), Knobs(max_layers=3))
+        machine = target(cores=4, lb=4096, gb=1 << 13)
+        return build_schedule(
+            Workbench(block(), machine, "float16"), Knobs(max_layers=3, factor_scale=2)
+        )
     workload, _, setting = name.partition(" ")
     return build_schedule(bench(workload), SETTINGS[setting])
 
@@ -49,7 +51,9 @@ SETTINGS = {
     "GB": Knobs(output_scope="GB", weight_residency="LB", weight_share=0.3),
 }
 
-ALL = ("block", "resnet50", "resnet50 finer", "bert_base_s128", "mobilenet_v2 GB", "densenet121")
+ALL = (
+    "block", "resnet50", "resnet50 finer", "bert_base_s128 finer", "mobilenet_v2 GB", "densenet121",
+)  # fmt: skip
 
 CLUSTERED = ("resnet50 spatial", "mobilenet_v2 pipeline")
 
@@ -68,9 +72,7 @@ def with_instances(schedule: Schedule, **changes: Any) -> Schedule:
 
 def with_timeline(schedule: Schedule, **changes: Any) -> Schedule:
     """A schedule whose first cluster has another timeline."""
-    return dataclasses.replace(
-        schedule, timeline=dataclasses.replace(schedule.timeline, **changes)
-    )
+    return dataclasses.replace(schedule, timeline=dataclasses.replace(schedule.timeline, **changes))
 
 
 def with_buffer(schedule: Schedule, buffer: int, **values: int) -> Schedule:
@@ -285,9 +287,9 @@ def resident_at_once(schedule: Schedule) -> Planted:
 
 
 def no_room_for_weights(schedule: Schedule) -> Planted:
-    """A target whose cores have a sixteenth of the room for weights that tiles were cut for."""
+    """A target with less room for weights than their tiles were cut for."""
     problem = schedule.problem
-    lb = dataclasses.replace(problem.target.lb, weight_capacity=0, capacity=1 << 16)
+    lb = dataclasses.replace(problem.target.lb, weight_capacity=0, capacity=1 << 8)
     machine = dataclasses.replace(problem.target, lb=lb)
     small = dataclasses.replace(problem, target=machine)
     return Planted(dataclasses.replace(schedule, problem=small), ("slots for its weights",))
@@ -320,7 +322,8 @@ def _handed(schedule: Schedule) -> int:
     }  # fmt: skip
     line = schedule.timeline
     held = zip(line.owner.tolist(), line.tensor.tolist(), strict=True)
-    return next(b for b, content in enumerate(held) if content in read)
+    early = line.buffers.birth < line.buffers.birth.max()
+    return next(b for b, content in enumerate(held) if content in read and early[b])
 
 
 def handed_over_and_freed(schedule: Schedule) -> Planted:
