@@ -64,7 +64,8 @@ def test_pools(data: st.DataObject, op: str, seed: int) -> None:
 @EXAMPLES
 @given(data=st.data(), seed=SEEDS)
 def test_padding_that_follows_from_the_extents(data: st.DataObject, seed: int) -> None:
-    kernel, stride = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    stride = data.draw(st.integers(1, 3))
+    kernel = data.draw(st.integers(stride, 4))  # a pool that leaves positions out does not run
     rule = data.draw(st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]))
     extent = data.draw(st.integers(4, 9))
     attributes: dict[str, object] = {"strides": (stride,), "auto_pad": rule}
