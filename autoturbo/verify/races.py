@@ -287,7 +287,9 @@ def _across(
             continue
         kind = "the movements before" if one.program is None else "the kernel"
         names = f"{kind} of {instance_name(schedule, one.instance)}", "what follows"
-        return _Named(schedule, cluster, two).race(*names, _Named(schedule, cluster, two).place(a, b))
+        return _Named(schedule, cluster, two).race(
+            *names, _Named(schedule, cluster, two).place(a, b)
+        )
     return None
 
 
@@ -315,7 +317,9 @@ def _lost_waits(schedule: Schedule, trace: Trace) -> Iterator[Finding]:
     clocks = _kernel_clocks(schedule, trace)
     for need, tensor, instance in dict.fromkeys(trace.handed):
         if clocks.get((need.cluster, need.kernel), {}).get(need.maker, -1) < need.made:
-            reader = instance_name(schedule, int(schedule.timelines[need.cluster].order[need.kernel]))
+            reader = instance_name(
+                schedule, int(schedule.timelines[need.cluster].order[need.kernel])
+            )
             maker = instance_name(schedule, instance)
             message = (
                 f"nothing orders {maker} on cluster {need.maker} and {reader} on cluster "

@@ -65,9 +65,7 @@ def _check(
     if need <= room:
         return
     graph = schedule.instances
-    layer = layer_name(
-        schedule, graph.subgraphs[int(graph.subgraph[instance])].layers[position]
-    )
+    layer = layer_name(schedule, graph.subgraphs[int(graph.subgraph[instance])].layers[position])
     name = instance_name(schedule, instance)
     message = f"{name}, layer {layer}: slots for its weights take {need} bytes of {room} per core"
     yield Finding(Check.MEMORY, "capacity", message, name, layer)

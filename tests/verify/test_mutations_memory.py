@@ -1,0 +1,175 @@
+"""The region and the memory check find what is planted, by its name, where it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from memory_mutants import (
+    ALL,
+    CLUSTER_MUTANTS,
+    CLUSTERED,
+    MEMORY_MUTANTS,
+    REGION_MUTANTS,
+    honest,
+)
+
+from autoturbo.schedule.instructions import Column, Role
+from autoturbo.verify.memory import check_memory
+from autoturbo.verify.names import instance_name
+from autoturbo.verify.races import check_races, clocks_of
+from autoturbo.verify.regions import check_regions
+from autoturbo.verify.trace import Phase, Program, Trace, trace_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from autoturbo.verify.findings import Finding
+
+
+def assert_named(found: Sequence[Finding], kind: str, words: Sequence[str]) -> None:
+    """Some finding of a kind says all the words."""
+    said = [finding.message for finding in found if finding.kind == kind]
+    assert any(all(word in message for word in words) for message in said), (kind, words, found)
+
+
+@pytest.mark.parametrize("name", ALL + CLUSTERED)
+def test_honest_schedules_have_no_findings(name: str) -> None:
+    assert check_regions(honest(name)) == ()
+    assert check_memory(honest(name)) == ()
+
+
+@pytest.mark.parametrize("mutant", REGION_MUTANTS)
+@pytest.mark.parametrize("name", ALL)
+def test_region_mutants_are_found(name: str, mutant: str) -> None:
+    plant, kinds = REGION_MUTANTS[mutant]
+    schedule, words = plant(honest(name))
+    found = check_regions(schedule)
+    for kind in kinds:
+        assert_named(found, kind, words if kind == kinds[-1] else ())
+
+
+@pytest.mark.parametrize("mutant", MEMORY_MUTANTS)
+@pytest.mark.parametrize("name", ALL)
+def test_memory_mutants_are_found(name: str, mutant: str) -> None:
+    plant, kind = MEMORY_MUTANTS[mutant]
+    schedule, words = plant(honest(name))
+    assert_named(check_memory(schedule), kind, words)
+
+
+@pytest.mark.parametrize("mutant", CLUSTER_MUTANTS)
+@pytest.mark.parametrize("name", CLUSTERED)
+def test_mutants_between_clusters_are_found(name: str, mutant: str) -> None:
+    plant, kind = CLUSTER_MUTANTS[mutant]
+    schedule, words = plant(honest(name))
+    assert_named(check_memory(schedule), kind, words)
+
+
+@pytest.mark.parametrize("mutant", REGION_MUTANTS)
+def test_the_memory_check_survives_what_the_region_check_finds(mutant: str) -> None:
+    schedule, _ = REGION_MUTANTS[mutant][0](honest("block"))
+    check_memory(schedule)
+
+
+def with_phase(trace: Trace, cluster: int, at: int, **changes: Any) -> Trace:
+    clusters = [list(phases) for phases in trace.clusters]
+    clusters[cluster][at] = dataclasses.replace(clusters[cluster][at], **changes)
+    return dataclasses.replace(trace, clusters=tuple(map(tuple, clusters)))
+
+
+def neighbours(name: str) -> Iterator[tuple[int, Phase, Phase]]:
+    """Kernels that follow each other directly, the second of which reads what the first made."""
+    schedule = honest(name)
+    phases = trace_of(schedule).clusters[0]
+    for at, (one, two) in enumerate(zip(phases, phases[1:], strict=False)):
+        reads = one.instance in schedule.instances.producers[two.instance]
+        if one.program and two.program and reads:
+            yield at, one, two
+
+
+@pytest.mark.parametrize("name", ["block", "bert_base_s128", "densenet121", "resnet50 spatial"])
+def test_a_lost_barrier_between_kernels_is_found(name: str) -> None:
+    schedule = honest(name)
+    trace = trace_of(schedule)
+    at, one, two = next(neighbours(name))
+    found = check_races(schedule, with_phase(trace, 0, at, barrier=False))
+    words = [instance_name(schedule, phase.instance) for phase in (one, two)]
+    assert_named(found, "race", words)
+    assert check_races(schedule, trace) == ()
+
+
+@pytest.mark.parametrize("name", ["block", "resnet50", "bert_base_s128", "mobilenet_v2 GB"])
+def test_a_lost_barrier_after_movements_is_found(name: str) -> None:
+    schedule = honest(name)
+    trace = trace_of(schedule)
+    at = next(at for at, phase in enumerate(trace.clusters[0]) if phase.program is None)
+    name = instance_name(schedule, trace.clusters[0][at].instance)
+    found = check_races(schedule, with_phase(trace, 0, at, barrier=False))
+    assert_named(found, "race", [name, "movements"])
+
+
+@pytest.mark.parametrize("name", CLUSTERED)
+def test_a_lost_wait_between_clusters_is_found(name: str) -> None:
+    """The first kernel of a cluster that reads from another has no earlier wait that covers it."""
+    schedule = honest(name)
+    trace = trace_of(schedule)
+    need, _, maker = min(trace.handed, key=lambda handed: schedule.order.index(
+        int(schedule.timelines[handed[0].cluster].order[handed[0].kernel])
+    ))  # fmt: skip
+    found = check_races(schedule, dataclasses.replace(trace, waits=trace.waits - {need}))
+    reader = int(schedule.timelines[need.cluster].order[need.kernel])
+    assert_named(found, "race", [instance_name(schedule, i) for i in (maker, reader)])
+
+
+WAITS = [
+    ("resnet50", Role.PASS_WEIGHTS, Role.FETCH_WEIGHTS),
+    ("resnet50", Role.MULTIPLY, Role.PASS_WEIGHTS),
+    ("resnet50", Role.PASS_WEIGHTS, Role.MULTIPLY),
+    ("resnet50", Role.PASS_WEIGHTS, Role.APPLY),
+    ("resnet50", Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS),
+    ("resnet50", Role.MULTIPLY, Role.APPLY),
+    ("resnet50", Role.STORE, Role.APPLY),
+    ("resnet50 spatial", Role.SAVE, Role.STORE),
+    ("resnet50 spatial", Role.STORE, Role.SAVE),
+    ("resnet50 spatial", Role.APPLY, Role.STORE),
+    ("resnet50 spatial", Role.PASS_INPUT, Role.FETCH_INPUT),
+    ("resnet50 spatial", Role.MULTIPLY, Role.PASS_INPUT),
+    ("bert_base_s128", Role.MULTIPLY, Role.STORE),
+    ("bert_base_s128", Role.MULTIPLY, Role.PASS_LATE),
+    ("bert_base_s128", Role.PASS_LATE, Role.MULTIPLY),
+]
+"""Who waits for whom."""
+
+
+def without_waits(program: Program, waiting: Role, awaited: Role) -> Iterator[Program]:
+    """Programs each without one wait that nothing else makes up for."""
+    where = program.where
+    for index in np.flatnonzero(where[:, Column.ROLE] == waiting).tolist():
+        for column in range(Column.AFTER, where.shape[1]):
+            before = where[index, column]
+            if before < 0 or where[before, Column.ROLE] != awaited:
+                continue
+            changed = where.copy()
+            changed[index, column] = -1
+            if clocks_of(changed)[index, where[before, Column.ENGINE]] < before:
+                yield dataclasses.replace(program, where=changed)
+
+
+@pytest.mark.parametrize(("name", "waiting", "awaited"), WAITS)
+def test_a_lost_wait_of_an_instruction_is_found(name: str, waiting: Role, awaited: Role) -> None:
+    schedule = honest(name)
+    trace = trace_of(schedule)
+    said = []
+    for cluster, phases in enumerate(trace.clusters):
+        for at, phase in enumerate(phases):
+            program = phase.program and next(without_waits(phase.program, waiting, awaited), None)
+            if program:
+                found = check_races(schedule, with_phase(trace, cluster, at, program=program))
+                own = instance_name(schedule, phase.instance)
+                said += [f.message for f in found if f.kind == "race" and own in f.message]
+        if said:
+            break
+    names = [role.name.lower().replace("_", " ") for role in (waiting, awaited)]
+    assert any(all(name in message for name in names) for message in said), said
