@@ -31,9 +31,6 @@ _SLICE_INPUTS = 10
 PAD_INPUTS = 11
 """Opset since which the widths of Pad are an input."""
 
-_PADDED = frozenset((TensorProto.FLOAT, TensorProto.DOUBLE))
-"""Element types that Pad has in every opset."""
-
 
 @dataclass(eq=False)
 class Body:
@@ -213,13 +210,15 @@ class Body:
         return self.node("Pad", (name, self.integers(widths, "pads")), (target,))[0]
 
     def surround(self, name: str, have: Region, want: Region, element: int) -> str:
-        """A value of any element type inside of a larger region, zeros around it."""
+        """A value of any element type inside of a larger region, zeros around it.
+
+        Joined, not padded: Pad has few element types in early opsets, and where it stands before a
+        pool, ONNX Runtime makes one node of both that it then refuses.
+        """
         if have == want:
             return name
         before = [h[0] - w[0] for h, w in zip(have, want, strict=True)]
         after = [w[1] - h[1] for h, w in zip(have, want, strict=True)]
-        if element in _PADDED:
-            return self.pad(name, before, after)
         shape = [high - low for low, high in have]
         for dim, (first, last) in enumerate(zip(before, after, strict=True)):
             name = self._lengthened(name, shape, dim, (first, last), element)
