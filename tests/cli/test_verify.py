@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,16 @@ def test_numbers_asked_for_without_onnx_runtime(cli: Cli, monkeypatch: pytest.Mo
         ran = cli(command, MODEL, flag)
         assert (ran.status, ran.out) == (2, "")
         assert ran.err == f"error: {flag}: needs ONNX Runtime, which is not installed; {hint}\n"
+
+
+def test_without_onnx_runtime_the_numbers_are_skipped_and_it_says_how_to_get_it(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    ran = cli("--json", "verify", saved(cli, tiny()))
+    assert (ran.status, ran.object["numbers"]) == (0, "skipped")
+    assert "pip install" in ran.object["ran"]["skipped"]
+    assert ran.object["max_abs_error"] is None
 
 
 def test_the_database_remembers_what_was_verified(cli: Cli) -> None:
