@@ -259,7 +259,7 @@ def test_nothing_that_passes_is_an_error_of_one_line(
     ran = cli("tune", MODEL, "--batch", "1", "--trials", "2", "-q")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith(
-        f"error: {MODEL} on stcp920: none of 2 schedules passes the checks: trial "
+        f"error: {MODEL} on stcp920: each of the best 2 schedules fails a check: trial "
     )
     assert ran.err.count("\n") == 1
     assert cli("--json", "db", "list").object["best"] == []
