@@ -175,7 +175,9 @@ class Handover:
     def _nothing(self) -> RefusedError:
         """That no schedule passes, and why the first one does not."""
         first = next(iter(self._refused.values()))
-        message = f"{self.name}: none of {len(self._refused)} schedules passes the checks"
+        count = len(self._refused)
+        which = "the only schedule" if count == 1 else f"each of the best {count} schedules"
+        message = f"{self.name}: {which} fails a check"
         hint = "this is a defect of the scheduler or of the checks; please report it"
         return RefusedError(f"{message}: trial {first.trial}: {first.failures[0]}", hint=hint)
 

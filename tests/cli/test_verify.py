@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,16 @@ def test_numbers_asked_for_without_onnx_runtime(cli: Cli, monkeypatch: pytest.Mo
         assert ran.err == f"error: {flag}: needs ONNX Runtime, which is not installed; {hint}\n"
 
 
+def test_without_onnx_runtime_the_numbers_are_skipped_and_it_says_how_to_get_it(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    ran = cli("--json", "verify", saved(cli, tiny()))
+    assert (ran.status, ran.object["numbers"]) == (0, "skipped")
+    assert "pip install" in ran.object["ran"]["skipped"]
+    assert ran.object["max_abs_error"] is None
+
+
 def test_the_database_remembers_what_was_verified(cli: Cli) -> None:
     found = tuned(cli, "-o", "best.json")
     assert found["verified"] == ["regions", "memory"]
@@ -248,7 +259,7 @@ def test_nothing_that_passes_is_an_error_of_one_line(
     ran = cli("tune", MODEL, "--batch", "1", "--trials", "2", "-q")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith(
-        f"error: {MODEL} on stcp920: none of 2 schedules passes the checks: trial "
+        f"error: {MODEL} on stcp920: each of the best 2 schedules fails a check: trial "
     )
     assert ran.err.count("\n") == 1
     assert cli("--json", "db", "list").object["best"] == []
