@@ -17,8 +17,9 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 
 import numpy as np
 from bench_tools import print_table
@@ -132,10 +133,12 @@ def _nearest(numbers: Numbers) -> float:
 
 def run(names: Sequence[str], count: int, batch: int, seed: int, jobs: int) -> list[Row]:
     """One row per workload."""
-    if jobs == 1:
-        return [verified(name, count, batch, seed) for name in names]
-    with ProcessPoolExecutor(jobs) as pool:
-        futures = [pool.submit(verified, name, count, batch, seed) for name in names]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        futures = {pool.submit(verified, name, count, batch, seed): name for name in names}
+        for future in as_completed(futures):
+            row = future.result()
+            print(f"{row.name}: {row.passed} of {len(row.instances)}", file=sys.stderr, flush=True)
+            print(*row.failed, *row.skipped, sep="\n", file=sys.stderr, flush=True)
         return [future.result() for future in futures]
 
 
@@ -161,9 +164,7 @@ def main() -> int:
             values[knob] |= tried
     print()
     print_table(["knob", "values tried"], [[k, str(len(v))] for k, v in sorted(values.items())])
-    problems = [f"{r.name}: {line}" for r in rows for line in (*r.failed, *r.skipped)]
-    print(*problems, sep="\n", file=sys.stderr)
-    return 1 if problems else 0
+    return 1 if any(row.failed or row.skipped for row in rows) else 0
 
 
 if __name__ == "__main__":

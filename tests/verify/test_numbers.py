@@ -97,11 +97,12 @@ def _calls(model: ModelProto) -> list[NodeProto]:
 
 
 def _fact(node: NodeProto, key: str) -> str:
-    return next(p.value for p in node.metadata_props if p.key == f"autoturbo.{key}")
+    return str(next(p.value for p in node.metadata_props if p.key == f"autoturbo.{key}"))
 
 
 def _maker(model: ModelProto, name: str) -> NodeProto:
-    return next(node for node in model.graph.node if name in node.output)
+    found: NodeProto = next(node for node in model.graph.node if name in node.output)
+    return found
 
 
 def _shifted(model: ModelProto, cut: NodeProto) -> None:
