@@ -420,7 +420,9 @@ def _layer(kernel: _Kernel, position: int, moved: dict[Content, int], row: Ints)
         else:
             _read_pieces(kernel, position, tensor, moved, row)
     later = {t for x in template.layers[position + 1 :] for t in problem.layers[x].inputs}
-    dying = [t for t in layer.inputs if t in inner and t not in later] if layer.in_place else []
+    crossing = dict(zip(layer.inputs, template.exchanged[position], strict=True))
+    dying = [t for t in layer.inputs if t in inner and t not in later and not crossing[t]]
+    dying = dying if layer.in_place else []
     for tensor in layer.outputs:
         _write(kernel, position, tensor, dying, row)
 
