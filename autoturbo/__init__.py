@@ -17,13 +17,16 @@ from autoturbo.version import __version__
 
 if TYPE_CHECKING:
     from autoturbo import errors
+    from autoturbo.commands.applying import apply_schedule
     from autoturbo.commands.loading import load_model, resume
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
+    from autoturbo.schedule.files import load_schedule
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.samplers import CostModelSampler
     from autoturbo.simulate.measurement import Measurement
     from autoturbo.tuner import tune
+    from autoturbo.verify import verify_schedule
 
 __all__ = [
     "CostModelSampler",
@@ -32,11 +35,14 @@ __all__ = [
     "Measurement",
     "Target",
     "__version__",
+    "apply_schedule",
     "errors",
     "load_model",
+    "load_schedule",
     "load_target",
     "resume",
     "tune",
+    "verify_schedule",
 ]
 
 _HOMES = {
@@ -45,10 +51,13 @@ _HOMES = {
     "Knobs": "autoturbo.schedule.knobs",
     "Measurement": "autoturbo.simulate.measurement",
     "Target": "autoturbo.hardware",
+    "apply_schedule": "autoturbo.commands.applying",
     "load_model": "autoturbo.commands.loading",
+    "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware",
     "resume": "autoturbo.commands.loading",
     "tune": "autoturbo.tuner",
+    "verify_schedule": "autoturbo.verify",
 }
 """The module that each public name is defined in."""
 

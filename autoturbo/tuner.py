@@ -4,7 +4,7 @@ A reader's map::
 
     tune / resume -> Settings (what was asked for) -> _Run (what it stands on)
         -> autoturbo.search.loop: rounds of propose, measure, record, learn
-        -> _finish: verify, write, report
+        -> _finish: hand out what passes the checks (autoturbo.search.handover), write, report
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from autoturbo.database import (
     BestSchedule,
     Database,
     PairKey,
+    Refused,
     RunFolder,
     RunInfo,
     RunState,
     TrialRecord,
+    Verified,
     run_id,
 )
 from autoturbo.errors import (
@@ -39,15 +41,17 @@ from autoturbo.errors import (
     RunError,
     UsageError,
 )
-from autoturbo.schedule.knobs import KNOBS_SCHEMA, Knobs
+from autoturbo.schedule.knobs import KNOBS_SCHEMA
+from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
 from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import OURS
-from autoturbo.search.objectives import OF_KERNELS, find_objectives, pareto
+from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.settings import EFFORTS, Settings, searched_subgraphs
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import SIMULATOR_VERSION, Failure, Measurement
+from autoturbo.verify import VERIFIER_VERSION
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:
@@ -62,23 +66,6 @@ DATABASE = "autoturbo.db"
 
 _SAVE_EVERY_S = 0.5
 """Seconds of measurements that a kill in the middle of a round may lose."""
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best trial of a run.
-
-    Attributes:
-        trial: its number.
-        knobs: its setting.
-        measurement: taken twice, with the same result.
-        schedule: has ``text`` and ``save(path)``.
-    """
-
-    trial: int
-    knobs: Knobs
-    measurement: Measurement
-    schedule: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +87,7 @@ class TuneResult:
         state: ``"done"`` or ``"interrupted"``.
         history: all trials by number.
         front: with several objectives the trials that none beats in all of them.
+        refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
     """
 
     run: str
@@ -116,6 +104,7 @@ class TuneResult:
     state: RunState
     history: tuple[Trial, ...] = ()
     front: tuple[Trial, ...] = ()
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +116,7 @@ class _Means:
     timeout_s: float | None
     on_progress: Callable[[Progress], None] | None
     make: MakeWorkshop
+    verifier: Verifier | None
 
     def check(self) -> None:
         """Refuse what cannot be.
@@ -161,8 +151,14 @@ def tune(
     settings: Mapping[str, Any] | None = None,
     evaluator: MakeWorkshop | None = None,
     subgraphs: int | None = None,
+    verify: bool = False,
+    verifier: Verifier | None = None,
 ) -> TuneResult:
     """Find a good schedule of a model on a target.
+
+    Every schedule that is handed out (the best, all of a Pareto front, the database's) has its
+    regions and its memory checked. One that fails is refused, and the next best that passes takes
+    its place.
 
     Args:
         graph: the model with its batch.
@@ -189,11 +185,14 @@ def tune(
         evaluator: builds what measures; the simulator's if None.
         subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are searched; if None,
             :data:`autoturbo.search.settings.SUBGRAPHS` for our sampler and none for others.
+        verify: run what is handed out in ONNX Runtime as well, against the model.
+        verifier: checks what is handed out; :func:`autoturbo.verify_schedule` if None.
 
     Raises:
         UsageError: an argument that makes no sense, or no Ray at the address.
         InfeasibleError: no setting that was tried fits the target.
         MeasurerError: the measurer failed on all settings, or gave another number for the best.
+        RefusedError: no schedule passes the checks.
         ExecutorError: workers or the cluster failed.
         DatabaseError: the database cannot be used.
         InterruptedRunError: interrupted before anything was measured.
@@ -213,14 +212,15 @@ def tune(
         storage=storage,
         subgraphs=searched_subgraphs(subgraphs, sampler, objective),
     )
-    means = _Means(jobs, ray, timeout_s, on_progress, evaluator or _default_workshop())
+    make = evaluator or _default_workshop()
+    means = _Means(jobs, ray, timeout_s, on_progress, make, verifier)
     _check(asked, means, target)
     with Database.open(DATABASE if database is None else database) as store:
-        key = _pair_key(graph, target, asked.dtype)
-        more = {**(settings or {}), "target_description": target.as_dict()}
+        key = pair_key(graph, target, asked.dtype)
+        more = {**(settings or {}), "target_description": target.as_dict(), "verify": verify}
         draft = RunInfo(
             "", key, graph.name, model_file or graph.source, graph.batch, target.name,
-            _stored(asked, key, graph.batch, more), _versions(), _now(),
+            _stored(asked, key, graph.batch, more), _versions(), now(),
         )  # fmt: skip
         info = _register(draft, store)
         return _carry_out(_Run(graph, target, asked, means, store, info))
@@ -235,9 +235,12 @@ def resume(
     jobs: int = 1,
     ray: str | None = None,
     trials: int | None = None,
+    time_budget: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     timeout_s: float | None = None,
     evaluator: MakeWorkshop | None = None,
+    verify: bool | None = None,
+    verifier: Verifier | None = None,
 ) -> TuneResult:
     """Go on with a run; the result is that of a run that was never stopped.
 
@@ -248,10 +251,13 @@ def resume(
         load_target: reads the target again; the description kept with the run if None.
         jobs: as for :func:`tune`, like all that follows.
         ray: address of a Ray cluster.
-        trials: a new total; the run's own if None.
+        trials: a new total; if None the run's own, or without limit where there is a time budget.
+        time_budget: seconds from now; the run's own if None.
         on_progress: called after every outcome.
         timeout_s: seconds for one measurement.
         evaluator: builds what measures.
+        verify: run what is handed out in ONNX Runtime as well; as at first if None.
+        verifier: checks what is handed out.
 
     Raises:
         RunError: no such run, or what it depends on has changed: model, target, scheduler.
@@ -263,10 +269,14 @@ def resume(
         target = load_target(info) if load_target else _stored_target(info)
         graph = load_graph(info)
         asked = _stored_settings(info)
-        _refuse_changed(info, _pair_key(graph, target, asked.dtype))
-        if trials is not None:
-            asked = dataclasses.replace(asked, trials=trials)
-        means = _Means(jobs, ray, timeout_s, on_progress, evaluator or _default_workshop())
+        _refuse_changed(info, pair_key(graph, target, asked.dtype))
+        if trials is not None or time_budget is not None:
+            budget = asked.time_budget if time_budget is None else time_budget
+            asked = dataclasses.replace(asked, trials=trials, time_budget=budget)
+        if verify is not None:
+            info = dataclasses.replace(info, settings={**info.settings, "verify": verify})
+        make = evaluator or _default_workshop()
+        means = _Means(jobs, ray, timeout_s, on_progress, make, verifier)
         _check(asked, means, target)
         store.set_state(info.id, "running")
         return _carry_out(_Run(graph, target, asked, means, store, info))
@@ -296,11 +306,13 @@ def _check(asked: Settings, means: _Means, target: Target) -> None:
         raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
 
 
-def _pair_key(graph: Graph, target: Target, dtype: str) -> PairKey:
+def pair_key(graph: Graph, target: Target, dtype: str) -> PairKey:
+    """What a measurement of the pair holds for, by this version of the scheduler."""
     return PairKey(graph.hash, target.hash, dtype, scheduler_version())
 
 
-def _now() -> str:
+def now() -> str:
+    """The time, as records have it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -349,13 +361,13 @@ def _stored_settings(info: RunInfo) -> Settings:
     return Settings(**{**values, "baselines": tuple(values["baselines"])})
 
 
-def _refuse_changed(info: RunInfo, now: PairKey) -> None:
+def _refuse_changed(info: RunInfo, found: PairKey) -> None:
     names = {"graph_hash": "the model", "target_hash": "the target", "dtype": "the data type",
              "scheduler_version": "the scheduler's version"}  # fmt: skip
     changed = [
-        f"{text} ({str(getattr(info.key, name))[:12]} then, {str(getattr(now, name))[:12]} now)"
+        f"{text} ({str(getattr(info.key, name))[:12]} then, {str(getattr(found, name))[:12]} now)"
         for name, text in names.items()
-        if getattr(info.key, name) != getattr(now, name)
+        if getattr(info.key, name) != getattr(found, name)
     ]
     if changed:
         message = f"run {info.id} cannot go on: {' and '.join(changed)} changed"
@@ -384,6 +396,14 @@ class _Run:
         self.space = Space.of(
             self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs
         )
+
+    def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
+        """What hands out the best of the run's trials."""
+        return Handover(
+            f"{self.info.model} on {self.info.target}", trials, self.workshop,
+            self.means.verifier or verifier_of(self.graph.source, numbers=numbers),
+            self.folder.log,
+        )  # fmt: skip
 
     def write_manifest(self) -> None:
         """Everything that the run depends on."""
@@ -477,7 +497,7 @@ class _Journal:
 
     def add(self, trial: Trial) -> None:
         """Take note; durable within :data:`_SAVE_EVERY_S` or at :meth:`flush`."""
-        record = TrialRecord(self.run, trial.number, trial.knobs, trial.outcome, _now())
+        record = TrialRecord(self.run, trial.number, trial.knobs, trial.outcome, now())
         self._waiting.append(record)
         if time.monotonic() - self._saved > _SAVE_EVERY_S:
             self.flush()
@@ -494,12 +514,20 @@ class _Journal:
 
 
 def _finish(run: _Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
-    """Verify the best, write it, report."""
+    """Check what is handed out, write it, report."""
     if loop.best is None:
         raise _nothing(run, loop)
-    best = _verified(run, loop.best)
+    # Whoever interrupts waits: what is handed out is run when the run is done.
+    numbers = bool(run.info.settings.get("verify")) and not loop.interrupted
+    handover = run.handover(loop.trials, numbers=numbers)
+    try:
+        best = handover.best(run.objectives)
+        front = handover.front(run.objectives)
+        fastest = handover.best(find_objectives("latency"), best)
+    finally:
+        _keep_refused(run, handover)
     file = run.folder.write_schedule(best.schedule.text)
-    _keep_fastest(run, loop.trials, best)
+    _keep_best(run, fastest)
     state: RunState = "interrupted" if loop.interrupted else "done"
     run.store.set_state(run.info.id, state)
     run.folder.log(f"{state}: best #{best.trial}, {best.measurement.latency!r} s")
@@ -518,7 +546,8 @@ def _finish(run: _Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneRes
         study=loop.mirror,
         state=state,
         history=tuple(loop.trials),
-        front=_front(run, loop.trials),
+        front=front,
+        refused=handover.refused,
     )
 
 
@@ -538,56 +567,22 @@ def _nothing(run: _Run, loop: Loop) -> AutoTurboError:
     return InfeasibleError(message, hint=", or ".join(first.levers) or None)
 
 
-def _verified(run: _Run, trial: Trial) -> Best:
-    """Measure the best again, in this process.
-
-    Raises:
-        MeasurerError: the numbers differ.
-    """
-    from autoturbo.search.executors import guarded
-
-    again = guarded(run.workshop, trial.knobs)
-    recorded = trial.outcome
-    if not isinstance(recorded, Measurement) or not isinstance(again, Measurement):
-        text = again.message if isinstance(again, Failure) else "it failed before"
-        raise MeasurerError(f"trial {trial.number} cannot be measured again: {text}")
-    if again.as_dict() != Measurement.from_dict(recorded.as_dict()).as_dict():
-        text = f"{recorded.latency!r} s, then {again.latency!r} s"
-        raise MeasurerError(f"trial {trial.number} measures differently each time: {text}")
-    return Best(trial.number, trial.knobs, again, run.workshop.schedule(trial.knobs))
+def _keep_refused(run: _Run, handover: Handover) -> None:
+    """Record what failed, and take it back where an earlier run has handed it out."""
+    run.store.set_refused(run.info.id, handover.refused)
+    for refused in handover.refused:
+        run.store.withdraw_best(run.info.key, handover.trials[refused.trial].knobs)
 
 
-def _keep_fastest(run: _Run, trials: Sequence[Trial], best: Best) -> None:
+def _keep_best(run: _Run, best: Best) -> None:
     """The schedule of least latency goes to the database, whatever was sought."""
-    measured = [t for t in trials if isinstance(t.outcome, Measurement)]
-    fastest = min(measured, key=lambda t: (_latency(t), t.number))
-    if fastest.number != best.trial:
-        if _latency(fastest) == best.measurement.latency:
-            fastest = next(t for t in measured if t.number == best.trial)
-        else:
-            best = _verified(run, fastest)
-    info = run.info
+    info, when = run.info, now()
+    verified = Verified(best.verified, VERIFIER_VERSION, when) if best.verified else None
     kept = BestSchedule(
         info.key, info.model, info.batch, info.target, best.knobs, best.measurement,
-        best.schedule.text, info.id, best.trial, _now(), info.versions,
+        best.schedule.text, info.id, best.trial, when, info.versions, verified,
     )  # fmt: skip
     run.store.put_best(kept)
-
-
-def _latency(trial: Trial) -> float:
-    return trial.outcome.latency if isinstance(trial.outcome, Measurement) else float("inf")
-
-
-def _front(run: _Run, trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Trials that no other beats in every objective; empty with one objective."""
-    if len(run.objectives) == 1:
-        return ()
-    scored = []
-    for trial in trials:
-        scores = [o.score(trial.outcome) for o in run.objectives]
-        if None not in scores:
-            scored.append((trial, [s for s in scores if s is not None]))
-    return tuple(scored[i][0] for i in pareto([scores for _, scores in scored]))
 
 
 __all__ = [

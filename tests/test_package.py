@@ -24,11 +24,14 @@ PUBLIC = {
     "Measurement": "autoturbo.simulate.measurement",
     "Target": "autoturbo.hardware.target",
     "__version__": None,
+    "apply_schedule": "autoturbo.commands.applying",
     "errors": None,
     "load_model": "autoturbo.commands.loading",
+    "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware.loader",
     "resume": "autoturbo.commands.loading",
     "tune": "autoturbo.tuner",
+    "verify_schedule": "autoturbo.verify",
 }
 
 

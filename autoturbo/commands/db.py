@@ -127,6 +127,7 @@ def _as_json(best: BestSchedule) -> dict[str, Any]:
         "created": best.created,
         "knobs": best.knobs.as_dict(),
         "best": best.measurement.as_json(),
+        "verified": None if best.verified is None else best.verified.as_dict(),
     }
 
 
@@ -134,15 +135,23 @@ def _table(best: Iterable[BestSchedule]) -> Table:
     from autoturbo.report.tables import table
     from autoturbo.report.units import duration, percent
 
-    headers = ("model", "target", "dtype", "run", "batch", "trial", "latency", "of bound")
+    what = ("model", "target", "dtype", "run", "checks")
+    headers = (*what, "batch", "trial", "latency", "bound")
     rows = (
         (
-            *(b.model, b.target, b.key.dtype, b.run, b.batch, b.trial),
+            *(b.model, b.target, b.key.dtype, b.run, _checks(b), b.batch, b.trial),
             *(duration(b.measurement.latency), percent(b.measurement.bound_fraction)),
         )
         for b in best
     )
-    return table(headers, rows, words=4)
+    return table(headers, rows, words=len(what), whole=what[2:], close=True)
+
+
+def _checks(best: BestSchedule) -> str:
+    """How many of the checks it passed."""
+    from autoturbo.verify.findings import Check
+
+    return f"{len(best.verified.checks) if best.verified else 0}/{len(Check)}"
 
 
 def _counted(counts: Counts) -> str:

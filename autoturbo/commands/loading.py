@@ -75,6 +75,8 @@ def resume(
     *,
     database: str | Path | None = None,
     trials: int | None = None,
+    time_budget: float | None = None,
+    verify: bool | None = None,
     jobs: int = 1,
     ray: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -84,7 +86,10 @@ def resume(
     Args:
         run: its id, or the beginning of it.
         database: where it is kept; ``autoturbo.db`` in the working folder if None.
-        trials: a new total, those made included; the run's own if None.
+        trials: a new total, those made included; if None the run's own, or without limit where
+            there is a time budget.
+        time_budget: seconds from now; the run's own if None.
+        verify: run what is handed out in ONNX Runtime as well; as at first if None.
         jobs: processes that measure.
         ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
         on_progress: called after every outcome.
@@ -99,6 +104,8 @@ def resume(
         database=database,
         load_graph=_model_of_run,
         trials=trials,
+        time_budget=time_budget,
+        verify=verify,
         jobs=jobs,
         ray=ray,
         on_progress=on_progress,
@@ -185,6 +192,41 @@ def load_pair(options: argparse.Namespace) -> Pair:
     target = _target(options.target)
     dtype = chosen_dtype(target, options.dtype)
     return Pair(_model(options.model, options), target, dtype)
+
+
+def pair_of_run(options: argparse.Namespace, info: RunInfo) -> Pair:
+    """The model that was named, with the run's batch, shapes, target and data type.
+
+    Options that are given go before what the run has.
+
+    Raises:
+        RunError: the run is of something else.
+    """
+    from autoturbo.hardware import Target
+
+    kept = info.settings
+    stored = kept.get("target_description")
+    target = Target.from_dict(stored) if stored and not options.target else None
+    target = target or _target(options.target or DEFAULT_TARGET)
+    batch = kept.get("model_batch", info.batch) if options.batch is None else options.batch
+    shapes = merged_shapes(options.shape) or kept.get("shapes")
+    model = load_model(options.model, batch=batch, shapes=shapes)
+    pair = Pair(model, target, chosen_dtype(target, options.dtype or info.key.dtype))
+    _check_run(info, pair, options.model)
+    return pair
+
+
+def _check_run(info: RunInfo, pair: Pair, file: str) -> None:
+    from autoturbo.tuner import pair_key, scheduler_version
+
+    if info.key.scheduler_version != scheduler_version():
+        message = f"run {info.id} is of another version of the scheduler"
+        raise RunError(message, Location(file), "tune again with this release")
+    if info.key != pair_key(*pair):
+        of = f"{info.model} at batch {info.batch} on {info.target} in {info.key.dtype}"
+        now = f"{pair.model.name} at batch {pair.model.batch} on {pair.target.name} in {pair.dtype}"
+        hint = f"give the model, batch, shapes and target that 'autoturbo show {info.id} -v' lists"
+        raise RunError(f"run {info.id} is of {of}, not of {now}", Location(file), hint)
 
 
 def load_pairs(options: argparse.Namespace) -> list[Pair]:

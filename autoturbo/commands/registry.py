@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from autoturbo.commands import (
+    apply,
     compare,
     db,
     doctor,
@@ -16,6 +17,7 @@ from autoturbo.commands import (
     space,
     targets,
     tune,
+    verify,
 )
 from autoturbo.commands.parser import Parser, add_command, add_global_options
 
@@ -47,6 +49,8 @@ COMMANDS: dict[str, Command] = {
     "space": space,
     "simulate": simulate,
     "compare": compare,
+    "verify": verify,
+    "apply": apply,
     "targets": targets,
     "db": db,
     "doctor": doctor,

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.loading import resume
-from autoturbo.commands.tuning import LiveLine, add_machine_options, finish, machine_options
-from autoturbo.commands.values import whole_number
+from autoturbo.commands.scheduling import require_runtime
+from autoturbo.commands.tuning import (
+    LiveLine,
+    add_machine_options,
+    finish,
+    machine_options,
+    write_copy,
+)
+from autoturbo.commands.values import duration, whole_number
+from autoturbo.errors import InputError
+from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
     import argparse
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
+    from autoturbo.tuner import TuneResult
 
 USAGE = "RUN [options]"
 EXAMPLE = "autoturbo resume 4f1c"
@@ -20,21 +32,55 @@ EXAMPLE = "autoturbo resume 4f1c"
 
 def add_arguments(parser: Parser) -> None:
     """The run, and what may change."""
-    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
+    add = parser.add_argument
+    add("run", metavar="RUN", help="id of a run, or the beginning of one")
     trials = "trials in all, those made included (default: as asked for at first)"
-    parser.add_argument("--trials", metavar="N", type=whole_number("--trials", 1), help=trials)
+    add("--trials", metavar="N", type=whole_number("--trials", 1), help=trials)
+    budget = "stop after this long, for example 10m; without --trials, no other limit"
+    add("--time-budget", metavar="TIME", type=duration("--time-budget"), help=budget)
     add_machine_options(parser)
+    output = "write the best schedule there as well (default: where 'tune' wrote it)"
+    add("-o", "--output", metavar="FILE", type=Path, help=output)
+    text = "run what is handed out in ONNX Runtime as well, against the model"
+    add("--verify", action="store_true", default=None, help=text)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Go on, then print what ``tune`` prints."""
+    from autoturbo.atomic import check_writable
+
+    if options.verify:
+        require_runtime("--verify")
+    if options.output is not None:
+        check_writable(options.output)
     with LiveLine(console) as line:
         result = resume(
             options.run,
             database=options.db,
             trials=options.trials,
+            time_budget=options.time_budget,
+            verify=options.verify,
             on_progress=line,
             **machine_options(options),
         )
-    finish(result, console, options.db)
-    return 0
+    return finish(result, console, options.db, _copies(result, options))
+
+
+def _copies(result: TuneResult, options: argparse.Namespace) -> list[Path]:
+    """The copy of the best schedule; where it stood before is left alone if it is gone."""
+    if options.output is not None:
+        return write_copy(result, options.output)
+    place = _place_of_copy(result.run, options.db)
+    try:
+        return write_copy(result, place)
+    except InputError as error:
+        print(plain(f"no copy is written: {error}"), file=sys.stderr)
+        return []
+
+
+def _place_of_copy(run: str, path: str) -> Path | None:
+    from autoturbo.database import Database
+
+    with Database.open(path, create=False, read_only=True) as database:
+        place = database.run(run).settings.get("output")
+    return None if place is None else Path(place)

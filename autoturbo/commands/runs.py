@@ -28,8 +28,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
         runs = database.runs()
     console.emit({"runs": [as_json(info) for info in runs]})
     if not console.json:
-        headers = ("run", "model", "target", "state", "started", "trials", "best", "gain")
-        console.show(table(headers, map(_row, runs), words=5))
+        headers = ("run", "model", "target", "state", "trials", "best", "gain")
+        rows = map(_row, runs)
+        console.show(table(headers, rows, words=4, whole=("run", "state"), close=True))
+        for info in runs:
+            console.detail(f"{info.id} was started at {info.created}")
     return 0
 
 
@@ -49,6 +52,7 @@ def as_json(info: RunInfo) -> dict[str, Any]:
         "default_s": info.default_latency,
         "best_s": info.best_latency,
         "best_trial": info.best_trial,
+        "refused": [trial.as_dict() for trial in info.refused],
     }
 
 
@@ -71,5 +75,5 @@ def _row(info: RunInfo) -> tuple[str, ...]:
     from autoturbo.report.units import duration
 
     best = "-" if info.best_latency is None else duration(info.best_latency)
-    names = (info.id, info.model, info.target, info.state, info.created)
+    names = (info.id, info.model, info.target, info.state)
     return (*names, budget(info), best, gain(info))

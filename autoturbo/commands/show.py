@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.database import RunInfo, TrialRecord
+    from autoturbo.database import Database, RunInfo, TrialRecord, Verified
 
 USAGE = "RUN [options]"
 EXAMPLE = "autoturbo show 4f1c"
@@ -31,9 +32,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     with Database.open(options.db, create=False, read_only=True) as database:
         info = database.run(options.run)
         trials = database.trials(info.id)
-    console.emit(_as_json(info, trials))
+        verified = _verified(info, database)
+    known = None if verified is None else verified.as_dict()
+    console.emit({**_as_json(info, trials), "verified": known})
     if not console.json:
-        _print(info, trials, console)
+        _print(info, trials, verified, console)
     return 0
 
 
@@ -68,7 +71,16 @@ def _failures(trials: Sequence[TrialRecord]) -> Counter[str]:
     return Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure))
 
 
-def _print(info: RunInfo, trials: Sequence[TrialRecord], console: Console) -> None:
+def _verified(info: RunInfo, database: Database) -> Verified | None:
+    """The checks that the run's best schedule passed, where the database has it as the best."""
+    found = database.best(**dataclasses.asdict(info.key))
+    best = next((b for b in found if (b.run, b.trial) == (info.id, info.best_trial)), None)
+    return None if best is None else best.verified
+
+
+def _print(
+    info: RunInfo, trials: Sequence[TrialRecord], verified: Verified | None, console: Console
+) -> None:
     from autoturbo.report.tables import comparison
 
     name = f"run {info.id}: {info.model} @ {info.target}, batch {info.batch}, {info.key.dtype}"
@@ -78,6 +90,10 @@ def _print(info: RunInfo, trials: Sequence[TrialRecord], console: Console) -> No
     chosen = {"default": _trial(trials, 0), "best": _trial(trials, info.best_trial)}
     outcomes = {name: trial.outcome for name, trial in chosen.items() if trial is not None}
     console.show(comparison(outcomes, "default"))
+    for refused in info.refused:
+        console.answer(f"trial {refused.trial} is refused: {'; '.join(refused.failures)}")
+    if verified is not None:
+        console.answer(f"verified: {', '.join(verified.checks)}")
     best = chosen["best"]
     if best is not None:
         console.answer(f"knobs of trial {best.number}: {best.knobs.canonical()}")

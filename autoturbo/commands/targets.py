@@ -31,13 +31,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _list(_options: argparse.Namespace, console: Console) -> int:
     from autoturbo.hardware import load_target, preset_names
-    from autoturbo.report.tables import table
+    from autoturbo.report.tables import definitions
 
     targets = [load_target(name) for name in preset_names()]
     console.emit({"targets": [_summary(target) for target in targets]})
     if not console.json:
-        headers = ("target", "description", "cores", "dtype", "MAC/s", "LB", "GB", "DDR/s")
-        console.show(table(headers, map(_row, targets), words=2))
+        console.show(definitions(map(_row, targets)))
     return 0
 
 
@@ -58,19 +57,19 @@ def _summary(target: Target) -> dict[str, Any]:
     }
 
 
-def _row(target: Target) -> tuple[str, ...]:
-    from autoturbo.report.units import capacity, count, size
+def _row(target: Target) -> tuple[str, str, str]:
+    """Its name, what it is, and its figures."""
+    from autoturbo.report.units import capacity, macs, size
 
-    return (
-        target.name,
-        target.description,
-        f"{target.clusters} x {target.cores}",
-        target.default_dtype,
-        count(target.matrix_macs_per_second(target.default_dtype)),
-        capacity(target.lb.capacity),
-        capacity(target.gb.capacity) if target.gb.capacity else "-",
-        size(target.ddr.bandwidth),
+    dtype = target.default_dtype
+    figures = (
+        f"{target.clusters} x {target.cores} cores",
+        f"{macs(target.matrix_macs_per_second(dtype))}/s in {dtype}",
+        f"LB {capacity(target.lb.capacity)}",
+        f"GB {capacity(target.gb.capacity)}" if target.gb.capacity else "no GB",
+        f"DDR {size(target.ddr.bandwidth)}/s",
     )
+    return target.name, target.description, ", ".join(figures)
 
 
 def _show(options: argparse.Namespace, console: Console) -> int:

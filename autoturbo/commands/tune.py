@@ -15,8 +15,15 @@ from autoturbo.commands.loading import (
     how_to_load,
     load_pairs,
 )
+from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.space import seconds_per_trial
-from autoturbo.commands.tuning import LiveLine, add_machine_options, finish, machine_options
+from autoturbo.commands.tuning import (
+    LiveLine,
+    add_machine_options,
+    finish,
+    machine_options,
+    write_copy,
+)
 from autoturbo.commands.values import duration, objectives, one_of, whole_number, wrong
 from autoturbo.report.units import clock
 
@@ -49,19 +56,24 @@ def add_arguments(parser: Parser) -> None:
     runs = "where run folders are made (default: runs)"
     add("--runs-folder", metavar="PATH", default="runs", help=runs)
     add("-o", "--output", metavar="FILE", type=Path, help="write the best schedule there as well")
+    text = "run what is handed out in ONNX Runtime as well, against the model"
+    add("--verify", action="store_true", help=text)
     add("--storage", metavar="URL", help="mirror the Optuna study, for optuna-dashboard")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Load everything, then tune pair by pair."""
+    if options.verify:
+        require_runtime("--verify")
     pairs = load_pairs(options)
     _check_output(options.output, len(pairs))
+    status = 0
     for pair in pairs:
         _introduce(pair, options, console)
         result = _tune(pair, options, console)
-        written = _write(result, options.output)
-        finish(result, console, options.db, written)
-    return 0
+        written = write_copy(result, options.output)
+        status = max(status, finish(result, console, options.db, written))
+    return status
 
 
 def _tune(pair: Pair, options: argparse.Namespace, console: Console) -> TuneResult:
@@ -82,8 +94,9 @@ def _tune(pair: Pair, options: argparse.Namespace, console: Console) -> TuneResu
             runs_folder=options.runs_folder,
             model_file=pair.model.source,
             storage=options.storage,
-            settings=how_to_load(options),
+            settings={**how_to_load(options), **_place_of_copy(options.output)},
             subgraphs=options.subgraphs,
+            verify=options.verify,
             on_progress=line,
             **machine_options(options),
         )
@@ -177,13 +190,11 @@ def _check_output(path: Path | None, pairs: int) -> None:
             raise _OnlyTriedError
 
 
-def _write(result: TuneResult, path: Path | None) -> list[Path]:
-    from autoturbo.atomic import atomic_write
-
-    if path is None:
-        return []
-    atomic_write(path, result.best.schedule.text)
-    return [path]
+def _place_of_copy(path: Path | None) -> dict[str, str]:
+    """What a run keeps, so that resuming it writes the copy anew; not of a device or a pipe."""
+    if path is None or (path.exists() and not path.is_file()):
+        return {}
+    return {"output": str(path.absolute())}
 
 
 def _efforts() -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import whole_number
 from autoturbo.errors import InterruptedRunError
 from autoturbo.report.live import Standing, live_line
+from autoturbo.report.units import plain
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -126,8 +127,11 @@ def machine_options(options: argparse.Namespace) -> MachineOptions:
 
 def finish(
     result: TuneResult, console: Console, database: str, written: Sequence[Path] = ()
-) -> None:
+) -> int:
     """Print the table, the files and what to do next; the object of ``tune --json``.
+
+    The exit status is 1 where a schedule failed a check, although the next best is handed out, or
+    where one could not be run that was to be run.
 
     Raises:
         InterruptedRunError: the run was stopped before its end.
@@ -135,9 +139,53 @@ def finish(
     console.emit(as_json(result))
     if not console.json:
         _print(result, console, database, written)
+    complaints = _complaints(result)
+    for line in complaints:
+        print(f"error: {plain(line)}", file=sys.stderr, flush=True)
     if result.state == "interrupted":
         message = f"interrupted after {result.trials} trials; all of them are saved"
         raise InterruptedRunError(message, hint=f"go on with '{_resume(result, database)}'")
+    return 1 if complaints else 0
+
+
+def write_copy(result: TuneResult, path: Path | None) -> list[Path]:
+    """Write the best schedule where the user wants it too; the files written.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    from autoturbo.atomic import atomic_write
+
+    if path is None:
+        return []
+    atomic_write(path, result.best.schedule.text)
+    return [path]
+
+
+def _complaints(result: TuneResult) -> list[str]:
+    """What was wrong with schedules, a line for each."""
+    name = f"{result.model} @ {result.target}"
+    end = f"it is not handed out, trial {result.best.trial} is"
+    lines = [
+        f"{name}: trial {refused.trial} fails a check: {refused.failures[0]}; {end}"
+        for refused in result.refused
+    ]
+    skipped = _skipped(result)
+    return [*lines, f"{name}: its numbers were not checked: {skipped}"] if skipped else lines
+
+
+def _verified(result: TuneResult) -> str:
+    """The checks that all that is handed out has passed."""
+    checks = ", ".join(result.best.verified)
+    count = len(result.front)
+    return f"{checks} (all {count} of the front)" if checks and count > 1 else checks
+
+
+def _skipped(result: TuneResult) -> str | None:
+    """Why the best schedule was not run, where it was to be."""
+    verification = result.best.verification
+    numbers = None if verification is None else verification.numbers
+    return None if numbers is None else numbers.skipped
 
 
 def as_json(result: TuneResult) -> dict[str, Any]:
@@ -154,7 +202,11 @@ def as_json(result: TuneResult) -> dict[str, Any]:
         "baselines": {name: m.as_json() for name, m in result.baselines.items()},
         "schedule_file": str(result.schedule_file),
         "state": result.state,
+        "verified": [check.value for check in result.best.verified],
+        "refused": [trial.as_dict() for trial in result.refused],
     }
+    if _skipped(result):
+        value["numbers_skipped"] = _skipped(result)
     if result.front:
         value["front"] = [_point(trial) for trial in result.front]
     return value
@@ -176,6 +228,7 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
     files = {
+        "verified": _verified(result),
         "schedule": result.schedule_file,
         "copy": ", ".join(map(str, written)),
         "run folder": result.run_folder,

@@ -6,7 +6,8 @@ Four groups of columns, side by side:
   ``sign(x) log(1 + |x|)``: sizes spread over ten orders of magnitude, single precision holds them;
 * knobs of its own that a sub-graph has: the model's value where it has none, so that the same
   number means the same whoever decided it;
-* knobs of the model: numbers as ``log2``, ``"auto"`` as the number it stands for, words by their position;
+* knobs of the model: numbers as ``log2``, ``"auto"`` as the number it stands for, words by their
+  position;
 * the target's rates and sizes as ``log10``, so that one model serves many targets.
 """
 

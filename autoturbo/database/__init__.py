@@ -16,9 +16,11 @@ from autoturbo.database.records import (
     ImportResult,
     KernelRecord,
     PairKey,
+    Refused,
     RunInfo,
     RunState,
     TrialRecord,
+    Verified,
 )
 from autoturbo.database.run_folder import RESULT_SETTINGS, RunFolder, run_id
 from autoturbo.database.store import BestFilter, Database
@@ -35,10 +37,12 @@ __all__ = [
     "ImportResult",
     "KernelRecord",
     "PairKey",
+    "Refused",
     "RunFolder",
     "RunInfo",
     "RunState",
     "TrialRecord",
+    "Verified",
     "atomic_write",
     "record_schema",
     "run_id",

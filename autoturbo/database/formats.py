@@ -13,12 +13,15 @@ from autoturbo.database.records import (
     KernelRecord,
     PairKey,
     Record,
+    Refused,
     RunInfo,
     TrialRecord,
+    Verified,
 )
 from autoturbo.database.shapes import (
     Count,
     Free,
+    ListOf,
     MapOf,
     MismatchError,
     Number,
@@ -29,6 +32,7 @@ from autoturbo.database.shapes import (
 )
 from autoturbo.errors import DatabaseError, KnobsError, Location, MeasurerError
 from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.verify.findings import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +60,8 @@ _TIME = Text(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})",
     "2026-01-31T12:00:00Z",
 )
+_VERIFIER = Text("[0-9]{1,9}", "1")
+_CHECKS = ListOf(Text(choices=tuple(Check)))
 
 
 def encode(record: Record) -> str:
@@ -129,10 +135,19 @@ def shape(kind: str) -> Table:
     state: dict[str, Shape] = {"state": Text(choices=RUN_STATES)}
     outcome: dict[str, Shape] = {"measurement": measurement, "failure": table_of(Failure)}
     trial: dict[str, Shape] = {"run": _TOKEN, "number": Count(), **knobs, **outcome}
+    refused = {"refused": ListOf(table_of(Refused, verifier=_VERIFIER))}
+    checked = table_of(Verified, checks=_CHECKS, verifier=_VERIFIER, created=_TIME)
+    verified = {"verified": checked}
     tables = {
-        "run": Table({"id": _TOKEN, "key": key, **named, **details, **versions, **state}),
+        "run": Table(
+            {"id": _TOKEN, "key": key, **named, **details, **versions, **state, **refused},
+            frozenset(refused),
+        ),
         "trial": Table({**trial, "created": _TIME}, either=tuple(outcome)),
-        "best": Table({"key": key, **named, **knobs, **best, **found, **versions}),
+        "best": Table(
+            {"key": key, **named, **knobs, **best, **found, **versions, **verified},
+            frozenset(verified),
+        ),
         "kernel": table_of(
             KernelRecord, target_hash=_TOKEN, scheduler_version=_TOKEN, signature=_TOKEN
         ),

@@ -31,7 +31,10 @@ _COLUMNS: dict[type[Record], tuple[str, tuple[str, ...], int]] = {
     TrialRecord: ("trials", ("run", "number", "latency", "record"), 2),
     BestSchedule: (
         "best",
-        (*_KEY_COLUMNS, "model", "target", "batch", "run", "trial", "latency", "record"),
+        (
+            *(*_KEY_COLUMNS, "model", "target", "batch", "run", "trial", "latency", "verified"),
+            "record",
+        ),
         4,
     ),
     KernelRecord: ("kernels", ("target_hash", "scheduler_version", "signature", "seconds"), 3),
@@ -43,17 +46,22 @@ def rank(record: Record) -> tuple[Any, ...]:
     """Lower is kept. Ties of all that matters are broken by the records' text.
 
     A run that is over goes before one that may go on; a measurement before a failure, the faster
-    first; among best schedules of equal latency the smaller text of the knobs.
+    first; among best schedules of equal latency the smaller text of the knobs, and of one schedule
+    the record of more checks passed, then of the newer verifier. Of one run's records goes first
+    the one that refuses more trials.
     """
     match record:
         case RunInfo():
-            return (_STATES.index(record.state), record.created, encode(record))
+            state = _STATES.index(record.state)
+            return (state, -len(record.refused), record.created, encode(record))
         case TrialRecord():
             latency = record.latency
             return (latency is None, latency or 0.0, record.created, encode(record))
         case BestSchedule():
             knobs = record.knobs.canonical()
-            return (record.measurement.latency, knobs, record.created, encode(record))
+            checks, verifier = record.verified.strength if record.verified else (0, 0)
+            what = (record.measurement.latency, knobs)
+            return (*what, -checks, -verifier, record.created, encode(record))
         case KernelRecord():
             return (record.seconds,)
 
@@ -96,7 +104,8 @@ def row_of(record: Record) -> tuple[Any, ...]:
             names = (column(record.model), column(record.target))
             found = (record.run, int(record.trial), float(record.measurement.latency))
             batch = int(record.batch)
-            return (*astuple(record.key), *names, batch, *found, encode(record))
+            checks = " ".join(record.verified.checks) if record.verified else None
+            return (*astuple(record.key), *names, batch, *found, checks, encode(record))
         case KernelRecord():
             encode(record)  # for its check
             return (*astuple(record)[:-1], float(record.seconds))

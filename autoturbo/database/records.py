@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.verify.findings import Check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DATABASE_SCHEMA = 1
+DATABASE_SCHEMA = 2
 """Version of the tables (``PRAGMA user_version``); an older one is migrated, a newer refused."""
 
 RECORD_SCHEMA = 1
@@ -43,6 +44,60 @@ class PairKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Verified:
+    """That checks found nothing wrong with a schedule.
+
+    Attributes:
+        checks: those that passed, in the order of :class:`autoturbo.verify.findings.Check`.
+        verifier: version of the checks, a whole number as text.
+        created: when, ISO 8601, UTC.
+    """
+
+    checks: tuple[Check, ...]
+    verifier: str
+    created: str
+
+    @property
+    def strength(self) -> tuple[int, int]:
+        """More checks weigh more, then the newer verifier."""
+        return (len(self.checks), int(self.verifier))
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        checks = [check.value for check in self.checks]
+        return {"checks": checks, "verifier": self.verifier, "created": self.created}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Verified:
+        """Rebuild from :meth:`as_dict`."""
+        return Verified(**{**values, "checks": tuple(Check(name) for name in values["checks"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A trial whose schedule failed a check, so that it was not handed out.
+
+    Attributes:
+        trial: its number.
+        verifier: version of the checks.
+        failures: what they found, one line each.
+    """
+
+    trial: int
+    verifier: str
+    failures: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return {**asdict(self), "failures": list(self.failures)}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Refused:
+        """Rebuild from :meth:`as_dict`."""
+        return Refused(**{**values, "failures": tuple(values["failures"])})
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """One run of the tuner on one model and target.
 
@@ -60,8 +115,10 @@ class RunInfo:
         versions: of this package and what it stands on.
         created: ISO 8601, UTC.
         state: ``"running"`` also after a kill: nobody was left to say otherwise.
+        refused: trials whose schedules failed a check.
         trials: recorded so far.
-        best_trial: number of the trial with the least latency, the earliest of equals.
+        best_trial: number of the trial with the least latency, the earliest of equals, refused
+            ones left out.
         best_latency: its latency in seconds.
         default_latency: of trial 0, the published heuristic, in seconds.
     """
@@ -76,6 +133,7 @@ class RunInfo:
     versions: Mapping[str, str]
     created: str
     state: RunState = "running"
+    refused: tuple[Refused, ...] = ()
     trials: int = field(default=0)
     best_trial: int | None = None
     best_latency: float | None = None
@@ -94,12 +152,14 @@ class RunInfo:
             "versions": dict(self.versions),
             "created": self.created,
             "state": self.state,
+            **({"refused": [trial.as_dict() for trial in self.refused]} if self.refused else {}),
         }
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> RunInfo:
         """Rebuild from :meth:`as_dict`."""
-        return RunInfo(**{**values, "key": PairKey(**values["key"])})
+        refused = tuple(Refused.from_dict(trial) for trial in values.get("refused", ()))
+        return RunInfo(**{**values, "key": PairKey(**values["key"]), "refused": refused})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +229,7 @@ class BestSchedule:
         trial: its number there.
         created: ISO 8601, UTC.
         versions: of this package and what it stands on.
+        verified: the checks that it passed; None where it was never checked.
     """
 
     key: PairKey
@@ -182,6 +243,7 @@ class BestSchedule:
     trial: int
     created: str
     versions: Mapping[str, str] = field(default_factory=dict)
+    verified: Verified | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """All fields as JSON values."""
@@ -197,6 +259,7 @@ class BestSchedule:
             "trial": self.trial,
             "created": self.created,
             "versions": dict(self.versions),
+            **({} if self.verified is None else {"verified": self.verified.as_dict()}),
         }
 
     @staticmethod
@@ -206,11 +269,13 @@ class BestSchedule:
         Raises:
             KnobsError: knobs that this version does not know.
         """
-        parts = {
+        parts: dict[str, Any] = {
             "key": PairKey(**values["key"]),
             "knobs": Knobs.from_dict(values["knobs"]),
             "measurement": Measurement.from_dict(values["measurement"]),
         }
+        if "verified" in values:
+            parts["verified"] = Verified.from_dict(values["verified"])
         return BestSchedule(**{**values, **parts})
 
 

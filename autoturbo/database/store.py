@@ -24,15 +24,20 @@ from autoturbo.database.records import (
     Counts,
     ImportResult,
     KernelRecord,
+    PairKey,
+    Refused,
     RunInfo,
     RunState,
     TrialRecord,
+    Verified,
 )
 from autoturbo.errors import DatabaseError, Location, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
+
+    from autoturbo.schedule.knobs import Knobs
 
 _R = TypeVar("_R", RunInfo, TrialRecord, BestSchedule)
 
@@ -56,6 +61,9 @@ _RUNS = """SELECT record,
     (SELECT min(latency) FROM trials WHERE run = runs.id),
     (SELECT latency FROM trials WHERE run = runs.id AND number = 0)
     FROM runs """
+
+_FASTEST = """SELECT number, latency FROM trials WHERE run = ? AND latency IS NOT NULL
+    ORDER BY latency, number"""
 
 _COUNTS = """SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM trials),
     (SELECT count(*) FROM best), (SELECT count(*) FROM kernels)"""
@@ -142,6 +150,17 @@ class Database:
             info = dataclasses.replace(self._run(run), state=state)
             put(connection, info, row_of(info))
 
+    def set_refused(self, run: str, refused: Sequence[Refused]) -> None:
+        """Say which trials' schedules failed a check; what was said before is replaced.
+
+        Raises:
+            RunError: no such run.
+            DatabaseError: the database cannot be written.
+        """
+        with self._writing() as connection:
+            info = dataclasses.replace(self._run(run), refused=tuple(refused))
+            put(connection, info, row_of(info))
+
     def run(self, run_id: str) -> RunInfo:
         """The run of that id, or the one whose id starts so.
 
@@ -211,7 +230,8 @@ class Database:
     def put_best(self, best: BestSchedule) -> bool:
         """Keep the better of this and the one there is for the key; True where it is this one.
 
-        The lower latency is better; of equals the one with the smaller canonical text of the knobs.
+        The lower latency is better; of equals the one with the smaller canonical text of the knobs,
+        and of one schedule the record of more checks passed.
 
         Raises:
             MeasurerError: a measurement that no record may hold.
@@ -219,6 +239,38 @@ class Database:
         """
         with self._writing() as connection:
             return merge(connection, best, Location(self.path))
+
+    def set_verified(self, key: PairKey, schedule: str, verified: Verified) -> bool:
+        """Record that the best schedule passed checks, unless it is known to have passed more.
+
+        Args:
+            key: of the schedule.
+            schedule: its text; where the best one is another, nothing is recorded.
+            verified: what it passed.
+
+        Raises:
+            DatabaseError: the database cannot be written.
+        """
+        with self._writing() as connection:
+            found = self._best_of(connection, key)
+            if found is None or found.schedule != schedule:
+                return False
+            new = dataclasses.replace(found, verified=verified)
+            return merge(connection, new, Location(self.path))
+
+    def withdraw_best(self, key: PairKey, knobs: Knobs) -> bool:
+        """Drop the best schedule if it is the one of a setting: it failed a check.
+
+        Raises:
+            DatabaseError: the database cannot be written.
+        """
+        where, values = misses.condition(dataclasses.asdict(key))
+        with self._writing() as connection:
+            found = self._best_of(connection, key)
+            if found is None or found.knobs != knobs:
+                return False
+            connection.execute(f"DELETE FROM best {where}", values)  # noqa: S608 (columns)
+            return True
 
     def best(self, **filters: Unpack[BestFilter]) -> tuple[BestSchedule, ...]:
         """The best schedules that match, by model, target and the rest of the key.
@@ -373,6 +425,12 @@ class Database:
             message = f"trial {trial.number} of run {trial.run!r} is there with other knobs"
             raise RunError(message, Location(self.path), "is the run going on elsewhere?")
 
+    def _best_of(self, connection: sqlite3.Connection, key: PairKey) -> BestSchedule | None:
+        where, values = misses.condition(dataclasses.asdict(key))
+        query = f"SELECT record FROM best {where}"  # noqa: S608 (columns)
+        row = connection.execute(query, values).fetchone()
+        return None if row is None else self._decoded(row[0], BestSchedule)
+
     def _run(self, run: str) -> RunInfo:
         row = self._connection.execute(_RUNS + "WHERE id = ?", (column(run),)).fetchone()
         if row is None:
@@ -382,7 +440,16 @@ class Database:
     def _info(self, row: tuple[Any, ...]) -> RunInfo:
         info = self._decoded(row[0], RunInfo)
         names = ("trials", "best_trial", "best_latency", "default_latency")
-        return dataclasses.replace(info, **dict(zip(names, row[1:], strict=True)))
+        found = dict(zip(names, row[1:], strict=True))
+        if info.refused:
+            found |= zip(names[1:3], self._best_but(info), strict=True)
+        return dataclasses.replace(info, **found)
+
+    def _best_but(self, info: RunInfo) -> tuple[int | None, float | None]:
+        """Number and latency of the run's best trial, refused ones left out."""
+        refused = {trial.trial for trial in info.refused}
+        rows = self._connection.execute(_FASTEST, (column(info.id),))
+        return next((row for row in rows if row[0] not in refused), (None, None))
 
     def _full_id(self, start: str) -> str:
         text = column(start)

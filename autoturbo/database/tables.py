@@ -65,8 +65,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (target_hash, scheduler_version, signature)
         ) WITHOUT ROWID""",
     ),
+    (  # version 2: the checks that the schedule passed, with spaces between them
+        "ALTER TABLE best ADD COLUMN verified TEXT",
+    ),
 )
 """Statements that lead from each version to the next, from the empty file on. Never edited."""
+
+READABLE = 1
+"""The oldest version whose tables can be read as they are: only columns were added since."""
 
 
 def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> sqlite3.Connection:
@@ -164,8 +170,8 @@ def _set_up(
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA foreign_keys = ON")
     if read_only:
-        if version < len(MIGRATIONS):
-            message = f"a database of version {version}, older than {len(MIGRATIONS)}"
+        if version < READABLE:
+            message = f"a database of version {version}, older than {READABLE}"
             raise DatabaseError(message, Location(path), "open it once for writing, to migrate it")
         return
     _use_wal(connection, timeout_s)

@@ -157,8 +157,19 @@ def _extent(place: dict[str, str], name: str, source: Source) -> tuple[int, int 
 
 
 def _read(tensor: TensorProto, path: Path, offset: int, length: int) -> None:
+    """Read the elements into the message, which keeps what it says of the file."""
     with path.open("rb") as file:
         file.seek(offset)
         tensor.raw_data = file.read(length)
     tensor.data_location = TensorProto.DEFAULT
-    del tensor.external_data[:]
+
+
+def reference(tensor: TensorProto) -> TensorProto:
+    """A tensor as its file has it: one that was read from a data file refers to it again."""
+    if not (is_stored(tensor) and tensor.external_data):
+        return tensor
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.ClearField("raw_data")
+    copy.data_location = TensorProto.EXTERNAL
+    return copy

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from autoturbo.graph.assemble import Assembled, Tensors, build_graph
+from autoturbo.graph.external_data import reference
 from autoturbo.graph.onnx_import import read_program
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.propagate import Program
@@ -196,7 +197,7 @@ class _Constants:
         name = self._names.name(value)
         maker = self._makers.get(value)
         if value.name in self._tensors and value.literal and maker is None:
-            self.stored[name] = _named(self._tensors[value.name], name)
+            self.stored[name] = _named(reference(self._tensors[value.name]), name)
         elif value.data is not None:
             self.stored[name] = numpy_helper.from_array(value.data, name)
         elif value.repeated is not None:

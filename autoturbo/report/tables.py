@@ -29,16 +29,32 @@ _TITLES = {
 }
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 1) -> Table:
-    """A table whose first ``words`` columns are text and whose others are numbers."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    words: int = 1,
+    whole: Sequence[str] = (),
+    close: bool = False,
+) -> Table:
+    """A table whose first ``words`` columns are text and whose others are numbers.
+
+    Args:
+        headers: of the columns.
+        rows: cells, as many as headers.
+        words: columns at the left that are text.
+        whole: of those, the headers of the ones that are never folded; numbers never are.
+        close: columns stand two blanks apart, not three: for tables of many columns.
+    """
+    padding = (0, 1, 0, 0) if close else (0, 1)
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=padding)
     for index, header in enumerate(headers):
         is_number = index >= words
         made.add_column(
             Text(header),
             justify="right" if is_number else "left",
             overflow="fold",
-            no_wrap=is_number,
+            no_wrap=is_number or header in whole,
         )
     for row in rows:
         made.add_row(*(Text(plain(cell)) for cell in row))

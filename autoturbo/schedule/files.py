@@ -221,7 +221,24 @@ def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
             else, or describes no valid schedule.
     """
     place = Path(path)
-    document = _read(place)
+    return schedule_of(_read(place), graph, target, place)
+
+
+def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> Schedule:
+    """Rebuild a schedule from the text of its file.
+
+    Args:
+        text: as :func:`schedule_text` writes it.
+        graph: the model.
+        target: the accelerator.
+        place: where the text is from, for errors.
+
+    Raises:
+        ScheduleFileError: the text is of another version, was made for something else, or describes
+            no valid schedule.
+    """
+    place = Path(place)
+    document = _validated(_parsed(text, place), place)
     _check_identity(document, graph, target, place)
     try:
         return _rebuild(document, graph, target)
@@ -240,18 +257,24 @@ class _InvalidError(Exception):
         self.field, self.reason = field, reason
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> str:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ScheduleFileError(f"cannot read: {error.strerror}", Location(path)) from None
+    except UnicodeDecodeError:
+        raise ScheduleFileError("not a schedule file", Location(path)) from None
+
+
+def _parsed(text: str, path: Path) -> Any:
+    try:
+        return json.loads(text)
     except json.JSONDecodeError as error:
         at = Location(path, error.lineno, error.colno)
         hint = "is it the file that 'autoturbo tune' wrote, whole?"
         raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
-    except OSError as error:
-        raise ScheduleFileError(f"cannot read: {error.strerror}", Location(path)) from None
-    except (UnicodeDecodeError, RecursionError):
+    except RecursionError:
         raise ScheduleFileError("not a schedule file", Location(path)) from None
-    return _validated(document, path)
 
 
 def _validated(document: Any, path: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ MODELS = (
     "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
     "instruction_scheduling",
 )  # fmt: skip
-"""Knobs that the model has under the same name: a sub-graph's own value is one only if it differs."""
+"""Knobs that the model has under the same name: a sub-graph's own value must differ to be one."""
 
 SPLIT = ("dim", "factor", "inner_dim", "inner_factor")
 """Knobs of a sub-graph that make sense together only."""
@@ -66,8 +66,7 @@ def effective(override: SubGraphKnobs, knobs: Knobs) -> dict[str, Any]:
     return {
         name: value
         for name, value in override.as_dict().items()
-        if (model := decides(name)) is None
-        or not means_nothing(name, value, getattr(knobs, model))
+        if (model := decides(name)) is None or not means_nothing(name, value, getattr(knobs, model))
     }
 
 
@@ -228,9 +227,7 @@ def _void(
     return _Void(where.get(model, -1), where[own], np.asarray(table))
 
 
-def _split(
-    where: Mapping[str, int], known: Mapping[str, tuple[Any, ...]], block: Block
-) -> _Split:
+def _split(where: Mapping[str, int], known: Mapping[str, tuple[Any, ...]], block: Block) -> _Split:
     names = [dimension_name(block, field) for field in SPLIT]
     dims, factors, inner, parts = (known.get(name, (AUTO,)) for name in names)
     policies = known.get("factor_policy", (AUTO,))
@@ -274,7 +271,7 @@ def _inner_fits(
 ) -> Table:
     """The same for the second axis, where both choices must be made."""
     sizes = [[0 if d == AUTO else _extent(block, int(d), b) for d in inner] for b in samples]
-    both = np.asarray([[d != AUTO and f != AUTO for f in parts] for d in inner])
+    both = np.asarray([[AUTO not in (d, f) for f in parts] for d in inner])
     found: Table = _fits(sizes, policies, parts) & both
     return found
 

@@ -101,7 +101,7 @@ class Loop:
     Attributes:
         trials: outcomes that entered, by number.
         best: by the first objective, of equals by the next ones, then the earliest.
-        interrupted: whether Ctrl-C ended it.
+        interrupted: whether Ctrl-C ended it before its last trial.
         mirror: every trial once, as an Optuna study.
     """
 
@@ -136,8 +136,8 @@ class Loop:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
-        return self._stopping.is_set()
+        """Whether Ctrl-C ended it before its last trial."""
+        return self._stopping.is_set() and len(self.trials) < self.total
 
     @property
     def total(self) -> int:
@@ -155,7 +155,7 @@ class Loop:
             RunError: a recorded trial is not what is proposed now.
         """
         with self._ctrl_c():
-            while not self.interrupted and self._goes_on():
+            while not self._stopping.is_set() and self._goes_on():
                 self._round()
         self._fill_mirror()
 
@@ -308,7 +308,7 @@ class Loop:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self.interrupted:
+        if self._stopping.is_set():
             raise KeyboardInterrupt
         self._stopping.set()
         self._executor.cancel()

@@ -108,7 +108,9 @@ class Space:
         blocks = blocks_of(graph, target, dtype or target.default_dtype, subgraphs, at_once)
         for block in blocks:
             choices |= {dimension_name(block, field): v for field, v in block.choices.items()}
-        dimensions = [Dimension(name, (AUTO, *values)) for name, values in choices.items() if values]
+        dimensions = [
+            Dimension(name, (AUTO, *values)) for name, values in choices.items() if values
+        ]
         return Space(tuple(dimensions), share, layers, blocks)
 
     @property

@@ -126,7 +126,7 @@ class Asker:
             self.study.tell(trial, values)
 
     def _genes(self, params: dict[str, Any]) -> tuple[int, ...]:
-        """The point that parameters mean: of a sampler that knows no conditions, any of its forms."""
+        """The point that parameters mean; samplers without conditions may give any of its forms."""
         dimensions = self.space.dimensions
         if self.choice.ordinal:
             genes = [int(params[d.name]) for d in dimensions]

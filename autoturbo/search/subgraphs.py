@@ -151,9 +151,7 @@ def _offers(
     }
 
 
-def _extents(
-    problems: Sequence[Problem], layers: tuple[int, ...], depth: int
-) -> tuple[int, ...]:
+def _extents(problems: Sequence[Problem], layers: tuple[int, ...], depth: int) -> tuple[int, ...]:
     found = []
     for problem in problems:
         axis = dict(split_axes(problem, layers)).get(depth)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,9 @@ LAYER = "autoturbo.layer"
 EXPANDS = 8
 """Opset since which Expand exists."""
 
+_ANY_CONSTANT = 9
+"""Opset since which Constant has every element type."""
+
 _FILLS = 9
 """Opset since which ConstantOfShape exists."""
 
@@ -28,9 +30,6 @@ _SLICE_INPUTS = 10
 
 PAD_INPUTS = 11
 """Opset since which the widths of Pad are an input."""
-
-_PADDED = frozenset((TensorProto.FLOAT, TensorProto.DOUBLE))
-"""Element types that Pad has in every opset."""
 
 
 @dataclass(eq=False)
@@ -135,18 +134,21 @@ class Body:
         return operand.name
 
     def _literal(self, array: np.ndarray, name: str) -> None:
-        self.node("Constant", (), (name,), value=numpy_helper.from_array(array, name))
+        """A constant node; early ones hold only real numbers, of which others are made."""
+        if self.opset >= _ANY_CONSTANT or np.issubdtype(array.dtype, np.floating):
+            self.node("Constant", (), (name,), value=numpy_helper.from_array(array, name))
+            return
+        real = numpy_helper.from_array(array.astype(np.float64), name)
+        made = self.node("Constant", (), 1, value=real)
+        self.node("Cast", made, (name,), to=helper.np_dtype_to_tensor_dtype(array.dtype))
 
-    def zeros(self, shape: Sequence[int], element: int, to: str | None = None) -> str:
+    def zeros(self, shape: Sequence[int], element: int) -> str:
         """A tensor of zeros of an ONNX element type."""
-        size = 1 if self.opset >= _FILLS else math.prod(shape)
-        extents = [1] if self.opset >= _FILLS else list(shape)
-        value = helper.make_tensor("zeros", element, extents, _zeros(element, size))
-        name = to or self.fresh("zeros")
         if self.opset < _FILLS:
-            return self.node("Constant", (), (name,), value=value)[0]
-        extents_name = self.integers(shape, "extents")
-        return self.node("ConstantOfShape", (extents_name,), (name,), value=value)[0]
+            return self.constant(np.zeros(shape, helper.tensor_dtype_to_np_dtype(element)), "zeros")
+        value = helper.make_tensor("zeros", element, [1], [0])
+        name = self.integers(shape, "extents")
+        return self.node("ConstantOfShape", (name,), (self.fresh("zeros"),), value=value)[0]
 
     def slice(
         self,
@@ -208,13 +210,15 @@ class Body:
         return self.node("Pad", (name, self.integers(widths, "pads")), (target,))[0]
 
     def surround(self, name: str, have: Region, want: Region, element: int) -> str:
-        """A value of any element type inside of a larger region, zeros around it."""
+        """A value of any element type inside of a larger region, zeros around it.
+
+        Joined, not padded: Pad has few element types in early opsets, and where it stands before a
+        pool, ONNX Runtime makes one node of both that it then refuses.
+        """
         if have == want:
             return name
         before = [h[0] - w[0] for h, w in zip(have, want, strict=True)]
         after = [w[1] - h[1] for h, w in zip(have, want, strict=True)]
-        if element in _PADDED:
-            return self.pad(name, before, after)
         shape = [high - low for low, high in have]
         for dim, (first, last) in enumerate(zip(before, after, strict=True)):
             name = self._lengthened(name, shape, dim, (first, last), element)
@@ -262,14 +266,12 @@ def _bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, i
     return dim, high - 1, low - 1 if low else -extent - 1, step
 
 
-def _zeros(element: int, size: int) -> list[Any]:
-    return [b"" if element == TensorProto.STRING else 0] * size
-
-
 def used(nodes: Iterable[NodeProto], stored: Mapping[str, TensorProto]) -> list[TensorProto]:
-    """The stored constants that some nodes, or the bodies inside them, read."""
+    """The stored constants that some nodes, or the bodies inside them, read and do not make."""
+    nodes = list(nodes)
     read = {name for node in nodes for name in (*node.input, *captured_names(node))}
-    return [tensor for name, tensor in stored.items() if name in read]
+    made = {name for node in nodes for name in node.output}
+    return [tensor for name, tensor in stored.items() if name in read - made]
 
 
 def attributes_of(proto: NodeProto) -> Mapping[str, Any]:

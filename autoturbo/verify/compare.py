@@ -162,13 +162,14 @@ def _compare(name: str, wanted: Array, found: Array | None, arithmetic: Arithmet
     if wanted.size == 0:
         return Comparison(name, 0.0, 0.0, 0.0, remark="has no elements")
     if _counts(wanted, arithmetic):
-        return _compare_integers(name, wanted, found, _BOUNDS[arithmetic.element].ties)
+        return _compare_exactly(name, wanted, found, _BOUNDS[arithmetic.element].ties)
     return _compare_numbers(name, wanted.astype(np.float64), found.astype(np.float64), arithmetic)
 
 
 def _counts(values: Array, arithmetic: Arithmetic) -> bool:
-    """Integers that are positions or truth values, and no quantised numbers."""
-    return values.dtype.kind in "iub" and not (arithmetic.quantised and values.dtype.itemsize == 1)
+    """Positions, truth values and texts; integers of quantised numbers are numbers."""
+    bytes_ = values.dtype.kind in "iu" and values.dtype.itemsize == 1
+    return values.dtype.kind in "iubOSU" and not (arithmetic.quantised and bytes_)
 
 
 def _differs(name: str, remark: str, at: tuple[int, ...] = ()) -> Comparison:
@@ -176,9 +177,10 @@ def _differs(name: str, remark: str, at: tuple[int, ...] = ()) -> Comparison:
     return Comparison(name, infinity, 0.0, infinity, at, remark)
 
 
-def _compare_integers(name: str, wanted: Array, found: Array, allowed: float) -> Comparison:
+def _compare_exactly(name: str, wanted: Array, found: Array, allowed: float) -> Comparison:
     differing = wanted != found
-    errors = np.abs(wanted.astype(np.float64) - found.astype(np.float64))
+    numbers = wanted.dtype.kind in "iu"
+    errors = np.abs(wanted.astype(np.float64) - found) if numbers else differing.astype(np.float64)
     share, largest = float(differing.mean()), float(errors.max())
     return Comparison(name, share, allowed, largest, _position(differing), _remark(wanted))
 

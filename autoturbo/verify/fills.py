@@ -25,7 +25,8 @@ _FLOATS = frozenset(
     (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE,
      TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2)
 )  # fmt: skip
-_OPERANDS = frozenset((("MatMul", 0), ("MatMul", 1), ("Gather", 0), ("RMSNormalization", 1)))
+_MATRICES = frozenset((("MatMul", 0), ("MatMul", 1)))
+_TABLE = ("Gather", 0)
 """Parameters besides :data:`~autoturbo.graph.weights.PARAMETERS`, by operator and position."""
 
 _ZERO_POINTS = {
@@ -177,8 +178,13 @@ class _Chooser:
 
 
 def _all_parameters(read: Sequence[Reading]) -> bool:
-    direct = [r for r in read if r.kind not in VIEWS]
-    return bool(direct) and all(
-        r.position in PARAMETERS.get(r.kind, ()) or (r.kind, r.position) in _OPERANDS
-        for r in direct
-    )
+    direct = [reading for reading in read if reading.kind not in VIEWS]
+    return bool(direct) and all(map(_is_parameter, direct))
+
+
+def _is_parameter(reading: Reading) -> bool:
+    """Whether parameters are read here; vectors are looked up for shapes and factors too."""
+    place = (reading.kind, reading.position)
+    if place == _TABLE:
+        return len(reading.dims) > 1
+    return reading.position in PARAMETERS.get(reading.kind, ()) or place in _MATRICES

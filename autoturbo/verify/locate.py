@@ -1,8 +1,9 @@
 """Where a scheduled model goes wrong: the first instance whose results differ, and its layer.
 
-Every call's results are compared with the region of the original's tensors that they stand for, in
-the order of the schedule, a chunk of calls at a time. Of the first call that differs, the inputs
-are compared next: if they are wrong, what is between the instances is; otherwise the layers of the
+The results of every call are compared with the region of the original's tensors that they stand
+for, in the order of the schedule, a chunk of calls at a time: a mistake in the middle of a deep
+network may be too small to be seen in its outputs. Of the first call that differs, the inputs are
+compared next: if they are wrong, what is between the instances is; otherwise the layers of the
 instance are run on the original's inputs, and the first one that differs is named.
 """
 
@@ -13,11 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
-from onnx import ModelProto, ValueInfoProto, helper
+from onnx import ValueInfoProto, helper
 
 from autoturbo.graph.batch import BatchTrace, trace_batch
 from autoturbo.graph.domain import Region, volume
-from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.body import Body, used
@@ -26,25 +26,46 @@ from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import instance_name
 from autoturbo.verify.needs import made_regions, read_regions
 from autoturbo.verify.passes import Pass
-from autoturbo.verify.plain_model import elements_of, plain_model
+from autoturbo.verify.plain_model import elements_of
 from autoturbo.verify.repeats import repeat
+from autoturbo.verify.runs import Runs
 from autoturbo.verify.samples import samples_of
 from autoturbo.verify.scheduled_model import Call, ScheduledModel
-from autoturbo.verify.sessions import open_session, run, with_outputs
+from autoturbo.verify.sessions import open_session, run
 from autoturbo.verify.setting import Setting
 
-CHUNK_BYTES = 512 << 20
+CHUNK_BYTES = 1 << 30
 """Bytes of results that are kept at a time."""
 
 
-def locate(schedule: Schedule, setting: Setting, model: ScheduledModel) -> tuple[Finding, ...]:
-    """The first instance and layer that differ; empty if every instance's results agree."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What comparing two models gave.
+
+    Attributes:
+        outputs: of the model.
+        findings: at most one: the first instance that differs.
+    """
+
+    outputs: tuple[Comparison, ...]
+    findings: tuple[Finding, ...]
+
+
+def compare_calls(schedule: Schedule, setting: Setting, model: ScheduledModel) -> Compared:
+    """Compare the outputs of a model, and the results of every call.
+
+    Raises:
+        UnrunnableError: ONNX Runtime cannot run the original.
+        BrokenModelError: it cannot run the scheduled model.
+    """
     search = _Search(schedule, setting, model)
+    outputs: tuple[Comparison, ...] = ()
     for chunk in search.chunks():
-        call = search.first_that_differs(chunk)
+        compared, call = search.compared(chunk)
+        outputs = outputs or compared
         if call is not None:
-            return (search.explained(call),)
-    return ()
+            return Compared(outputs, (search.explained(call),))
+    return Compared(outputs, ())
 
 
 @dataclass(eq=False)
@@ -54,18 +75,9 @@ class _Search:
     model: ScheduledModel
 
     @functools.cached_property
-    def nodes(self) -> ModelNodes:
-        """Of the original at the samples that are run."""
-        if not self.setting.whole:
-            return self.setting.nodes
-        graph = self.schedule.model
-        shapes = {graph.tensors[t].name: graph.tensors[t].shape for t in graph.inputs}
-        return load_nodes(self.setting.original, shapes=shapes)
-
-    @functools.cached_property
-    def plain(self) -> ModelProto:
-        """The original with the graph's names for all tensors."""
-        return plain_model(self.nodes)
+    def runs(self) -> Runs:
+        """Values of both models."""
+        return Runs(self.setting, self.schedule.model, self.model.proto)
 
     @functools.cached_property
     def trace(self) -> BatchTrace:
@@ -77,12 +89,13 @@ class _Search:
         chunk: list[Call] = []
         size = 0
         for call in self.model.calls:
-            size += 4 * sum(volume(region) for region in self._made(call).values())
+            size += 8 * sum(volume(region) for region in self._made(call).values())
             chunk.append(call)
             if size > CHUNK_BYTES:
                 yield chunk
                 chunk, size = [], 0
-        yield chunk
+        if chunk:
+            yield chunk
 
     def _made(self, call: Call) -> dict[int, Region]:
         made = made_regions(self.schedule, call.instance)
@@ -91,29 +104,6 @@ class _Search:
     def _read(self, call: Call) -> dict[int, Region]:
         read = read_regions(self.schedule, call.instance)
         return {t: read[t] for t in call.inputs}
-
-    # ---------------------------------------------------------------------------------- values
-
-    def _originals(self, tensors: Sequence[int]) -> dict[int, Array]:
-        """Whole tensors of the original, of the samples that are run."""
-        names = {t: self.nodes.graph.tensors[t].name for t in tensors}
-        values = self._values(self.plain, "original", list(names.values()))
-        return {t: values[name] for t, name in names.items()}
-
-    def _scheduled(self, names: Sequence[str]) -> dict[str, Array]:
-        """Values of the scheduled model."""
-        return self._values(self.model.proto, "scheduled", names)
-
-    def _values(self, model: ModelProto, kind: str, names: Sequence[str]) -> dict[str, Array]:
-        """Values of a model on the setting's inputs."""
-        feeds = self.setting.feeds
-        asked = [name for name in dict.fromkeys(names) if name not in feeds]
-        given = {name: feeds[name] for name in names if name in feeds}
-        if not asked:
-            return given
-        path = self.setting.folder / f"{kind}-values.onnx"
-        onnx.save(with_outputs(model, asked), path)
-        return given | run(open_session(path), feeds, asked)
 
     def _pass(self, call: Call) -> Pass:
         return next(one for one in self.model.passes if one.index == call.number)
@@ -126,30 +116,39 @@ class _Search:
 
     # ------------------------------------------------------------------------------- comparison
 
-    def first_that_differs(self, calls: Sequence[Call]) -> Call | None:
-        """The first call whose results are not the original's."""
-        originals = self._originals([t for call in calls for t in call.outputs])
-        values = self._scheduled([name for call in calls for name in call.outputs.values()])
+    def compared(self, calls: Sequence[Call]) -> tuple[tuple[Comparison, ...], Call | None]:
+        """The outputs of the model, and the first of some calls whose results differ."""
+        tensors = [t for call in calls for t in call.outputs]
+        outputs, originals = self.runs.outputs_and(tensors)
+        made = [name for call in calls for name in call.outputs.values()]
+        values = self.runs.scheduled([*made, *outputs])
+        own = {name: values[name] for name in outputs}
+        found = compare(outputs, own, self.setting.arithmetic)
+        return found, self._first(calls, originals, values)
+
+    def _first(
+        self, calls: Sequence[Call], originals: Mapping[int, Array], values: Mapping[str, Array]
+    ) -> Call | None:
         for call in calls:
             for tensor, region in self._made(call).items():
                 want = self._part(originals[tensor], tensor, call, region)
-                if not self._compared(tensor, want, values[call.outputs[tensor]]).ok:
+                if not self._alike(tensor, want, values[call.outputs[tensor]]).ok:
                     return call
         return None
 
-    def _compared(self, tensor: int, want: Array, got: Array) -> Comparison:
-        name = self.nodes.graph.tensors[tensor].name
+    def _alike(self, tensor: int, want: Array, got: Array) -> Comparison:
+        name = self.setting.nodes.graph.tensors[tensor].name
         return compare({name: want}, {name: got}, self.setting.arithmetic)[0]
 
     def explained(self, call: Call) -> Finding:
         """Why a call's results differ: its inputs, or the first of its layers that does."""
         label = instance_name(self.schedule, call.instance)
         regions = self._read(call)
-        originals = self._originals(list(regions))
+        originals = self.runs.originals(list(regions))
         want = {t: self._part(originals[t], t, call, r) for t, r in regions.items()}
-        values = self._scheduled(list(call.inputs.values()))
+        values = self.runs.scheduled(list(call.inputs.values()))
         for tensor, name in call.inputs.items():
-            found = self._compared(tensor, want[tensor], values[name])
+            found = self._alike(tensor, want[tensor], values[name])
             if not found.ok:
                 message = f"{label} is given a wrong {described(found)}"
                 return Finding(Check.NUMBERS, "wrong input", message, label)
@@ -169,10 +168,10 @@ class _Search:
             if t in held and volume(held[t])
         ]
         tensors = [t for _, t in made]
-        originals, values = self._originals(tensors), self._run_alone(call, tensors, inputs)
+        originals, values = self.runs.originals(tensors), self._run_alone(call, tensors, inputs)
         for layer, tensor in made:
             want = self._part(originals[tensor], tensor, call, held[tensor])
-            found = self._compared(tensor, want, values[tensor])
+            found = self._alike(tensor, want, values[tensor])
             if not found.ok:
                 name = problem.layers[layer].name
                 message = f"{label}: layer {name}: {described(found)}"
@@ -184,7 +183,8 @@ class _Search:
         self, call: Call, tensors: Sequence[int], inputs: Mapping[int, Array]
     ) -> dict[int, Array]:
         """What the layers of an instance make of given inputs."""
-        nodes, function = self.setting.nodes, call.function
+        nodes = self.setting.nodes
+        own = next(f.node for f in self.model.proto.functions if f.name == call.function.name)
         names = {t: nodes.graph.tensors[t].name for t in (*tensors, *inputs)}
         elements = elements_of(nodes)
         given = [_info(names[t], elements[t], array.shape) for t, array in inputs.items()]
@@ -194,9 +194,9 @@ class _Search:
         before.nodes.extend(nodes.constants)
         repeat(before, nodes.repeated, {}, start)
         graph = helper.make_graph(
-            [*before.nodes, *function.body.nodes], "instance", given,
+            [*before.nodes, *own], "instance", given,
             [ValueInfoProto(name=names[t]) for t in dict.fromkeys(tensors)],
-            used([*before.nodes, *function.body.nodes], nodes.stored),
+            used([*before.nodes, *own], nodes.stored),
         )  # fmt: skip
         model = helper.make_model(
             graph, opset_imports=self.model.proto.opset_import,

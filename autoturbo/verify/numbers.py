@@ -10,18 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import onnx
-
 from autoturbo.errors import UnrunnableError, VerifyError
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.compare import Comparison, compare, described
+from autoturbo.verify.compare import Comparison, described
 from autoturbo.verify.findings import Check, Finding, Numbers
-from autoturbo.verify.locate import locate
+from autoturbo.verify.locate import compare_calls
 from autoturbo.verify.passes import one_pass, passes_of
 from autoturbo.verify.regional import RegionError
+from autoturbo.verify.runs import BrokenModelError
 from autoturbo.verify.scheduled_model import BuildError, ScheduledModel, scheduled_model
-from autoturbo.verify.sessions import open_session, run
 from autoturbo.verify.setting import Setting, prepare
 
 MOST_BYTES = 4 << 30
@@ -102,20 +100,18 @@ def compare_models(
     """Run a scheduled model beside what it is compared with.
 
     Raises:
-        UnrunnableError: ONNX Runtime cannot run one of them.
+        UnrunnableError: ONNX Runtime cannot run the original.
     """
-    candidate = setting.folder / "scheduled.onnx"
-    onnx.save(model.proto, candidate)
-    want = run(open_session(setting.reference), setting.feeds)
-    got = run(open_session(candidate), setting.feeds)
-    found = compare(want, got, setting.arithmetic)
-    findings: tuple[Finding, ...] = ()
-    if not all(one.ok for one in found):
-        findings = tuple(_finding(one) for one in found if not one.ok)
-        findings += locate(schedule, setting, model)
+    try:
+        compared = compare_calls(schedule, setting, model)
+    except BrokenModelError as error:
+        finding = Finding(Check.NUMBERS, "cannot run", f"the original runs, but {error}")
+        return Numbers(setting.samples, setting.whole, seed, None, findings=(finding,))
+    wrong = tuple(_finding(one) for one in compared.outputs if not one.ok)
     return Numbers(
-        setting.samples, setting.whole, seed, _largest(found),
-        tuple((one.name, one.difference, one.tolerance) for one in found), findings,
+        setting.samples, setting.whole, seed, _largest(compared.outputs),
+        tuple((one.name, one.difference, one.tolerance) for one in compared.outputs),
+        wrong + compared.findings,
     )  # fmt: skip
 
 

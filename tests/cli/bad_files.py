@@ -388,6 +388,70 @@ def database_without_the_run(cli: Cli) -> list[str]:
     return ["resume", "4f1c"]
 
 
+# Checking and applying schedules
+
+
+@case
+def verify_unknown_run(cli: Cli) -> list[str]:
+    Database.open(cli.folder / "autoturbo.db").close()
+    return ["verify", saved(cli, tiny()), "--run", "4f1c"]
+
+
+@case
+def verify_run_of_another_model(cli: Cli) -> list[str]:
+    assert cli("tune", saved(cli, tiny()), "--trials", "1", "-q").status == 0
+    run = cli("--json", "runs").object["runs"][0]["run"]
+    return ["verify", saved(cli, tiny([2, 8]), "other.onnx"), "--run", run, "--batch", "2"]
+
+
+@case
+def verify_schedule_of_another_model(cli: Cli) -> list[str]:
+    changed_schedule(cli)
+    return ["verify", saved(cli, tiny([2, 8]), "other.onnx"), "--schedule", "best.json"]
+
+
+@case
+def verify_missing_knobs(cli: Cli) -> list[str]:
+    return ["verify", saved(cli, tiny()), "--knobs", "none.json"]
+
+
+@case
+def verify_run_and_schedule(cli: Cli) -> list[str]:
+    return ["verify", saved(cli, tiny()), "--run", "4f1c", "--schedule", "best.json"]
+
+
+@case
+def apply_without_output(cli: Cli) -> list[str]:
+    return ["apply", saved(cli, tiny())]
+
+
+@case
+def apply_without_database(cli: Cli) -> list[str]:
+    return ["apply", saved(cli, tiny()), "-o", "out.onnx"]
+
+
+@case
+def apply_with_an_empty_database(cli: Cli) -> list[str]:
+    Database.open(cli.folder / "autoturbo.db").close()
+    return ["apply", saved(cli, tiny()), "-o", "out.onnx"]
+
+
+@case
+def apply_over_the_model(cli: Cli) -> list[str]:
+    return ["apply", saved(cli, tiny()), "--scheduler", "tvm", "-o", "./tiny.onnx"]
+
+
+@case
+def apply_into_no_folder(cli: Cli) -> list[str]:
+    return ["apply", saved(cli, tiny()), "--scheduler", "tvm", "-o", "none/out.onnx"]
+
+
+@case
+def apply_over_a_folder(cli: Cli) -> list[str]:
+    (cli.folder / "out").mkdir()
+    return ["apply", saved(cli, tiny()), "--scheduler", "tvm", "-o", "out"]
+
+
 @case
 def export_missing(cli: Cli) -> list[str]:
     del cli

@@ -7,11 +7,12 @@ import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
 from autoturbo.cli import main
+from autoturbo.commands.console import Console
 
 
 @dataclass(frozen=True)
@@ -58,3 +59,13 @@ def cli_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     return Cli(folder)
+
+
+def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are shown as on a terminal of 80 columns."""
+    from rich.console import Console as RichConsole
+
+    def narrow(_: Console, stream: TextIO) -> RichConsole:
+        return RichConsole(file=stream, width=80, markup=False, highlight=False, emoji=False)
+
+    monkeypatch.setattr(Console, "rich", narrow)

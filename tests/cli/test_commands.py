@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TextIO
 
 import pytest
-from command_line import Cli, cli_in
+from command_line import Cli, cli_in, narrow_terminal
 
 from autoturbo.commands import doctor
 from autoturbo.commands.failures import explained, required
@@ -136,15 +135,8 @@ def test_the_help_names_the_default_of_sub_graphs(cli: Cli) -> None:
 
 
 def test_space_fits_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rich.console import Console as RichConsole
-
-    from autoturbo.commands.console import Console
-
-    def narrow(_: Console, stream: TextIO) -> RichConsole:
-        return RichConsole(file=stream, width=80, markup=False, highlight=False, emoji=False)
-
     wide = cli("space", "resnet50", "--batch", "64").out
-    monkeypatch.setattr(Console, "rich", narrow)
+    narrow_terminal(monkeypatch)
     text = cli("space", "resnet50", "--batch", "64").out
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     words = text.split("resnet50 @")[0].split()
@@ -197,7 +189,19 @@ def test_targets_list(cli: Cli) -> None:
     found = cli("--json", "targets", "list").object["targets"]
     assert [target["name"] for target in found] == list(preset_names())
     assert DEFAULT_TARGET in preset_names()
-    assert cli("targets", "list").out.count("\n") == len(found) + 2
+    lines = cli("targets", "list").out.splitlines()
+    assert [line.split()[0] for line in lines[::2]] == list(preset_names())
+    assert lines[1].strip() == (
+        "1 x 32 cores, 131 TMAC/s in float16, LB 768 KiB, GB 32 MiB, DDR 1.20 TB/s"
+    )
+
+
+def test_targets_fit_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = cli("targets", "list").out
+    narrow_terminal(monkeypatch)
+    text = cli("targets", "list").out
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert text.split() == wide.split()  # no word is broken
 
 
 @pytest.mark.parametrize("name", preset_names())

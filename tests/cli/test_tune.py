@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Cli, Ran, cli_in
+from command_line import Cli, Ran, cli_in, narrow_terminal
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.tuning import LiveLine, finish, standing_of
+from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError
 from autoturbo.report.live import Standing
 from autoturbo.schedule.baselines import scheduler_names
@@ -160,10 +162,14 @@ def test_an_output_that_is_there_survives_a_refused_run(cli: Cli) -> None:
 
 
 def test_several_objectives_give_a_front(cli: Cli) -> None:
-    found = tuned(cli, "--objective", "latency,ddr-bytes", "--objective", "latency")
+    found = tuned(cli, "--objective", "latency,ddr-bytes", "--objective", "latency", trials=49)
     assert found["front"]
     latencies = [point["latency_s"] for point in found["front"]]
     assert min(latencies) == found["best"]["latency_s"]
+    text = cli("resume", found["run"]).out
+    number = len(found["front"])
+    which = f" (all {number} of the front)" if number > 1 else ""
+    assert f"\nverified    regions, memory{which}\n" in text
 
 
 def test_resume_goes_on_with_a_larger_total(cli: Cli) -> None:
@@ -174,6 +180,45 @@ def test_resume_goes_on_with_a_larger_total(cli: Cli) -> None:
     assert (again["run"], again["trials"]) == (first["run"], 33)
     whole = tuned(cli, "--db", "other.db", "--runs-folder", "elsewhere", trials=33)
     assert again["best"] == whole["best"]
+
+
+def test_resume_writes_the_copy_anew(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tuned(cli, "-o", "best.json", trials=1)
+    before = (cli.folder / "best.json").read_text()
+    (cli.folder / "below").mkdir()
+    monkeypatch.chdir(cli.folder / "below")
+    resumed = ["--db", "../autoturbo.db", "--json", "resume", first["run"], "--trials", "17"]
+    ran = cli(*resumed)
+    assert ran.status == 0, ran.err
+    copy = (cli.folder / "best.json").read_text()
+    assert copy == (cli.folder / "below" / ran.object["schedule_file"]).read_text() != before
+    again = cli(*resumed, "-o", "mine.json")
+    assert again.status == 0, again.err
+    assert (cli.folder / "below" / "mine.json").read_text() == copy
+
+
+def test_resume_goes_on_where_the_copy_s_folder_is_gone(cli: Cli) -> None:
+    (cli.folder / "gone").mkdir()
+    first = tuned(cli, "-o", "gone/best.json", trials=1)
+    shutil.rmtree(cli.folder / "gone")
+    ran = cli("resume", first["run"], "--trials", "2", "-q")
+    assert ran.status == 0, ran
+    place = cli.folder / "gone"
+    assert ran.err == (
+        f"no copy is written: {place}/best.json: no folder '{place}'; create it first\n"
+    )
+    refused = cli("resume", first["run"], "--trials", "3", "-o", "gone/best.json")
+    assert (refused.status, refused.out) == (2, "")
+    assert cli("--json", "runs").object["runs"][0]["trials"] == 2
+
+
+def test_resume_for_some_time(cli: Cli) -> None:
+    first = tuned(cli, trials=1)
+    ran = cli("--json", "resume", first["run"], "--time-budget", "0.3")
+    assert ran.status == 0, ran.err
+    assert ran.object["trials"] > 1
+    few = cli("--json", "resume", first["run"], "--time-budget", "1h", "--trials", "1")
+    assert few.object["trials"] == ran.object["trials"]
 
 
 def test_resume_finds_the_model_from_another_folder(
@@ -214,6 +259,19 @@ def test_runs_and_show(cli: Cli) -> None:
     assert text.startswith(f"run {found['run']}: {MODEL} @ stcp920, batch 1, float16\ndone, 17/17")
     assert "knobs of trial" in text
     assert "settings: " in text
+
+
+def test_runs_fit_eighty_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tuned(cli, trials=1)
+    with Database.open(cli.folder / "autoturbo.db") as database:
+        info = dataclasses.replace(database.run(found["run"]), id=f"{found['run']}-12")
+        database.add_run(dataclasses.replace(info, target="ascend-910", state="interrupted"))
+    wide = cli("runs").out
+    narrow_terminal(monkeypatch)
+    text = cli("runs").out
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert text.split() == wide.split()  # no word is broken
+    assert found["run"] in cli("runs", "-v").out.splitlines()[-2]
 
 
 def test_show_of_a_run_that_there_is_not(cli: Cli) -> None:

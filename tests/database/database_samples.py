@@ -12,11 +12,14 @@ from autoturbo.database import (
     Database,
     KernelRecord,
     PairKey,
+    Refused,
     RunInfo,
     TrialRecord,
+    Verified,
 )
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
+from autoturbo.verify.findings import Check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,12 +59,22 @@ def best(latency: float = 0.01, **changes: Any) -> BestSchedule:
     return dataclasses.replace(found, **changes)
 
 
+def verified(*checks: str, verifier: str = "1", created: str = NOW) -> Verified:
+    names = checks or ("regions", "memory")
+    return Verified(tuple(Check(name) for name in names), verifier, created)
+
+
+def refused(trial: int = 1) -> Refused:
+    return Refused(trial, "1", ("memory: race: two kernels write x",))
+
+
 def kernel(signature: str = "51a9", seconds: float = 1e-6) -> KernelRecord:
     return KernelRecord("77aa", "0.1.0/1/1", signature, seconds)
 
 
 def sample_records() -> list[Record]:
-    return [run_info(), trial(0), trial(1, None), best(), kernel()]
+    run, found = run_info(refused=(refused(),)), best(verified=verified())
+    return [run, trial(0), trial(1, None), found, kernel()]
 
 
 def filled(path: Path, trials: int = 3) -> Database:
@@ -136,6 +149,16 @@ failures = st.builds(
     tensors=st.lists(names, max_size=2).map(tuple),
 )
 keys = st.builds(PairKey, *[st.sampled_from(["a", "b"])] * 4)
+verifiers = st.sampled_from(["1", "2", "10"])
+refusals = st.builds(
+    Refused, trial=counts, verifier=verifiers, failures=st.lists(names, max_size=2).map(tuple)
+)
+verifications = st.builds(
+    Verified,
+    checks=st.sampled_from([tuple(Check)[:1], tuple(Check)[:2], tuple(Check)]),
+    verifier=verifiers,
+    created=times,
+)
 runs = st.builds(
     RunInfo,
     id=tokens,
@@ -148,6 +171,7 @@ runs = st.builds(
     versions=texts,
     created=times,
     state=st.sampled_from(["running", "done", "interrupted", "failed"]),
+    refused=st.lists(refusals, max_size=2).map(tuple),
     trials=st.just(0),
     best_trial=st.none(),
     best_latency=st.none(),
@@ -174,6 +198,7 @@ bests = st.builds(
     trial=counts,
     created=times,
     versions=texts,
+    verified=st.none() | verifications,
 )
 kernels = st.builds(
     KernelRecord,

@@ -108,6 +108,8 @@ def test_what_is_better_stays() -> None:
     assert rank(samples.trial(0, 0.01)) < rank(samples.trial(0, 0.02))
     assert rank(samples.trial(0, 9.0)) < rank(samples.trial(0, None))
     assert rank(samples.best(0.01)) < rank(samples.best(0.02))
+    refused = samples.run_info(refused=(samples.refused(),))
+    assert rank(refused) < rank(samples.run_info())
     assert rank(samples.kernel(seconds=1.0)) < rank(samples.kernel(seconds=2.0))
 
 
@@ -136,7 +138,26 @@ def test_what_an_import_reports(tmp_path: Path) -> None:
         result = database.import_jsonl(file)
         assert result.read == Counts(runs=1, trials=2, best=2, kernels=1)
         assert result.changed == Counts(runs=1, trials=2, best=1, kernels=1)
-        assert database.best() == (samples.best(0.01),)
+        assert database.best() == (samples.best(0.01, verified=samples.verified()),)
+
+
+def test_of_one_schedule_the_stronger_verification_stays(tmp_path: Path) -> None:
+    weaker = [
+        samples.best(created="2025-01-01T00:00:00Z"),
+        samples.best(verified=samples.verified()),
+        samples.best(verified=samples.verified("regions", "memory", "numbers")),
+    ]
+    strongest = samples.best(
+        verified=samples.verified("regions", "memory", "numbers", verifier="10")
+    )
+    for order in itertools.permutations([*weaker, strongest]):
+        with Database.open(tmp_path / f"{next(FRESH)}.db") as database:
+            database.import_jsonl(write(tmp_path / "in.jsonl", list(order)))
+            assert database.best() == (strongest,)
+    faster = samples.best(0.005)
+    with Database.open(tmp_path / "faster.db") as database:
+        database.import_jsonl(write(tmp_path / "in.jsonl", [faster, strongest]))
+        assert database.best() == (faster,)
 
 
 def test_trials_may_follow_their_run_in_another_file(tmp_path: Path) -> None:
@@ -244,7 +265,7 @@ def test_imports_that_cannot_be(tmp_path: Path, lines: list[str], expected: str)
         (
             "at.db",
             (
-                "TMP/at.db:1: not UTF-8 text; "
+                "TMP/at.db:1:1: not JSON: Expecting value; "
                 "expected one JSON record a line, as 'autoturbo db export' writes them"
             ),
         ),

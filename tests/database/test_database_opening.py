@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import database_samples as samples
@@ -18,7 +19,6 @@ from autoturbo.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 RESTORE = "restore the file from a copy, or import the last export into a new one"
 
@@ -297,13 +297,17 @@ def test_an_older_database_is_migrated(tmp_path: Path, monkeypatch: pytest.Monke
         before = samples.content(database, tmp_path / "before.jsonl")
     added = ("CREATE TABLE notes (text TEXT)", "ALTER TABLE runs ADD COLUMN note TEXT")
     monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, added))
-    with pytest.raises(DatabaseError) as caught:
-        Database.open(path, read_only=True)
+    newest = DATABASE_SCHEMA + 1
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "READABLE", newest)
+        with pytest.raises(DatabaseError) as caught:
+            Database.open(path, read_only=True)
     assert str(caught.value).replace(str(path), "DB") == (
-        "DB: a database of version 1, older than 2; open it once for writing, to migrate it"
+        f"DB: a database of version {DATABASE_SCHEMA}, older than {newest}; "
+        "open it once for writing, to migrate it"
     )
     with Database.open(path) as database:
-        assert database.health()["user_version"] == 2
+        assert database.health()["user_version"] == newest
         assert samples.content(database, tmp_path / "after.jsonl") == before
 
 
@@ -321,8 +325,45 @@ def test_a_migration_that_fails_leaves_the_old_version(
         "DB: the database refuses: no such table: absent"
     )
     with Database.open(path) as database:
-        assert database.health()["user_version"] == 1
+        assert database.health()["user_version"] == DATABASE_SCHEMA
         assert database.counts() == Counts(runs=1, trials=3, best=1, kernels=1)
+
+
+def version_1(path: Path) -> None:
+    """A database as version 1 left it, with one of everything."""
+    text = (Path(__file__).parent / "version_1.sql").read_text(encoding="utf-8")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(text)
+
+
+def test_a_database_of_version_1_keeps_all_and_can_say_what_is_verified(tmp_path: Path) -> None:
+    path = tmp_path / "at.db"
+    version_1(path)
+    with Database.open(path) as database:
+        assert database.health()["user_version"] == DATABASE_SCHEMA
+        assert database.counts() == Counts(runs=1, trials=3, best=1, kernels=1)
+        assert database.run("aa00").refused == ()
+        (found,) = database.best()
+        assert found == samples.best()
+        assert found.verified is None
+        assert database.set_verified(found.key, found.schedule, samples.verified())
+        assert database.best() == (samples.best(verified=samples.verified()),)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT verified FROM best").fetchall() == [("regions memory",)]
+
+
+def test_a_database_of_version_1_can_be_read_without_migrating_it(tmp_path: Path) -> None:
+    path = tmp_path / "at.db"
+    version_1(path)
+    before = path.read_bytes()
+    with Database.open(path, read_only=True) as database:
+        assert database.best() == (samples.best(),)
+        assert database.run("aa00").best_trial == 2
+        assert database.explain_miss(model="bert")
+        database.export_jsonl(tmp_path / "out.jsonl")
+    assert path.read_bytes() == before
+    with Database.open(tmp_path / "new.db") as database:
+        assert database.import_jsonl(tmp_path / "out.jsonl").changed.best == 1
 
 
 def test_a_copy_of_the_file_is_a_database(tmp_path: Path) -> None:

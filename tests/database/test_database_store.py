@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoturbo.database import Counts, Database, PairKey, TrialRecord
+from autoturbo.database import DATABASE_SCHEMA, Counts, Database, PairKey, TrialRecord
 from autoturbo.errors import DatabaseError, MeasurerError, RunError
 from autoturbo.schedule.knobs import Knobs
 
@@ -55,6 +55,20 @@ def test_what_follows_from_the_trials_is_filled_in(database: Database) -> None:
     database.add_trials([samples.trial(n, latency) for n, latency in enumerate(latencies)])
     run = database.run("aa00")
     assert (run.trials, run.best_trial, run.best_latency, run.default_latency) == (5, 2, 0.01, 0.02)
+
+
+def test_refused_trials_are_not_the_best(database: Database) -> None:
+    database.add_run(samples.run_info())
+    latencies = [0.02, None, 0.01, 0.015]
+    database.add_trials([samples.trial(n, latency) for n, latency in enumerate(latencies)])
+    database.set_refused("aa00", [samples.refused(2)])
+    database.set_state("aa00", "done")
+    run = database.run("aa00")
+    assert run.refused == (samples.refused(2),)
+    assert (run.state, run.trials, run.best_trial, run.best_latency) == ("done", 4, 3, 0.015)
+    database.set_refused("aa00", [samples.refused(n) for n in (0, 2, 3)])
+    assert (database.run("aa00").best_trial, database.run("aa00").best_latency) == (None, None)
+    assert database.run("aa00").default_latency == 0.02
 
 
 def test_a_run_whose_trials_all_failed_has_no_best(database: Database) -> None:
@@ -324,6 +338,27 @@ def test_odd_names_are_found_again(database: Database) -> None:
     assert database.best(model="r50' OR 1=1 --") == ()
 
 
+def test_that_the_best_was_verified_is_recorded(database: Database) -> None:
+    database.put_best(samples.best())
+    all_three = samples.verified("regions", "memory", "numbers")
+    text = samples.best().schedule
+    assert not database.set_verified(samples.KEY, "another", all_three)
+    assert not database.set_verified(PairKey("x", "x", "x", "x"), text, all_three)
+    assert database.set_verified(samples.KEY, text, all_three)
+    assert not database.set_verified(samples.KEY, text, samples.verified())
+    assert database.best() == (samples.best(verified=all_three),)
+
+
+def test_a_best_schedule_that_failed_a_check_is_withdrawn(database: Database) -> None:
+    other = PairKey("other", "77aa", "fp16", "1")
+    database.put_best(samples.best())
+    database.put_best(samples.best(key=other))
+    assert not database.withdraw_best(samples.KEY, Knobs(max_layers=3))
+    assert database.withdraw_best(samples.KEY, Knobs())
+    assert not database.withdraw_best(samples.KEY, Knobs())
+    assert database.best() == (samples.best(key=other),)
+
+
 # Kernels
 
 
@@ -365,7 +400,7 @@ def test_health(tmp_path: Path) -> None:
     assert health == {
         "path": str(tmp_path / "at.db"),
         "integrity": "ok",
-        "user_version": 1,
+        "user_version": DATABASE_SCHEMA,
         "journal_mode": "wal",
         "sqlite": sqlite3.sqlite_version,
         "counts": {"runs": 1, "trials": 3, "best": 1, "kernels": 1},

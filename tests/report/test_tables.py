@@ -87,6 +87,19 @@ def test_long_names_are_folded_and_numbers_are_not() -> None:
     assert sum(line.count("x") for line in lines) == 100
 
 
+def test_columns_that_are_never_folded() -> None:
+    rows = [("a" * 30, "b" * 10, "7.41 ms")]
+    lines = rendered(table(("name", "run", "value"), rows, words=2, whole=("run",)), width=30)
+    assert "b" * 10 in lines[1]
+    assert "a" * 30 not in lines[1]
+
+
+def test_columns_that_stand_close() -> None:
+    rows = [("a", "b", 1)]
+    assert rendered(table(("x", "y", "z"), rows, words=2, close=True))[1] == "a  b  1"
+    assert rendered(table(("x", "y", "z"), rows, words=2))[1] == "a   b   1"
+
+
 def test_pareto_front() -> None:
     cool = dataclasses.replace(SLOW, energy=0.5, ddr_bytes=1000)
     assert rendered(front([(7, cool), (3, TUNED), (4, TOO_LARGE)])) == [

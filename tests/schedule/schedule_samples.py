@@ -206,8 +206,13 @@ _IMAGES = ("conv", "depthwise", "strided", "pool", "relu", "add", "concat", "sof
 _ROWS = ("linear", "relu", "add", "mul", "softmax", "norm", "mean", "attend", "heads", "concat")
 
 
+def networks(most: int = 8) -> st.SearchStrategy[Graph]:
+    """Random small networks, imported."""
+    return nets(most).map(Net.graph)
+
+
 @st.composite
-def networks(draw: st.DrawFn, most: int = 8) -> Graph:
+def nets(draw: st.DrawFn, most: int = 8) -> Net:
     """Random small networks: chains, branches and diamonds of images or of sequences."""
     images = draw(st.booleans())
     batch = draw(st.integers(1, 6))
@@ -228,7 +233,7 @@ def networks(draw: st.DrawFn, most: int = 8) -> Graph:
         other = draw(st.sampled_from(recent))
         step = _image_step if images else _row_step
         values.append(step(net, kind, at, other, draw))
-    return net.graph()
+    return net
 
 
 def _same(net: Net, at: str, other: str) -> str:

@@ -40,7 +40,10 @@ from autoturbo.search.executors import (
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 SPACE = toy_space()
-BATCH = [(n, SPACE.knobs_of(g)) for n, g in enumerate(SPACE.neighbours((0,) * len(SPACE.dimensions))[:24].tolist(), 5)]
+BATCH = [
+    (n, SPACE.knobs_of(g))
+    for n, g in enumerate(SPACE.neighbours((0,) * len(SPACE.dimensions))[:24].tolist(), 5)
+]
 POISON = (99, Knobs(prefetch_depth=2))
 POOLS = [
     pytest.param(Processes, id="processes"),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pickle
-
 import warnings
 from collections.abc import Callable
 from typing import Literal

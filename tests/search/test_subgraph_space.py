@@ -39,7 +39,9 @@ def kept(space: Space, **values: object) -> dict[str, object]:
     genes = space.genes_of(params(space, **values))
     assert genes is not None
     found = space.params_of(space.normal(np.asarray([genes]))[0])
-    own = {field: found[dimension_name(space.blocks[0], field)] for field in space.blocks[0].choices}
+    own = {
+        field: found[dimension_name(space.blocks[0], field)] for field in space.blocks[0].choices
+    }
     return {field: value for field, value in own.items() if value != AUTO}
 
 
@@ -163,7 +165,12 @@ def test_priorities_mean_something_only_where_they_order() -> None:
     assert space_of({"max_layers": (2,)}, block(priority=(1, 9))).size == 2
 
 
-SPLITS: dict[str, Any] = {"dim": (0, 1, 2), "factor": (1, 2, 3, 4, 7), "inner_dim": (0, 1, 2), "inner_factor": (2, 7)}
+SPLITS: dict[str, Any] = {
+    "dim": (0, 1, 2),
+    "factor": (1, 2, 3, 4, 7),
+    "inner_dim": (0, 1, 2),
+    "inner_factor": (2, 7),
+}
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from autoturbo.errors import (
     InfeasibleError,
     InterruptedRunError,
     MeasurerError,
+    RefusedError,
     RunError,
     UsageError,
 )
@@ -40,8 +41,10 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.loop import BATCH
+from autoturbo.search.workshop import Scheduled
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.tuner import EFFORTS, Progress, TuneResult, resume, scheduler_version, tune
+from autoturbo.verify.findings import Check, Finding, Verification
 
 Tune = Callable[..., TuneResult]
 
@@ -288,6 +291,94 @@ def test_several_objectives_give_a_front(go: Tune, tmp_path: Path) -> None:
     assert kept.measurement.latency == min(latencies)
 
 
+# What is handed out
+
+
+class Picky:
+    """A verifier that finds fault with the schedules of some settings."""
+
+    def __init__(self, *bad: Knobs) -> None:
+        self.bad = {knobs.canonical() for knobs in bad}
+
+    def __call__(self, schedule: Scheduled) -> Verification:
+        wrong = schedule.text.strip() in self.bad
+        return Verification((), (Finding(Check.MEMORY, "race", "on x"),) if wrong else ())
+
+
+def test_what_is_handed_out_is_verified_and_the_database_says_so(go: Tune, tmp_path: Path) -> None:
+    result = go(verifier=Picky())
+    assert result.best.verified == (Check.REGIONS, Check.MEMORY)
+    assert result.refused == ()
+    with Database.open(tmp_path / "a.db") as store:
+        (kept,) = store.best()
+    assert kept.verified is not None
+    assert kept.verified.checks == result.best.verified
+
+
+def test_a_measurer_of_others_is_not_said_to_be_verified(go: Tune, tmp_path: Path) -> None:
+    assert go().best.verified == ()
+    with Database.open(tmp_path / "a.db") as store:
+        assert store.best()[0].verified is None
+
+
+def test_a_schedule_that_fails_is_not_handed_out(go: Tune, carry_on: Tune, tmp_path: Path) -> None:
+    whole = go("whole")
+    result = go(verifier=Picky(whole.best.knobs))
+    assert result.best.trial != whole.best.trial
+    assert result.best.measurement.latency >= whole.best.measurement.latency
+    assert [r.trial for r in result.refused] == [whole.best.trial]
+    assert result.schedule_file.read_text() == result.best.knobs.canonical() + "\n"
+    assert story(result) == story(whole)
+    with Database.open(tmp_path / "a.db") as store:
+        info = store.run(result.run)
+        (kept,) = store.best()
+    assert info.refused == result.refused
+    assert (info.best_trial, kept.trial) == (result.best.trial, result.best.trial)
+    log = (result.run_folder / "log.txt").read_text()
+    assert f"trial {whole.best.trial} is refused: memory: race: on x" in log
+    again = carry_on(verifier=Picky(whole.best.knobs))
+    assert (again.best.trial, again.refused) == (result.best.trial, result.refused)
+
+
+def test_a_resumed_run_is_checked_anew_and_takes_back_what_fails(
+    go: Tune, carry_on: Tune, tmp_path: Path
+) -> None:
+    first = go(verifier=Picky())
+    again = carry_on(verifier=Picky(first.best.knobs))
+    with Database.open(tmp_path / "a.db") as store:
+        (kept,) = store.best()
+        (info,) = store.runs()
+    assert kept.trial == again.best.trial == info.best_trial != first.best.trial
+    mended = carry_on(verifier=Picky())
+    assert (mended.best.trial, mended.refused) == (first.best.trial, ())
+    with Database.open(tmp_path / "a.db") as store:
+        assert store.runs()[0].refused == ()
+        assert store.best()[0].trial == first.best.trial
+
+
+def test_no_member_of_a_front_fails(go: Tune) -> None:
+    asked = {"objective": ("ddr-bytes", "latency"), "trials": 50}
+    whole = go("whole", **asked)
+    member = whole.front[-1]
+    result = go(verifier=Picky(member.knobs), **asked)
+    assert member.number not in {trial.number for trial in result.front}
+    assert member.number in {refused.trial for refused in result.refused}
+
+
+def test_a_run_of_which_nothing_passes_has_failed(go: Tune, tmp_path: Path) -> None:
+    class Never(Picky):
+        def __call__(self, schedule: Scheduled) -> Verification:
+            self.bad.add(schedule.text.strip())
+            return super().__call__(schedule)
+
+    with pytest.raises(RefusedError, match="toy on stcp920: each of the best 16 schedules fails"):
+        go(verifier=Never())
+    with Database.open(tmp_path / "a.db") as store:
+        (info,) = store.runs()
+        assert (info.state, info.trials, len(info.refused)) == ("failed", 40, 16)
+        assert store.best() == ()
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -445,6 +536,19 @@ def test_one_ctrl_c_lets_what_is_measured_finish(go: Tune, carry_on: Tune, jobs:
     assert result.state == "interrupted"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert story(carry_on()) == story(go("whole"))
+
+
+def test_a_run_that_made_its_last_trial_is_done_whatever_was_pressed(
+    go: Tune, tmp_path: Path
+) -> None:
+    def press(progress: Progress) -> None:
+        if progress.done == 40:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = go(on_progress=press)
+    assert (result.state, result.trials) == ("done", 40)
+    with Database.open(tmp_path / "a.db") as store:
+        assert store.runs()[0].state == "done"
 
 
 def test_a_second_ctrl_c_leaves_at_once(go: Tune, carry_on: Tune) -> None:

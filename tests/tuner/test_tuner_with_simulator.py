@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from autoturbo.database import Database
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.tuner import TuneResult, resume, tune
+from autoturbo.verify.findings import Check
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,17 @@ def test_a_real_run_goes_on(model: Graph, tmp_path: Path) -> None:
     whole = run(model, tmp_path / "whole", trials=50)
     assert [t.knobs for t in longer.history] == [t.knobs for t in whole.history]
     assert longer.schedule_file.read_bytes() == whole.schedule_file.read_bytes()
+
+
+def test_real_schedules_are_verified(model: Graph, tmp_path: Path) -> None:
+    result = run(model, tmp_path, trials=2, baselines=())
+    assert result.best.verified == (Check.REGIONS, Check.MEMORY)
+    again = resume(result.run, database=tmp_path / "a.db", load_graph=lambda _: model, verify=True)
+    assert again.best.verified == tuple(Check)
+    with Database.open(tmp_path / "a.db") as store:
+        (kept,) = store.best()
+    assert kept.verified is not None
+    assert kept.verified.checks == tuple(Check)
 
 
 def test_most_real_settings_can_be_measured(model: Graph, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 from regional_harness import element, in_runtime
 
 from autoturbo.graph.model_nodes import Operand
-from autoturbo.verify.body import LAYER, Body
+from autoturbo.verify.body import LAYER, Body, used
 
 Array = np.ndarray[Any, Any]
 
@@ -161,3 +161,12 @@ def test_what_is_not_known_is_given_to_the_function() -> None:
     body = Body(21)
     body.operand(_operand(-1, None))
     assert list(body.reads) == ["w"]
+
+
+def test_a_constant_that_a_node_makes_is_not_stored_too() -> None:
+    tensor = numpy_helper.from_array(np.array([1, 2]), "w")
+    body = Body(21)
+    body.node("Identity", ["w"], ["x"])
+    assert used(body.nodes, {"w": tensor}) == [tensor]
+    body.operand(_operand(-1, np.array([1, 2])))
+    assert used(body.nodes, {"w": tensor}) == []

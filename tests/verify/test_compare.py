@@ -189,3 +189,13 @@ def test_positions_that_a_quantised_network_computes_are_no_numbers() -> None:
     wanted = np.full(1000, 100_000)
     wrong = wanted + 1
     assert not one(wanted, wrong, QUANTISED).ok
+
+
+def test_texts_and_truth_values_are_equal_or_not() -> None:
+    words, flags = np.array(["a", "b"], object), np.array([True, False])
+    assert one(words, words.copy()).ok
+    assert one(words, words[::-1]).max_abs_error == 1.0
+    assert not one(words, words[::-1]).ok
+    assert one(flags, flags).ok
+    assert not one(flags, ~flags).ok
+    assert not one(flags, ~flags, QUANTISED).ok

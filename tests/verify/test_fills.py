@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from verify_samples import QdqWriter, cnn
 
-from autoturbo.graph.weight_fills import BIAS, SCALE, VARIANCE, Fill
+from autoturbo.graph.weight_fills import BIAS, EMBEDDING, SCALE, VARIANCE, Fill
 from autoturbo.verify.fills import Draw, draws
 from autoturbo.verify.weights import stored_tensors
 
@@ -52,6 +52,8 @@ def test_parameters_are_drawn_whether_or_not_their_values_are_at_hand() -> None:
         ("Where", ["c", "x", "low"], {"c": given(np.eye(8, dtype=bool)), "low": ones(1)}),
         ("Reshape", ["x", "shape"], {"shape": given(np.array([2, -1]))}),
         ("Gather", ["x", "i"], {"i": given(np.array([3, 1, 2]))}),
+        ("Gather", ["factors", "i"], {"factors": given(np.array([1, 1, 2, 2], np.float32))}),
+        ("Cast", ["extents"], {"extents": given(np.array([1, 4], np.float32))}),
         ("Resize", ["x", "", "scales"], {"scales": given(np.array([1, 1, 2, 2], np.float32))}),
         ("Pad", ["x", "pads", "value"], {"pads": given(np.zeros(8, np.int64)), "value": ones()}),
         ("QuantizeLinear", ["x", "", "zero"], {"zero": given(np.uint8(113))}),
@@ -61,6 +63,10 @@ def test_what_gives_the_computation_its_form_stays(
     kind: str, inputs: list[str], stored: dict[str, TensorProto]
 ) -> None:
     assert drawn(kind, inputs, stored) == {}
+
+
+def test_embedding_tables_are_drawn() -> None:
+    assert drawn("Gather", ["table", "i"], {"table": ones(40, 8)})["table"].fill == EMBEDDING
 
 
 def test_missing_values_that_are_no_parameters_are_drawn_by_their_shape() -> None:

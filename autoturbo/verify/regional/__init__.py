@@ -51,12 +51,13 @@ def restrict(
         How it is done.
 
     Raises:
-        RegionError: an input's region is not inside of what is held.
+        RegionError: an input's region is not inside of what is held, or the box is too small.
     """
     body.operator = operator.name
     task = Task(body, node, operator, shapes, box)
     if all(wanted is None for wanted in task.wanted):
         return Rule.NOTHING
+    task.check()
     if verbatim.applies(task):
         verbatim.write(task)
         return Rule.VERBATIM

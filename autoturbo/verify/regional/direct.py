@@ -9,9 +9,6 @@ that may be cut, this embeds the part in the whole, which is right for every ope
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-
-from onnx import TensorProto
 
 from autoturbo.graph.domain import AccessMap, DimAccess, volume
 from autoturbo.graph.table import (
@@ -40,13 +37,6 @@ INDIFFERENT = frozenset(_OTHERS).union(
     f"{domain}.{op}" if domain else op for family in _FAMILIES for domain, op in family.ROWS
 )
 """Kinds that compute the same on parts as on the whole wherever axes run position for position."""
-
-_NOT_CUT = frozenset(
-    value
-    for name, value in TensorProto.DataType.items()
-    if name.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
-)
-"""Element types that Slice does not take."""
 
 
 def plan(task: Task) -> Frames:
@@ -104,10 +94,11 @@ def _pinned(task: Task) -> set[int]:
     operator = task.operator
     read = {axis for index in range(len(operator.inputs)) for axis in operator.input_axes(index)}
     pinned = set() if operator.kind in _SIZED else operator.output_axes - read
-    for operand, access in zip(task.operands, operator.input_maps, strict=True):
-        if operand.element in _NOT_CUT:
-            pinned.update(_axes(access.dims))
-    return pinned | _named(task, operator.kind)
+    return pinned | PINS.get(operator.kind, _none)(task)
+
+
+def _none(_task: Task) -> set[int]:
+    return set()
 
 
 _SIZED = frozenset(("Expand", "Tile"))
@@ -119,11 +110,3 @@ def _straight(access: AccessMap) -> bool:
     return not any(
         dim.offset or (len(dim.terms) == 1 and dim.terms[0][1] != 1) for dim in access.dims
     )
-
-
-def _axes(dims: Iterable[DimAccess]) -> set[int]:
-    return {axis for dim in dims for axis, _ in dim.terms}
-
-
-def _named(task: Task, kind: str) -> set[int]:
-    return PINS[kind](task) if kind in PINS else set()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoturbo.graph.domain import AccessMap, Interval, Region, interval_of, volume
+from autoturbo.graph.domain import AccessMap, Interval, Region, interval_of, meet, volume
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
 from autoturbo.verify.body import Body, attributes_of
@@ -87,6 +87,20 @@ class Task:
     def full(self) -> Box:
         """The whole domain."""
         return tuple((0, axis.extent) for axis in self.operator.axes)
+
+    def check(self) -> None:
+        """Refuse a box that leaves out points of what is wanted.
+
+        Raises:
+            RegionError: naming the output.
+        """
+        for output, wanted in enumerate(self.wanted):
+            if wanted is not None:
+                points = self.operator.axis_region({output: wanted})
+                if not within(points, self.box):
+                    have = self.makes(self.box)[output]
+                    name = self.name(output)
+                    raise RegionError(_missing(self.operator.name, name, wanted, have))
 
     def reads(self, box: Box) -> tuple[Region, ...]:
         """Per input of the operator, the region that a part of the domain reads."""
@@ -180,12 +194,6 @@ class Task:
 def whole(shape: Sequence[int]) -> Region:
     """The region of a shape."""
     return tuple((0, extent) for extent in shape)
-
-
-def meet(first: Region, second: Region) -> Region:
-    """What two regions have in common."""
-    pairs = zip(first, second, strict=True)
-    return tuple((max(a, c), min(b, d)) for (a, b), (c, d) in pairs)
 
 
 def within(inner: Region, outer: Region) -> bool:

@@ -12,9 +12,9 @@ from autoturbo.datasets.workloads.export.exporters import export
 from autoturbo.datasets.workloads.export.pack import drop_unused, load_small, pack
 from autoturbo.datasets.workloads.export.recipes import RECIPES, Recipe
 from autoturbo.datasets.workloads.export.simplify import fold, free_batch, strip
-from autoturbo.verify.inputs import LIMITS_KEY
 from autoturbo.datasets.workloads.registry import get
 from autoturbo.datasets.workloads.weights import SEED_KEY
+from autoturbo.verify.inputs import LIMITS_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path

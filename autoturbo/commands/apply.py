@@ -1,0 +1,127 @@
+"""Write a model with its schedule as ONNX: every instance a call of a function.
+
+The schedule is the best one in the database, or of a schedule file, a knobs file, or a scheduler.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.commands.loading import (
+    Pair,
+    add_model_options,
+    add_target_options,
+    load_pair,
+    model_file,
+)
+from autoturbo.commands.parser import DEFAULT_DATABASE
+from autoturbo.commands.scheduling import (
+    Chosen,
+    add_schedule_options,
+    chosen_schedule,
+    schedule_of_database,
+)
+
+if TYPE_CHECKING:
+    import argparse
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+    from autoturbo.verify.scheduled_file import Applied
+
+USAGE = "MODEL [--db PATH | --schedule FILE | --knobs FILE | --scheduler NAME] -o FILE [options]"
+EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.stcp920.onnx"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The model, the target, what gives the schedule, and where it goes."""
+    add_model_options(parser)
+    add_target_options(parser)
+    add_schedule_options(parser, "the best in the database")
+    text = "the scheduled model (ONNX)"
+    add = parser.add_argument
+    add("-o", "--output", metavar="FILE", type=Path, required=True, help=text)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Find the schedule, check it, write the model, say what to do with it."""
+    from autoturbo.commands.applying import apply_schedule, check_place
+
+    check_place(options.output, model_file(options.model))
+    pair = load_pair(options)
+    chosen = _chosen(options, pair)
+    console.say(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}: {chosen.name}")
+    applied = apply_schedule(chosen.schedule, options.model, options.output)
+    console.emit(_as_json(pair, chosen, applied))
+    if not console.json:
+        _print(applied, _verify(chosen, options), console)
+    return 0
+
+
+def _chosen(options: argparse.Namespace, pair: Pair) -> Chosen:
+    if options.schedule or options.knobs or options.scheduler:
+        return chosen_schedule(options, pair, pair.evaluator())
+    return schedule_of_database(options.db, pair)
+
+
+def _as_json(pair: Pair, chosen: Chosen, applied: Applied) -> dict[str, Any]:
+    return {
+        "model": pair.model.name,
+        "target": pair.target.name,
+        "dtype": pair.dtype,
+        "scheduler": chosen.name,
+        "file": str(applied.file),
+        "data_files": [str(file) for file in applied.data_files],
+        "missing": list(applied.missing),
+        "functions": applied.functions,
+        "instances": applied.instances,
+        "nodes": applied.nodes,
+        "passes": applied.passes,
+        "verified": ["regions", "memory"],
+    }
+
+
+def _print(applied: Applied, next_command: str, console: Console) -> None:
+    counts = {
+        "function": applied.functions, "call": applied.instances,
+        "node": applied.nodes, "pass": applied.passes,
+    }  # fmt: skip
+    lines = {
+        "written": str(applied.file),
+        "weights": ", ".join(map(str, applied.data_files)),
+        "missing": ", ".join(applied.missing),
+        "holds": ", ".join(_counted(number, name) for name, number in counts.items()),
+        "verified": "regions, memory",
+        "next:": next_command,
+    }
+    for name, line in lines.items():
+        if line:
+            console.say(f"{name:<10}{line}")
+
+
+def _counted(number: int, name: str) -> str:
+    plural = "es" if name.endswith("s") else "s"
+    return f"{number} {name}{'' if number == 1 else plural}"
+
+
+def _verify(chosen: Chosen, options: argparse.Namespace) -> str:
+    """The command that checks the numbers of the same schedule."""
+    if chosen.run:
+        return _command([options.model, "--run", chosen.run], options)
+    flags = {
+        "--batch": options.batch, "--target": options.target, "--dtype": options.dtype,
+        "--schedule": options.schedule, "--knobs": options.knobs, "--scheduler": options.scheduler,
+    }  # fmt: skip
+    words: list[str] = [options.model]
+    for name, value in flags.items():
+        words += [] if value is None else [name, str(value)]
+    for name, extents in options.shape:
+        words += ["--shape", f"{name}={','.join(map(str, extents))}"]
+    return _command(words, options)
+
+
+def _command(words: list[str], options: argparse.Namespace) -> str:
+    database = [] if options.db == DEFAULT_DATABASE else ["--db", options.db]
+    return shlex.join(["autoturbo", "verify", *words, *database])

@@ -1,0 +1,71 @@
+"""A model with its schedule as one ONNX file, checked before it is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoturbo.commands.loading import model_file
+from autoturbo.errors import Location, RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.verify.scheduled_file import Applied
+
+
+def apply_schedule(schedule: Schedule, model: str | Path, out: str | Path) -> Applied:
+    """Write a model as its schedule computes it: every instance a call of a function.
+
+    Regions and memory are checked first: a schedule that fails is not written.
+
+    Args:
+        schedule: of the model.
+        model: its file, or the name of a workload.
+        out: the ONNX file to write.
+
+    Raises:
+        UsageError: ``out`` is the model itself, or cannot be written.
+        RefusedError: the schedule does not compute the model.
+        VerifyError: the schedule cannot be written as ONNX.
+        ModelError: the file is not usable.
+    """
+    from autoturbo.verify import verify_schedule
+    from autoturbo.verify.regional import RegionError
+    from autoturbo.verify.scheduled_file import write_scheduled_model
+    from autoturbo.verify.scheduled_model import BuildError
+
+    source, place = model_file(model), Path(out)
+    check_place(place, source)
+    findings = verify_schedule(schedule, numbers=False).findings
+    if findings:
+        more = f", and {len(findings) - 1} more" if findings[1:] else ""
+        message = f"the schedule fails the {findings[0].check.value} check: {findings[0].message}"
+        hint = "nothing was written; 'autoturbo verify' lists all that it finds"
+        raise RefusedError(message + more, Location(model), hint)
+    try:
+        return write_scheduled_model(schedule, source, place)
+    except (BuildError, RegionError) as error:
+        raise RefusedError(f"the schedule does not compute it: {error}", Location(model)) from None
+
+
+def check_place(out: Path, model: Path) -> None:
+    """Say before anything is computed that the file cannot be written.
+
+    Raises:
+        UsageError: it is the model itself, or its folder takes no files.
+    """
+    from autoturbo.atomic import check_writable
+
+    if os.path.realpath(out) == os.path.realpath(model) or _same_file(out, model):
+        message = "the scheduled model would replace the model itself"
+        raise UsageError(message, Location(out), "give it another name with -o")
+    check_writable(out)
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    """Also under two names: a hard link, or a file system that ignores case."""
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,148 @@
+"""From what the user named to a schedule, and what stands in the way of one."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from autoturbo.commands.values import one_of, wrong
+from autoturbo.errors import DatabaseError, KnobsError, Location, RunError
+
+if TYPE_CHECKING:
+    import argparse
+    from argparse import _MutuallyExclusiveGroup
+    from collections.abc import Iterable, Mapping
+
+    from autoturbo.commands.loading import Pair
+    from autoturbo.commands.parser import Parser
+    from autoturbo.database import BestFilter, Database, RunInfo, TrialRecord
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.simulate.evaluator import Evaluator
+
+
+class Chosen(NamedTuple):
+    """A schedule, and where it is from.
+
+    Attributes:
+        name: of its scheduler, or ``"schedule"``, ``"knobs"``, or of its run and trial.
+        schedule: itself.
+        run: id of the run that found it, where that is known.
+    """
+
+    name: str
+    schedule: Schedule
+    run: str = ""
+
+
+def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _MutuallyExclusiveGroup:
+    """What gives the schedule: a scheduler by name, a schedule file or a knobs file.
+
+    Gives the group, of which only one may be there, for further ones.
+    """
+    what = parser.add_mutually_exclusive_group()
+    choose = one_of("--scheduler", _schedulers)
+    text = f"graphturbo, tvm, astitch, O0, O1, ... (default: {default})"
+    what.add_argument("--scheduler", metavar="NAME", type=choose, help=text)
+    what.add_argument("--schedule", metavar="FILE", type=Path, help="schedule file (JSON)")
+    what.add_argument("--knobs", metavar="FILE", type=Path, help="knobs file (JSON)")
+    return what
+
+
+def chosen_schedule(options: argparse.Namespace, pair: Pair, evaluator: Evaluator) -> Chosen:
+    """The schedule that the options name; of a scheduler by name, the best that it can do.
+
+    Raises:
+        ScheduleFileError: the schedule file does not describe a schedule of the pair.
+        KnobsError: the knobs file does not fit the model.
+        InfeasibleError: no schedule of the scheduler fits the target.
+    """
+    from autoturbo.commands.failures import required
+
+    if options.schedule:
+        from autoturbo.schedule.files import load_schedule
+
+        return Chosen("schedule", load_schedule(options.schedule, pair.model, pair.target))
+    if options.knobs:
+        return Chosen("knobs", _of_knobs(options.knobs, evaluator))
+    name = options.scheduler or "graphturbo"
+    schedule, outcome = evaluator.scheduler(name)
+    required(outcome, f"{pair.model.name} @ {pair.target.name}: {name}")
+    return Chosen(name, schedule)
+
+
+def schedule_of_run(info: RunInfo, trials: Iterable[TrialRecord], pair: Pair) -> Chosen:
+    """The schedule of the run's best trial.
+
+    Raises:
+        RunError: no trial of the run fits the target.
+    """
+    best = next((trial for trial in trials if trial.number == info.best_trial), None)
+    if best is None:
+        hint = f"'autoturbo show {info.id}' says what failed"
+        raise RunError(f"run {info.id} has no schedule", hint=hint)
+    name = f"run {info.id}, trial {best.number}"
+    return Chosen(name, pair.evaluator().schedule(best.knobs), info.id)
+
+
+def schedule_of_database(path: str, pair: Pair) -> Chosen:
+    """The best schedule that a database has for the pair and this version of the scheduler.
+
+    Raises:
+        DatabaseError: it has none, and what the nearest one differs in.
+    """
+    import dataclasses
+
+    from autoturbo.database import Database
+    from autoturbo.schedule.files import schedule_of
+    from autoturbo.tuner import pair_key
+
+    asked = dataclasses.asdict(pair_key(*pair))
+    with Database.open(path, create=False, read_only=True) as database:
+        found = database.best(**asked)
+        why = "" if found else _why_missed(database, pair, asked)
+    if not found:
+        hint = "--scheduler graphturbo takes the heuristic's schedule instead"
+        raise DatabaseError(why, Location(path), hint)
+    best = found[0]
+    schedule = schedule_of(best.schedule, pair.model, pair.target, path)
+    return Chosen(f"run {best.run}, trial {best.trial}", schedule, best.run)
+
+
+def _why_missed(database: Database, pair: Pair, asked: Mapping[str, str]) -> str:
+    """By names, where they tell; a model or target of the same name may be another one."""
+    named: BestFilter = {
+        "model": pair.model.name, "target": pair.target.name, "batch": pair.model.batch,
+        "dtype": pair.dtype, "scheduler_version": asked["scheduler_version"],
+    }  # fmt: skip
+    return database.explain_miss(**(asked if database.best(**named) else named))
+
+
+def require_runtime(flag: str) -> None:
+    """Say before a long run that its last step cannot be done.
+
+    Raises:
+        UsageError: ONNX Runtime is not installed.
+    """
+    if find_spec("onnxruntime") is None:
+        hint = "install it with: pip install 'autoturbo[verify]'"
+        raise wrong(flag, "needs ONNX Runtime, which is not installed", hint)
+
+
+def _of_knobs(path: Path, evaluator: Evaluator) -> Schedule:
+    """Of a setting; one that does not fit the model is the file's error."""
+    from autoturbo.schedule.knobs import load_knobs
+    from autoturbo.schedule.pipeline import build_schedule
+
+    knobs = load_knobs(path)
+    try:
+        return build_schedule(evaluator.bench, knobs)
+    except KnobsError as error:
+        at = Location(path, field=error.at.field)
+        raise KnobsError(error.message, at, error.hint) from None
+
+
+def _schedulers() -> tuple[str, ...]:
+    from autoturbo.schedule.baselines import ALIASES, scheduler_names
+
+    return (*scheduler_names(), *ALIASES)

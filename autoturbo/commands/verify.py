@@ -1,0 +1,161 @@
+"""Check that a schedule computes its model: regions, memory, and numbers in ONNX Runtime.
+
+Of a schedule file, of a run's best trial, of a knobs file, or of a scheduler by name.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.commands.loading import (
+    DEFAULT_TARGET,
+    Pair,
+    add_model_options,
+    add_target_options,
+    load_pair,
+    model_file,
+    pair_of_run,
+)
+from autoturbo.commands.scheduling import (
+    Chosen,
+    add_schedule_options,
+    chosen_schedule,
+    require_runtime,
+    schedule_of_run,
+)
+from autoturbo.commands.values import whole_number
+from autoturbo.errors import DatabaseError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.verify.findings import Verification
+
+USAGE = "MODEL [--schedule FILE | --run RUN | --scheduler NAME | --knobs FILE] [options]"
+EXAMPLE = "autoturbo verify examples/models/resnet50.onnx --batch 1 --run 4f1c"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The model, the target, what gives the schedule, and whether to run it."""
+    add_model_options(parser)
+    add_target_options(parser)
+    what = add_schedule_options(parser)
+    text = "best schedule of a run; its batch, shapes, target and data type are the defaults"
+    what.add_argument("--run", metavar="RUN", help=text)
+    parser.set_defaults(target=None)
+    seed = "of the inputs and weights that it is run on (default: 0)"
+    parser.add_argument("--seed", metavar="N", type=whole_number("--seed", 0), default=0, help=seed)
+    numbers = parser.add_mutually_exclusive_group()
+    add = numbers.add_argument
+    text = "fail where the schedule cannot be run; without it, that is said and passed over"
+    add("--numbers", dest="numbers", action="store_true", default=None, help=text)
+    text = "check regions and memory only"
+    add("--no-numbers", dest="numbers", action="store_false", default=None, help=text)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Check all, print one table and what was found; status 1 where anything is wrong."""
+    if options.numbers:
+        require_runtime("--numbers")
+    pair, chosen = _chosen(options)
+    verification = _verify(options, pair, chosen, console)
+    console.emit(_as_json(pair, chosen, verification))
+    if not console.json:
+        _print(pair, chosen, verification, console)
+    _record(options.db, pair, chosen.schedule, verification, console)
+    skipped = verification.numbers.skipped if verification.numbers else None
+    if options.numbers and skipped:
+        print(f"error: --numbers: nothing was run: {skipped}", file=sys.stderr)
+    return 1 if not verification.ok or (options.numbers and skipped) else 0
+
+
+def _chosen(options: argparse.Namespace) -> tuple[Pair, Chosen]:
+    if options.run is None:
+        options.target = options.target or DEFAULT_TARGET
+        pair = load_pair(options)
+        return pair, chosen_schedule(options, pair, pair.evaluator())
+    from autoturbo.database import Database
+
+    with Database.open(options.db, create=False, read_only=True) as database:
+        info = database.run(options.run)
+        trials = database.trials(info.id)
+    pair = pair_of_run(options, info)
+    return pair, schedule_of_run(info, trials, pair)
+
+
+def _verify(
+    options: argparse.Namespace, pair: Pair, chosen: Chosen, console: Console
+) -> Verification:
+    """All checks; before each that may take long, a line on standard error."""
+    import dataclasses
+
+    from autoturbo.verify import verify_schedule
+    from autoturbo.verify.numbers import check_numbers
+
+    _tell(console, f"{pair.model.name} @ {pair.target.name}: checking regions and memory")
+    found = verify_schedule(chosen.schedule, numbers=False)
+    if options.numbers is False:
+        return found
+    _tell(console, "running the model and its schedule in ONNX Runtime")
+    numbers = check_numbers(chosen.schedule, model_file(options.model), seed=options.seed)
+    return dataclasses.replace(found, numbers=numbers)
+
+
+def _tell(console: Console, line: str) -> None:
+    if console.progress and console.verbosity >= 0:
+        from autoturbo.report.units import plain
+
+        print(plain(line), file=sys.stderr, flush=True)
+
+
+def _as_json(pair: Pair, chosen: Chosen, verification: Verification) -> dict[str, Any]:
+    from autoturbo.report.checks import sizes
+
+    numbers = verification.numbers
+    ran: dict[str, Any] = {"skipped": "not asked for" if numbers is None else numbers.skipped}
+    if numbers is not None:
+        ran |= {"batch": numbers.batch, "whole": numbers.whole, "seed": numbers.seed}
+        names = ("output", "difference", "tolerance")
+        ran["outputs"] = [dict(zip(names, row, strict=True)) for row in numbers.outputs]
+    return {
+        "model": pair.model.name, "target": pair.target.name, "scheduler": chosen.name,
+        **verification.as_json(), "checked": sizes(chosen.schedule), "ran": ran,
+    }  # fmt: skip
+
+
+def _print(pair: Pair, chosen: Chosen, verification: Verification, console: Console) -> None:
+    from autoturbo.report.checks import outputs, sizes, verdicts
+    from autoturbo.search.handover import summary
+
+    console.answer(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}: {chosen.name}")
+    console.show(verdicts(verification, sizes(chosen.schedule)))
+    if verification.numbers and verification.numbers.outputs:
+        console.say()
+        console.show(outputs(verification.numbers))
+    for line in summary(verification.findings):
+        console.answer(line)
+
+
+def _record(
+    path: str, pair: Pair, schedule: Schedule, verification: Verification, console: Console
+) -> None:
+    """The database remembers it, where this very schedule is its best one."""
+    from autoturbo.database import Database, Verified
+    from autoturbo.search.handover import passed
+    from autoturbo.tuner import now, pair_key
+    from autoturbo.verify import VERIFIER_VERSION
+
+    if not verification.ok or not Path(path).is_file():
+        return
+    verified = Verified(passed(verification), VERIFIER_VERSION, now())
+    try:
+        with Database.open(path, create=False) as database:
+            if database.set_verified(pair_key(*pair), schedule.text, verified):
+                console.say(f"{path}: recorded with the best schedule")
+    except DatabaseError as error:
+        _tell(console, f"not recorded: {error}")

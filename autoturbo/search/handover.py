@@ -1,0 +1,207 @@
+"""What a run hands out: schedules that measure the same twice and pass the checks.
+
+The best schedule by what was sought, the fastest (for the database) and all members of a Pareto
+front are checked, each once. A schedule that fails is refused and the next best that passes takes
+its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autoturbo.database import Refused
+from autoturbo.errors import MeasurerError, RefusedError
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.objectives import Objective, pareto
+from autoturbo.search.progress import Trial
+from autoturbo.search.workshop import Scheduled, Workshop
+from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.verify import VERIFIER_VERSION
+from autoturbo.verify.findings import Check, Finding, Verification
+
+MOST_REFUSED = 16
+"""Schedules that fail, after which a run gives up: something is wrong with all of them."""
+
+_LINES = 20
+"""Findings that are kept of one schedule."""
+
+Verifier = Callable[[Scheduled], Verification | None]
+"""Checks a schedule; None where it knows nothing of such a one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best trial of a run.
+
+    Attributes:
+        trial: its number.
+        knobs: its setting.
+        measurement: taken twice, with the same result.
+        schedule: has ``text`` and ``save(path)``.
+        verification: what checking it gave; None where the verifier knows nothing of it.
+    """
+
+    trial: int
+    knobs: Knobs
+    measurement: Measurement
+    schedule: Any
+    verification: Verification | None = None
+
+    @property
+    def verified(self) -> tuple[Check, ...]:
+        """The checks that it passed."""
+        return () if self.verification is None else passed(self.verification)
+
+
+def passed(verification: Verification) -> tuple[Check, ...]:
+    """The checks that were made and found nothing."""
+    numbers = verification.numbers
+    made = {Check.REGIONS: True, Check.MEMORY: True, Check.NUMBERS: numbers and not numbers.skipped}
+    failed = {finding.check for finding in verification.findings}
+    return tuple(check for check in Check if made[check] and check not in failed)
+
+
+def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
+    """The verifier of our own schedules; it knows nothing of others'.
+
+    Args:
+        path: the model's file.
+        numbers: whether to run the schedule in ONNX Runtime as well.
+        seed: of the inputs and weights that it is run on.
+    """
+
+    def verify(schedule: Scheduled) -> Verification | None:
+        from autoturbo.schedule.schedule import Schedule
+        from autoturbo.verify import verify_schedule
+
+        if not isinstance(schedule, Schedule):
+            return None
+        return verify_schedule(schedule, path=path, seed=seed, numbers=numbers)
+
+    return verify
+
+
+def summary(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """One line for each finding."""
+    return tuple(f"{f.check.value}: {f.kind}: {f.message}" for f in findings)
+
+
+@dataclass(eq=False)
+class Handover:
+    """A run's trials, of which those that are to be handed out are checked.
+
+    Attributes:
+        name: of model and target, for errors.
+        trials: by number.
+        workshop: builds schedules and measures.
+        verifier: checks schedules.
+        log: takes a line for people.
+    """
+
+    name: str
+    trials: Sequence[Trial]
+    workshop: Workshop
+    verifier: Verifier
+    log: Callable[[str], None]
+    _known: dict[int, tuple[Scheduled, Verification | None]] = field(default_factory=dict)
+    _refused: dict[int, Refused] = field(default_factory=dict)
+
+    @property
+    def refused(self) -> tuple[Refused, ...]:
+        """Trials that failed, by number."""
+        return tuple(self._refused[number] for number in sorted(self._refused))
+
+    def best(self, objectives: Sequence[Objective], rather: Best | None = None) -> Best:
+        """The best trial that passes; of equals ``rather``, else the earliest.
+
+        Raises:
+            RefusedError: none passes.
+            MeasurerError: it measures differently the second time.
+        """
+        liked = -1 if rather is None else rather.trial
+        measured = [t for t in self.trials if isinstance(t.outcome, Measurement)]
+
+        def rank(trial: Trial) -> tuple[object, ...]:
+            return (*scores(objectives, trial), trial.number != liked, trial.number)
+
+        for trial in sorted(measured, key=rank):
+            if self._passes(trial):
+                return rather if rather and trial.number == liked else self._best(trial)
+        raise self._nothing()
+
+    def front(self, objectives: Sequence[Objective]) -> tuple[Trial, ...]:
+        """Trials that pass and that no other that passes beats in every objective.
+
+        Empty with one objective, which has a best trial and no front.
+
+        Raises:
+            RefusedError: none passes.
+        """
+        left = [t for t in self.trials if None not in [o.score(t.outcome) for o in objectives]]
+        while len(objectives) > 1:
+            found = [left[i] for i in pareto([scores(objectives, trial) for trial in left])]
+            good = [trial for trial in found if self._passes(trial)]
+            if len(good) == len(found):
+                return tuple(found)
+            left = [trial for trial in left if trial.number not in self._refused]
+        return ()
+
+    def _passes(self, trial: Trial) -> bool:
+        if trial.number in self._refused:
+            return False
+        if trial.number not in self._known:
+            self._check(trial)
+        return trial.number in self._known
+
+    def _check(self, trial: Trial) -> None:
+        schedule = self.workshop.schedule(trial.knobs)
+        verification = self.verifier(schedule)
+        if verification is None or verification.ok:
+            self._known[trial.number] = (schedule, verification)
+            return
+        failures = summary(verification.findings[:_LINES])
+        self._refused[trial.number] = Refused(trial.number, VERIFIER_VERSION, failures)
+        self.log(f"trial {trial.number} is refused: {failures[0]}")
+        if len(self._refused) == MOST_REFUSED:
+            raise self._nothing()
+
+    def _best(self, trial: Trial) -> Best:
+        measurement = _measured_again(self.workshop, trial)
+        return Best(trial.number, trial.knobs, measurement, *self._known[trial.number])
+
+    def _nothing(self) -> RefusedError:
+        """That no schedule passes, and why the first one does not."""
+        first = next(iter(self._refused.values()))
+        count = len(self._refused)
+        which = "the only schedule" if count == 1 else f"each of the best {count} schedules"
+        message = f"{self.name}: {which} fails a check"
+        hint = "this is a defect of the scheduler or of the checks; please report it"
+        return RefusedError(f"{message}: trial {first.trial}: {first.failures[0]}", hint=hint)
+
+
+def scores(objectives: Iterable[Objective], trial: Trial) -> tuple[float, ...]:
+    """Of all objectives, lower is better; infinite where there is none."""
+    found = (objective.score(trial.outcome) for objective in objectives)
+    return tuple(float("inf") if score is None else score for score in found)
+
+
+def _measured_again(workshop: Workshop, trial: Trial) -> Measurement:
+    """Measure a trial once more, in this process.
+
+    Raises:
+        MeasurerError: the numbers differ.
+    """
+    from autoturbo.search.executors import guarded
+
+    again = guarded(workshop, trial.knobs)
+    recorded = trial.outcome
+    if not isinstance(recorded, Measurement) or not isinstance(again, Measurement):
+        text = again.message if isinstance(again, Failure) else "it failed before"
+        raise MeasurerError(f"trial {trial.number} cannot be measured again: {text}")
+    if again.as_dict() != Measurement.from_dict(recorded.as_dict()).as_dict():
+        text = f"{recorded.latency!r} s, then {again.latency!r} s"
+        raise MeasurerError(f"trial {trial.number} measures differently each time: {text}")
+    return again

@@ -1,0 +1,138 @@
+"""Only schedules that pass the checks are handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from search_doubles import Landscape, ToySchedule
+
+from autoturbo.errors import RefusedError
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.handover import MOST_REFUSED, Handover, passed, verifier_of
+from autoturbo.search.objectives import find_objectives
+from autoturbo.search.progress import Trial
+from autoturbo.search.workshop import Scheduled
+from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.verify.findings import Check, Finding, Numbers, Verification
+
+LATENCY = find_objectives("latency")
+BOTH = find_objectives("latency,ddr-bytes")
+RACE = Finding(Check.MEMORY, "race", "two kernels write x")
+
+
+@dataclass
+class Picky:
+    """Finds fault with the schedules of some settings."""
+
+    bad: set[str]
+    asked: list[str] = field(default_factory=list)
+
+    def __call__(self, schedule: Scheduled) -> Verification:
+        text = schedule.text.strip()
+        self.asked.append(text)
+        return Verification((), (RACE,) if text in self.bad else ())
+
+
+def trials(count: int = 24) -> list[Trial]:
+    land = Landscape()
+    choices = [Knobs(max_layers=n % 7 + 1, prefetch_depth=n % 4 + 2) for n in range(count)]
+    distinct = list(dict.fromkeys(choices))
+    return [Trial(n, knobs, land.evaluate(knobs)) for n, knobs in enumerate(distinct)]
+
+
+def by_latency(found: list[Trial]) -> list[Trial]:
+    measured = [(t.outcome.latency, t) for t in found if isinstance(t.outcome, Measurement)]
+    return [trial for _, trial in sorted(measured, key=lambda pair: pair[0])]
+
+
+def handover(found: list[Trial], verifier: Callable[[Scheduled], Verification | None]) -> Handover:
+    return Handover("toy on chip", found, Landscape(), verifier, lambda _line: None)
+
+
+def texts(found: list[Trial]) -> set[str]:
+    return {trial.knobs.canonical() for trial in found}
+
+
+def test_the_best_is_checked_and_nothing_else() -> None:
+    found = trials()
+    picky = Picky(set())
+    best = handover(found, picky).best(LATENCY)
+    assert best.trial == by_latency(found)[0].number
+    assert best.verified == (Check.REGIONS, Check.MEMORY)
+    assert picky.asked == [best.knobs.canonical()]
+
+
+def test_the_next_best_that_passes_takes_its_place() -> None:
+    found = trials()
+    first, second, third, *_ = by_latency(found)
+    picky = Picky(texts([first, second]))
+    handing = handover(found, picky)
+    assert handing.best(LATENCY).trial == third.number
+    assert handing.best(LATENCY).trial == third.number
+    assert len(picky.asked) == 3  # each once
+    assert [r.trial for r in handing.refused] == sorted([first.number, second.number])
+    assert handing.refused[0].failures == ("memory: race: two kernels write x",)
+
+
+def test_of_equals_the_one_that_is_preferred() -> None:
+    land = Landscape()
+    outcome = land.evaluate(Knobs())
+    equals = [Trial(n, Knobs(max_layers=n + 1), outcome) for n in range(3)]
+    equals = [Trial(t.number, t.knobs, land.evaluate(equals[0].knobs)) for t in equals]
+
+    class Flat(Landscape):
+        def evaluate(self, knobs: Knobs) -> Measurement | Failure:
+            del knobs
+            return super().evaluate(equals[0].knobs)
+
+    handing = Handover("toy on chip", equals, Flat(), Picky(set()), lambda _line: None)
+    assert handing.best(LATENCY).trial == 0
+    last = Handover("", equals[2:], Flat(), Picky(set()), lambda _line: None).best(LATENCY)
+    assert handing.best(LATENCY, last) is last
+
+
+def test_a_front_has_only_members_that_pass() -> None:
+    found = trials()
+    whole = handover(found, Picky(set())).front(BOTH)
+    refused = whole[0]
+    handing = handover(found, Picky(texts([refused])))
+    front = handing.front(BOTH)
+    assert front
+    assert refused not in front
+    assert [r.trial for r in handing.refused] == [refused.number]
+    left = [t for t in found if t.number != refused.number]
+    assert front == handover(left, Picky(set())).front(BOTH)
+    assert handover(found, Picky(set())).front(LATENCY) == ()
+
+
+def test_where_nothing_passes_it_says_why_and_gives_up_soon() -> None:
+    found = trials(28)
+    measured = by_latency(found)
+    assert len(measured) > MOST_REFUSED
+    picky = Picky(texts(found))
+    with pytest.raises(RefusedError) as caught:
+        handover(found, picky).best(LATENCY)
+    assert len(picky.asked) == MOST_REFUSED
+    assert str(caught.value).startswith(
+        f"toy on chip: each of the best 16 schedules fails a check: trial {measured[0].number}: "
+        "memory: race: two kernels write x; "
+    )
+    with pytest.raises(RefusedError, match="toy on chip: the only schedule fails a check: trial"):
+        handover(measured[:1], Picky(texts(found))).best(LATENCY)
+
+
+def test_what_is_no_schedule_of_ours_is_not_said_to_be_verified() -> None:
+    verifier = verifier_of("none.onnx", numbers=False)
+    assert verifier(ToySchedule("{}")) is None
+    assert handover(trials(), verifier).best(LATENCY).verified == ()
+
+
+def test_the_checks_that_passed() -> None:
+    ran = Numbers(1, whole=True, seed=0, max_abs_error=0.0)
+    skipped = Numbers(1, whole=True, seed=0, max_abs_error=None, skipped="no ONNX Runtime")
+    two = (Check.REGIONS, Check.MEMORY)
+    assert passed(Verification((), ())) == passed(Verification((), (), skipped)) == two
+    assert passed(Verification((), (), ran)) == tuple(Check)
+    assert passed(Verification((), (RACE,), ran)) == (Check.REGIONS, Check.NUMBERS)

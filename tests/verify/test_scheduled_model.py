@@ -1,0 +1,184 @@
+"""Scheduled models: valid ONNX, a call per instance in order, weights once, the same numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, checker
+from schedule_samples import Net, target
+from scheduled_samples import applied, image_net, row_net, scheduled
+
+from autoturbo.errors import UsageError, VerifyError
+from autoturbo.schedule.baselines import candidates
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench
+from autoturbo.verify.functions import FUNCTION_DOMAIN
+from autoturbo.verify.names import instance_name
+from autoturbo.verify.scheduled_file import nodes_of, write_scheduled_model
+from autoturbo.verify.scheduled_model import scheduled_model
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+
+def _calls(model: ModelProto) -> list[NodeProto]:
+    return [node for node in model.graph.node if node.domain == FUNCTION_DOMAIN]
+
+
+def _facts(node: NodeProto) -> dict[str, str]:
+    return {p.key.removeprefix("autoturbo."): p.value for p in node.metadata_props}
+
+
+@pytest.mark.parametrize("net", [image_net, row_net], ids=["images", "rows"])
+def test_a_scheduled_model_passes_the_checker_and_gives_the_same_numbers(
+    net: object, tmp_path: Path
+) -> None:
+    schedule, path = scheduled(net(), tmp_path)  # type: ignore[operator]
+    result = write_scheduled_model(schedule, path, tmp_path / "out.onnx")
+    checker.check_model(str(result.file), full_check=True)
+    rng = np.random.default_rng(0)
+    original, found = (onnxruntime.InferenceSession(str(p)) for p in (path, result.file))
+    feeds = {v.name: rng.normal(size=v.shape).astype("f") for v in original.get_inputs()}
+    for want, got in zip(original.run(None, feeds), found.run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert [v.name for v in found.get_outputs()] == [v.name for v in original.get_outputs()]
+
+
+def test_every_instance_of_every_pass_is_a_call_in_the_order_of_the_schedule(
+    tmp_path: Path,
+) -> None:
+    schedule, path = scheduled(image_net(), tmp_path)
+    model, result = applied(schedule, path)
+    calls = _calls(model)
+    count = len(result.passes)
+    assert count == 2
+    assert len(schedule.order) > 4
+    names = [instance_name(schedule, index) for index in schedule.order]
+    assert [_facts(node)["instance"] for node in calls] == names * count
+    assert [int(_facts(node)["order"]) for node in calls] == [*range(len(names))] * count
+    assert {node.op_type for node in calls} == {function.name for function in model.functions}
+
+
+def test_calls_say_where_they_run_and_where_their_buffers_are(tmp_path: Path) -> None:
+    schedule, path = scheduled(image_net(), tmp_path)
+    calls = _calls(applied(schedule, path)[0])
+    timeline = schedule.timeline
+    told = 0
+    for node, instance in zip(calls, schedule.order, strict=False):
+        facts = _facts(node)
+        assert json.loads(facts["cores"]) == list(schedule.placement.bindings[instance])
+        assert facts["scope"] == schedule.placement.scopes[instance].name
+        assert facts["cluster"] == "0"
+        buffers = json.loads(facts["buffers"])
+        own = [b for b, name in enumerate(timeline.names) if name.instance == instance]
+        assert [b["address"] for b in buffers] == timeline.buffers.address[own].tolist()
+        told += len(buffers)
+    assert told == len(timeline.names)
+
+
+def test_functions_hold_the_layers_and_parts_that_are_alike_share_one(tmp_path: Path) -> None:
+    schedule, path = scheduled(image_net(), tmp_path)
+    model, _ = applied(schedule, path)
+    assert len(model.functions) < len(schedule.order)
+    layers = {p.value for f in model.functions for n in f.node for p in n.metadata_props}
+    assert layers == {layer.name for layer in schedule.problem.layers}
+
+
+def test_movements_say_what_they_are(tmp_path: Path) -> None:
+    knobs = Knobs(output_scope="GB")
+    schedule, path = scheduled(image_net(), tmp_path, knobs)
+    model, _ = applied(schedule, path)
+    found = [_facts(node) for node in model.graph.node if node.op_type == "Identity"]
+    moved = [facts for facts in found if facts.get("movement")]
+    assert {facts["movement"] for facts in moved} == {"copy"}
+    assert {facts["from"] for facts in moved} == {"GB"}
+
+
+def test_weights_are_stored_once(tmp_path: Path) -> None:
+    schedule, path = scheduled(image_net(), tmp_path)
+    model, _ = applied(schedule, path)
+    original = {t.name: t.raw_data for t in onnx.load(path).graph.initializer}
+    stored = {t.name: t.raw_data for t in model.graph.initializer}
+    assert len(stored) == len(model.graph.initializer)
+    assert stored == {name: original[name] for name in stored}
+    constants = [n for f in model.functions for n in f.node if n.op_type == "Constant"]
+    largest = max((np.prod(n.attribute[0].t.dims) for n in constants), default=0)
+    assert largest < 8
+
+
+def _with_data_file(path: Path, folder: Path) -> Path:
+    """The model with its values in a file beside it."""
+    folder.mkdir()
+    model = onnx.load(path)
+    onnx.save(
+        model, folder / "net.onnx", save_as_external_data=True, location="weights", size_threshold=0
+    )
+    return folder / "net.onnx"
+
+
+def _locations(path: Path) -> set[str]:
+    model = onnx.load(path, load_external_data=False)
+    return {
+        entry.value
+        for tensor in model.graph.initializer
+        if tensor.data_location == TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+
+
+def _agrees(first: Path, second: Path) -> bool:
+    sessions = [onnxruntime.InferenceSession(str(path)) for path in (first, second)]
+    rng = np.random.default_rng(1)
+    feeds = {v.name: rng.normal(size=v.shape).astype("f") for v in sessions[0].get_inputs()}
+    results = [session.run(None, feeds) for session in sessions]
+    return all(np.allclose(a, b, atol=1e-5) for a, b in zip(*results, strict=True))
+
+
+def test_data_files_are_referred_to_beside_the_original_and_copied_elsewhere(
+    tmp_path: Path,
+) -> None:
+    schedule, plain = scheduled(image_net(), tmp_path)
+    path = _with_data_file(plain, tmp_path / "external")
+    before = (tmp_path / "external" / "weights").read_bytes()
+    beside = write_scheduled_model(schedule, path, path.with_name("beside.onnx"))
+    elsewhere = write_scheduled_model(schedule, path, tmp_path / "elsewhere.onnx")
+    assert beside.data_files == ()
+    assert _locations(beside.file) == {"weights"}
+    assert elsewhere.data_files == (tmp_path / "elsewhere.onnx.data",)
+    assert _locations(elsewhere.file) == {"elsewhere.onnx.data"}
+    assert _agrees(path, beside.file)
+    assert _agrees(path, elsewhere.file)
+    assert (tmp_path / "external" / "weights").read_bytes() == before
+
+
+def test_a_model_without_its_data_file_is_applied_and_says_so(tmp_path: Path) -> None:
+    schedule, plain = scheduled(image_net(), tmp_path)
+    path = _with_data_file(plain, tmp_path / "external")
+    (tmp_path / "external" / "weights").unlink()
+    result = write_scheduled_model(schedule, path, path.with_name("out.onnx"))
+    assert result.missing == ("weights",)
+    assert _locations(result.file) == {"weights"}
+
+
+def test_the_model_itself_is_not_overwritten(tmp_path: Path) -> None:
+    schedule, path = scheduled(image_net(), tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="is the model itself"):
+        write_scheduled_model(schedule, path, path)
+    assert path.read_bytes() == before
+
+
+def test_a_baseline_that_writes_operators_out_is_refused(tmp_path: Path) -> None:
+    net = Net(x=(2, 6, 8))
+    net.relu(net.norm("x"))
+    _, path = scheduled(net, tmp_path)
+    schedule = next(candidates("tvm", Workbench(net.graph(), target(), "float16")))
+    with pytest.raises(VerifyError, match="tvm writes operators out"):
+        scheduled_model(schedule, nodes_of(schedule, path))
