@@ -135,6 +135,37 @@ class Comparison:
         return self.difference <= self.tolerance
 
 
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much a tensor varies, for comparing parts of it.
+
+    A part may vary far less than its tensor does, but not its rounding errors: those come from sums
+    that all of the tensor has in common.
+
+    Attributes:
+        centre: its mean.
+        spread: its mean absolute deviation.
+        factor: by which all bounds are widened.
+    """
+
+    centre: float
+    spread: float
+    factor: float = 1.0
+
+    def times(self, factor: float) -> Scale:
+        """With bounds so many times as wide."""
+        return Scale(self.centre, self.spread, self.factor * factor)
+
+    @staticmethod
+    def of(values: Array) -> Scale:
+        """Of a tensor; what is not finite counts as zero."""
+        if values.dtype.kind not in "fiu" or not values.size:
+            return Scale(0.0, 0.0)
+        known = np.where(np.isfinite(values), values, 0).astype(np.float64)
+        centre = float(known.mean()) if known.size >= _FEW else 0.0
+        return Scale(centre, float(np.abs(known - centre).mean()))
+
+
 def compare(
     reference: Mapping[str, Array], candidate: Mapping[str, Array], arithmetic: Arithmetic
 ) -> tuple[Comparison, ...]:
@@ -149,12 +180,23 @@ def compare(
         arithmetic: what the model computes in.
     """
     return tuple(
-        _compare(name, wanted, candidate.get(name), arithmetic)
+        compare_part(name, wanted, candidate.get(name), arithmetic, Scale.of(wanted))
         for name, wanted in reference.items()
     )
 
 
-def _compare(name: str, wanted: Array, found: Array | None, arithmetic: Arithmetic) -> Comparison:
+def compare_part(
+    name: str, wanted: Array, found: Array | None, arithmetic: Arithmetic, scale: Scale
+) -> Comparison:
+    """Compare a part of a tensor.
+
+    Args:
+        name: of the tensor.
+        wanted: the part, of the reference.
+        found: of the candidate; None where it has none.
+        arithmetic: what the model computes in.
+        scale: of the whole tensor of the reference.
+    """
     if found is None:
         return _differs(name, "is not computed")
     if found.shape != wanted.shape:
@@ -163,7 +205,8 @@ def _compare(name: str, wanted: Array, found: Array | None, arithmetic: Arithmet
         return Comparison(name, 0.0, 0.0, 0.0, remark="has no elements")
     if _counts(wanted, arithmetic):
         return _compare_exactly(name, wanted, found, _BOUNDS[arithmetic.element].ties)
-    return _compare_numbers(name, wanted.astype(np.float64), found.astype(np.float64), arithmetic)
+    values = wanted.astype(np.float64), found.astype(np.float64)
+    return _compare_numbers(name, *values, arithmetic, scale)
 
 
 def _counts(values: Array, arithmetic: Arithmetic) -> bool:
@@ -185,7 +228,9 @@ def _compare_exactly(name: str, wanted: Array, found: Array, allowed: float) -> 
     return Comparison(name, share, allowed, largest, _position(differing), _remark(wanted))
 
 
-def _compare_numbers(name: str, wanted: Array, found: Array, arithmetic: Arithmetic) -> Comparison:
+def _compare_numbers(
+    name: str, wanted: Array, found: Array, arithmetic: Arithmetic, scale: Scale
+) -> Comparison:
     finite = np.isfinite(wanted)
     alike = np.where(finite, np.isfinite(found), _same(wanted, found))
     if not alike.all():
@@ -195,7 +240,7 @@ def _compare_numbers(name: str, wanted: Array, found: Array, arithmetic: Arithme
     remark = _remark(wanted) if finite.all() else "is not finite everywhere"
     wanted, found = np.where(finite, wanted, 0), np.where(finite, found, 0)
     errors = np.abs(found - wanted)
-    bounds = _bounds(wanted, errors, arithmetic)
+    bounds = _bounds(wanted, errors, arithmetic, scale)
     at = _position(errors / np.maximum(bounds, np.finfo(np.float64).tiny))
     return Comparison(name, float(errors[at]), float(bounds[at]), float(errors.max()), at, remark)
 
@@ -205,24 +250,23 @@ def _same(wanted: Array, found: Array) -> Array:
     return np.asarray((wanted == found) | (np.isnan(wanted) & np.isnan(found)))
 
 
-def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic) -> Array:
+def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic, scale: Scale) -> Array:
     """The largest difference that each element may have."""
-    bounds = tolerances(wanted, arithmetic.element)
+    bounds = tolerances(wanted, arithmetic.element, scale)
     if arithmetic.quantised and (errors > bounds).mean() <= _FLIPPED:
-        return np.maximum(bounds, _FLIP * _variation(wanted))
+        return np.maximum(bounds, _FLIP * _variation(wanted, scale))
     return bounds
 
 
-def tolerances(wanted: Array, element: int) -> Array:
+def tolerances(wanted: Array, element: int, scale: Scale) -> Array:
     """The largest difference that each element of an output may have by rounding, as float64."""
     bounds = _BOUNDS[element]
-    return np.asarray(bounds.noise * _variation(wanted) + bounds.rounding * np.abs(wanted))
+    noise = bounds.noise * _variation(wanted, scale)
+    return np.asarray(scale.factor * (noise + bounds.rounding * np.abs(wanted)))
 
 
-def _variation(wanted: Array) -> Array:
-    centre = wanted.mean() if wanted.size >= _FEW else 0.0
-    deviation = np.abs(wanted - centre)
-    return np.asarray(deviation + deviation.mean())
+def _variation(wanted: Array, scale: Scale) -> Array:
+    return np.asarray(np.abs(wanted - scale.centre) + scale.spread)
 
 
 def _position(values: Array) -> tuple[int, ...]:

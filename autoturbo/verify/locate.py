@@ -2,9 +2,9 @@
 
 The results of every call are compared with the region of the original's tensors that they stand
 for, in the order of the schedule, a chunk of calls at a time: a mistake in the middle of a deep
-network may be too small to be seen in its outputs. Of the first call that differs, the inputs are
-compared next: if they are wrong, what is between the instances is; otherwise the layers of the
-instance are run on the original's inputs, and the first one that differs is named.
+network may be too small to be seen in its outputs. A call whose results differ by more than
+rounding makes at once is looked into: is it given what others made, does it make of that what its
+layers make, do its layers make what the original makes? If all that is so, rounding has added up.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 from onnx import ValueInfoProto, helper
 
 from autoturbo.graph.batch import BatchTrace, trace_batch
-from autoturbo.graph.domain import Region, volume
+from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.body import Body, used
-from autoturbo.verify.compare import Comparison, compare, described
+from autoturbo.verify.compare import Comparison, Scale, compare, compare_part, described
 from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import instance_name
-from autoturbo.verify.needs import made_regions, read_regions
+from autoturbo.verify.needs import made_regions, part_needs, read_regions
 from autoturbo.verify.passes import Pass
 from autoturbo.verify.plain_model import elements_of
 from autoturbo.verify.repeats import repeat
@@ -36,6 +37,11 @@ from autoturbo.verify.setting import Setting
 
 CHUNK_BYTES = 1 << 30
 """Bytes of results that are kept at a time."""
+
+
+SUSPECT = 8.0
+"""Times the tolerance by which a call's results may differ: rounding adds up on the way to it, and
+can be more in the middle of a network than at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +67,11 @@ def compare_calls(schedule: Schedule, setting: Setting, model: ScheduledModel) -
     search = _Search(schedule, setting, model)
     outputs: tuple[Comparison, ...] = ()
     for chunk in search.chunks():
-        compared, call = search.compared(chunk)
+        compared, suspects = search.compared(chunk)
         outputs = outputs or compared
-        if call is not None:
-            return Compared(outputs, (search.explained(call),))
+        found = next(filter(None, map(search.explained, suspects)), None)
+        if found is not None:
+            return Compared(outputs, (found,))
     return Compared(outputs, ())
 
 
@@ -116,50 +123,95 @@ class _Search:
 
     # ------------------------------------------------------------------------------- comparison
 
-    def compared(self, calls: Sequence[Call]) -> tuple[tuple[Comparison, ...], Call | None]:
-        """The outputs of the model, and the first of some calls whose results differ."""
+    def compared(self, calls: Sequence[Call]) -> tuple[tuple[Comparison, ...], list[Call]]:
+        """The outputs of the model, and those of some calls whose results are suspect."""
         tensors = [t for call in calls for t in call.outputs]
         outputs, originals = self.runs.outputs_and(tensors)
         made = [name for call in calls for name in call.outputs.values()]
         values = self.runs.scheduled([*made, *outputs])
         own = {name: values[name] for name in outputs}
         found = compare(outputs, own, self.setting.arithmetic)
-        return found, self._first(calls, originals, values)
+        scales = {tensor: Scale.of(whole).times(SUSPECT) for tensor, whole in originals.items()}
+        return found, [c for c in calls if not self._right(c, originals, values, scales)]
 
-    def _first(
-        self, calls: Sequence[Call], originals: Mapping[int, Array], values: Mapping[str, Array]
-    ) -> Call | None:
-        for call in calls:
-            for tensor, region in self._made(call).items():
-                want = self._part(originals[tensor], tensor, call, region)
-                if not self._alike(tensor, want, values[call.outputs[tensor]]).ok:
-                    return call
+    def _right(
+        self,
+        call: Call,
+        originals: Mapping[int, Array],
+        values: Mapping[str, Array],
+        scales: Mapping[int, Scale],
+    ) -> bool:
+        """Whether a call's results are the original's."""
+        return all(
+            self._alike(
+                tensor, self._part(originals[tensor], tensor, call, region),
+                values[call.outputs[tensor]], scales[tensor],
+            ).ok
+            for tensor, region in self._made(call).items()
+        )  # fmt: skip
+
+    def _alike(self, tensor: int, want: Array, got: Array | None, scale: Scale) -> Comparison:
+        name = self.setting.nodes.graph.tensors[tensor].name
+        return compare_part(name, want, got, self.setting.arithmetic, scale)
+
+    def explained(self, call: Call) -> Finding | None:
+        """Why a call's results differ; None if nothing but rounding has added up.
+
+        It is right if it is given what others made, makes of that what its layers make of it, and
+        its layers make of the original's inputs what the original makes.
+        """
+        label = instance_name(self.schedule, call.instance)
+        values = self.runs.scheduled([*call.inputs.values(), *call.outputs.values()])
+        given = {t: values[name] for t, name in call.inputs.items()}
+        return (
+            self._wrong_input(call, label, given)
+            or self._wrong_call(call, label, given, values)
+            or self._wrong_layer(call, label)
+        )
+
+    def _wrong_input(self, call: Call, label: str, given: Mapping[int, Array]) -> Finding | None:
+        """An input that is not, to the bit, what other calls made of it."""
+        for tensor, region in self._read(call).items():
+            made = self._gathered(call, tensor, region, given[tensor])
+            if not np.array_equal(made, given[tensor], equal_nan=made.dtype.kind == "f"):
+                name = self.setting.nodes.graph.tensors[tensor].name
+                message = f"{label} is given something else of {name} than was made of it"
+                return Finding(Check.NUMBERS, "wrong input", message, label)
         return None
 
-    def _alike(self, tensor: int, want: Array, got: Array) -> Comparison:
+    def _gathered(self, call: Call, tensor: int, region: Region, like: Array) -> Array:
+        """A region of a tensor from the values that the calls of the same pass made."""
         name = self.setting.nodes.graph.tensors[tensor].name
-        return compare({name: want}, {name: got}, self.setting.arithmetic)[0]
+        if name in self.setting.feeds:
+            return self._part(self.setting.feeds[name], tensor, call, region)
+        makers = [c for c in self.model.calls if c.number == call.number and tensor in c.outputs]
+        parts = [(c, meet(self._made(c)[tensor], region)) for c in makers]
+        parts = [(c, common) for c, common in parts if volume(common)]
+        values = self.runs.scheduled([c.outputs[tensor] for c, _ in parts])
+        found = np.zeros([high - low for low, high in region], like.dtype)
+        for maker, common in parts:
+            own = self._made(maker)[tensor]
+            found[_slices(common, region)] = values[maker.outputs[tensor]][_slices(common, own)]
+        return found
 
-    def explained(self, call: Call) -> Finding:
-        """Why a call's results differ: its inputs, or the first of its layers that does."""
-        label = instance_name(self.schedule, call.instance)
-        regions = self._read(call)
-        originals = self.runs.originals(list(regions))
-        want = {t: self._part(originals[t], t, call, r) for t, r in regions.items()}
-        values = self.runs.scheduled(list(call.inputs.values()))
-        for tensor, name in call.inputs.items():
-            found = self._alike(tensor, want[tensor], values[name])
+    def _wrong_call(
+        self, call: Call, label: str, given: Mapping[int, Array], values: Mapping[str, Array]
+    ) -> Finding | None:
+        """Results that are not what the instance's layers make of what it was given."""
+        alone = self._run_alone(call, list(call.outputs), given)
+        for tensor, name in call.outputs.items():
+            found = self._alike(tensor, alone[tensor], values[name], Scale.of(alone[tensor]))
             if not found.ok:
-                message = f"{label} is given a wrong {described(found)}"
-                return Finding(Check.NUMBERS, "wrong input", message, label)
-        return self._layer_that_differs(call, label, want)
+                message = f"{label} does not make what its layers make: {described(found)}"
+                return Finding(Check.NUMBERS, "wrong call", message, label)
+        return None
 
-    def _layer_that_differs(self, call: Call, label: str, inputs: Mapping[int, Array]) -> Finding:
-        """Run the instance's layers on the original's inputs."""
+    def _wrong_layer(self, call: Call, label: str) -> Finding | None:
+        """The first layer that is wrong on the original's inputs."""
         problem = self.schedule.problem
         subgraph = int(self.schedule.instances.subgraph[call.instance])
         layers = self.schedule.instances.subgraphs[subgraph].layers
-        held = call.function.body.regions
+        held = part_needs(problem, layers, self._made(call)).regions
         made = [
             (layer, t)
             for layer in layers
@@ -167,17 +219,18 @@ class _Search:
             for t in problem.graph.operators[op].outputs
             if t in held and volume(held[t])
         ]
-        tensors = [t for _, t in made]
-        originals, values = self.runs.originals(tensors), self._run_alone(call, tensors, inputs)
+        regions, tensors = self._read(call), [t for _, t in made]
+        originals = self.runs.originals([*regions, *tensors])
+        inputs = {t: self._part(originals[t], t, call, r) for t, r in regions.items()}
+        values = self._run_alone(call, tensors, inputs)
         for layer, tensor in made:
             want = self._part(originals[tensor], tensor, call, held[tensor])
-            found = self._alike(tensor, want, values[tensor])
+            found = self._alike(tensor, want, values[tensor], Scale.of(originals[tensor]))
             if not found.ok:
                 name = problem.layers[layer].name
                 message = f"{label}: layer {name}: {described(found)}"
                 return Finding(Check.NUMBERS, "difference", message, label, name)
-        message = f"{label}: its results differ, but each of its layers gives the right ones alone"
-        return Finding(Check.NUMBERS, "difference", message, label)
+        return None
 
     def _run_alone(
         self, call: Call, tensors: Sequence[int], inputs: Mapping[int, Array]
@@ -208,6 +261,11 @@ class _Search:
         feeds |= {o.name: self.setting.feeds[o.name] for o in nodes.given}
         values = run(open_session(path), feeds)
         return {t: values[names[t]] for t in tensors}
+
+
+def _slices(region: Region, within: Region) -> tuple[slice, ...]:
+    """Where a region lies in an array that holds a larger one."""
+    return tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(region, within, strict=True))
 
 
 def _info(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:
