@@ -146,7 +146,7 @@ def _stitch(
         problem.arrays, problem.layer_arrays, problem.work, _layout(problem),
         np.asarray(layers, np.int64), shape.low, shape.high, shape.seen, table,
     )  # fmt: skip
-    sizes = _Sizes(problem, shape, held | wanted)
+    sizes = _Sizes(problem, shape, _all_outputs(problem, layers, bindings) | wanted)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
     waits = _local_edges(problem, layers), clearances(problem, layers)
     digest.update(repr(waits).encode())
@@ -157,6 +157,21 @@ def _stitch(
         {t: (sizes.cluster(t), sizes.core(t)) for t in inputs},
         _by_layer(problem, layers, foreign), digest.digest(),
     )  # fmt: skip
+
+
+def _all_outputs(
+    problem: Problem, layers: Sequence[int], bindings: Sequence[Binding]
+) -> dict[int, Binding]:
+    """The binding of every output: further ones are bound like the first, dimension by dimension.
+
+    What one has in more dimensions is not shared out.
+    """
+    ranks = [len(tensor.shape) for tensor in problem.graph.tensors]
+    return {
+        tensor: (*binding, *(1,) * ranks[tensor])[: ranks[tensor]]
+        for layer, binding in zip(layers, bindings, strict=True)
+        for tensor in problem.layers[layer].outputs
+    }
 
 
 def _local_edges(problem: Problem, layers: Sequence[int]) -> list[tuple[int, ...]]:
