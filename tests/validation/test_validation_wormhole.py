@@ -17,7 +17,7 @@ def found() -> Comparison:
 def test_rows_with_a_trace(found: Comparison) -> None:
     assert len(found.traced.values) == 37
     assert found.traced.mean < 0.08
-    assert found.traced.worst < 0.25
+    assert found.traced.worst < 0.28
 
 
 def test_rows_that_the_host_dispatches(found: Comparison) -> None:
