@@ -64,13 +64,16 @@ class PlanBound:
 
 
 def _seconds(problem: Problem, subgraph: SubGraph) -> float:
-    rows = _rows(problem)
+    rows = least_seconds(problem)
     own = [op for layer in subgraph.layers for op in problem.layers[layer].operators]
     return float(rows[own].sum(axis=0).max())
 
 
-def _rows(problem: Problem) -> Floats:
-    """Per operator, a cluster's seconds on the matrix and vector engines and of its weights."""
+def least_seconds(problem: Problem) -> Floats:
+    """Per operator, least seconds of a cluster: array (operators, 3), remembered.
+
+    On the matrix engine, on the vector engine, and of its weights on their way from DDR.
+    """
     found = problem.memory.get("least seconds")
     if not isinstance(found, np.ndarray):
         needs = Needs.of(problem.graph, problem.dtype)

@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import SplitRules, sink, split_axes
+from autoturbo.schedule.split import SplitRules
 from autoturbo.search.exact.costs import Costs, Variant
-from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness, groups_of
+from autoturbo.search.exact.groups import Layers, groups_of
 from autoturbo.search.exact.partition import Cover, cheapest_cover
+from autoturbo.search.exact.table import Best, Grid, Table
 from autoturbo.simulate.evaluator import Evaluator, Simulator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.sequence import KernelMemory
@@ -43,26 +44,6 @@ FIXED = {
 
 _ROUNDS = 64
 """Covers tried before it is given up: each leaves out a set that Algorithm 2 does not form."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """What is tried for every sub-graph.
-
-    Attributes:
-        factors: instances, 1 among them; those above a dimension's extent are passed over.
-        dims: output dimensions that may be cut, counted from the outermost loop; None for all.
-        own: further knobs, ``cores`` and ``core_dim`` and those that kernels' instructions depend
-            on; the layer named there means nothing.
-        limits: sets of layers that may be one sub-graph.
-    """
-
-    factors: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
-    dims: tuple[int, ...] | None = None
-    own: tuple[SubGraphKnobs, ...] = (
-        SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2), SubGraphKnobs("", prefetch_depth=2),
-    )  # fmt: skip
-    limits: GroupLimits = field(default_factory=GroupLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +75,7 @@ def best_over_grid(
     *,
     knobs: Knobs = FREE,
     batches: Sequence[int | str] = (AUTO,),
+    prune: bool = True,
 ) -> ChainAnswer:
     """The best schedule of a model over a grid of cuts and of sub-graphs' knobs.
 
@@ -102,6 +84,7 @@ def best_over_grid(
         grid: the default's if None.
         knobs: the model's, :data:`FREE` with changes.
         batches: samples at once that are tried.
+        prune: whether to leave out what bounds rule out.
 
     Raises:
         UsageError: knobs under which sub-graphs depend on each other.
@@ -110,7 +93,8 @@ def best_over_grid(
     _check(knobs)
     chosen = _usable(evaluator, grid or Grid(), knobs)
     answers = [
-        _best(evaluator, chosen, dataclasses.replace(knobs, batches_per_cluster=b)) for b in batches
+        _best(evaluator, chosen, dataclasses.replace(knobs, batches_per_cluster=b), prune=prune)
+        for b in batches
     ]
     best = min(answers, key=lambda a: (not isinstance(a.outcome, Measurement), a.predicted))
     return dataclasses.replace(
@@ -143,19 +127,11 @@ def _cramped(evaluator: Evaluator, knobs: Knobs, own: SubGraphKnobs) -> bool:
     return isinstance(outcome, Failure) and outcome.reason == "LB"
 
 
-@dataclass(frozen=True, slots=True)
-class _Best:
-    """The best way to compute a set of layers."""
-
-    variant: Variant
-    seconds: float
-
-
-def _best(evaluator: Evaluator, grid: Grid, knobs: Knobs) -> ChainAnswer:
+def _best(evaluator: Evaluator, grid: Grid, knobs: Knobs, *, prune: bool) -> ChainAnswer:
     costs = Costs(evaluator.bench, knobs, _memory(evaluator))
     sets, complete = groups_of(costs.problem, grid.limits, SplitRules.of(knobs))
-    table, segments = _table(costs, sets, grid)
-    left_out = 0
+    costed = Table(costs, grid, prune=prune)
+    table, left_out = costed.of(sets), 0
     for _ in range(_ROUNDS):
         cover = _cover(table)
         found = [table[end][index] for end, index in cover.sets]
@@ -171,7 +147,7 @@ def _best(evaluator: Evaluator, grid: Grid, knobs: Knobs) -> ChainAnswer:
     outcome = evaluator.evaluate(setting)
     return ChainAnswer(
         setting, seconds, outcome, complete and cover.exact and not left_out,
-        _statement(costs, grid), segments, left_out,
+        _statement(costs, grid), costed.ways, left_out,
     )  # fmt: skip
 
 
@@ -180,45 +156,7 @@ def _memory(evaluator: Evaluator) -> KernelMemory:
     return measurer.memory if isinstance(measurer, Simulator) else KernelMemory()
 
 
-def _table(
-    costs: Costs, sets: list[list[Layers]], grid: Grid
-) -> tuple[list[list[_Best]], int]:  # fmt: skip
-    """The best way to compute every set, alike ones computed once; and how many ways there are."""
-    problem, likeness = costs.problem, Likeness(costs.problem)
-    kind = {s: likeness.of(s) for row in sets for s in row}
-    first: dict[Hashable, Layers] = {}
-    for layers, key in kind.items():
-        first.setdefault(key, layers)
-    ways = [(key, v) for key, layers in first.items() for v in variants_of(problem, layers, grid)]
-    seconds = costs.seconds([v for _, v in ways]).tolist()
-    best: dict[Hashable, _Best] = {}
-    for (key, variant), own in zip(ways, seconds, strict=True):
-        if key not in best or own < best[key].seconds:
-            best[key] = _Best(variant, own)
-    table = [[_moved(best[kind[s]], s) for s in row] for row in sets]
-    return table, len(ways)
-
-
-def _moved(best: _Best, layers: Layers) -> _Best:
-    return _Best(dataclasses.replace(best.variant, layers=layers), best.seconds)
-
-
-def variants_of(problem: Problem, layers: Layers, grid: Grid) -> Iterator[Variant]:
-    """Every way of a grid to compute a set of layers."""
-    for depth, axis, parts in _splits(problem, layers, grid):
-        for own in grid.own:
-            yield Variant(layers, depth, axis, parts, own)
-
-
-def _splits(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int, int, int]]:
-    yield 0, -1, 1
-    for depth, axis in split_axes(problem, layers):
-        extent = sink(problem, layers).axes[axis].extent
-        if grid.dims is None or depth in grid.dims:
-            yield from ((depth, axis, n) for n in grid.factors if 1 < n <= extent)
-
-
-def _cover(table: list[list[_Best]]) -> Cover:
+def _cover(table: list[list[Best]]) -> Cover:
     masks = [[sum(1 << x for x in b.variant.layers) for b in row] for row in table]
     cover = cheapest_cover(masks, [[b.seconds for b in row] for row in table])
     if cover is None:
@@ -226,7 +164,7 @@ def _cover(table: list[list[_Best]]) -> Cover:
     return cover
 
 
-def _setting(problem: Problem, knobs: Knobs, found: Iterable[_Best]) -> Knobs:
+def _setting(problem: Problem, knobs: Knobs, found: Iterable[Best]) -> Knobs:
     own = tuple(_override(problem, best.variant) for best in found)
     return dataclasses.replace(knobs, overrides=own)
 
@@ -244,7 +182,7 @@ def _override(problem: Problem, variant: Variant) -> SubGraphKnobs:
     )
 
 
-def _not_formed(evaluator: Evaluator, setting: Knobs, found: Sequence[_Best]) -> set[Layers]:
+def _not_formed(evaluator: Evaluator, setting: Knobs, found: Sequence[Best]) -> set[Layers]:
     """Sets of several layers that are no sub-graphs of a setting."""
     made = {s.layers for s in plan(evaluator.bench, setting)[2]}
     strangers = {b.variant.layers for b in found} - made

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.hardware.target import storage_ratio
 from autoturbo.schedule.bind import Placement, Scope, chosen_binding
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import InstanceGraph, Links, Parts, part_book, parts_of
@@ -31,8 +32,12 @@ from autoturbo.schedule.pipeline import KernelRules, Workbench, rules_of
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.split import Split
+from autoturbo.schedule.stitch import Stage
+from autoturbo.schedule.streams import IN_DDR, LATE_DDR, OUT_DDR
+from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.timeline import build_timeline
 from autoturbo.schedule.work import Floats
+from autoturbo.search.exact.bounds import SLACK
 from autoturbo.search.exact.groups import Layers
 from autoturbo.simulate.sequence import KernelMemory, kernel_seconds
 
@@ -87,15 +92,28 @@ class Costs:
         self.share = self.bench.share(self.knobs.batches_per_cluster)
         self.problem: Problem = self.bench.problem(self.share.batches)
 
-    def seconds(self, variants: Sequence[Variant]) -> Floats:
-        """Of one pass of one cluster, per variant."""
-        found = [
-            self._together(variants[at : at + TOGETHER])
-            for at in range(0, len(variants), TOGETHER)
-        ]  # fmt: skip
-        return np.concatenate(found) if found else np.zeros(0)
+    def seconds(self, variants: Sequence[Variant], limits: Floats | None = None) -> Floats:
+        """Of one pass of one cluster, per variant.
 
-    def _together(self, variants: Sequence[Variant]) -> Floats:
+        Args:
+            variants: at least one layer each.
+            limits: per variant, seconds from which on they need not be known: infinite then.
+        """
+        found = np.full(len(variants), np.inf)
+        for at in range(0, len(variants), TOGETHER):
+            some = list(range(at, min(at + TOGETHER, len(variants))))
+            if limits is not None and np.isfinite(limits[some]).any():
+                least = _least(self._schedule([variants[i] for i in some]))
+                some = [i for i, s in zip(some, least.tolist(), strict=True) if s < limits[i]]
+            if some:
+                found[some] = self._simulated([variants[i] for i in some])
+        return found
+
+    def _simulated(self, variants: Sequence[Variant]) -> Floats:
+        laid = self._schedule(variants)
+        return laid.sums(kernel_seconds(laid.schedule, self.memory))
+
+    def _schedule(self, variants: Sequence[Variant]) -> _Laid:
         layout = _lay_out(self.problem, variants)
         graph, first = layout.graph, layout.first
         rules = [rules_of(self.problem, self.knobs)] * first
@@ -110,9 +128,7 @@ class Costs:
             tuple(order.tolist()), placement, timeline, rules[0].instructions,
             {i: r.instructions for i, r in enumerate(rules)},
         )  # fmt: skip
-        seconds = kernel_seconds(schedule, self.memory) * layout.times
-        sums = np.bincount(graph.subgraph, seconds, first + len(variants))
-        return np.asarray(sums[first:], np.float64)
+        return _Laid(schedule, layout)
 
     def _rules(self, own: SubGraphKnobs) -> KernelRules:
         said = {name: value for name in RULES if (value := getattr(own, name)) != AUTO}
@@ -146,6 +162,46 @@ class _Layout:
     graph: InstanceGraph
     first: int
     times: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """Variants as one schedule."""
+
+    schedule: Schedule
+    layout: _Layout
+
+    def sums(self, seconds: Floats) -> Floats:
+        """Per variant, from seconds per kernel."""
+        graph, first = self.layout.graph, self.layout.first
+        sums = np.bincount(graph.subgraph, seconds * self.layout.times, len(graph.subgraphs))
+        return np.asarray(sums[first:], np.float64)
+
+
+def _least(laid: _Laid) -> Floats:
+    """Seconds that no variant is below, before its kernels' instructions are known.
+
+    A kernel takes no less than its bytes from and to DDR at full rate, which weights pass at least
+    once, nor than its products at the matrix engines' rate; copies before it come on top.
+    """
+    schedule, timeline = laid.schedule, laid.schedule.timeline
+    target, dtype = schedule.problem.target, schedule.problem.dtype
+    rate = target.ddr_bandwidth_per_cluster / storage_ratio(dtype)
+    templates = template_book(schedule.problem).templates
+    numbers = timeline.templates[timeline.order].tolist()
+    stages = np.concatenate([templates[n].stages for n in numbers])
+    moved = timeline.streams[:, _DDR].sum(axis=1) + stages[:, Stage.WEIGHTS]
+    starts = timeline.rows[:-1]
+    seconds = np.add.reduceat(moved / rate, starts)
+    macs = target.matrix_macs_per_second(dtype) / (target.clusters * target.cores)
+    if macs:
+        seconds = np.maximum(seconds, np.add.reduceat(stages[:, Stage.MACS] / macs, starts))
+    overheads = target.overheads
+    seconds += timeline.copied[:, Scope.DDR] / rate + overheads.kernel_launch + overheads.barrier
+    return laid.sums(seconds) * SLACK
+
+
+_DDR = [IN_DDR, OUT_DDR, LATE_DDR]
 
 
 def _lay_out(problem: Problem, variants: Sequence[Variant]) -> _Layout:

@@ -19,8 +19,9 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.split import SplitRules
 from autoturbo.search.exact import chain as exact
-from autoturbo.search.exact.chain import FREE, Grid, best_over_grid, relative_gap, variants_of
+from autoturbo.search.exact.chain import FREE, best_over_grid, relative_gap
 from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness, groups_of
+from autoturbo.search.exact.table import Grid, variants_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 
@@ -112,6 +113,18 @@ def test_what_is_predicted_is_what_is_simulated(data: st.DataObject) -> None:
     found = best_over_grid(evaluator, grid)
     if isinstance(found.outcome, Measurement):
         assert relative_gap(found) < 1e-12
+
+
+@SLOW
+@given(st.data())
+def test_leaving_out_what_bounds_rule_out_loses_nothing(data: st.DataObject) -> None:
+    graph, machine = data.draw(networks(6)), data.draw(targets())
+    evaluator = Evaluator(graph, machine, "float16")
+    if isinstance(evaluator.evaluate(FREE), Failure):
+        return
+    grid = dataclasses.replace(TINY, limits=GroupLimits(4, 16))
+    pruned, whole = (best_over_grid(evaluator, grid, prune=prune) for prune in (True, False))
+    assert pruned.predicted == pytest.approx(whole.predicted, rel=1e-12)
 
 
 @pytest.mark.parametrize("preset", ["stcp920", "ipu-mk2", "mlu100"])
