@@ -7,9 +7,14 @@ Kept in the local buffers where they fit, outputs cost less, and the same cuts a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-from autoturbo.schedule.knobs import AUTO, Knobs
+import numpy as np
+
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value
+from autoturbo.search.conditions import dimension_name
+from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 
@@ -41,3 +46,42 @@ def best_freed(evaluator: Evaluator, knobs: Knobs) -> tuple[Knobs, float | None]
         if isinstance(outcome, Measurement) and (seconds is None or outcome.latency < seconds):
             best, seconds = setting, outcome.latency
     return best, seconds
+
+
+def projected(space: Space, knobs: Knobs) -> Knobs:
+    """The point of a space that says most of what a setting says.
+
+    Numbers go to the nearest choice. Alike sub-graphs, which share their choices in the space, take
+    what most of them have; where a setting names cuts, a sub-graph's end that is none is merged.
+    """
+    params: dict[str, Value] = {d.name: AUTO for d in space.dimensions}
+    for dimension in space.dimensions:
+        if hasattr(knobs, dimension.name):
+            wanted = getattr(knobs, dimension.name)
+            params[dimension.name] = _nearest(wanted, dimension.choices)
+    own = {override.layer: override for override in knobs.overrides}
+    cutting = any(override.boundary == "cut" for override in knobs.overrides)
+    merged = SubGraphKnobs("", boundary="merge") if cutting else SubGraphKnobs("")
+    for block in space.blocks:
+        found = [own.get(layer, merged) for layer in block.layers]
+        for field, choices in block.choices.items():
+            said = Counter(getattr(override, field) for override in found).most_common(1)[0][0]
+            params[dimension_name(block, field)] = _nearest(said, (AUTO, *choices))
+    genes = space.genes_of(params)
+    if genes is None:
+        raise ValueError("a choice outside the space")
+    normal = space.normal(np.asarray([genes], np.int64))[0]
+    return space.knobs_of(normal.tolist())
+
+
+def _nearest(value: Value, choices: Sequence[Value]) -> Value:
+    """The choice that is the value, else the nearest number, else what ``"auto"`` stands for."""
+    if value in choices or isinstance(value, str):
+        return value if value in choices else AUTO
+    numbers = [choice for choice in choices if not isinstance(choice, str)]
+    return min(numbers, key=lambda n: abs(float(n) - float(value)), default=AUTO)
+
+
+def proposals(space: Space, knobs: Knobs) -> list[Knobs]:
+    """Points of a space to start a search from, given a setting of the dynamic programme."""
+    return list(dict.fromkeys(projected(space, setting) for setting in freed(knobs)))
