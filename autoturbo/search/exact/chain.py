@@ -22,7 +22,7 @@ from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import SplitRules
-from autoturbo.search.exact.costs import Costs, Variant
+from autoturbo.search.exact.costs import RULES, Costs, Variant
 from autoturbo.search.exact.groups import Layers, groups_of
 from autoturbo.search.exact.partition import Cover, cheapest_cover
 from autoturbo.search.exact.table import Best, Grid, Table
@@ -114,10 +114,17 @@ def _check(knobs: Knobs) -> None:
 
 def _usable(evaluator: Evaluator, grid: Grid, knobs: Knobs) -> Grid:
     """The grid without knobs whose tiles in flight do not fit the staging zone of LB."""
-    own = tuple(o for o in grid.own if not _cramped(evaluator, knobs, o))
-    if not own or 1 not in grid.factors:
+    cores = evaluator.bench.target.cores
+    for own in grid.own:
+        strange = own.as_dict().keys() - {"layer", "cores", "core_dim", *RULES}
+        if strange:
+            raise UsageError(f"{min(strange)} is no knob that a grid tries for every sub-graph")
+        if own.cores != AUTO and cores % int(own.cores):
+            raise UsageError(f"cores: {own.cores} does not divide the {cores} cores of a cluster")
+    usable = tuple(o for o in grid.own if not _cramped(evaluator, knobs, o))
+    if not usable or 1 not in grid.factors:
         raise UsageError("a grid needs the factor 1 and knobs whose tiles fit the local buffer")
-    return dataclasses.replace(grid, own=own)
+    return dataclasses.replace(grid, own=usable)
 
 
 def _cramped(evaluator: Evaluator, knobs: Knobs, own: SubGraphKnobs) -> bool:
@@ -194,7 +201,8 @@ def _statement(costs: Costs, grid: Grid) -> str:
     dims = "every output dimension" if grid.dims is None else f"dimensions {grid.dims}"
     return (
         f"{share.batches} samples at once; sub-graphs of up to {grid.limits.layers} layers with "
-        f"one end; cut along {dims} into {', '.join(map(str, grid.factors))} parts; "
+        f"one end that some split makes fit; cut along {dims} into "
+        f"{', '.join(map(str, grid.factors))} parts; "
         f"{' or '.join(own)}; outputs in DDR, weights streamed, on all cores unless said"
     )
 

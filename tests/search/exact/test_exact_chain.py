@@ -186,6 +186,26 @@ def test_knobs_that_do_not_fit_are_not_in_the_grid() -> None:
         best_over_grid(evaluator, Grid(own=(deep,)))
 
 
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [(SubGraphKnobs("", scope="LB"), "scope is no knob"),
+     (SubGraphKnobs("", weight_residency="LB"), "weight_residency is no knob"),
+     (SubGraphKnobs("", cores=3), "does not divide the 4 cores")],
+)  # fmt: skip
+def test_knobs_that_a_grid_cannot_try_are_refused(own: SubGraphKnobs, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        best_over_grid(Evaluator(chain("conv"), target(), "float16"), Grid(own=(own,)))
+
+
+def test_cores_and_the_loop_spread_first_may_differ() -> None:
+    own = (SubGraphKnobs("", cores=2), SubGraphKnobs("", core_dim=1), SubGraphKnobs("", cores=1))
+    grid = dataclasses.replace(TINY, factors=(1, 2), own=own, dims=(0, 3))
+    graph = chain("conv", "pool", shape=(2, 4, 6, 6))
+    found = best_over_grid(Evaluator(graph, target(), "float16"), grid)
+    assert found.predicted == pytest.approx(brute_force(graph, target(), grid), rel=1e-12)
+    assert relative_gap(found) < 1e-12
+
+
 def test_alike_blocks_are_costed_once() -> None:
     graph = workload("bert_base_s128")
     problem = Evaluator(graph, load_target("stcp920"), "float16").bench.problem(8)
