@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -82,6 +83,28 @@ def _nearest(value: Value, choices: Sequence[Value]) -> Value:
     return min(numbers, key=lambda n: abs(float(n) - float(value)), default=AUTO)
 
 
+_GROUPING = ("producer_factor_ratio", "merged_factor_ratio", "recompute_limit", "factor_policy")
+"""Knobs that let Algorithm 2 merge whatever is not cut."""
+
+
 def proposals(space: Space, knobs: Knobs) -> list[Knobs]:
-    """Points of a space to start a search from, given a setting of the dynamic programme."""
-    return list(dict.fromkeys(projected(space, setting) for setting in freed(knobs)))
+    """Points of a space to start a search from, given a setting of the dynamic programme.
+
+    A space has cuts after some layers only. Where the others matter, merging whatever is not cut
+    merges too much, so each setting is proposed with the published rules of grouping as well.
+    """
+    published: dict[str, Any] = dict.fromkeys(_GROUPING, AUTO)
+    found = []
+    for setting in freed(knobs):
+        plain = dataclasses.replace(setting, **published)
+        found += [projected(space, setting), projected(space, plain), _unmerged(space, plain)]
+    return list(dict.fromkeys(found))
+
+
+def _unmerged(space: Space, knobs: Knobs) -> Knobs:
+    """A projection that forces no merge."""
+    own = projected(space, knobs).overrides
+    kept = tuple(
+        dataclasses.replace(o, boundary=AUTO if o.boundary == "merge" else o.boundary) for o in own
+    )
+    return space.canonical(dataclasses.replace(projected(space, knobs), overrides=kept))

@@ -48,6 +48,8 @@ def test_proposals_are_points_of_the_space(subgraphs: int) -> None:
     assert len(found) == len(set(found)) > 1
     for knobs in found:
         space.from_knobs(knobs)
+    assert {k.merged_factor_ratio for k in found} == {8.0, AUTO}
+    assert {k.factor_policy for k in found} == {"ragged", AUTO}
 
 
 def test_a_point_of_the_space_is_its_own_projection() -> None:
