@@ -465,10 +465,10 @@ def _schedule(
     order: tuple[int, ...],
     placement: Placement,
     timelines: tuple[Timeline, ...],
-    rules: Sequence[_Rules],
+    rules: Sequence[KernelRules],
     cluster: Ints,
 ) -> Schedule:
-    common = _rules_of(problem, knobs).instructions
+    common = rules_of(problem, knobs).instructions
     own = {i: r.instructions for i, r in enumerate(rules) if r.instructions is not common}
     return Schedule(
         model, problem, scheduler, knobs, share, instances, order, placement, timelines[0], common,
@@ -486,7 +486,7 @@ _RULES_OF = operator.attrgetter(*_RULE_KNOBS)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rules:
+class KernelRules:
     """What a sub-graph's buffers and its kernels' instructions depend on."""
 
     buffers: BufferRules
@@ -498,33 +498,33 @@ def _rules(
     instances: InstanceGraph,
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
-) -> list[_Rules]:
+) -> list[KernelRules]:
     """Per sub-graph, the rules that hold for it."""
-    found = [_rules_of(problem, knobs)] * len(instances.subgraphs)
+    found = [rules_of(problem, knobs)] * len(instances.subgraphs)
     for index, override in overrides.items():
         own = {n: v for n in _RULE_KNOBS if (v := getattr(override, n)) != AUTO}
         if own:
-            found[index] = _rules_of(problem, dataclasses.replace(knobs, **own))
+            found[index] = rules_of(problem, dataclasses.replace(knobs, **own))
     return found
 
 
-def _rules_of(problem: Problem, knobs: Knobs) -> _Rules:
+def rules_of(problem: Problem, knobs: Knobs) -> KernelRules:
     """The rules of a setting, remembered."""
     key = ("rules", _RULES_OF(knobs))
     found = problem.memory.get(key)
-    if not isinstance(found, _Rules):
+    if not isinstance(found, KernelRules):
         found = _make_rules(problem, knobs)
         problem.memory[key] = found
     return found
 
 
-def _make_rules(problem: Problem, knobs: Knobs) -> _Rules:
+def _make_rules(problem: Problem, knobs: Knobs) -> KernelRules:
     instructions = InstructionRules.of(problem, knobs)
     victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
     residence = "stream" if knobs.weight_residency == AUTO else knobs.weight_residency
     own = InstructionRules.of(problem, Knobs()).weight_room
     extra = max(instructions.weight_room - own, 0)
-    return _Rules(BufferRules(victim, residence, extra), instructions)
+    return KernelRules(BufferRules(victim, residence, extra), instructions)
 
 
 def _declare(

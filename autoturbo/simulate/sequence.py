@@ -173,6 +173,11 @@ class _Pass(NamedTuple):
     totals: Floats
 
 
+def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -> Floats:
+    """Seconds of each kernel of a cluster in order, with the movements before it and its launch."""
+    return _one_pass(schedule, memory, cluster).seconds
+
+
 def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
     target, timeline = schedule.problem.target, schedule.timelines[cluster]
     signatures, rows = memory.rows(schedule, cluster)

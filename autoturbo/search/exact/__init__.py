@@ -1,0 +1,1 @@
+"""Exact answers, to judge searches by: over small spaces, and over grids where costs add up."""

@@ -1,0 +1,219 @@
+"""The best schedule of a model where sub-graphs do not depend on each other.
+
+Outputs go to DDR, bindings are chosen, weights are streamed, clusters share out samples: then a
+schedule's time is the sum of its sub-graphs' (:mod:`autoturbo.search.exact.costs`), and the best
+one over a grid is found by dynamic programming over how the layers are covered
+(:mod:`autoturbo.search.exact.partition`): O(n^2) segments of a chain, with branches between forks
+and joins cut on their own.
+
+The answer is a setting of the ordinary scheduler, whose Algorithm 2 is told to merge whatever is
+not cut. Where it cannot form a set after all, that set is left out and the best other one taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from autoturbo.errors import KnobsError, UsageError
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.pipeline import plan
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.split import SplitRules
+from autoturbo.search.exact.costs import RULES, Costs, Variant
+from autoturbo.search.exact.groups import Layers, groups_of
+from autoturbo.search.exact.partition import Cover, cheapest_cover
+from autoturbo.search.exact.table import Best, Grid, Table
+from autoturbo.simulate.evaluator import Evaluator, Simulator
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.sequence import KernelMemory
+
+FREE = Knobs(
+    producer_factor_ratio=0, merged_factor_ratio=64, recompute_limit=4.0, factor_policy="ragged",
+    output_scope="DDR",
+)  # fmt: skip
+"""Algorithm 2 merges what it may and what is not cut; outputs go to DDR."""
+
+FIXED = {
+    "cluster_split": (AUTO,), "factor_scale": (AUTO,), "weight_residency": (AUTO,),
+    "output_scope": ("DDR",), "max_layers": (AUTO,), "overrides": ((),),
+}  # fmt: skip
+"""Values of the model's knobs without which costs do not add up, or cuts are not free."""
+
+_ROUNDS = 64
+"""Covers tried before it is given up: each leaves out a set that Algorithm 2 does not form."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainAnswer:
+    """The best schedule over a grid.
+
+    Attributes:
+        knobs: build exactly this schedule.
+        predicted: seconds, the sum of its kernels'.
+        outcome: what measuring it gives; the same seconds, or that it does not fit DDR.
+        exact: whether nothing better is in :attr:`space`.
+        space: what was searched, for people.
+        segments: sets of layers, and ways to compute them, that were costed.
+        left_out: sets of layers that Algorithm 2 did not form.
+    """
+
+    knobs: Knobs
+    predicted: float
+    outcome: Outcome
+    exact: bool
+    space: str
+    segments: int
+    left_out: int
+
+
+def best_over_grid(
+    evaluator: Evaluator,
+    grid: Grid | None = None,
+    *,
+    knobs: Knobs = FREE,
+    batches: Sequence[int | str] = (AUTO,),
+    prune: bool = True,
+) -> ChainAnswer:
+    """The best schedule of a model over a grid of cuts and of sub-graphs' knobs.
+
+    Args:
+        evaluator: of the model on the target.
+        grid: the default's if None.
+        knobs: the model's, :data:`FREE` with changes.
+        batches: samples at once that are tried.
+        prune: whether to leave out what bounds rule out.
+
+    Raises:
+        UsageError: knobs under which sub-graphs depend on each other.
+        KnobsError: more samples at once than there are.
+    """
+    _check(knobs)
+    chosen = _usable(evaluator, grid or Grid(), knobs)
+    answers = [
+        _best(evaluator, chosen, dataclasses.replace(knobs, batches_per_cluster=b), prune=prune)
+        for b in batches
+    ]
+    best = min(answers, key=lambda a: (not isinstance(a.outcome, Measurement), a.predicted))
+    return dataclasses.replace(
+        best,
+        exact=all(a.exact for a in answers),
+        segments=sum(a.segments for a in answers),
+        left_out=sum(a.left_out for a in answers),
+        space="; or ".join(a.space for a in answers),
+    )
+
+
+def _check(knobs: Knobs) -> None:
+    for name, values in FIXED.items():
+        if getattr(knobs, name) not in values:
+            raise UsageError(f"{name}: {getattr(knobs, name)!r} makes sub-graphs depend on others")
+
+
+def _usable(evaluator: Evaluator, grid: Grid, knobs: Knobs) -> Grid:
+    """The grid without knobs whose tiles in flight do not fit the staging zone of LB."""
+    cores = evaluator.bench.target.cores
+    for own in grid.own:
+        strange = own.as_dict().keys() - {"layer", "cores", "core_dim", *RULES}
+        if strange:
+            raise UsageError(f"{min(strange)} is no knob that a grid tries for every sub-graph")
+        if own.cores != AUTO and cores % int(own.cores):
+            raise UsageError(f"cores: {own.cores} does not divide the {cores} cores of a cluster")
+    usable = tuple(o for o in grid.own if not _cramped(evaluator, knobs, o))
+    if not usable or 1 not in grid.factors:
+        raise UsageError("a grid needs the factor 1 and knobs whose tiles fit the local buffer")
+    return dataclasses.replace(grid, own=usable)
+
+
+def _cramped(evaluator: Evaluator, knobs: Knobs, own: SubGraphKnobs) -> bool:
+    if own.prefetch_depth != AUTO:
+        knobs = dataclasses.replace(knobs, prefetch_depth=own.prefetch_depth)
+    outcome = evaluator.evaluate(knobs)
+    return isinstance(outcome, Failure) and outcome.reason == "LB"
+
+
+def _best(evaluator: Evaluator, grid: Grid, knobs: Knobs, *, prune: bool) -> ChainAnswer:
+    costs = Costs(evaluator.bench, knobs, _memory(evaluator))
+    sets, complete = groups_of(costs.problem, grid.limits, SplitRules.of(knobs))
+    costed = Table(costs, grid, prune=prune)
+    table, left_out = costed.of(sets), 0
+    for _ in range(_ROUNDS):
+        cover = _cover(table)
+        found = [table[end][index] for end, index in cover.sets]
+        setting = _setting(costs.problem, knobs, found)
+        strangers = _not_formed(evaluator, setting, found)
+        if not strangers:
+            break
+        left_out += len(strangers)
+        table = [[b for b in row if b.variant.layers not in strangers] for row in table]
+    else:
+        raise KnobsError("no cut of the model is one that Algorithm 2 forms")
+    seconds = cover.cost * costs.share.loops
+    outcome = evaluator.evaluate(setting)
+    return ChainAnswer(
+        setting, seconds, outcome, complete and cover.exact and not left_out,
+        _statement(costs, grid), costed.ways, left_out,
+    )  # fmt: skip
+
+
+def _memory(evaluator: Evaluator) -> KernelMemory:
+    measurer = evaluator.measurer
+    return measurer.memory if isinstance(measurer, Simulator) else KernelMemory()
+
+
+def _cover(table: list[list[Best]]) -> Cover:
+    masks = [[sum(1 << x for x in b.variant.layers) for b in row] for row in table]
+    cover = cheapest_cover(masks, [[b.seconds for b in row] for row in table])
+    if cover is None:
+        raise KnobsError("no cut of the model is one that Algorithm 2 forms")
+    return cover
+
+
+def _setting(problem: Problem, knobs: Knobs, found: Iterable[Best]) -> Knobs:
+    own = tuple(_override(problem, best.variant) for best in found)
+    return dataclasses.replace(knobs, overrides=own)
+
+
+def _override(problem: Problem, variant: Variant) -> SubGraphKnobs:
+    own, last = variant.own, problem.layers[variant.layers[-1]]
+    return dataclasses.replace(
+        own,
+        layer=last.name,
+        boundary="cut",
+        dim=variant.depth if variant.parts > 1 else AUTO,
+        factor=variant.parts,
+        cores=problem.target.cores if own.cores == AUTO else own.cores,
+        scope="DDR",
+    )
+
+
+def _not_formed(evaluator: Evaluator, setting: Knobs, found: Sequence[Best]) -> set[Layers]:
+    """Sets of several layers that are no sub-graphs of a setting."""
+    made = {s.layers for s in plan(evaluator.bench, setting)[2]}
+    strangers = {b.variant.layers for b in found} - made
+    return {s for s in strangers if len(s) > 1}
+
+
+def _statement(costs: Costs, grid: Grid) -> str:
+    share, own = costs.share, [_said(o) for o in grid.own]
+    dims = "every output dimension" if grid.dims is None else f"dimensions {grid.dims}"
+    return (
+        f"{share.batches} samples at once; sub-graphs of up to {grid.limits.layers} layers with "
+        f"one end that some split makes fit; cut along {dims} into "
+        f"{', '.join(map(str, grid.factors))} parts; "
+        f"{' or '.join(own)}; outputs in DDR, weights streamed, on all cores unless said"
+    )
+
+
+def _said(own: SubGraphKnobs) -> str:
+    said = {n: v for n, v in own.as_dict().items() if n != "layer"}
+    return ", ".join(f"{n} {v}" for n, v in said.items()) or "default instructions"
+
+
+def relative_gap(answer: ChainAnswer) -> float:
+    """How far the measurement is from the prediction, of it; infinite where it cannot be had."""
+    if not isinstance(answer.outcome, Measurement):
+        return math.inf
+    return abs(answer.outcome.latency / answer.predicted - 1)

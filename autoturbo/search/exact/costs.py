@@ -1,0 +1,263 @@
+"""What sub-graphs cost one by one, where their kernels depend on nothing but themselves.
+
+Under these settings a kernel's time does not depend on how the rest of the model is cut, split,
+bound or ordered, so that a schedule's time is the sum over its sub-graphs (tests hold it against
+the whole pipeline):
+
+- clusters share out samples: a pass is one cluster's kernels one after another;
+- every output is declared in DDR: no tensor lives in LB or GB from one kernel to the next, and what
+  a kernel reads is copied from DDR whoever made it, in however many pieces;
+- bindings are chosen (``cores``) and not pushed from consumers to producers;
+- weights are streamed: kept ones would share the local buffers with other sub-graphs' kernels.
+
+Many sub-graphs are costed together: they are laid out one after another as if each were alone,
+behind whole producers of what they read. Of parts with equal extents one is simulated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.hardware.target import storage_ratio
+from autoturbo.schedule.bind import Placement, Scope, chosen_binding
+from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.instances import InstanceGraph, Links, Parts, part_book, parts_of
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.pipeline import KernelRules, Workbench, rules_of
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.split import Split
+from autoturbo.schedule.stitch import Stage
+from autoturbo.schedule.streams import IN_DDR, LATE_DDR, OUT_DDR
+from autoturbo.schedule.templates import template_book
+from autoturbo.schedule.timeline import build_timeline
+from autoturbo.schedule.work import Floats
+from autoturbo.search.exact.bounds import SLACK
+from autoturbo.search.exact.groups import Layers
+from autoturbo.simulate.sequence import KernelMemory, kernel_seconds
+
+TOGETHER = 1024
+"""Sub-graphs costed at once: enough to share what a timeline costs, few enough for memory."""
+
+RULES = (
+    "spill_victim", "weight_share", "prefetch_depth", "tile_divisor", "instruction_scheduling",
+)  # fmt: skip
+"""Knobs that a sub-graph may have otherwise than the model and that kernels' times depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to compute a set of layers.
+
+    Attributes:
+        layers: of the sub-graph.
+        depth: output dimension that is cut, counted from the outermost loop.
+        axis: the same as an axis of the last operator, -1 for none.
+        parts: instances.
+        own: its further knobs; the layer that it names means nothing.
+    """
+
+    layers: Layers
+    depth: int
+    axis: int
+    parts: int
+    own: SubGraphKnobs
+
+    @property
+    def subgraph(self) -> SubGraph:
+        """As the scheduler has it."""
+        return SubGraph(0, self.layers, Split(self.axis, self.parts, self.depth, 0, 0))
+
+
+@dataclass(eq=False)
+class Costs:
+    """Seconds of sub-graphs of a model at some samples at once.
+
+    Attributes:
+        bench: model and target.
+        knobs: the model's knobs.
+        memory: kernels that are known.
+    """
+
+    bench: Workbench
+    knobs: Knobs
+    memory: KernelMemory = field(default_factory=KernelMemory)
+
+    def __post_init__(self) -> None:
+        self.share = self.bench.share(self.knobs.batches_per_cluster)
+        self.problem: Problem = self.bench.problem(self.share.batches)
+
+    def seconds(self, variants: Sequence[Variant], limits: Floats | None = None) -> Floats:
+        """Of one pass of one cluster, per variant.
+
+        Args:
+            variants: at least one layer each.
+            limits: per variant, seconds from which on they need not be known: infinite then.
+        """
+        found = np.full(len(variants), np.inf)
+        for at in range(0, len(variants), TOGETHER):
+            some = list(range(at, min(at + TOGETHER, len(variants))))
+            if limits is not None and np.isfinite(limits[some]).any():
+                least = _least(self._schedule([variants[i] for i in some]))
+                some = [i for i, s in zip(some, least.tolist(), strict=True) if s < limits[i]]
+            if some:
+                found[some] = self._simulated([variants[i] for i in some])
+        return found
+
+    def _simulated(self, variants: Sequence[Variant]) -> Floats:
+        laid = self._schedule(variants)
+        return laid.sums(kernel_seconds(laid.schedule, self.memory))
+
+    def _schedule(self, variants: Sequence[Variant]) -> _Laid:
+        layout = _lay_out(self.problem, variants)
+        graph, first = layout.graph, layout.first
+        rules = [rules_of(self.problem, self.knobs)] * first
+        rules += [self._rules(v.own) for v in variants]
+        order = np.arange(graph.count)
+        placement = Placement(self._bindings(layout, variants), (Scope.DDR,) * graph.count)
+        timeline = build_timeline(
+            self.problem, graph, order.tolist(), placement, [r.buffers for r in rules]
+        )
+        schedule = Schedule(
+            self.bench.model, self.problem, "graphturbo", self.knobs, self.share, graph,
+            tuple(order.tolist()), placement, timeline, rules[0].instructions,
+            {i: r.instructions for i, r in enumerate(rules)},
+        )  # fmt: skip
+        return _Laid(schedule, layout)
+
+    def _rules(self, own: SubGraphKnobs) -> KernelRules:
+        said = {name: value for name in RULES if (value := getattr(own, name)) != AUTO}
+        return rules_of(self.problem, dataclasses.replace(self.knobs, **said))
+
+    def _bindings(
+        self, layout: _Layout, variants: Sequence[Variant]
+    ) -> tuple[tuple[int, ...], ...]:
+        """The binding that ``cores`` and ``core_dim`` ask for, per instance."""
+        problem, graph = self.problem, layout.graph
+        asked: list[tuple[int, int | None]] = [(problem.target.cores, None)] * layout.first
+        asked += [cores_of(problem, v.own) for v in variants]
+        pairs = zip(graph.shape.tolist(), graph.subgraph.tolist(), strict=True)
+        return tuple(chosen_binding(problem, shape, *asked[owner]) for shape, owner in pairs)
+
+
+def cores_of(problem: Problem, own: SubGraphKnobs) -> tuple[int, int | None]:
+    """Cores that a sub-graph's instances run on, all unless asked, and the loop spread first."""
+    cores = problem.target.cores if own.cores == AUTO else int(own.cores)
+    return cores, None if own.core_dim == AUTO else int(own.core_dim)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Variants as instances of one graph.
+
+    ``first`` sub-graphs are whole producers of what the variants read; ``times`` says how many
+    parts an instance stands for.
+    """
+
+    graph: InstanceGraph
+    first: int
+    times: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """Variants as one schedule."""
+
+    schedule: Schedule
+    layout: _Layout
+
+    def sums(self, seconds: Floats) -> Floats:
+        """Per variant, from seconds per kernel."""
+        graph, first = self.layout.graph, self.layout.first
+        sums = np.bincount(graph.subgraph, seconds * self.layout.times, len(graph.subgraphs))
+        return np.asarray(sums[first:], np.float64)
+
+
+def _least(laid: _Laid) -> Floats:
+    """Seconds that no variant is below, before its kernels' instructions are known.
+
+    A kernel takes no less than its bytes from and to DDR at full rate, which weights pass at least
+    once, nor than its products at the matrix engines' rate; copies before it come on top.
+    """
+    schedule, timeline = laid.schedule, laid.schedule.timeline
+    target, dtype = schedule.problem.target, schedule.problem.dtype
+    rate = target.ddr_bandwidth_per_cluster / storage_ratio(dtype)
+    templates = template_book(schedule.problem).templates
+    numbers = timeline.templates[timeline.order].tolist()
+    stages = np.concatenate([templates[n].stages for n in numbers])
+    moved = timeline.streams[:, _DDR].sum(axis=1) + stages[:, Stage.WEIGHTS]
+    starts = timeline.rows[:-1]
+    seconds = np.add.reduceat(moved / rate, starts)
+    macs = target.matrix_macs_per_second(dtype) / (target.clusters * target.cores)
+    if macs:
+        seconds = np.maximum(seconds, np.add.reduceat(stages[:, Stage.MACS] / macs, starts))
+    overheads = target.overheads
+    seconds += timeline.copied[:, Scope.DDR] / rate + overheads.kernel_launch + overheads.barrier
+    return laid.sums(seconds) * SLACK
+
+
+_DDR = [IN_DDR, OUT_DDR, LATE_DDR]
+
+
+def _lay_out(problem: Problem, variants: Sequence[Variant]) -> _Layout:
+    parts = [parts_of(problem, v.subgraph) for v in variants]
+    layers = sorted({m for p in parts for t in p.inputs if (m := problem.producer[t]) >= 0})
+    whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
+    subgraphs = (*whole, *(v.subgraph for v in variants))
+    every = (*(parts_of(problem, s) for s in whole), *parts)
+    chosen = [np.unique(p.shapes, return_index=True, return_counts=True) for p in every]
+    owner = np.repeat(np.arange(len(every)), [len(c[1]) for c in chosen])
+    part = np.concatenate([c[1] for c in chosen])
+    first = np.searchsorted(owner, np.arange(len(every) + 1))
+    makers = {layer: at for at, layer in enumerate(layers)}
+    links = _links(problem, every, owner, part, makers)
+    none = np.zeros(len(owner) + 1, np.int64)
+    graph = InstanceGraph(
+        problem, subgraphs, every, first, owner, np.concatenate([c[0] for c in chosen]),
+        _rows(every, "out_base", "outputs", owner, part),
+        _rows(every, "in_base", "inputs", owner, part),
+        np.zeros(len(owner), np.int64), links, none, none[:0], none, none[:0],
+    )  # fmt: skip
+    return _Layout(graph, len(layers), np.concatenate([c[2] for c in chosen]).astype(np.float64))
+
+
+def _rows(parts: Sequence[Parts], base: str, what: str, owner: Ints, part: Ints) -> Ints:
+    """First row of each instance in the book of regions."""
+    start = np.asarray([getattr(p, base) for p in parts], np.int64)
+    step = np.asarray([len(getattr(p, what)) for p in parts], np.int64)
+    found: Ints = start[owner] + part * step[owner]
+    return found
+
+
+def _links(
+    problem: Problem, parts: Sequence[Parts], owner: Ints, part: Ints, makers: dict[int, int]
+) -> Links:
+    """What every instance reads of whole producers, which are the first instances."""
+    rows, start = [], [0]
+    for at, own in zip(part.tolist(), owner.tolist(), strict=True):
+        if own >= len(makers):
+            rows += _reads(problem, parts[own], at, makers)
+        start.append(len(rows))
+    table = np.asarray(rows, np.int64).reshape(-1, 4)
+    columns = (np.ascontiguousarray(column) for column in table.T)
+    return Links(np.asarray(start, np.int64), *columns)
+
+
+def _reads(
+    problem: Problem, parts: Parts, part: int, makers: dict[int, int]
+) -> list[tuple[int, int, int, int]]:
+    """Slot, maker, its output and bytes of every input that a part has of another layer."""
+    base, regions = parts.in_base + part * len(parts.inputs), part_book(problem).regions.rows
+    found = []
+    for slot, tensor in enumerate(parts.inputs):
+        layer = problem.producer[tensor]
+        size = int((regions[base + slot, :, 1] - regions[base + slot, :, 0]).prod())
+        if layer >= 0 and size:
+            output = problem.layers[layer].outputs.index(tensor)
+            found.append((slot, makers[layer], output, size * int(problem.arrays.element[tensor])))
+    return found

@@ -1,0 +1,178 @@
+"""The best way of a grid to compute every set of layers that can be a sub-graph.
+
+A set is worth having only if it is cheaper than what smaller sets give that cover the same layers.
+So sets are costed from the smallest on, and a way to compute one is simulated only if a bound of
+its cost is below the cheapest such cover (which the dynamic programme can take instead).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoturbo.hardware.target import storage_ratio
+from autoturbo.schedule.knobs import SubGraphKnobs
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.split import sink, split_axes
+from autoturbo.search.exact.bounds import SLACK, least_seconds
+from autoturbo.search.exact.costs import Costs, Variant
+from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness
+from autoturbo.simulate.bound import Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What is tried for every sub-graph.
+
+    Attributes:
+        factors: instances, 1 among them; those above a dimension's extent are passed over.
+        dims: output dimensions that may be cut, counted from the outermost loop; None for all.
+        own: further knobs, ``cores`` and ``core_dim`` and those that kernels' instructions depend
+            on; the layer named there means nothing.
+        limits: sets of layers that may be one sub-graph.
+    """
+
+    factors: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    dims: tuple[int, ...] | None = None
+    own: tuple[SubGraphKnobs, ...] = (
+        SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2), SubGraphKnobs("", prefetch_depth=2),
+    )  # fmt: skip
+    limits: GroupLimits = field(default_factory=GroupLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best way to compute a set of layers, and its seconds in one pass of a cluster."""
+
+    variant: Variant
+    seconds: float
+
+
+def variants_of(problem: Problem, layers: Layers, grid: Grid) -> Iterator[Variant]:
+    """Every way of a grid to compute a set of layers."""
+    for depth, axis, parts in _splits(problem, layers, grid):
+        for own in grid.own:
+            yield Variant(layers, depth, axis, parts, own)
+
+
+def _splits(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int, int, int]]:
+    yield 0, -1, 1
+    for depth, axis in split_axes(problem, layers):
+        extent = sink(problem, layers).axes[axis].extent
+        if grid.dims is None or depth in grid.dims:
+            yield from ((depth, axis, n) for n in grid.factors if 1 < n <= extent)
+
+
+@dataclass(eq=False)
+class Table:
+    """Sets of layers and what they cost.
+
+    Attributes:
+        costs: of ways to compute them.
+        grid: the ways.
+        prune: whether to leave out what bounds rule out.
+        ways: how many were looked at, alike ones once.
+        simulated: how many of them were simulated.
+    """
+
+    costs: Costs
+    grid: Grid
+    prune: bool = True
+    ways: int = 0
+    simulated: int = 0
+    _best: dict[Hashable, Best | None] = field(default_factory=dict)
+    _upper: dict[int, float] = field(default_factory=dict)
+
+    def of(self, sets: list[list[Layers]]) -> list[list[Best]]:
+        """Per layer, the best of the sets that end in it; sets that no cover needs are left out."""
+        likeness = Likeness(self.costs.problem)
+        kinds = {s: likeness.of(s) for row in sets for s in row}
+        masks = [[(_mask(s), s) for s in row] for row in sets]
+        for size in sorted({len(s) for s in kinds}):
+            level = [s for s in kinds if len(s) == size]
+            self._limit(level, masks)
+            self._cost(level, kinds)
+            for layers in level:
+                best = self._best[kinds[layers]]
+                mask = _mask(layers)
+                if best is not None:
+                    self._upper[mask] = min(self._upper.get(mask, np.inf), best.seconds)
+        return [[b for s in row if (b := self._own(kinds[s], s)) is not None] for row in sets]
+
+    def _own(self, kind: Hashable, layers: Layers) -> Best | None:
+        """What is known of its kind, for a set."""
+        best = self._best[kind]
+        if best is None:
+            return None
+        return Best(dataclasses.replace(best.variant, layers=layers), best.seconds)
+
+    def _limit(self, level: list[Layers], masks: list[list[tuple[int, Layers]]]) -> None:
+        """Note the cheapest cover of each set by two that are smaller."""
+        for layers in level:
+            mask, least = _mask(layers), np.inf
+            for part, _ in masks[layers[-1]]:
+                if part & mask == part != mask:
+                    pair = self._upper.get(part, np.inf) + self._upper.get(mask ^ part, np.inf)
+                    least = min(least, pair)
+            self._upper[mask] = least
+
+    def _cost(self, level: list[Layers], kinds: dict[Layers, Hashable]) -> None:
+        """Cost the sets of a level whose kind is new."""
+        new: dict[Hashable, Layers] = {}
+        for layers in level:
+            if kinds[layers] not in self._best:
+                new.setdefault(kinds[layers], layers)
+        found = [
+            (kind, variant, self._upper[_mask(layers)] if self.prune else np.inf)
+            for kind, layers in new.items()
+            for variant in variants_of(self.costs.problem, layers, self.grid)
+        ]
+        self.ways += len(found)
+        found = [f for f in found if least_of(self.costs.problem, f[1]) < f[2]]
+        limits = np.asarray([limit for _, _, limit in found])
+        seconds = self.costs.seconds([v for _, v, _ in found], limits)
+        self.simulated += int(np.isfinite(seconds).sum())
+        self._best.update(dict.fromkeys(new))
+        for (kind, variant, limit), own in zip(found, seconds.tolist(), strict=True):
+            best = self._best[kind]
+            if own < limit and (best is None or own < best.seconds):
+                self._best[kind] = Best(variant, own)
+
+
+def _mask(layers: Layers) -> int:
+    return sum(1 << layer for layer in layers)
+
+
+def least_of(problem: Problem, variant: Variant) -> float:
+    """Seconds that no way to compute a set in so many parts is below, before it is laid out.
+
+    Work, weights and the output, which goes to DDR, at full rate, and a launch for every part.
+    """
+    key = ("least", variant.layers)
+    found = problem.memory.get(key)
+    if not isinstance(found, float):
+        found = _least(problem, variant.layers)
+        problem.memory[key] = found
+    overheads = problem.target.overheads
+    return (found + variant.parts * (overheads.kernel_launch + overheads.barrier)) * SLACK
+
+
+def _least(problem: Problem, layers: Layers) -> float:
+    own = [op for layer in layers for op in problem.layers[layer].operators]
+    matrix, vector, weights = least_seconds(problem)[own].sum(axis=0).tolist()
+    written = sum(_written(problem)[t] for t in problem.layers[layers[-1]].outputs)
+    rate = problem.target.ddr_bandwidth_per_cluster / storage_ratio(problem.dtype)
+    return float(max(matrix, vector, weights + written / rate))
+
+
+def _written(problem: Problem) -> list[int]:
+    """Bytes of every tensor that the model's outputs depend on, remembered."""
+    found = problem.memory.get("needed bytes")
+    if not isinstance(found, list):
+        needs = Needs.of(problem.graph, problem.dtype)
+        found = [needs.bytes(t) for t in range(len(problem.graph.tensors))]
+        problem.memory["needed bytes"] = found
+    return found

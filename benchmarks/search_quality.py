@@ -1,0 +1,381 @@
+"""How near a search comes to the best known schedule, against the number of measurements.
+
+Every sampler searches every model on every target with every seed, in this process, with one
+evaluator per pair of model and target: what one run learns of kernels, all use. Results go to a
+file run by run; runs that it holds are not repeated, so a long series can be made in pieces.
+
+The gap of a run is its best latency over the best known of its pair, less 1. The best known is the
+lowest of all runs in the file and, with ``--exact``, of the dynamic programme of
+``autoturbo.search.exact``: its schedule with outputs in DDR, and the same cuts with outputs kept
+where they fit. (Its cuts may lie outside the space that samplers see.) Samplers of Optuna's search
+the model's knobs, ours those of sub-graphs too, as ``autoturbo tune`` does. A sampler whose package
+is missing is passed over with a note.
+
+::
+
+    python benchmarks/search_quality.py --models resnet18,dlrm --targets stcp920 --seeds 10
+    python benchmarks/search_quality.py --exact --models resnet18     # add the dynamic programme
+    python benchmarks/search_quality.py --table search_quality.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench_tools import print_table
+
+from autoturbo.atomic import atomic_write
+from autoturbo.datasets import workloads
+from autoturbo.errors import UsageError
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import load_target
+from autoturbo.hardware.target import Target
+from autoturbo.search.loop import BATCH, Loop, Search
+from autoturbo.search.names import OURS
+from autoturbo.search.objectives import find_objectives
+from autoturbo.search.progress import Trial
+from autoturbo.search.settings import searched_subgraphs
+from autoturbo.search.space import Space, batch_share
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement
+
+FORMAT = 1
+"""Of the file; another one is refused."""
+
+CHECKPOINTS = (10, 20, 50, 100, 200)
+"""Measurements after which gaps are told."""
+
+SAMPLERS = (OURS, "random", "tpe", "cmaes", "gp", "nsgaii")
+TARGETS = ("stcp920", "ipu-mk2", "mlu100")
+
+Results = dict[str, Any]
+"""``runs``: by pair, sampler and seed the best seconds after each measurement (null while nothing
+ran); ``exact``: by pair what the dynamic programme found; ``notes``: samplers passed over."""
+
+
+@dataclass
+class NoJournal:
+    """Outcomes are kept nowhere but in the loop."""
+
+    recorded: Mapping[int, Trial] = field(default_factory=dict)
+
+    def add(self, trial: Trial) -> None:
+        """Nothing."""
+
+    def flush(self) -> None:
+        """Nothing."""
+
+    def log(self, line: str) -> None:
+        """Nothing."""
+
+
+@dataclass(eq=False)
+class Pair:
+    """A model on a target, with an evaluator that all runs share."""
+
+    model: str
+    target: Target
+    graph: Graph
+    evaluator: Evaluator
+    spaces: dict[int, Space] = field(default_factory=dict)
+
+    @staticmethod
+    def of(model: str, target: str) -> Pair:
+        """Load both."""
+        graph, machine = import_model(workloads.get(model).file), load_target(target)
+        evaluator = Evaluator(graph, machine, machine.default_dtype)
+        return Pair(model, machine, graph, evaluator)
+
+    def space(self, sampler: str) -> Space:
+        """What a sampler searches by default."""
+        count = searched_subgraphs(None, sampler, "latency")
+        if count not in self.spaces:
+            dtype = self.evaluator.bench.dtype
+            self.spaces[count] = Space.of(self.graph, self.target, dtype=dtype, subgraphs=count)
+        return self.spaces[count]
+
+
+def run(pair: Pair, sampler: str, seed: int, trials: int) -> list[float | None]:
+    """Best seconds after each measurement of one search.
+
+    Raises:
+        UsageError: the sampler needs a package that is not installed.
+    """
+    from autoturbo.search.executors.in_process import InProcess
+
+    space = pair.space(sampler)
+    search = Search(
+        f"{pair.model}-{sampler}-{seed}", pair.model, pair.target.name, space,
+        find_objectives("latency"), sampler, seed, trials,
+    )  # fmt: skip
+    advisor = _advisor(pair, seed) if sampler == OURS else None
+    loop = Loop(search, NoJournal(), InProcess(pair.evaluator), advisor)
+    loop.run()
+    return _running_best(t.outcome for t in loop.trials)
+
+
+def _advisor(pair: Pair, seed: int) -> Any:
+    from autoturbo.cost_models.advisor import KernelAdvisor
+    from autoturbo.cost_models.features import target_vector
+    from autoturbo.schedule.statistics import STATISTICS
+
+    vector = target_vector(pair.target, pair.evaluator.bench.dtype)
+    share = batch_share(pair.graph, pair.target)
+    return KernelAdvisor(pair.evaluator, vector, share, STATISTICS, seed)
+
+
+def _running_best(outcomes: Iterable[object]) -> list[float | None]:
+    best: float | None = None
+    found = []
+    for outcome in outcomes:
+        if isinstance(outcome, Measurement):
+            best = outcome.latency if best is None else min(best, outcome.latency)
+        found.append(best)
+    return found
+
+
+def exact(pair: Pair) -> dict[str, Any]:
+    """What the dynamic programme finds: seconds with outputs in DDR, and kept where they fit."""
+    from autoturbo.search.exact.chain import best_over_grid
+    from autoturbo.search.exact.proposals import best_freed
+
+    start = time.perf_counter()
+    answer = best_over_grid(pair.evaluator)
+    knobs, freed = best_freed(pair.evaluator, answer.knobs)
+    return {
+        "seconds": answer.predicted, "exact": answer.exact, "space": answer.space,
+        "freed_seconds": freed, "freed_knobs": knobs.as_dict(), "segments": answer.segments,
+        "took_s": round(time.perf_counter() - start, 1),
+    }  # fmt: skip
+
+
+def load(file: Path) -> Results:
+    """What a file holds; nothing where there is none.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if not file.exists():
+        return {"format": FORMAT, "runs": {}, "exact": {}, "notes": {}}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise UsageError(f"{file} holds no results of this command", hint="name another file")
+    return found
+
+
+def save(file: Path, results: Results) -> None:
+    """Write all results, whole or not at all."""
+    atomic_write(file, (json.dumps(results, indent=1, sort_keys=True) + "\n").encode())
+
+
+def run_name(sampler: str, seed: int) -> str:
+    """Key of a run within its pair."""
+    return f"{sampler}/{seed}"
+
+
+def collect(
+    file: Path,
+    models: Sequence[str],
+    targets: Sequence[str],
+    samplers: Sequence[str],
+    seeds: Sequence[int],
+    trials: int,
+    *,
+    with_exact: bool = False,
+) -> Results:
+    """Make the runs that a file does not hold, in order, saving after each."""
+    results, passed_over = load(file), set[str]()
+    for model, target in itertools.product(models, targets):
+        name = f"{model}@{target}"
+        runs = results["runs"].setdefault(name, {})
+        todo = [
+            (sampler, seed) for seed in seeds for sampler in samplers
+            if len(runs.get(run_name(sampler, seed), ())) < trials
+        ]  # fmt: skip
+        wanted = with_exact and name not in results["exact"]
+        if not todo and not wanted:
+            continue
+        pair = Pair.of(model, target)
+        for sampler, seed in todo:
+            if sampler not in passed_over and not _one(results, pair, runs, sampler, seed, trials):
+                passed_over.add(sampler)
+            save(file, results)
+        if wanted:
+            results["exact"][name] = exact(pair)
+            save(file, results)
+        print(f"{name}: {len(todo)} runs", flush=True)
+    return results
+
+
+def _one(
+    results: Results, pair: Pair, runs: dict[str, Any], sampler: str, seed: int, trials: int
+) -> bool:
+    """Make one run; False where the sampler cannot be had."""
+    try:
+        found = run(pair, sampler, seed, trials)
+    except UsageError as error:
+        results["notes"][sampler] = str(error)
+        print(f"{sampler} is passed over: {error}", flush=True)
+        return False
+    results["notes"].pop(sampler, None)
+    # A space with fewer points than trials is used up: nothing better is left in it.
+    runs[run_name(sampler, seed)] = found + found[-1:] * (trials - len(found))
+    return True
+
+
+def best_known(results: Results, pair: str) -> float:
+    """The lowest seconds of a pair, of all runs and of the dynamic programme."""
+    found = [run[-1] for run in results["runs"].get(pair, {}).values() if run[-1] is not None]
+    known = results["exact"].get(pair, {})
+    found += [s for key in ("seconds", "freed_seconds") if (s := known.get(key)) is not None]
+    return min(found, default=float("inf"))
+
+
+def gaps(results: Results, pair: str, sampler: str, count: int) -> list[float]:
+    """Per seed, the distance to the best known after some measurements; infinite where none ran."""
+    best = best_known(results, pair)
+    runs = results["runs"].get(pair, {})
+    mine = [run for name, run in sorted(runs.items()) if name.split("/")[0] == sampler]
+    return [
+        float("inf") if run[count - 1] is None else run[count - 1] / best - 1
+        for run in mine if len(run) >= count
+    ]  # fmt: skip
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Lower quartile, median, upper quartile."""
+    if len(values) < 2:  # noqa: PLR2004  quantiles need two
+        return (values[0],) * 3
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def samplers_in(results: Results) -> list[str]:
+    """Samplers that have runs, ours first."""
+    found = {name.split("/")[0] for runs in results["runs"].values() for name in runs}
+    return [s for s in SAMPLERS if s in found] + sorted(found - set(SAMPLERS))
+
+
+def ahead(results: Results, other: str, count: int) -> tuple[int, int]:
+    """Pairs in which our median after some measurements is lower than another's, and all pairs.
+
+    An equal median counts for ours where both have reached the best known.
+    """
+    won = total = 0
+    for pair in results["runs"]:
+        ours, theirs = (gaps(results, pair, s, count) for s in (OURS, other))
+        if ours and theirs:
+            mine, its = statistics.median(ours), statistics.median(theirs)
+            total += 1
+            won += mine < its or (mine == its == 0)
+    return won, total
+
+
+def counts_in(results: Results) -> list[int]:
+    """Checkpoints that some run has reached."""
+    longest = max((len(r) for runs in results["runs"].values() for r in runs.values()), default=0)
+    return [count for count in CHECKPOINTS if count <= longest]
+
+
+def print_tables(results: Results) -> None:
+    """Gaps per pair and sampler, over all pairs, and who is ahead."""
+    counts, samplers = counts_in(results), samplers_in(results)
+    print("gap to the best known in %: median (lower quartile to upper quartile) over seeds")
+    head = ("pair", "sampler", "seeds", *(f"after {c}" for c in counts))
+    print_table(head, _rows(results, samplers, counts))
+    print("\nmedian over pairs of the median gap in %, worst pair in brackets")
+    print_table(head[1:2] + head[3:], _summary(results, samplers, counts))
+    others = [s for s in samplers if s != OURS]
+    if OURS in samplers and others:
+        print(f"\npairs in which {OURS} is ahead at equal budget")
+        lines = [
+            (other, *(f"{w} of {n}" for w, n in (ahead(results, other, c) for c in counts)))
+            for other in others
+        ]
+        print_table(("sampler", *(f"after {c}" for c in counts)), lines)
+    if results["exact"]:
+        print("\ndynamic programme: gap in % with outputs in DDR, and kept where they fit")
+        print_table(("pair", "in DDR", "kept", "exact", "s"), _exact_rows(results))
+    for sampler, note in sorted(results["notes"].items()):
+        print(f"{sampler} is left out: {note}")
+
+
+def _rows(
+    results: Results, samplers: Sequence[str], counts: Sequence[int]
+) -> Iterator[tuple[object, ...]]:
+    for pair in results["runs"]:
+        for sampler in samplers:
+            found = [gaps(results, pair, sampler, count) for count in counts]
+            if any(found):
+                cells = [_cell(values) for values in found]
+                yield (pair, sampler, max(map(len, found)), *cells)
+
+
+def _cell(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    low, middle, high = (100 * q for q in quartiles(values))
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _summary(
+    results: Results, samplers: Sequence[str], counts: Sequence[int]
+) -> Iterator[tuple[str, ...]]:
+    for sampler in samplers:
+        cells = []
+        for count in counts:
+            each = [g for pair in results["runs"] if (g := gaps(results, pair, sampler, count))]
+            medians = [100 * statistics.median(g) for g in each]
+            text = f"{statistics.median(medians):.2f} ({max(medians):.2f})" if medians else "-"
+            cells.append(text)
+        yield (sampler, *cells)
+
+
+def _exact_rows(results: Results) -> Iterator[tuple[object, ...]]:
+    for pair, found in results["exact"].items():
+        best = best_known(results, pair)
+        cells = [
+            "-" if found[key] is None else f"{100 * (found[key] / best - 1):.2f}"
+            for key in ("seconds", "freed_seconds")
+        ]
+        yield (pair, *cells, "yes" if found["exact"] else "no", found["took_s"])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default=",".join(workloads.PAPER_TEN), help="comma-separated")
+    parser.add_argument("--targets", default=",".join(TARGETS), help="comma-separated presets")
+    parser.add_argument("--samplers", default=",".join(SAMPLERS), help="comma-separated")
+    parser.add_argument("--seeds", type=int, default=10, help="seeds 0 to N - 1")
+    parser.add_argument("--trials", type=int, default=200, help="measurements of each run")
+    parser.add_argument("--out", type=Path, default=Path("search_quality.json"))
+    parser.add_argument("--exact", action="store_true", help="the dynamic programme as well")
+    parser.add_argument("--table", type=Path, help="print what a file holds; run nothing")
+    options = parser.parse_args(arguments)
+    if options.table is not None:
+        print_tables(load(options.table))
+        return
+    print(f"rounds of {BATCH} measurements", flush=True)
+    results = collect(
+        options.out, options.models.split(","), options.targets.split(","),
+        options.samplers.split(","), range(options.seeds), options.trials,
+        with_exact=options.exact,
+    )  # fmt: skip
+    print_tables(results)
+
+
+if __name__ == "__main__":
+    main()

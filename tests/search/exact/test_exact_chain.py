@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from exact_samples import machine as target
+from exact_samples import machines as targets
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schedule_samples import Net, block, chain, networks, workload
+
+from autoturbo.errors import UsageError
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import load_target
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.pipeline import plan
+from autoturbo.schedule.split import SplitRules
+from autoturbo.search.exact import chain as exact
+from autoturbo.search.exact.chain import FREE, best_over_grid, relative_gap
+from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness, groups_of
+from autoturbo.search.exact.table import Grid, variants_of
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Failure, Measurement
+
+TINY = Grid(factors=(1, 2), own=(SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2)))
+SLOW = settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+
+
+def covers(sets: list[list[Layers]], left: frozenset[int]) -> Iterator[tuple[Layers, ...]]:
+    """Every way to cover layers, by plain recursion over the first one."""
+    if not left:
+        yield ()
+        return
+    for row in sets:
+        for one in row:
+            if min(left) in one and left.issuperset(one):
+                for rest in covers(sets, left - set(one)):
+                    yield (one, *rest)
+
+
+def brute_force(graph: Graph, machine: Target, grid: Grid) -> float:
+    """The best of all settings of a grid that form their sets, each through the whole pipeline."""
+    evaluator = Evaluator(graph, machine, "float16")
+    problem, best = evaluator.bench.problem(evaluator.bench.share().batches), float("inf")
+    sets, _ = groups_of(problem, grid.limits, SplitRules.of(FREE))
+    for cover in covers(sets, frozenset(range(len(problem.layers)))):
+        ways = [list(variants_of(problem, layers, grid)) for layers in cover]
+        for way in itertools.product(*ways):
+            own = tuple(exact._override(problem, variant) for variant in way)
+            knobs = dataclasses.replace(FREE, overrides=own)
+            if {s.layers for s in plan(evaluator.bench, knobs)[2]} != set(cover):
+                continue
+            outcome = evaluator.evaluate(knobs)
+            assert isinstance(outcome, Measurement)
+            best = min(best, outcome.latency)
+    return best
+
+
+@pytest.mark.parametrize("machine", [target(), target(cores=2, lb=1 << 15, gb=0, clusters=2)])
+@pytest.mark.parametrize("kinds", [("conv", "pool", "conv"), ("conv", "conv", "softmax")])
+def test_it_is_the_best_of_all_settings_of_the_grid(
+    kinds: tuple[str, ...], machine: Target
+) -> None:
+    graph = chain(*kinds, shape=(2, 4, 6, 6))
+    found = best_over_grid(Evaluator(graph, machine, "float16"), TINY)
+    assert found.exact
+    assert found.predicted == pytest.approx(brute_force(graph, machine, TINY), rel=1e-12)
+    assert relative_gap(found) < 1e-12
+
+
+def diamond() -> Graph:
+    """A fork, two branches of different lengths, a join."""
+    net = Net(x=(2, 4, 6, 6))
+    stem = net.conv("x", 4)
+    left = net.conv(net.conv(stem, 4), 4)
+    net.sum(left, net.conv(stem, 4, kernel=1))
+    return net.graph()
+
+
+def test_branches_between_a_fork_and_a_join_are_cut_on_their_own() -> None:
+    grid = dataclasses.replace(TINY, factors=(1, 2), dims=(0,), own=(SubGraphKnobs(""),))
+    for machine in (target(), target(lb=1 << 14, gb=1 << 18)):
+        found = best_over_grid(Evaluator(diamond(), machine, "float16"), grid)
+        assert found.predicted == pytest.approx(brute_force(diamond(), machine, grid), rel=1e-12)
+        assert relative_gap(found) < 1e-12
+
+
+def forms(graph: Graph, machine: Target) -> set[Layers]:
+    problem = Evaluator(graph, machine, "float16").bench.problem(2)
+    return {s for row in groups_of(problem, GroupLimits(), SplitRules.of(FREE))[0] for s in row}
+
+
+def test_sets_have_one_end() -> None:
+    found = forms(diamond(), target(lb=1 << 20))
+    assert {(0, 1, 2, 3, 4), (1, 2, 4), (3, 4)} <= found
+    assert (0, 1) not in found  # the fork is read by the other branch too
+
+
+@SLOW
+@given(st.data())
+def test_what_is_predicted_is_what_is_simulated(data: st.DataObject) -> None:
+    graph, machine = data.draw(networks(7)), data.draw(targets())
+    own = (SubGraphKnobs(""), SubGraphKnobs("", prefetch_depth=2, weight_share=0.3))
+    grid = Grid(factors=(1, 2, 3), own=own, limits=GroupLimits(4, 16))
+    evaluator = Evaluator(graph, machine, "float16")
+    if isinstance(evaluator.evaluate(FREE), Failure):
+        return
+    found = best_over_grid(evaluator, grid)
+    if isinstance(found.outcome, Measurement):
+        assert relative_gap(found) < 1e-12
+
+
+@SLOW
+@given(st.data())
+def test_leaving_out_what_bounds_rule_out_loses_nothing(data: st.DataObject) -> None:
+    graph, machine = data.draw(networks(6)), data.draw(targets())
+    evaluator = Evaluator(graph, machine, "float16")
+    if isinstance(evaluator.evaluate(FREE), Failure):
+        return
+    grid = dataclasses.replace(TINY, limits=GroupLimits(4, 16))
+    pruned, whole = (best_over_grid(evaluator, grid, prune=prune) for prune in (True, False))
+    assert pruned.predicted == pytest.approx(whole.predicted, rel=1e-12)
+
+
+@pytest.mark.parametrize("preset", ["stcp920", "ipu-mk2", "mlu100"])
+@pytest.mark.parametrize("name", ["squeezenet1_1", "llama_decode", "shufflenet_v2"])
+def test_it_holds_on_bundled_workloads(name: str, preset: str) -> None:
+    grid = Grid(factors=(1, 4), own=(SubGraphKnobs("", core_dim=0),), limits=GroupLimits(3, 16))
+    found = best_over_grid(Evaluator(workload(name), load_target(preset), "float16"), grid)
+    assert relative_gap(found) < 1e-12
+    assert found.segments > 100
+
+
+def test_the_order_of_instances_makes_no_difference() -> None:
+    evaluator = Evaluator(block(), target(lb=1 << 14), "float16")
+    found = best_over_grid(evaluator, Grid(factors=(1, 2, 4), own=(SubGraphKnobs(""),)))
+    for order in ("bfs", "dfs", "footprint", "priority"):
+        outcome = evaluator.evaluate(dataclasses.replace(found.knobs, instance_order=order))
+        assert isinstance(outcome, Measurement)
+        assert outcome.latency == pytest.approx(found.predicted, rel=1e-12)
+
+
+def test_samples_at_once_are_part_of_the_grid() -> None:
+    graph, machine = chain("conv", "pool", shape=(8, 4, 8, 8)), target(lb=1 << 12)
+    evaluator, grid = Evaluator(graph, machine, "float16"), Grid(factors=(1,))
+    each = [best_over_grid(evaluator, grid, batches=(b,)).predicted for b in (8, 4, 2, 1)]
+    found = best_over_grid(evaluator, grid, batches=(8, 4, 2, 1))
+    assert found.predicted == min(each)
+    assert len(set(each)) > 1
+    assert "8 samples at once" in found.space
+    assert "1 samples at once" in found.space
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [Knobs(), dataclasses.replace(FREE, weight_residency="LB"),
+     dataclasses.replace(FREE, cluster_split="channel"), dataclasses.replace(FREE, factor_scale=2)],
+)  # fmt: skip
+def test_knobs_under_which_costs_do_not_add_up_are_refused(knobs: Knobs) -> None:
+    with pytest.raises(UsageError, match="depend on others"):
+        best_over_grid(Evaluator(chain("conv"), target(), "float16"), knobs=knobs)
+
+
+def test_what_outputs_in_lb_would_give_is_another_schedule() -> None:
+    """The settings that are refused are refused for a reason: predictions would be wrong there."""
+    evaluator = Evaluator(chain("conv", "pool", "conv"), target(lb=1 << 16), "float16")
+    found = best_over_grid(evaluator, dataclasses.replace(TINY, limits=GroupLimits(1, 1)))
+    own = tuple(dataclasses.replace(o, scope="auto") for o in found.knobs.overrides)
+    freed = dataclasses.replace(found.knobs, output_scope="auto", overrides=own)
+    outcome = evaluator.evaluate(freed)
+    assert isinstance(outcome, Measurement)
+    assert outcome.latency < found.predicted * 0.999
+
+
+def test_knobs_that_do_not_fit_are_not_in_the_grid() -> None:
+    evaluator, deep = (
+        Evaluator(chain("conv"), target(), "float16"),
+        SubGraphKnobs("", prefetch_depth=4),
+    )
+    with pytest.raises(UsageError, match="fit the local buffer"):
+        best_over_grid(evaluator, Grid(own=(deep,)))
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [(SubGraphKnobs("", scope="LB"), "scope is no knob"),
+     (SubGraphKnobs("", weight_residency="LB"), "weight_residency is no knob"),
+     (SubGraphKnobs("", cores=3), "does not divide the 4 cores")],
+)  # fmt: skip
+def test_knobs_that_a_grid_cannot_try_are_refused(own: SubGraphKnobs, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        best_over_grid(Evaluator(chain("conv"), target(), "float16"), Grid(own=(own,)))
+
+
+def test_cores_and_the_loop_spread_first_may_differ() -> None:
+    own = (SubGraphKnobs("", cores=2), SubGraphKnobs("", core_dim=1), SubGraphKnobs("", cores=1))
+    grid = dataclasses.replace(TINY, factors=(1, 2), own=own, dims=(0, 3))
+    graph = chain("conv", "pool", shape=(2, 4, 6, 6))
+    found = best_over_grid(Evaluator(graph, target(), "float16"), grid)
+    assert found.predicted == pytest.approx(brute_force(graph, target(), grid), rel=1e-12)
+    assert relative_gap(found) < 1e-12
+
+
+def test_alike_blocks_are_costed_once() -> None:
+    graph = workload("bert_base_s128")
+    problem = Evaluator(graph, load_target("stcp920"), "float16").bench.problem(8)
+    likeness = Likeness(problem)
+    kinds = {likeness.of((layer,)) for layer in range(len(problem.layers))}
+    assert len(kinds) < len(problem.layers) / 4
