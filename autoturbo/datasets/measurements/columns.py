@@ -65,7 +65,7 @@ SETTINGS: Final[dict[str, str]] = {
     **{name: "float64" if name.endswith(("_s", "_j", "zation")) else "int64" for name in MEASURES},
     "loops": "int64",  # passes
     "clusters": "int32",  # that work
-    "alike": "bool",  # whether clusters share out samples: then kernel times sum up to the latency
+    "alike": "bool",  # whether clusters work alike: then launches x time_s sum up to the latency
 }
 """Columns of the table of settings; measures are null where the outcome is a failure."""
 

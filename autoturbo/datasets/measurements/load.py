@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from autoturbo.datasets.measurements.collect import COLLECTION, read_collection
 from autoturbo.datasets.measurements.columns import MEASURED, SETTINGS, WORD
+from autoturbo.datasets.measurements.replay import replay
 from autoturbo.datasets.measurements.shards import Seal, is_there, read_shard, require_parquet
 from autoturbo.errors import InputError, Location
 from autoturbo.graph.arrays import Ints
@@ -114,6 +115,27 @@ class Measurements:
         """Launches times seconds, summed up by setting: the latency where clusters work alike."""
         totals = self.launches * self.times
         return np.bincount(self.owner, totals, len(self)).astype(np.float64)
+
+    @cached_property
+    def replayed(self) -> Floats:
+        """The same where clusters hand over to each other, which they do side by side.
+
+        See :mod:`autoturbo.datasets.measurements.replay`, also for what is lost.
+        """
+        found = self.sums.copy()
+        for row in np.flatnonzero(self.measured & (self.numbers["alike"] == 0)).tolist():
+            found[row] = self._replayed(row)
+        return found
+
+    def _replayed(self, row: int) -> float:
+        own = slice(int(self.offsets[row]), int(self.offsets[row + 1]))
+        start = self.reads_start[own.start : own.stop + 1]
+        loops = int(self.numbers["loops"][row])
+        return replay(
+            self.launches[own] * self.times[own] / loops, self.first_cluster[own],
+            self.clusters[own], start - start[0], self.reads[start[0] : start[-1]], loops,
+            self.target(row).overheads.barrier,
+        )  # fmt: skip
 
     @cached_property
     def pairs(self) -> Ints:

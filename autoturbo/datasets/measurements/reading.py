@@ -12,7 +12,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.instances import InstanceGraph
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule, homes
-from autoturbo.schedule.schedule import BATCH, Schedule, Share
+from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.evaluator import Evaluator
@@ -45,6 +45,7 @@ class Reading:
         share: how clusters share out the work; None likewise.
         homes: first cluster and number of clusters of every sub-graph, ``(sub-graphs, 2)``.
         reads: sub-graphs that each sub-graph reads from.
+        alike: whether one cluster's kernels in a row are the latency: no other does otherwise.
         parts: None where nothing was measured.
         schedule: equal for settings whose schedules measure the same in every respect.
     """
@@ -55,6 +56,7 @@ class Reading:
     share: Share | None
     homes: Ints
     reads: list[list[int]]
+    alike: bool
     parts: KernelParts | None
     schedule: bytes
 
@@ -72,24 +74,48 @@ class Reading:
 def read_setting(evaluator: Evaluator, knobs: Knobs) -> Reading:
     """Build the schedule of a setting and measure it; a failure is a value."""
     try:
-        schedule = build_schedule(evaluator.bench, knobs)
+        return _measured(evaluator, build_schedule(evaluator.bench, knobs))
     except KnobsError as error:
-        nothing = np.zeros((0, 2), np.int64)
-        return Reading(knobs, Failure("invalid", str(error)), None, None, nothing, [], None, b"")
+        return _unfit(knobs, error)
+
+
+def _unfit(knobs: Knobs, error: KnobsError) -> Reading:
+    """What is known of a setting that has no plan."""
+    return Reading(
+        knobs=knobs,
+        outcome=Failure("invalid", str(error)),
+        plan=None,
+        share=None,
+        homes=np.zeros((0, 2), np.int64),
+        reads=[],
+        alike=False,
+        parts=None,
+        schedule=b"",
+    )
+
+
+def _measured(evaluator: Evaluator, schedule: Schedule) -> Reading:
     outcome = evaluator.measure(schedule)
-    plan = evaluator.statistics(knobs)
-    about = plan, schedule.share, _homes(evaluator, schedule), _reads(schedule.instances)
-    if isinstance(outcome, Failure):
-        return Reading(knobs, outcome, *about, None, b"")
-    return Reading(knobs, outcome, *about, _parts(schedule, outcome), _identity(outcome))
+    return Reading(
+        knobs=schedule.knobs,
+        outcome=outcome,
+        plan=evaluator.statistics(schedule.knobs),
+        share=schedule.share,
+        homes=_homes(evaluator, schedule),
+        reads=_reads(schedule.instances),
+        alike=not schedule.others,
+        parts=_parts(schedule, outcome) if isinstance(outcome, Measurement) else None,
+        schedule=_identity(outcome) if isinstance(outcome, Measurement) else b"",
+    )
 
 
 def _homes(evaluator: Evaluator, schedule: Schedule) -> Ints:
-    """All clusters that work, where they work alike."""
-    if schedule.share.split == BATCH:
-        count = len(schedule.instances.subgraphs)
-        return np.tile(np.asarray([0, schedule.share.clusters], np.int64), (count, 1))
-    return np.asarray(homes(evaluator.bench, schedule.knobs), np.int64).reshape(-1, 2)
+    """All clusters that work, where they work alike or there is only one."""
+    found = homes(evaluator.bench, schedule.knobs)
+    if found:
+        return np.asarray(found, np.int64)
+    own = np.asarray([0, schedule.share.clusters], np.int64)
+    return np.tile(own, (len(schedule.instances.subgraphs), 1))
 
 
 def _reads(instances: InstanceGraph) -> list[list[int]]:

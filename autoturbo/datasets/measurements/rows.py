@@ -10,7 +10,6 @@ from autoturbo.datasets.measurements.columns import KERNELS, MEASURED, MEASURES,
 from autoturbo.datasets.measurements.reading import Reading
 from autoturbo.datasets.measurements.sampling import Drawn
 from autoturbo.schedule.knobs import SubGraphKnobs
-from autoturbo.schedule.schedule import BATCH
 from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement
@@ -44,7 +43,7 @@ def _setting(drawn: Drawn) -> dict[str, Any]:
         **_outcome(reading),
         "loops": share.loops if share else None,
         "clusters": share.clusters if share else None,
-        "alike": share.split == BATCH if share else None,
+        "alike": reading.alike if share else None,
     }
 
 
