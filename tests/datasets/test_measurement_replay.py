@@ -12,8 +12,8 @@ def _replay(
 ) -> float:
     start = np.cumsum([0, *map(len, reads)])
     flat = np.asarray([maker for made in reads for maker in made], np.int64)
-    arrays = (np.asarray(values, np.int64) for values in (first, clusters))
-    return replay(np.asarray(seconds), *arrays, start, flat, loops, barrier=0.5)
+    homes = np.asarray([first, clusters], np.int64)
+    return replay(np.asarray(seconds), homes[0], homes[1], start, flat, loops, barrier=0.5)
 
 
 def test_one_cluster_takes_the_sum() -> None:

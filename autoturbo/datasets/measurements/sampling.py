@@ -25,7 +25,10 @@ ELITE = 4
 """The best so far, of which one is mutated: as many as one takes to not be stuck at the first."""
 
 FAR = 0.15
-"""Chance of every further choice to change in half of the mutants, as the search has it."""
+"""Chance of every further choice to change in mutants that go far, as the search has it."""
+
+FAR_SHARE = 0.25
+"""Share of such mutants: half of the search's, since the sample has enough bad settings."""
 
 TRIES = 24
 """Draws of one kind in a row that may all be known before the kind is taken to be exhausted."""
@@ -133,7 +136,7 @@ class Sample:
         parent = self.draws.default
         if origin is Origin.NEAR_BEST and self._best:
             parent = self._best[int(self.rng.integers(len(self._best)))][2]
-        rate = FAR * float(self.rng.integers(2))
+        rate = FAR if self.rng.random() < FAR_SHARE else 0.0
         return self.draws.mutant(self.rng, parent, rate), self._numbers[parent]
 
     def _keep(self, origin: Origin, parent: int, point: Point, reading: Reading) -> Drawn:

@@ -175,4 +175,6 @@ def _table(path: Path, checksum: str) -> Any:
         raise damaged(path, "cannot be read") from None
     if hashlib.sha256(data).hexdigest() != checksum:
         raise damaged(path, "its checksum is not the one it was written with")
-    return _arrow("pyarrow.parquet").read_table(_arrow("pyarrow").BufferReader(data))
+    return _arrow("pyarrow.parquet").read_table(
+        _arrow("pyarrow").BufferReader(data), use_threads=False
+    )
