@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.commands.loading import DEFAULT_TARGET, load_targets, model_file
 from autoturbo.commands.parser import Subcommand, add_subcommands
 from autoturbo.commands.values import one_of, whole_number, wrong
+from autoturbo.errors import InterruptedRunError
 
 if TYPE_CHECKING:
     import argparse
@@ -87,12 +88,12 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
 
     require_parquet()
     collection = _collection(options)
-    collect(
-        collection,
-        options.output,
-        jobs=options.jobs,
-        on_shard=functools.partial(_tell, console=console),
-    )
+    tell = functools.partial(_tell, console=console)
+    try:
+        collect(collection, options.output, jobs=options.jobs, on_shard=tell)
+    except KeyboardInterrupt:
+        hint = "the same command goes on; the shards that are done are kept"
+        raise InterruptedRunError("interrupted", hint=hint) from None
     card = make_card(load_measurements(options.output))
     write_card(options.output, card)
     console.emit({"folder": str(options.output), "rows": card["rows"], "card": card})

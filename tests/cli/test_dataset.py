@@ -91,6 +91,18 @@ def test_other_arguments_for_the_same_folder(cli: Cli) -> None:
     )
 
 
+def test_interrupted_it_says_how_to_go_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("autoturbo.datasets.measurements.collect", interrupted)
+    ran = cli(*COLLECT)
+    assert ran.status == 130
+    assert ran.err == (
+        "error: interrupted; the same command goes on; the shards that are done are kept\n"
+    )
+
+
 def test_stats_of_what_is_none(cli: Cli) -> None:
     ran = cli("dataset", "stats", "nowhere")
     assert ran.status == 2

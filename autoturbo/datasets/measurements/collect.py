@@ -7,6 +7,7 @@ import hashlib
 import json
 import multiprocessing
 import re
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -258,8 +259,9 @@ def _together(
     collection: Collection, missing: Sequence[Part], folder: Path, jobs: int
 ) -> Iterator[tuple[str, Seal]]:
     """In processes started afresh: forking one that has threads may hang."""
+    workers = min(jobs, max(len(missing), 1))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, max(len(missing), 1)), mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_silently) as pool:
         left = {pool.submit(make_shard, collection, part, folder): part.name for part in missing}
         try:
             while left:
@@ -269,6 +271,11 @@ def _together(
             raise ExecutorError("a process that measures has died", hint=hint) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _die_silently() -> None:
+    """On Ctrl-C, which all processes of a terminal get: shards are whole or not there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _finished(left: dict[Future[Seal], str]) -> Iterator[tuple[str, Seal]]:
