@@ -101,6 +101,29 @@ collect(collection(Path({str(models)!r})), Path({str(tmp_path)!r}))
     assert [step.done for step in seen] == [1, 2, 3, 4]
 
 
+def test_processes_end_with_the_one_that_started_them(models: Path, tmp_path: Path) -> None:
+    script = f"""
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from measurement_samples import collection
+from autoturbo.datasets.measurements import collect
+def wait(_progress):
+    print("now", flush=True)
+    time.sleep(60)
+if __name__ == "__main__":
+    asked = collection(Path({str(models)!r}), settings=2)
+    collect(asked, Path({str(tmp_path / "data")!r}), jobs=2, on_shard=wait)
+"""
+    path = tmp_path / "begin.py"
+    path.write_text(script)
+    process = subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "now\n"
+    process.send_signal(signal.SIGKILL)
+    assert process.communicate(timeout=30)[0] == ""  # no one has its output open any more
+
+
 def test_what_is_there_is_not_made_again(models: Path, tmp_path: Path) -> None:
     asked = collection(models, settings=3)
     collect(asked, tmp_path)

@@ -6,8 +6,10 @@ import functools
 import hashlib
 import json
 import multiprocessing
+import os
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -261,7 +263,7 @@ def _together(
     """In processes started afresh: forking one that has threads may hang."""
     workers = min(jobs, max(len(missing), 1))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_die_silently) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker) as pool:
         left = {pool.submit(make_shard, collection, part, folder): part.name for part in missing}
         try:
             while left:
@@ -273,9 +275,20 @@ def _together(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _die_silently() -> None:
-    """On Ctrl-C, which all processes of a terminal get: shards are whole or not there."""
+def _begin_worker() -> None:
+    """End without a word on Ctrl-C, which all processes of a terminal get, and with the parent.
+
+    Shards are whole or not there, so nothing is lost.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
 
 
 def _finished(left: dict[Future[Seal], str]) -> Iterator[tuple[str, Seal]]:

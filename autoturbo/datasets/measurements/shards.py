@@ -175,6 +175,7 @@ def _table(path: Path, checksum: str) -> Any:
         raise damaged(path, "cannot be read") from None
     if hashlib.sha256(data).hexdigest() != checksum:
         raise damaged(path, "its checksum is not the one it was written with")
-    return _arrow("pyarrow.parquet").read_table(
-        _arrow("pyarrow").BufferReader(data), use_threads=False
-    )
+    # Neither threads nor reading ahead pay for files of some kilobytes that are in memory.
+    source = _arrow("pyarrow").BufferReader(data)
+    file = _arrow("pyarrow.parquet").ParquetFile(source, pre_buffer=False)
+    return file.read(use_threads=False)
