@@ -120,6 +120,7 @@ def _as_json(pair: Pair, chosen: Chosen, verification: Verification) -> dict[str
     ran: dict[str, Any] = {"skipped": "not asked for" if numbers is None else numbers.skipped}
     if numbers is not None:
         ran |= {"batch": numbers.batch, "whole": numbers.whole, "seed": numbers.seed}
+        ran["remarks"] = list(numbers.remarks)
         names = ("output", "difference", "tolerance")
         ran["outputs"] = [dict(zip(names, row, strict=True)) for row in numbers.outputs]
     return {
@@ -137,6 +138,8 @@ def _print(pair: Pair, chosen: Chosen, verification: Verification, console: Cons
     if verification.numbers and verification.numbers.outputs:
         console.say()
         console.show(outputs(verification.numbers))
+        for remark in verification.numbers.remarks:
+            console.answer(f"{remark}: comparing it proves little")
     for line in summary(verification.findings):
         console.answer(line)
 

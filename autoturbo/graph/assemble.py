@@ -15,13 +15,14 @@ from autoturbo.graph.infer import schema_of
 from autoturbo.graph.operators import Graph, Operator, Tensor
 from autoturbo.graph.source import Source, domain_of, kind_of
 from autoturbo.graph.table import NodeView, ValueView, describe
+from autoturbo.graph.values import Value, element_type, tensor_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from autoturbo.graph.domain import AccessMap
     from autoturbo.graph.propagate import Program
-    from autoturbo.graph.values import Step, Value
+    from autoturbo.graph.values import Step
 
 MOST_ELEMENTS = 2**40
 """Elements that all tensors of a model may have together; as many are a mistake in a shape."""
@@ -89,9 +90,32 @@ def _alive(program: Program) -> list[Step]:
     alive = []
     for step in reversed(program.steps):
         if any(value in needed for value in step.outputs):
+            _forget_elements(step)
             needed.update(value for value in (*step.inputs, *step.captured) if value is not None)
             alive.append(step)
     return alive[::-1]
+
+
+_SHAPE_OR_TYPE = {"EyeLike": 0, "CastLike": 1}
+"""Inputs of which a node wants to know the extents or the type, not the elements."""
+
+
+def _forget_elements(step: Step) -> None:
+    """Let a node that asks for a value's extents or type read zeros instead.
+
+    What makes the value may have no other reader: nothing would be computed from it.
+    """
+    place = _SHAPE_OR_TYPE.get(step.node.op_type)
+    value = None if place is None or domain_of(step.node) else step.inputs[place]
+    if place is None or value is None or value.constant or value.unknown is not None:
+        return
+    shape = () if step.node.op_type == "CastLike" else value.shape or ()
+    element = element_type(value.type)
+    zeros = np.zeros(shape, helper.tensor_dtype_to_np_dtype(element))
+    name = f"{value.name} as zeros for {step.node.output[0]}"
+    inputs = list(step.inputs)
+    inputs[place] = Value(name, tensor_type(element, shape), True, zeros)  # noqa: FBT003
+    step.inputs = inputs
 
 
 def _drop_unused_outputs(steps: Iterable[Step], outputs: Sequence[Value], source: Source) -> None:

@@ -8,10 +8,12 @@ batch's digit of a dimension. Everything that multiplies with that axis is then 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autoturbo.graph.domain import AccessMap, Axis, AxisKind, DimAccess
 from autoturbo.graph.operators import Graph, Operator, Tensor
+from autoturbo.graph.rebatch import REPEATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,9 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
     if len(found) != 1:
         raise _MixedError(f"{operator.name} ({operator.kind}) combines different samples")
     axis, unit = found.pop()
+    _require_samples(graph, operator, axis, trace)
+    if operator.kind in _PLACED and axis in _PLACED[operator.kind](graph, operator):
+        raise _MixedError(f"{operator.name} ({operator.kind}) counts positions over the batch")
     trace.axes[index] = (axis, unit)
     for tensor, access in zip(operator.outputs, operator.output_maps, strict=True):
         trace.tensors[tensor] = _dim_of(operator, access, axis, unit)
@@ -83,6 +88,48 @@ def _axis_of(
 def _require_parallel(operator: Operator, axis: int, access: DimAccess) -> None:
     if operator.axes[axis].kind is not AxisKind.PARALLEL or access.offset:
         raise _MixedError(f"{operator.name} ({operator.kind}) works across the batch")
+
+
+def _scattered_to(graph: Graph, operator: Operator) -> set[int]:
+    """Axes of the dimensions that are indexed: the first, as many as a tuple of indices has."""
+    depth = graph.tensors[operator.inputs[1]].shape[-1]
+    return {axis for dim in operator.input_maps[0].dims[:depth] for axis, _ in dim.terms}
+
+
+def _scattered_along(graph: Graph, operator: Operator) -> set[int]:
+    """Axes that the indices are not addressed by: that of the dimension that they index."""
+    del graph
+    return {axis for dim in operator.input_maps[0].dims for axis, _ in dim.terms} - {
+        axis for dim in operator.input_maps[1].dims for axis, _ in dim.terms
+    }
+
+
+def _of_matrices(graph: Graph, operator: Operator) -> set[int]:
+    del graph
+    return {axis for dim in operator.input_maps[0].dims[-2:] for axis, _ in dim.terms}
+
+
+_PLACED: dict[str, Callable[[Graph, Operator], set[int]]] = {
+    "Scatter": _scattered_along,
+    "ScatterElements": _scattered_along,
+    "ScatterND": _scattered_to,
+    "Trilu": _of_matrices,
+}
+"""Axes along which an operator computes by position: the second half is no smaller whole."""
+
+
+def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTrace) -> None:
+    """Refuse values that are taken apart with the samples, though nothing says they have any.
+
+    Constants with the batch written into them are repeated for another one, in some operators.
+    """
+    for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
+        repeated = graph.tensors[tensor].constant and operator.kind in REPEATS
+        if tensor in trace.tensors or repeated:
+            continue
+        if any(axis == a for one in access.dims for a, _ in one.terms):
+            name = graph.tensors[tensor].name
+            raise _MixedError(f"{operator.name} ({operator.kind}) reads {name}, not of samples")
 
 
 def _dim_of(operator: Operator, access: AccessMap, axis: int, unit: int) -> tuple[int, int]:

@@ -45,8 +45,11 @@ _COMBINES = frozenset(
 )  # fmt: skip
 """Operators that broadcast their operands."""
 
-_INDEXED = frozenset(("Gather", "GatherND", "GatherElements"))
+_INDEXED = frozenset(("Gather", "GatherND", "GatherElements", "ScatterElements", "Scatter"))
 """Operators whose constant indices may count the samples."""
+
+REPEATS = _COMBINES | _INDEXED | {"Concat"}
+"""Operators whose constants are repeated for another batch where they have the file's in them."""
 
 Shape = tuple[int, ...]
 

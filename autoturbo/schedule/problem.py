@@ -180,11 +180,15 @@ def _second_operand_axis(operator: Operator) -> int | None:
 def outer_axis(operator: Operator, output: int, dim: int) -> int | None:
     """The axis that splits an output dimension into contiguous parts; None if it may not be split.
 
-    In a merged dimension that is the outermost axis with more than one step; it must be parallel.
+    In a merged dimension that is the outermost axis with more than one step; it must be parallel,
+    and what the other axes reach must not overlap with the next step (transposed convolution).
     """
     access = operator.output_maps[output].dims[dim]
     terms = sorted(access.terms, key=lambda term: -abs(term[1]))
-    for axis, _ in terms:
-        if operator.axes[axis].extent > 1:
-            return axis if operator.axes[axis].kind is AxisKind.PARALLEL else None
-    return None
+    steps = [(axis, c) for axis, c in terms if operator.axes[axis].extent > 1]
+    if not steps:
+        return None
+    (axis, stride), *inner = steps
+    reach = sum(abs(c) * (operator.axes[a].extent - 1) for a, c in inner)
+    parallel = operator.axes[axis].kind is AxisKind.PARALLEL
+    return axis if parallel and reach < abs(stride) else None

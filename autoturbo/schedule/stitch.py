@@ -100,6 +100,7 @@ class Template:
         reads: per layer, ``(tensor, cluster bytes)`` of its activations.
         writes: per layer, ``(tensor, cluster bytes, bytes per core)`` of its outputs.
         input_bytes: per external input tensor, ``(cluster bytes, bytes per core)``.
+        exchanged: per layer, of each activation that it reads, bytes that a core gets from others.
         digest: of all that its time depends on.
     """
 
@@ -112,6 +113,7 @@ class Template:
     reads: tuple[tuple[tuple[int, int], ...], ...]
     writes: tuple[tuple[tuple[int, int, int], ...], ...]
     input_bytes: dict[int, tuple[int, int]]
+    exchanged: tuple[tuple[int, ...], ...]
     digest: bytes
 
 
@@ -140,11 +142,11 @@ def _stitch(
     bindings = tuple(chosen[layer] for layer in layers)
     held = {problem.layers[x].outputs[0]: b for x, b in zip(layers, bindings, strict=True)}
     table = _binding_table(problem, held | wanted)
-    stages = _stage_table(
+    stages, foreign = _stage_table(
         problem.arrays, problem.layer_arrays, problem.work, _layout(problem),
         np.asarray(layers, np.int64), shape.low, shape.high, shape.seen, table,
     )  # fmt: skip
-    sizes = _Sizes(problem, shape, held | wanted)
+    sizes = _Sizes(problem, shape, _all_outputs(problem, layers, bindings) | wanted)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
     waits = _local_edges(problem, layers), clearances(problem, layers)
     digest.update(repr(waits).encode())
@@ -153,8 +155,23 @@ def _stitch(
         tuple(_reads(problem, layer, sizes) for layer in layers),
         tuple(_writes(problem, layer, sizes) for layer in layers),
         {t: (sizes.cluster(t), sizes.core(t)) for t in inputs},
-        digest.digest(),
+        _by_layer(problem, layers, foreign), digest.digest(),
     )  # fmt: skip
+
+
+def _all_outputs(
+    problem: Problem, layers: Sequence[int], bindings: Sequence[Binding]
+) -> dict[int, Binding]:
+    """The binding of every output: further ones are bound like the first, dimension by dimension.
+
+    What one has in more dimensions is not shared out.
+    """
+    ranks = [len(tensor.shape) for tensor in problem.graph.tensors]
+    return {
+        tensor: (*binding, *(1,) * ranks[tensor])[: ranks[tensor]]
+        for layer, binding in zip(layers, bindings, strict=True)
+        for tensor in problem.layers[layer].outputs
+    }
 
 
 def _local_edges(problem: Problem, layers: Sequence[int]) -> list[tuple[int, ...]]:
@@ -218,6 +235,12 @@ def _layout(problem: Problem) -> Ints:
         found = np.asarray([dim for order in orders for dim in order], np.int64)
         problem.memory["layout"] = found
     return found
+
+
+def _by_layer(problem: Problem, layers: Sequence[int], values: Ints) -> tuple[tuple[int, ...], ...]:
+    """Values of all layers' inputs, end to end, layer by layer."""
+    counts = [len(problem.layers[layer].inputs) for layer in layers]
+    return tuple(tuple(own.tolist()) for own in np.split(values, np.cumsum(counts)[:-1]))
 
 
 def _reads(problem: Problem, layer: int, sizes: _Sizes) -> tuple[tuple[int, int], ...]:
@@ -449,9 +472,13 @@ def _stage_table(
     high: Ints,
     seen: Ints,
     table: Ints,
-) -> Floats:
-    """One row per layer: the work of its busiest core."""
+) -> tuple[Floats, Ints]:
+    """One row per layer: the work of its busiest core; and what that gets of inputs from others."""
     rows = np.zeros((len(layers), STAGE_COLUMNS))
+    inputs = 0
+    for layer in layers:
+        inputs += a.in_start[layer + 1] - a.in_start[layer]
+    foreign, at = np.zeros(inputs, np.int64), 0
     core_low, core_high = np.zeros(len(low), np.int64), np.zeros(len(low), np.int64)
     core_box_low = np.zeros(len(g.axis_extent), np.int64)
     core_box_high = np.zeros(len(g.axis_extent), np.int64)
@@ -474,13 +501,13 @@ def _stage_table(
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
             if core_seen[tensor]:
                 row[Stage.READ] += region_bytes(g, tensor, core_low, core_high)
-                row[Stage.EXCHANGED] += _foreign_bytes(
-                    g, tensor, core, table, low, high, core_low, core_high
-                )
+                foreign[at] = _foreign_bytes(g, tensor, core, table, low, high, core_low, core_high)
+                row[Stage.EXCHANGED] += foreign[at]
+            at += 1
         for tensor in outputs:
             if core_seen[tensor]:
                 row[Stage.WRITTEN] += region_bytes(g, tensor, core_low, core_high)
         _add_runs(g, a, layout, layer, low, high, seen, row)
         element = max(g.element[output], 1)
         row[Stage.STEPS] = max(row[Stage.WRITTEN] // element, 1)
-    return rows
+    return rows, foreign

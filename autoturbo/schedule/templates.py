@@ -202,9 +202,12 @@ def _row(
         [1, write_of[t], size] if t in write_of else [0, template.inputs.index(t), size]
         for t, size in template.reads[position]
     ]
-    dying = [t for t in layer.inputs if t in write_of and last[t] == position]
-    alone = template.stages[position, Stage.EXCHANGED] == 0
-    reuse = write_of[dying[0]] if layer.in_place and alone and dying else -1
+    crossing = template.exchanged[position]
+    dying = [
+        t for t, crosses in zip(layer.inputs, crossing, strict=True)
+        if t in write_of and last[t] == position and not crosses
+    ]  # fmt: skip
+    reuse = write_of[dying[0]] if layer.in_place and dying else -1
     writes = [
         _write(problem, template, position, tensor, size, core)
         for tensor, size, core in template.writes[position]

@@ -266,10 +266,18 @@ def _bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, i
     return dim, high - 1, low - 1 if low else -extent - 1, step
 
 
-def used(nodes: Iterable[NodeProto], stored: Mapping[str, TensorProto]) -> list[TensorProto]:
-    """The stored constants that some nodes, or the bodies inside them, read and do not make."""
+def used(
+    nodes: Iterable[NodeProto], stored: Mapping[str, TensorProto], leaving: Iterable[str] = ()
+) -> list[TensorProto]:
+    """The stored constants that some nodes, or the bodies inside them, read and do not make.
+
+    Args:
+        nodes: of a graph.
+        stored: constants by name.
+        leaving: names of the graph's outputs: they may be constants.
+    """
     nodes = list(nodes)
-    read = {name for node in nodes for name in (*node.input, *captured_names(node))}
+    read = {name for node in nodes for name in (*node.input, *captured_names(node))}.union(leaving)
     made = {name for node in nodes for name in node.output}
     return [tensor for name, tensor in stored.items() if name in read - made]
 

@@ -54,6 +54,7 @@ class Numbers:
         outputs: per output, its largest absolute difference and the tolerance that it was held to.
         findings: outputs, instances and layers that differ; empty where all agree.
         skipped: why nothing was run, or None.
+        remarks: outputs that prove little, one line each: constant ones, ones that are not finite.
     """
 
     batch: int
@@ -63,6 +64,7 @@ class Numbers:
     outputs: tuple[tuple[str, float, float], ...] = ()
     findings: tuple[Finding, ...] = ()
     skipped: str | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

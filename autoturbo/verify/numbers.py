@@ -111,12 +111,16 @@ def compare_models(
     return Numbers(
         setting.samples, setting.whole, seed, _largest(compared.outputs),
         tuple((one.name, one.difference, one.tolerance) for one in compared.outputs),
-        wrong + compared.findings,
+        wrong + compared.findings, remarks=_remarks(compared.outputs),
     )  # fmt: skip
 
 
 def _finding(comparison: Comparison) -> Finding:
     return Finding(Check.NUMBERS, "difference", f"output {described(comparison)}")
+
+
+def _remarks(found: tuple[Comparison, ...]) -> tuple[str, ...]:
+    return tuple(f"output {one.name} {one.remark}" for one in found if one.ok and one.remark)
 
 
 def _largest(found: tuple[Comparison, ...]) -> float | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx import ModelProto, ValueInfoProto, helper
+import numpy as np
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.verify.body import Body, used
@@ -33,7 +34,7 @@ def plain_model(nodes: ModelNodes) -> ModelProto:
     inputs = [_info(graph.tensors[t].name, types[t], graph.tensors[t].shape) for t in graph.inputs]
     inputs += [_info(o.name, o.element, o.shape) for o in nodes.given]
     outputs = [_info(name, value.element, value.shape) for name, value in nodes.outputs]
-    stored = used(body.nodes, nodes.stored)
+    stored = used(body.nodes, nodes.stored, (name for name, _ in nodes.outputs))
     return helper.make_model(
         helper.make_graph(body.nodes, graph.name, inputs, outputs, stored),
         opset_imports=[helper.make_opsetid(d, v) for d, v in nodes.opsets.items()],
@@ -42,10 +43,21 @@ def plain_model(nodes: ModelNodes) -> ModelProto:
 
 
 def elements_of(nodes: ModelNodes) -> dict[int, int]:
-    """ONNX element type of every tensor of the graph that a node reads or makes."""
+    """ONNX element type of every tensor of the graph that is an input, or that a node uses.
+
+    Inputs of which only the extents are asked for are read by no node.
+    """
     values = [v for n in nodes.nodes for v in (*n.inputs, *n.captured, *n.outputs)]
     values += [value for _, value in nodes.outputs]
-    return {v.tensor: v.element for v in values if v is not None and v.tensor >= 0}
+    found = {v.tensor: v.element for v in values if v is not None and v.tensor >= 0}
+    unread = [t for t in nodes.graph.inputs if t not in found]
+    return found | {t: _element(nodes.graph.tensors[t].dtype) for t in unread}
+
+
+def _element(dtype: str) -> int:
+    if dtype == "string":
+        return TensorProto.STRING
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 def _info(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.graph.domain import Region, volume
+from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.schedule.instances import part_book
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import instance_name, layer_name, tensor_name
 from autoturbo.verify.needs import made_regions, needs_of, read_regions
-from autoturbo.verify.sizes import meet
 
 
 def check_regions(schedule: Schedule) -> tuple[Finding, ...]:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.graph.domain import Region, volume
+from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.movement import STAY
 from autoturbo.schedule.schedule import Schedule
@@ -37,7 +37,7 @@ from autoturbo.verify.buffers import finding
 from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import buffer_name, instance_name, layer_name, tensor_name
 from autoturbo.verify.needs import Regions, made_regions, needs_of, read_regions
-from autoturbo.verify.sizes import Sizes, meet, moved_core_bytes
+from autoturbo.verify.sizes import Sizes, moved_core_bytes
 
 _COLUMN_NAMES = ("in GB", "in DDR", "out to GB", "out to DDR", "late from GB", "late from DDR")
 
@@ -420,7 +420,9 @@ def _layer(kernel: _Kernel, position: int, moved: dict[Content, int], row: Ints)
         else:
             _read_pieces(kernel, position, tensor, moved, row)
     later = {t for x in template.layers[position + 1 :] for t in problem.layers[x].inputs}
-    dying = [t for t in layer.inputs if t in inner and t not in later] if layer.in_place else []
+    crossing = dict(zip(layer.inputs, template.exchanged[position], strict=True))
+    dying = [t for t in layer.inputs if t in inner and t not in later and not crossing[t]]
+    dying = dying if layer.in_place else []
     for tensor in layer.outputs:
         _write(kernel, position, tensor, dying, row)
 

@@ -15,7 +15,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.graph.weight_values import Array
 from autoturbo.verify.plain_model import plain_model
 from autoturbo.verify.sessions import open_session, run, with_outputs
-from autoturbo.verify.setting import Setting
+from autoturbo.verify.setting import Setting, input_shapes
 
 
 class BrokenModelError(Exception):
@@ -41,9 +41,7 @@ class Runs:
         """Of the original at the samples that are run."""
         if not self.setting.whole:
             return self.setting.nodes
-        tensors = self.graph.tensors
-        shapes = {tensors[t].name: tensors[t].shape for t in self.graph.inputs}
-        return load_nodes(self.setting.original, shapes=shapes)
+        return load_nodes(self.setting.original, shapes=input_shapes(self.graph))
 
     @functools.cached_property
     def _reference(self) -> ModelProto:

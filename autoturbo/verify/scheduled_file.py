@@ -23,6 +23,7 @@ from autoturbo.graph.source import one_line
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.passes import Pass
 from autoturbo.verify.scheduled_model import ScheduledModel, scheduled_model
+from autoturbo.verify.setting import input_shapes
 
 _PAGE = 4096
 """Bytes to which values in a data file are aligned, so that runtimes can map them."""
@@ -66,9 +67,7 @@ def nodes_of(schedule: Schedule, path: Path) -> ModelNodes:
     Raises:
         ModelError: the file is not usable.
     """
-    graph = schedule.problem.graph
-    shapes = {graph.tensors[t].name: graph.tensors[t].shape for t in graph.inputs}
-    return load_nodes(path, shapes=shapes)
+    return load_nodes(path, shapes=input_shapes(schedule.problem.graph))
 
 
 def write_scheduled_model(

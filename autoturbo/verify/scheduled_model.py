@@ -280,7 +280,8 @@ class _Writer:
             if value.tensor >= 0 and not value.constant:
                 names = [self.outputs[one.index, value.tensor] for one in self.passes]
                 made = self.samples.join(self.body, names, value.tensor, self.passes)
-            self.body.node("Identity", [made], [name])
+            if made != name:
+                self.body.node("Identity", [made], [name])
 
     # ------------------------------------------------------------------------------------ model
 
@@ -293,7 +294,7 @@ class _Writer:
         proto = helper.make_model(
             helper.make_graph(
                 self.body.nodes, graph.name, inputs, outputs,
-                used(self.body.nodes, self.nodes.stored),
+                used(self.body.nodes, self.nodes.stored, (value.name for value in outputs)),
             ),
             functions=self.book.protos(),
             opset_imports=[helper.make_opsetid(d, v) for d, v in self._opsets().items()],

@@ -10,6 +10,7 @@ import onnx
 from onnx import ModelProto, inliner
 
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
+from autoturbo.graph.operators import Graph
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.compare import Arithmetic, arithmetic_of
@@ -17,6 +18,8 @@ from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.passes import Pass
 from autoturbo.verify.plain_model import plain_model
 from autoturbo.verify.weights import seeded_weights, with_weights
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,23 +61,31 @@ def prepare(
     original = folder / "original.onnx"
     seeded = with_weights(proto, seeded_weights(proto, folder, seed))
     onnx.save(seeded, original)
-    graph = schedule.problem.graph
-    nodes = load_nodes(original, shapes={graph.tensors[t].name: graph.tensors[t].shape
-                                         for t in graph.inputs})  # fmt: skip
+    nodes = load_nodes(original, shapes=input_shapes(schedule.problem.graph))
     samples = max(one.start + one.samples for one in passes)
-    model = schedule.model
-    whole = samples == model.batch
-    extents = model if whole else graph
-    shapes = {extents.tensors[t].name: extents.tensors[t].shape for t in extents.inputs}
-    given = [value.name for value in nodes.given]
-    feeds = random_inputs(seeded, seed, shapes | {o.name: o.shape for o in nodes.given}, given)
-    reference = original
-    if not _takes(seeded, feeds):
-        reference = folder / "reference.onnx"
-        at_batch = load_nodes(original, shapes=shapes)
-        onnx.save(plain_model(at_batch), reference)
+    whole = samples == schedule.model.batch
+    shapes = input_shapes(schedule.model if whole else schedule.problem.graph)
+    given = {operand.name: operand.shape for operand in nodes.given}
+    feeds = random_inputs(seeded, seed, shapes | given, tuple(given))
+    reference = _reference(seeded, original, shapes, feeds)
     arithmetic = arithmetic_of(seeded)
     return Setting(folder, original, nodes, passes, samples, whole, feeds, reference, arithmetic)
+
+
+def _reference(
+    proto: ModelProto, path: Path, shapes: Mapping[str, Shape], feeds: Mapping[str, Array]
+) -> Path:
+    """The original, or what it is at the extents wanted if it has others written into it."""
+    if _takes(proto, feeds):
+        return path
+    changed = path.with_name("reference.onnx")
+    onnx.save(plain_model(load_nodes(path, shapes=shapes)), changed)
+    return changed
+
+
+def input_shapes(graph: Graph) -> dict[str, Shape]:
+    """Extents of a graph's inputs by name."""
+    return {graph.tensors[t].name: graph.tensors[t].shape for t in graph.inputs}
 
 
 def _inlined(proto: ModelProto) -> ModelProto:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product, zip_longest
 
-from autoturbo.graph.domain import Interval, Region, volume
+from autoturbo.graph.domain import Interval, Region, meet, volume
 from autoturbo.schedule.bind import Binding
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stitch import Template
@@ -80,8 +80,3 @@ def _cut(interval: Interval, factor: int, place: int) -> Interval:
     size = -(-(high - low) // factor)
     begin = min(low + place * size, high)
     return begin, min(begin + size, high)
-
-
-def meet(first: Region, second: Region) -> Region:
-    """What two regions have in common; empty intervals where they do not meet."""
-    return tuple((max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True))

@@ -20,7 +20,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import Role
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import Stage
+from autoturbo.schedule.stitch import Stage, Template
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import MAX_TILES, InstructionRules, Tiling, tile_counts
 from autoturbo.schedule.timeline import Timeline
@@ -198,16 +198,27 @@ def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
     return all(tiles[column] >= limit for column, limit in enumerate(most))
 
 
+def _crossing(schedule: Schedule, template: Template) -> frozenset[tuple[int, int]]:
+    """Layers of a kernel and tensors that they read of which cores get some from others."""
+    layers = [schedule.problem.layers[layer] for layer in template.layers]
+    return frozenset(
+        (position, tensor)
+        for position, (layer, crossing) in enumerate(zip(layers, template.exchanged, strict=True))
+        for tensor, crosses in zip(layer.inputs, crossing, strict=True)
+        if crosses
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
     """Where the buffers of a cluster are: (scope, first byte, one past the last).
 
-    ``exchanging`` says per kernel and layer whether cores get some of what it reads from others.
+    ``exchanging`` has per kernel the layers, with the tensors, of which cores get some from others.
     """
 
     spans: Sequence[tuple[int, int, int]]
     has_gb: bool
-    exchanging: Sequence[Sequence[bool]]
+    exchanging: Sequence[frozenset[tuple[int, int]]]
 
     @staticmethod
     def of(schedule: Schedule, timeline: Timeline) -> _Places:
@@ -220,7 +231,7 @@ class _Places:
         spans = list(zip(buffers.scope.tolist(), low.tolist(), high.tolist(), strict=True))
         templates = template_book(schedule.problem).templates
         exchanging = [
-            (templates[int(timeline.templates[index])].stages[:, Stage.EXCHANGED] > 0).tolist()
+            _crossing(schedule, templates[int(timeline.templates[index])])
             for index in timeline.order
         ]
         return _Places(spans, schedule.rules.has_gb, exchanging)
@@ -242,7 +253,7 @@ class _Places:
             return passing | 1 << Role.PASS_INPUT
         roles = _ROLES[used.use][scope]
         if used.use in (Use.READ, Use.LATE) and scope == Scope.LB:
-            exchanges = self.exchanging[used.kernel][used.layer]
+            exchanges = (used.layer, used.tensor) in self.exchanging[used.kernel]
             roles |= 1 << Role.PASS_LATE if exchanges else 0
         if used.use is Use.KEEP and not self.has_gb:
             return 1 << Role.FETCH_WEIGHTS

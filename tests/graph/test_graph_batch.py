@@ -157,3 +157,19 @@ def test_names_and_order_stay() -> None:
     assert [o.name for o in other.operators] == [o.name for o in graph.operators]
     assert [t.name for t in other.tensors] == [t.name for t in graph.tensors]
     assert dataclasses.replace(other, batch=graph.batch).inputs == graph.inputs
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "says"),
+    [
+        ("float[4,3] x, float[12] y", ("k = Constant<value_ints=[4, 3]>() s = Reshape(y, k)"
+         " z = Add(x, s)"), "reads s, not of samples"),
+        ("float[4,3] x", ("i = Constant<value=int64[1,1] {2}>() u = Constant<value=float[1,3]"
+         " {1,2,3}>() z = ScatterND(x, i, u)"), "counts positions over the batch"),
+        ("float[4,3] x", "z = Trilu(x)", "counts positions over the batch"),
+    ],
+)  # fmt: skip
+def test_what_looks_at_positions_of_the_batch_is_an_obstacle(
+    signature: str, body: str, says: str
+) -> None:
+    assert says in str(obstacle(f"({signature}) => (float[4,3] z)", body))

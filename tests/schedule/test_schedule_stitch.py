@@ -235,3 +235,28 @@ def test_runs_of_several_tensors_are_their_bytes_by_their_number() -> None:
     found = row(net.graph(), (1, 1, 1, 1))
     assert found["RUN_READ"] == 8 * 8 * 4 * 2
     assert found["RUN_WEIGHTS"] == 0
+
+
+def test_every_output_of_a_layer_is_shared_out_like_its_first() -> None:
+    net = Net(x=(2, 6))
+    net.add("Split", ["x", net.ints(3, 3)], (2, 3), axis=1)
+    net.nodes[0].output.append("second")
+    net.shapes["second"] = (2, 3)
+    found = template(net.graph("split0", "second"), (2, 2), target(cores=4))
+    ((first, second),) = found.writes
+    assert first[1:] == second[1:] == (12, 4)
+    assert template(net.graph("split0", "second"), (1, 2), target(cores=4)).writes[0][1][2] == 8
+
+
+def test_parts_of_a_transposed_convolution_do_not_overlap() -> None:
+    def choices(kernel: int) -> int:
+        net = Net(x=(1, 2, 8, 8))
+        extent = 14 + kernel
+        net.add(
+            "ConvTranspose", ["x", net.weight(2, 2, kernel, kernel)], (1, 2, extent, extent),
+            strides=[2, 2],
+        )  # fmt: skip
+        problem = make_problem(net.graph(), STCP920, "float16")
+        return len(split_axes(problem, (0,)))
+
+    assert choices(2) == choices(3) + 2

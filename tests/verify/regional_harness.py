@@ -18,9 +18,6 @@ from autoturbo.graph.operators import Operator
 from autoturbo.verify.body import Body
 from autoturbo.verify.regional import Rule, restrict
 
-NOT_IN_FUNCTIONS = frozenset(("MeanVarianceNormalization", "SimplifiedLayerNormalization"))
-"""ONNX Runtime does not know the type of the first in a function, and crashes with the second."""
-
 Evaluate = Callable[[ModelProto, Mapping[str, Array]], list[Array]]
 
 _LACKING = (
@@ -197,9 +194,6 @@ class Part:
             )
             for k, region in self.regions.items()
         ]
-        if self.whole.case.op in NOT_IN_FUNCTIONS:
-            graph = helper.make_graph(body.nodes, "main", inputs, outputs)
-            return helper.make_model(graph, opset_imports=opsets, ir_version=10)
         function = helper.make_function("parts", "part", given, made, body.nodes, opsets)
         call = helper.make_node("part", given, made, domain="parts")
         graph = helper.make_graph([call], "main", inputs, outputs)

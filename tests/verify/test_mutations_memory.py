@@ -22,7 +22,7 @@ from autoturbo.verify.memory import check_memory
 from autoturbo.verify.names import instance_name
 from autoturbo.verify.races import check_races, clocks_of
 from autoturbo.verify.regions import check_regions
-from autoturbo.verify.trace import Phase, Program, Trace, trace_of
+from autoturbo.verify.trace import Phase, Program, Trace, Wait, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,12 +114,17 @@ def test_a_lost_barrier_after_movements_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("name", CLUSTERED)
 def test_a_lost_wait_between_clusters_is_found(name: str) -> None:
-    """The first kernel of a cluster that reads from another has no earlier wait that covers it."""
+    """The first kernel that reads from another cluster, without its wait for the last it needs."""
     schedule = honest(name)
     trace = trace_of(schedule)
-    need, _, maker = min(trace.handed, key=lambda handed: schedule.order.index(
-        int(schedule.timelines[handed[0].cluster].order[handed[0].kernel])
-    ))  # fmt: skip
+    at = {index: place for place, index in enumerate(schedule.order)}
+
+    def place(handed: tuple[Wait, int, int]) -> tuple[int, int]:
+        need = handed[0]
+        reader = int(schedule.timelines[need.cluster].order[need.kernel])
+        return at[reader], -need.made
+
+    need, _, maker = min(trace.handed, key=place)
     found = check_races(schedule, dataclasses.replace(trace, waits=trace.waits - {need}))
     reader = int(schedule.timelines[need.cluster].order[need.kernel])
     assert_named(found, "race", [instance_name(schedule, i) for i in (maker, reader)])

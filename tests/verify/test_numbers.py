@@ -75,6 +75,15 @@ def _folder(parent: Path, number: int) -> Path:
     return folder
 
 
+def test_an_output_that_proves_nothing_is_remarked_upon(tmp_path: Path) -> None:
+    net = Net(x=(4, 6))
+    net.add("Sub", ["x", "x"], (4, 6))
+    schedule, path = scheduled(net, tmp_path)
+    found = check_numbers(schedule, path)
+    assert found.findings == ()
+    assert found.remarks == ("output sub0 is constant",)
+
+
 # --------------------------------------------------------------------------------------- mutations
 
 

@@ -12,12 +12,14 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, checker
 from schedule_samples import Net, target
-from scheduled_samples import applied, image_net, row_net, scheduled
+from scheduled_samples import applied, image_net, row_net, scheduled, small_target
 
 from autoturbo.errors import UsageError, VerifyError
+from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.baselines import candidates
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.verify import verify_schedule
 from autoturbo.verify.functions import FUNCTION_DOMAIN
 from autoturbo.verify.names import instance_name
 from autoturbo.verify.scheduled_file import nodes_of, write_scheduled_model
@@ -182,3 +184,19 @@ def test_a_baseline_that_writes_operators_out_is_refused(tmp_path: Path) -> None
     schedule = next(candidates("tvm", Workbench(net.graph(), target(), "float16")))
     with pytest.raises(VerifyError, match="tvm writes operators out"):
         scheduled_model(schedule, nodes_of(schedule, path))
+
+
+def test_constants_may_leave_a_model_and_inputs_be_asked_for_their_extents_alone(
+    tmp_path: Path,
+) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    net (float[2,3] x, float[4,5] z) => (float[2,3] y, float n) {
+        s = Size(z) n = Cast<to=1>(s) y = Add(x, n)
+    }"""
+    path = tmp_path / "net.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    bench = Workbench(import_model(path), small_target(), "float16")
+    found = verify_schedule(build_schedule(bench, Knobs()), path=path)
+    assert found.findings == ()
+    assert found.numbers is not None
+    assert found.numbers.skipped is None

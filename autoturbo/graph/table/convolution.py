@@ -240,7 +240,8 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
     """Each input adds a scaled kernel to the output, from row ``i * stride + k * dilation - pad``.
 
     Domain ``n, g, oc, i0.., ic, k0..``: the multiply-accumulates of the definition, those that fall
-    into the padding included. Output elements are reached by several points, or by none.
+    into the padding included. Output elements are reached by several points, or by none; where
+    windows leave gaps between them or before the end, they are taken as wider (:func:`_gapless`).
     """
     source, kernel, target = shape_in(node, 0), shape_in(node, 1), shape_out(node)
     groups = integer(node, "group", 1)
@@ -255,7 +256,8 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
     positions = [domain.axis(f"i{i}", extent) for i, extent in enumerate(source[2:])]
     ic = _in_group(domain.reduction, "ic", inner, groups)
     spatial = _transposed_windows(node, kernel[2:], source[2:], target[2:])
-    rows = slide(domain, positions, spatial, always=True)
+    wide = [_gapless(w, i, o) for w, i, o in zip(spatial, source[2:], target[2:], strict=True)]
+    rows = slide(domain, positions, wide, always=True)
     channel, read = merged(*group, *oc), merged(*group, *ic)
     conv = _Convolution(
         domain,
@@ -270,6 +272,17 @@ def _conv_transpose(node: NodeView) -> OperatorSpec:
     ratio = math.prod(target[2:]) / max(math.prod(source[2:]), 1)
     inputs = [conv.source, conv.weight, bias]
     return _finish(node, conv, inputs, 1, 0.0 if bias is None else ratio)
+
+
+def _gapless(window: Window, source: int, target: int) -> Window:
+    """A window of so many points that parts of the input make all of the output.
+
+    A stride greater than the window and padding of the output leave elements that no input reaches.
+    Somebody must make those too: the points that are too many have no element of the kernel.
+    """
+    last = target - 1 + window.pad - (source - 1) * window.stride
+    wanted = max(last, window.stride - 1)
+    return replace(window, kernel=max(window.kernel, 1 - (-wanted // window.dilation)))
 
 
 def _transposed_windows(

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from autoturbo.graph.domain import Region
+from autoturbo.verify.regional import spelt
 from autoturbo.verify.regional.task import Task
 
 _NONE: Mapping[str, object] = MappingProxyType({})
@@ -95,7 +96,7 @@ def add(
     results: Sequence[str],
     attributes: Mapping[str, object] = _NONE,
 ) -> None:
-    """Add the node with other names, and with other values of some attributes.
+    """Add the node with other names, and with other values of some attributes; or spell it out.
 
     Args:
         task: whose node.
@@ -103,6 +104,9 @@ def add(
         results: names by output of the operator.
         attributes: by name; None takes one away.
     """
+    named = _results(task, results)
+    if spelt.write(task, inputs, named):
+        return
     proto = NodeProto()
     proto.CopyFrom(task.node.proto)
     kept = [item for item in proto.attribute if item.name not in attributes]
@@ -111,7 +115,7 @@ def add(
         del part[:]
     proto.attribute.extend([*kept, *new])
     proto.input.extend(inputs)
-    proto.output.extend(_results(task, results))
+    proto.output.extend(named)
     proto.doc_string = ""
     task.body.add(proto)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoturbo.graph.domain import AccessMap, Interval, Region, interval_of, volume
+from autoturbo.graph.domain import AccessMap, Interval, Region, interval_of, meet, volume
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
 from autoturbo.verify.body import Body, attributes_of
@@ -194,12 +194,6 @@ class Task:
 def whole(shape: Sequence[int]) -> Region:
     """The region of a shape."""
     return tuple((0, extent) for extent in shape)
-
-
-def meet(first: Region, second: Region) -> Region:
-    """What two regions have in common."""
-    pairs = zip(first, second, strict=True)
-    return tuple((max(a, c), min(b, d)) for (a, b), (c, d) in pairs)
 
 
 def within(inner: Region, outer: Region) -> bool:

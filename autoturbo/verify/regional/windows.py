@@ -95,7 +95,8 @@ def _transposed(task: Task) -> Frames | None:
         return None
     target = task.operator.output_maps[0].dims
     rows = range(_FIRST, len(target))
-    reach = [_reach(task, target[d], task.needs[0][d], wanted[d]) for d in rows]
+    kernel = task.input_shapes[1]
+    reach = [_reach(target[d], kernel[d], task.needs[0][d], wanted[d]) for d in rows]
     frame = (*task.needs[0][:_FIRST], *(grown for grown, _ in reach))
     pads = _Overhang(tuple(p[0] for _, p in reach), tuple(p[1] for _, p in reach))
     made = (*task.makes(task.box)[0][:_FIRST], *wanted[_FIRST:])
@@ -107,11 +108,11 @@ def _transposed(task: Task) -> Frames | None:
 
 
 def _reach(
-    task: Task, dim: DimAccess, need: Interval, wanted: Interval
+    dim: DimAccess, kernel: int, need: Interval, wanted: Interval
 ) -> tuple[Interval, Interval]:
     """Input rows whose windows cover what is wanted, and how far they reach beyond it."""
-    (_, stride), (window, dilation) = dim.terms
-    span = (task.operator.axes[window].extent - 1) * dilation + 1
+    (_, stride), (_, dilation) = dim.terms
+    span = (kernel - 1) * dilation + 1
     low, high = need
     while low * stride + dim.offset > wanted[0]:
         low -= 1

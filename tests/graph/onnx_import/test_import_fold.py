@@ -189,6 +189,15 @@ def test_dead_operators_are_removed(load: Load) -> None:
     assert kinds(load(made)) == ["Gemm", "Relu"]
 
 
+@pytest.mark.parametrize("asks", ["e = EyeLike(s)", "e = CastLike(x, s)"])
+def test_what_is_asked_for_its_extents_or_type_alone_is_not_computed(asks: str, load: Load) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    net (float[3,3] x) => (float[3,3] y) {{ s = Softsign(x) {asks} y = Add(x, e) }}"""
+    graph = load(onnx.parser.parse_model(text))
+    assert "Softsign" not in {operator.kind for operator in graph.operators}
+    assert graph.operators[-1].kind == "Add"
+
+
 def test_unused_optional_outputs_are_forgotten(load: Load) -> None:
     made = model(
         [node("MaxPool", ["x"], ["y", "where"], kernel_shape=[2, 2])],

@@ -419,7 +419,7 @@ QUANTISATION = [
     _microsoft("DequantizeLinear", _byte(3, 4), *_POINT),
     *[_microsoft(op, _byte(3, 4), *_POINT, _byte(4), *_POINT, *_POINT) for op in ("QLinearAdd",)],
     _microsoft("QLinearMul", _byte(3, 4), *_POINT, _byte(3, 4), *_POINT, scalar(60), _POINT[1]),
-    _microsoft("QLinearSigmoid", _byte(3, 4), *_POINT, scalar(0.01), _POINT[1]),
+    _microsoft("QLinearSigmoid", whole(20, 3, 4, dtype="uint8"), *_POINT, scalar(0.01), _POINT[1]),
     _microsoft("QLinearLeakyRelu", _byte(3, 4), *_POINT, *_POINT, alpha=0.1),
 ]
 

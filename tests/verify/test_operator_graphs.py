@@ -1,0 +1,231 @@
+"""Schedules of random small graphs of the operator table compute what the graphs do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, save
+from operator_graphs import PLACEABLE, SPECIAL, Placeable, operator_graph
+from schedule_samples import settings_of, target
+from verify_samples import SAMPLES, saved
+
+from autoturbo.errors import KnobsError
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.table import supported
+from autoturbo.hardware import Target
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.search.space import Space
+from autoturbo.verify import verify_schedule
+from autoturbo.verify.inputs import random_inputs
+from autoturbo.verify.sessions import open_session, run, with_outputs
+from autoturbo.verify.weights import seeded_weights, with_weights
+
+SPLITS = ("auto", "batch", "spatial", "channel", "pipeline")
+
+DRAWS = 40
+"""Random settings tried for those that fit."""
+
+COMPUTED = frozenset(("Constant", "ConstantOfShape", "Range", "Shape", "Size"))
+"""Operators that the import computes: their results are constants."""
+
+GONE = frozenset(("Identity", "Dropout"))
+"""Operators that the import takes out: they hand on what they are given."""
+
+
+def _first_of_each_row() -> list[Placeable]:
+    rows: dict[str, Placeable] = {}
+    for one in PLACEABLE:
+        rows.setdefault(_kind(one), one)
+    return list(rows.values())
+
+
+def _kind(one: Placeable) -> str:
+    return f"{one.case.domain}.{one.case.op}" if one.case.domain else one.case.op
+
+
+ROWS = _first_of_each_row()
+
+
+def _graph(one: Placeable, seed: int) -> ModelProto:
+    return operator_graph(one, Random(f"{one.case.label}/{seed}"))  # noqa: S311
+
+
+def _small(random: Random) -> Target:
+    """A target on which a few dozen elements are split."""
+    return target(
+        cores=random.choice((1, 2, 4)), lb=random.choice((512, 1024, 4096)),
+        gb=random.choice((0, 1 << 13, 1 << 16)), clusters=random.choice((1, 2, 3)),
+        weights=random.choice((0, 64, 1024)),
+    )  # fmt: skip
+
+
+def _scheduled(bench: Workbench, count: int, seed: int) -> Iterator[tuple[Knobs, Schedule]]:
+    """The heuristic's schedule, and those of some random settings that fit."""
+    yield Knobs(), build_schedule(bench, Knobs())
+    space = Space.of(bench.model, bench.target, dtype=bench.dtype, subgraphs=4)
+    genes = space.random(np.random.default_rng(seed), DRAWS, dense=True)
+    found = 0
+    for knobs in (space.knobs_of(row.tolist()) for row in genes):
+        if found == count:
+            return
+        try:
+            schedule = build_schedule(bench, knobs)
+        except KnobsError:
+            continue
+        found += 1
+        yield knobs, schedule
+    assert found == count
+
+
+def _check(schedule: Schedule, path: Path, knobs: Knobs) -> None:
+    result = verify_schedule(schedule, path=path)
+    assert [finding.message for finding in result.findings] == [], knobs
+    assert result.numbers is not None
+    assert result.numbers.skipped is None
+    assert result.numbers.whole
+
+
+def _check_graph(model: ModelProto, path: Path, count: int, seed: int) -> None:
+    save(model, path)
+    bench = Workbench(import_model(path), _small(Random(seed)), "float16")  # noqa: S311
+    assert bench.model.opaque == ()
+    for knobs, schedule in _scheduled(bench, count, seed):
+        _check(schedule, path, knobs)
+
+
+# ------------------------------------------------------------------------------------- each row
+
+
+def test_every_row_of_the_table_is_in_some_graph() -> None:
+    assert {_kind(one) for one in ROWS} == set(supported())
+
+
+def test_graphs_hold_the_operators_of_their_rows(tmp_path: Path) -> None:
+    kinds: set[str] = set()
+    for seed in range(8):
+        for one in ROWS:
+            if _kind(one) not in kinds:
+                path = saved(_graph(one, seed), tmp_path / "graph.onnx")
+                kinds.update(operator.kind for operator in import_model(path).operators)
+    assert set(supported()) - kinds == COMPUTED | GONE
+
+
+def test_graphs_give_numbers_that_say_something(tmp_path: Path) -> None:
+    constant = set()
+    for one in ROWS:
+        for seed in range(2):
+            outputs, results = _values(one, seed, tmp_path)
+            infinite = one.case.op in SPECIAL
+            assert infinite or all(np.isfinite(v).all() for v in outputs), one.case.label
+            if any(np.ptp(v) > 0 for v in results):
+                break
+        else:
+            constant.add(one.case.op)
+    assert constant == {"ConstantOfShape", "Size"}
+
+
+def _values(
+    one: Placeable, seed: int, folder: Path
+) -> tuple[list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]], ...]:
+    """A graph's outputs, and the results of the row's node, on random weights and inputs."""
+    model = _graph(one, seed)
+    drawn = with_weights(model, seeded_weights(model, folder, 0))
+    case = one.case
+    node = next(n for n in drawn.graph.node if (n.op_type, n.domain) == (case.op, case.domain))
+    own = [value.name for value in drawn.graph.output]
+    path = saved(with_outputs(drawn, node.output), folder / "graph.onnx")
+    values = run(open_session(path), random_inputs(drawn, 0))
+    floats = {name: value.astype(np.float64) for name, value in values.items()}
+    return [floats[name] for name in own], [floats[name] for name in node.output]
+
+
+@pytest.mark.parametrize("one", ROWS, ids=[_kind(one) for one in ROWS])
+def test_a_graph_around_each_row(one: Placeable, tmp_path: Path) -> None:
+    _check_graph(_graph(one, 0), tmp_path / "graph.onnx", 1, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("one", PLACEABLE, ids=[one.case.label for one in PLACEABLE])
+def test_graphs_around_each_case(one: Placeable, seed: int, tmp_path: Path) -> None:
+    _check_graph(_graph(one, seed), tmp_path / "graph.onnx", 3, seed)
+
+
+# --------------------------------------------------------------------------------------- at random
+
+EXAMPLES = settings(
+    max_examples=60, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+
+
+def _drawn(data: st.DataObject, folder: Path) -> None:
+    """A random graph on a random target in a random setting."""
+    random = data.draw(st.randoms(use_true_random=False))
+    path = saved(operator_graph(random.choice(PLACEABLE), random), folder / "graph.onnx")
+    bench = Workbench(import_model(path), _small(random), "float16")
+    split = data.draw(st.sampled_from(SPLITS))
+    share = bench.share(split=split)
+    names = [layer.name for layer in bench.problem(share.batches).layers]
+    knobs = data.draw(settings_of(names, share.samples, split))
+    try:
+        schedule = build_schedule(bench, knobs)
+    except KnobsError:
+        knobs = dataclasses.replace(knobs, overrides=())
+        schedule = build_schedule(bench, knobs)
+    _check(schedule, path, knobs)
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_random_graphs_in_random_settings(tmp_path: Path, data: st.DataObject) -> None:
+    _drawn(data, tmp_path)
+
+
+@pytest.mark.slow
+@settings(EXAMPLES, max_examples=1500)
+@given(data=st.data())
+def test_many_random_graphs_in_random_settings(tmp_path: Path, data: st.DataObject) -> None:
+    _drawn(data, tmp_path)
+
+
+# -------------------------------------------------------------------------------------- precisions
+
+
+def _sample_bench(name: str, path: Path) -> Workbench:
+    return Workbench(import_model(saved(SAMPLES[name](), path)), target(
+        cores=2, lb=1024, gb=1 << 16, clusters=2, weights=512
+    ), "float16")  # fmt: skip
+
+
+@pytest.mark.parametrize("split", SPLITS[1:])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_quantised_and_half_precision_networks_in_every_split(
+    name: str, split: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "sample.onnx"
+    bench = _sample_bench(name, path)
+    knobs = Knobs(cluster_split=split)
+    schedule = build_schedule(bench, knobs)
+    assert split == "pipeline" or schedule.instances.count > len(schedule.instances.subgraphs)
+    _check(schedule, path, knobs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", SAMPLES)
+def test_quantised_and_half_precision_networks_in_random_settings(
+    name: str, seed: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "sample.onnx"
+    for knobs, schedule in _scheduled(_sample_bench(name, path), 6, seed):
+        _check(schedule, path, knobs)
