@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from autoturbo.commands import (
     apply,
     compare,
+    dataset,
     db,
     doctor,
     inspect,
@@ -53,6 +54,7 @@ COMMANDS: dict[str, Command] = {
     "apply": apply,
     "targets": targets,
     "db": db,
+    "dataset": dataset,
     "doctor": doctor,
 }
 """Every subcommand, in the order of the help."""

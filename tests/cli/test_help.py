@@ -45,6 +45,7 @@ def test_the_commands_of_the_documentation() -> None:
         *["targets", "targets list", "targets show", "targets validate"],
         *["targets schema", "targets scaffold"],
         *["db", "db list", "db best", "db export", "db import"],
+        *["dataset", "dataset collect", "dataset stats"],
         "doctor",
     ]
 

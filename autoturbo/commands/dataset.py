@@ -1,0 +1,264 @@
+"""Collect measurements in bulk, to train cost models on, and show what is in them."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.commands.loading import DEFAULT_TARGET, load_targets, model_file
+from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.values import one_of, whole_number, wrong
+from autoturbo.errors import InterruptedRunError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping
+
+    import numpy as np
+    from rich.table import Table
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+    from autoturbo.datasets.measurements import Collection, Progress
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware import Target
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.search.space import Space
+
+USAGE = "collect|stats"
+EXAMPLE = "autoturbo dataset stats measurements"
+SETTINGS = 80
+"""Settings of a pair by default: as many as a quick run measures, and some."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """The actions."""
+    add_subcommands(parser, _ACTIONS)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Do one of them."""
+    return _ACTIONS[options.action].run(options, console)
+
+
+class SpaceDraws:
+    """Settings of a search space, as a sample draws them."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+
+    @property
+    def default(self) -> tuple[int, ...]:
+        """The published heuristic."""
+        return (0,) * len(self._space.dimensions)
+
+    def random(self, rng: np.random.Generator, *, dense: bool) -> tuple[int, ...]:
+        """Any point, in its one form."""
+        return self._one(self._space.normal(self._space.random(rng, 1, dense=dense)))
+
+    def mutant(
+        self, rng: np.random.Generator, point: tuple[int, ...], rate: float
+    ) -> tuple[int, ...]:
+        """A point near another one, in its one form."""
+        import numpy as np
+
+        near = self._space.mutate(rng, np.asarray([point], np.int64), rate)
+        return self._one(self._space.normal(near))
+
+    def knobs(self, point: tuple[int, ...]) -> Knobs:
+        """The setting of a point."""
+        return self._space.knobs_of(point)
+
+    def _one(self, genes: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[int, ...]:
+        return tuple(genes[0].tolist())
+
+
+def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> SpaceDraws:
+    """Settings of the space that a search would have."""
+    from autoturbo.search.space import Space
+
+    return SpaceDraws(Space.of(graph, target, dtype=dtype, subgraphs=subgraphs))
+
+
+def _collect(options: argparse.Namespace, console: Console) -> int:
+    from autoturbo.datasets.measurements import collect, load_measurements, make_card, write_card
+    from autoturbo.datasets.measurements.shards import require_parquet
+
+    require_parquet()
+    collection = _collection(options)
+    tell = functools.partial(_tell, console=console)
+    try:
+        collect(collection, options.output, jobs=options.jobs, on_shard=tell)
+    except KeyboardInterrupt:
+        hint = "the same command goes on; the shards that are done are kept"
+        raise InterruptedRunError("interrupted", hint=hint) from None
+    card = make_card(load_measurements(options.output))
+    write_card(options.output, card)
+    console.emit({"folder": str(options.output), "rows": card["rows"], "card": card})
+    rows = card["rows"]
+    text = f"{rows['settings']} settings, {rows['kernels']} kernels in {options.output}"
+    console.answer(text)
+    console.say(f"'autoturbo dataset stats {options.output}' shows what is in it")
+    return 0
+
+
+def _collection(options: argparse.Namespace) -> Collection:
+    """What is asked for."""
+    from autoturbo.datasets.measurements import Collection, parts_of
+
+    given = load_targets(options.targets or [DEFAULT_TARGET])
+    targets = [(t, dtype) for t in _varied(given, options) for dtype in _dtypes(t, options.dtypes)]
+    files = [model_file(name) for name in dict.fromkeys(options.models)]
+    parts = parts_of(files, tuple(dict.fromkeys(options.batches)) or (None,), targets)
+    recipe = {"subgraphs": options.subgraphs, "command": _command(options)}
+    draws = functools.partial(space_draws, subgraphs=options.subgraphs)
+    return Collection(parts, options.settings, options.seed, draws, recipe)
+
+
+def _varied(given: Iterable[Target], options: argparse.Namespace) -> list[Target]:
+    """Each target, and those near it."""
+    from autoturbo.datasets.measurements import varied_targets
+
+    near = ([t, *varied_targets(t, options.vary_targets, options.seed)] for t in given)
+    return [target for targets in near for target in targets]
+
+
+def _dtypes(target: Target, asked: list[str]) -> list[str]:
+    """Of the data types asked for, those that a target computes in; its default if none is asked.
+
+    Raises:
+        UsageError: it computes in none of them.
+    """
+    if not asked:
+        return [target.default_dtype]
+    found = [dtype for dtype in dict.fromkeys(asked) if target.supports(dtype)]
+    if not found:
+        message = f"{target.name} computes in none of {', '.join(asked)}"
+        raise wrong("--dtype", message, f"one of {', '.join(target.dtypes)}")
+    return found
+
+
+def _known_dtypes() -> tuple[str, ...]:
+    """Every data type."""
+    from autoturbo.hardware import DTYPES
+
+    return DTYPES
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command without what does not matter for the result: folder, processes, paths."""
+    parts = ["autoturbo", "dataset", "collect", *(Path(m).name for m in options.models)]
+    given = {
+        "--target": [Path(name).name for name in options.targets],
+        "--batch": map(str, options.batches),
+        "--dtype": options.dtypes,
+    }
+    parts += [text for flag, values in given.items() for v in values for text in (flag, v)]
+    for flag in ("vary_targets", "settings", "seed", "subgraphs"):
+        parts += [f"--{flag.replace('_', '-')}", str(getattr(options, flag))]
+    return shlex.join(parts)
+
+
+def _tell(progress: Progress, console: Console) -> None:
+    seal = progress.seal
+    done = f"{progress.done}/{progress.total} {progress.name}"
+    if progress.made:
+        console.say(f"{done}: {seal.settings} settings, {seal.kernels} kernels")
+    else:
+        console.detail(f"{done}: already there")
+
+
+def _stats(options: argparse.Namespace, console: Console) -> int:
+    from autoturbo.datasets.measurements import load_measurements, make_card
+
+    card = make_card(load_measurements(options.folder, partial=True))
+    console.emit(card)
+    if not console.json:
+        _print(options.folder, card, console)
+    return 0
+
+
+def _print(folder: Path, card: Mapping[str, Any], console: Console) -> None:
+    from autoturbo.datasets.measurements.card import (
+        ORIGIN_TITLES,
+        PAIR_TITLES,
+        knob_cells,
+        origin_cells,
+        pair_cells,
+    )
+
+    rows, shards, versions = card["rows"], card["shards"], card["versions"]
+    there = f"{shards['there']} of {shards['all']} shards"
+    console.answer(f"{folder}: {rows['settings']} settings, {rows['kernels']} kernels, {there}")
+    console.answer(", ".join(f"{name} {value}" for name, value in versions.items()))
+    console.answer(", ".join(f"{name} {n}" for name, n in card["outcomes"].items()))
+    console.show(_table("models and targets", PAIR_TITLES, pair_cells(card)))
+    console.show(_table("latency over default", ("origin", *ORIGIN_TITLES), origin_cells(card)))
+    sums = card["kernel_sums"]
+    console.answer(
+        f"sums of kernels: error {sums['alike']['largest_relative_error']:.1e} at most in"
+        f" {sums['alike']['settings']} settings; {sums['joint']['settings']} where clusters share"
+        " out one pass"
+    )
+    if console.verbosity > 0:
+        console.show(_table("knobs", ("knob", "settings by value"), knob_cells(card)))
+
+
+def _table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _collect_arguments(parser: Parser) -> None:
+    text = "ONNX file, or the name of a workload"
+    parser.add_argument("models", metavar="MODEL", nargs="+", help=text)
+    text = "folder of the data set; one that was begun goes on"
+    parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help=text)
+    add, number = parser.add_argument, whole_number
+    text = f"preset or target file (default: {DEFAULT_TARGET}); may be repeated"
+    add("--target", dest="targets", metavar="T", action="append", default=[], help=text)
+    text = "data type, of targets that have it (default: what suits the target); may be repeated"
+    add("--dtype", dest="dtypes", metavar="TYPE", type=one_of("--dtype", _known_dtypes),
+        action="append", default=[], help=text)  # fmt: skip
+    text = "samples processed at once (default: the model's own); may be repeated"
+    add("--batch", dest="batches", metavar="N", type=number("--batch", 1), action="append",
+        default=[], help=text)  # fmt: skip
+    text = "further targets near each one, their figures varied (default: 0)"
+    add("--vary-targets", metavar="N", type=number("--vary-targets", 0), default=0, help=text)
+    text = f"settings of each model, batch, target and data type (default: {SETTINGS})"
+    add("--settings", metavar="N", type=number("--settings", 1), default=SETTINGS, help=text)
+    add("--seed", metavar="N", type=number("--seed", 0), default=0, help="of chance (default: 0)")
+    text = "heaviest sub-graphs with own knobs (default: 8)"
+    add("--subgraphs", metavar="N", type=number("--subgraphs", 0), default=8, help=text)
+    add("--jobs", metavar="N", type=number("--jobs", 1), default=1,
+        help="processes that measure (default: 1)")  # fmt: skip
+
+
+def _stats_arguments(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the data set")
+
+
+_ACTIONS = {
+    "collect": Subcommand(
+        "Measure samples of settings and keep them as Parquet files.",
+        "autoturbo dataset collect resnet18 --target goya -o measurements",
+        _collect,
+        _collect_arguments,
+        "MODEL... -o FOLDER [--target T...] [options]",
+    ),
+    "stats": Subcommand(
+        "Show what is in a data set.",
+        "autoturbo dataset stats measurements",
+        _stats,
+        _stats_arguments,
+        "FOLDER",
+    ),
+}

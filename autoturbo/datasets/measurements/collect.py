@@ -1,0 +1,327 @@
+"""Makes the shards of a data set, each once, in as many processes as one likes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from autoturbo.atomic import atomic_write
+from autoturbo.datasets.measurements.columns import DATASET_SCHEMA, VERSIONS
+from autoturbo.datasets.measurements.reading import read_setting
+from autoturbo.datasets.measurements.rows import kernel_columns, setting_columns
+from autoturbo.datasets.measurements.sampling import Draws, Sample
+from autoturbo.datasets.measurements.shards import (
+    Seal,
+    is_there,
+    other_version,
+    read_seal,
+    require_parquet,
+    write_shard,
+)
+from autoturbo.errors import ExecutorError, InputError, Location, ModelError, UsageError
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.target import Target
+from autoturbo.simulate.evaluator import Evaluator
+
+COLLECTION: Final = "collection.json"
+
+MakeDraws = Callable[[Graph, Target, str], Draws]
+"""Gives the settings of a model on a target in a data type; sent to workers."""
+
+_LOADED = 2
+"""Models that a process keeps: shards follow each other model by model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One shard to be: a model at a batch size on a target in a data type.
+
+    Attributes:
+        file: the model's ONNX file.
+        asked: the batch size that was asked for, None for the model's own.
+        model: the model's name.
+        graph_hash: of the model at that batch size.
+        batch: the batch size.
+        target: the accelerator.
+        dtype: the compute type.
+    """
+
+    file: Path
+    asked: int | None
+    model: str
+    graph_hash: str
+    batch: int
+    target: Target
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        """The shard's name, that of its files."""
+        text = f"{self.model}-b{self.batch}-{self.target.name}-{self.dtype}"
+        return re.sub(r"[^A-Za-z0-9._-]", "_", text)
+
+    def seed(self, seed: int) -> int:
+        """Its own seed of 48 bits, which does not depend on what else is collected."""
+        text = f"{seed} {self.graph_hash} {self.target.hash} {self.dtype}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
+
+    def described(self) -> dict[str, Any]:
+        """What the collection's file says of it."""
+        return {
+            "shard": self.name, "model": self.model, "graph_hash": self.graph_hash,
+            "batch": self.batch, "target": self.target.name, "target_hash": self.target.hash,
+            "dtype": self.dtype,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What a data set is made of.
+
+    Attributes:
+        parts: the shards.
+        settings: of each shard at most.
+        seed: of the sample.
+        draws: gives settings; its name and parameters are in ``recipe``.
+        recipe: what describes ``draws``, and the command.
+    """
+
+    parts: tuple[Part, ...]
+    settings: int
+    seed: int
+    draws: MakeDraws
+    recipe: Mapping[str, Any]
+
+    def described(self) -> dict[str, Any]:
+        """The content of the collection's file."""
+        return {
+            "schema": DATASET_SCHEMA, "versions": VERSIONS, "seed": self.seed,
+            "settings": self.settings, "recipe": dict(self.recipe),
+            "parts": [part.described() for part in self.parts],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a collection is.
+
+    Attributes:
+        done: shards that are there.
+        total: shards in all.
+        name: of the latest.
+        seal: its counts.
+        made: whether it was made now.
+    """
+
+    done: int
+    total: int
+    name: str
+    seal: Seal
+    made: bool
+
+
+def parts_of(
+    files: Iterable[Path], batches: Sequence[int | None], targets: Sequence[tuple[Target, str]]
+) -> tuple[Part, ...]:
+    """Every model at every batch size on every target, each once.
+
+    Args:
+        files: ONNX files.
+        batches: None for the model's own.
+        targets: with the compute type.
+
+    Raises:
+        ModelError: a model is not usable.
+        UsageError: two different ones would have the same name.
+    """
+    found: dict[str, Part] = {}
+    for file in files:
+        for batch in batches:
+            graph = load_graph(file, batch)
+            for target, dtype in targets:
+                part = Part(file, batch, graph.name, graph.hash, graph.batch, target, dtype)
+                other = found.setdefault(part.name, part)
+                if other.described() != part.described():
+                    message = f"two different models or targets are called {part.name!r}"
+                    raise UsageError(message, hint="rename one of them")
+    return tuple(found.values())
+
+
+@functools.lru_cache(maxsize=_LOADED)
+def load_graph(file: Path, batch: int | None) -> Graph:
+    """A model, remembered.
+
+    Raises:
+        ModelError: it is not usable.
+    """
+    return import_model(file, batch=batch)
+
+
+def collect(
+    collection: Collection,
+    folder: Path,
+    *,
+    jobs: int = 1,
+    on_shard: Callable[[Progress], None] = lambda _progress: None,
+) -> None:
+    """Make the shards that are not there.
+
+    Args:
+        collection: what to measure.
+        folder: made where it is missing.
+        jobs: processes; 1 for this one alone.
+        on_shard: called for each shard, those that are there first.
+
+    Raises:
+        InputError: the folder holds something else, or a file cannot be written.
+        ExecutorError: a process died.
+    """
+    require_parquet()
+    begin(collection, folder)
+    total = len(collection.parts)
+    missing = [part for part in collection.parts if not is_there(folder, part.name)]
+    done = 0
+    for part in collection.parts:
+        if part not in missing:
+            done += 1
+            on_shard(Progress(done, total, part.name, read_seal(folder, part.name), made=False))
+    made = _alone if jobs <= 1 else functools.partial(_together, jobs=jobs)
+    for name, seal in made(collection, missing, folder):
+        done += 1
+        on_shard(Progress(done, total, name, seal, made=True))
+
+
+def begin(collection: Collection, folder: Path) -> None:
+    """Write what the data set is made of, or make sure that it is what was begun.
+
+    Raises:
+        InputError: another data set was begun here.
+    """
+    path, wanted = folder / COLLECTION, collection.described()
+    if path.exists():
+        _check_same(path, read_collection(folder), json.loads(json.dumps(wanted)))
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder: {error.strerror}", Location(folder)) from None
+    atomic_write(path, json.dumps(wanted, indent=2, sort_keys=True) + "\n")
+
+
+def read_collection(folder: Path) -> dict[str, Any]:
+    """What a data set is made of.
+
+    Raises:
+        InputError: the folder holds no data set, or one of another version.
+    """
+    path = folder / COLLECTION
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        hint = "make one with 'autoturbo dataset collect'"
+        raise InputError("no data set that can be read", Location(path), hint) from None
+    if not isinstance(found, dict) or found.get("schema") != DATASET_SCHEMA:
+        raise other_version(path, found.get("schema") if isinstance(found, dict) else None)
+    return found
+
+
+def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    different = [name for name in wanted if found.get(name) != wanted[name]]
+    if different:
+        raise InputError(
+            f"another data set was begun here: {', '.join(different)} differ",
+            Location(path),
+            "give the same arguments to go on with it, or another folder",
+        )
+
+
+def _alone(
+    collection: Collection, missing: Sequence[Part], folder: Path
+) -> Iterator[tuple[str, Seal]]:
+    for part in missing:
+        yield part.name, make_shard(collection, part, folder)
+
+
+def _together(
+    collection: Collection, missing: Sequence[Part], folder: Path, jobs: int
+) -> Iterator[tuple[str, Seal]]:
+    """In processes started afresh: forking one that has threads may hang."""
+    workers = min(jobs, max(len(missing), 1))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker) as pool:
+        left = {pool.submit(make_shard, collection, part, folder): part.name for part in missing}
+        try:
+            while left:
+                yield from _finished(left)
+        except BrokenProcessPool:
+            hint = "the shards that are done are kept: collect again to go on"
+            raise ExecutorError("a process that measures has died", hint=hint) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """End without a word on Ctrl-C, which all processes of a terminal get, and with the parent.
+
+    Shards are whole or not there, so nothing is lost.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
+
+
+def _finished(left: dict[Future[Seal], str]) -> Iterator[tuple[str, Seal]]:
+    ready, _ = wait(left, return_when=FIRST_COMPLETED)
+    for future in ready:
+        yield left.pop(future), future.result()
+
+
+def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
+    """Measure one part and write its shard.
+
+    Raises:
+        ModelError: the model's file is no longer what it was.
+    """
+    graph = load_graph(part.file, part.asked)
+    if graph.hash != part.graph_hash:
+        raise ModelError("the model has changed meanwhile", Location(part.file))
+    evaluator = Evaluator(graph, part.target, part.dtype)
+    seed = part.seed(collection.seed)
+    sample = Sample(
+        collection.draws(graph, part.target, part.dtype),
+        functools.partial(read_setting, evaluator),
+        np.random.default_rng(seed),
+    )
+    drawn = list(sample.take(collection.settings))
+    same = _same(part, seed)
+    tables = {"settings": setting_columns(drawn, same), "kernels": kernel_columns(drawn)}
+    return write_shard(folder, part.name, tables, sample.repeats)
+
+
+def _same(part: Part, seed: int) -> dict[str, Any]:
+    """Columns that all settings of a shard have in common."""
+    about = {k: v for k, v in part.described().items() if k != "shard"}
+    versions = {f"{name}_version": version for name, version in VERSIONS.items()}
+    figures = json.dumps(part.target.as_dict(), sort_keys=True, separators=(",", ":"))
+    return {**about, **versions, "target_figures": figures, "seed": seed}

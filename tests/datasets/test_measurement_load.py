@@ -1,0 +1,228 @@
+"""What is read is what was measured, and nothing that is damaged is read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from measurement_samples import collection, content, two_targets
+
+from autoturbo.datasets.measurements import Measurements, collect, load_measurements
+from autoturbo.datasets.measurements.collect import load_graph
+from autoturbo.datasets.measurements.columns import MEASURES, VERSIONS
+from autoturbo.datasets.measurements.sampling import TURNS
+from autoturbo.errors import InputError
+from autoturbo.schedule.knobs import AUTO
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Failure
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def folder(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("data")
+    collect(collection(models), found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Measurements:
+    return load_measurements(folder)
+
+
+def test_settings_measure_again_what_the_data_set_says(data: Measurements, models: Path) -> None:
+    targets = {target.hash: target for target, _ in two_targets()}
+    evaluators = {
+        (layers, key): Evaluator(
+            load_graph(models / f"chain{layers}.onnx", None), target, "float16"
+        )
+        for layers in (3, 4)
+        for key, target in targets.items()
+    }
+    assert len(data) == 64
+    assert 0 < (~data.measured).sum() < 32
+    for row in range(len(data)):
+        layers = int(data.words["model"][row].removeprefix("chain"))
+        evaluator = evaluators[layers, data.words["target_hash"][row]]
+        knobs = data.setting(row)
+        outcome = evaluator.evaluate(knobs)
+        low, high = data.offsets[row : row + 2]
+        if isinstance(outcome, Failure):
+            assert (data.words["outcome"][row], data.messages[row]) == ("invalid", outcome.message)
+            assert low == high
+            continue
+        assert data.messages[row] is None
+        assert tuple(data.times[low:high].tolist()) == outcome.subgraph_times
+        for name in MEASURES:
+            expected = outcome.as_json()[name]
+            found = data.numbers[name][row]
+            assert found == expected or (expected is None and np.isnan(found))
+        plan, again = data.plan(row), evaluator.statistics(knobs)
+        assert plan is not None
+        assert again is not None
+        assert np.array_equal(plan.values, again.values)
+        assert plan.launches.tolist() == again.launches.tolist()
+        assert plan.overrides == again.overrides
+
+
+def test_kernels_sum_up_to_the_latency_where_clusters_work_alike(data: Measurements) -> None:
+    alike = data.numbers["alike"] == 1
+    assert 0 < alike.sum() < data.measured.sum()
+    assert data.sums[alike] == pytest.approx(data.latency[alike], rel=1e-12)
+
+
+def test_a_pipeline_replayed_is_near_its_latency(data: Measurements) -> None:
+    alike = data.numbers["alike"] == 1
+    pipeline = np.asarray(
+        [data.setting(row).cluster_split == "pipeline" for row in range(len(data))]
+    )
+    pipeline &= data.measured & ~alike
+    assert data.replayed[alike].tolist() == data.sums[alike].tolist()
+    assert pipeline.sum() > 3
+    assert data.replayed[pipeline] == pytest.approx(data.latency[pipeline], rel=0.02)
+    assert data.numbers["loops"][pipeline].max() > 1
+    assert (data.sums[pipeline] > 1.2 * data.latency[pipeline]).any()
+
+
+def test_times_are_kernels_and_what_comes_before_them(data: Measurements) -> None:
+    fixed = {
+        target.hash: target.overheads.kernel_launch + target.overheads.barrier
+        for target, _ in two_targets()
+    }
+    paid = np.asarray([fixed[data.words["target_hash"][row]] for row in data.owner.tolist()])
+    assert (data.kernel_times > 0).all()
+    before = data.times - data.kernel_times - paid
+    assert (before > -1e-12).all()
+    assert (before > 1e-9).any()
+
+
+def test_sub_graphs_read_from_earlier_ones(data: Measurements) -> None:
+    place = np.arange(len(data.times)) - data.offsets[data.owner]
+    reader = np.repeat(place, np.diff(data.reads_start))
+    assert len(data.reads)
+    assert (data.reads < reader).all()
+
+
+def test_a_chain_cut_everywhere_reads_link_by_link(data: Measurements) -> None:
+    cut = [row for row in range(len(data)) if data.setting(row).max_layers == 1]
+    assert cut
+    for row in cut:
+        low, high = data.offsets[row : row + 2]
+        start = data.reads_start[low : high + 1]
+        assert data.reads[start[0] : start[-1]].tolist() == list(range(high - low - 1))
+
+
+def test_clusters_of_kernels_are_clusters_of_the_target(data: Measurements) -> None:
+    clusters = np.asarray([data.target(row).clusters for row in data.owner.tolist()])
+    assert (data.first_cluster + data.clusters <= clusters).all()
+    assert (data.clusters >= 1).all()
+    assert data.first_cluster.max() > 0
+
+
+def test_targets_come_with_all_their_figures(data: Measurements) -> None:
+    assert {t.hash for t in data.targets} == {t.hash for t, _ in two_targets()}
+    assert data.target(0).as_dict() == two_targets()[0][0].as_dict()
+
+
+def test_every_row_names_the_versions(data: Measurements) -> None:
+    for name, version in VERSIONS.items():
+        assert data.words[f"{name}_version"].table == (version,)
+
+
+def test_the_default_comes_first_and_half_are_mutants(data: Measurements) -> None:
+    first = np.flatnonzero(data.numbers["number"] == 0)
+    assert first.tolist() == [0, 16, 32, 48]
+    assert {data.words["origin"][row] for row in first.tolist()} == {"default"}
+    assert set(data.words["origin"].table) == {"default", *TURNS}
+    mutants = data.numbers["parent"] >= 0
+    assert 24 <= mutants.sum() <= 40
+    assert (data.numbers["parent"][mutants] < data.numbers["number"][mutants]).all()
+
+
+def test_no_setting_and_no_measurement_is_there_twice(data: Measurements) -> None:
+    for pair in range(4):
+        rows = data.pairs == pair
+        assert len(set(data.knobs[rows])) == rows.sum()
+    assert sum(data.repeats.values()) > 0
+
+
+def test_settings_with_one_schedule_are_one(data: Measurements) -> None:
+    """A single cluster has nothing to share out, so that knob makes no schedule of its own."""
+    single = np.flatnonzero(data.words["target"].rows("ascend-910"))
+    without = [replace(data.setting(row), cluster_split=AUTO) for row in single.tolist()]
+    models = [data.words["model"][row] for row in single.tolist()]
+    assert len(single) == 32
+    assert len(set(zip(models, without, strict=True))) == 32
+    assert any(data.setting(row).cluster_split != AUTO for row in single.tolist())
+
+
+def _damage(folder: Path, copy: Path, change: str) -> Path:
+    """A copy of a data set with one file changed."""
+    for name, text in content(folder).items():
+        path = copy / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text[:-1] + bytes([text[-1] ^ 1]) if name == change else text)
+    return copy
+
+
+@pytest.mark.parametrize("table", ["settings", "kernels"])
+def test_a_damaged_file_is_named(folder: Path, tmp_path: Path, table: str) -> None:
+    name = f"{table}/chain4-b4-ascend-910-float16.parquet"
+    copy = _damage(folder, tmp_path, name)
+    with pytest.raises(InputError) as caught:
+        load_measurements(copy)
+    assert str(caught.value) == (
+        f"{copy / name}: a damaged shard: its checksum is not the one it was written with; "
+        "delete it, and 'autoturbo dataset collect' makes the shard again"
+    )
+
+
+def test_a_damaged_seal_is_named(folder: Path, tmp_path: Path) -> None:
+    name = "shards/chain3-b4-stcp920-float16.json"
+    copy = _damage(folder, tmp_path, "")
+    (copy / name).write_text("{")
+    with pytest.raises(InputError, match=rf"{name}: a damaged shard: cannot be read"):
+        load_measurements(copy)
+
+
+def test_counts_are_checked(folder: Path, tmp_path: Path) -> None:
+    copy = _damage(folder, tmp_path, "")
+    path = copy / "shards/chain3-b4-stcp920-float16.json"
+    seal = json.loads(path.read_text())
+    path.write_text(json.dumps({**seal, "kernels": seal["kernels"] + 1}))
+    with pytest.raises(InputError, match=r"kernels/chain3.*: a damaged shard: other columns or"):
+        load_measurements(copy)
+
+
+@pytest.mark.parametrize("name", ["collection.json", "shards/chain3-b4-stcp920-float16.json"])
+def test_another_version_is_refused(folder: Path, tmp_path: Path, name: str) -> None:
+    copy = _damage(folder, tmp_path, "")
+    values = json.loads((copy / name).read_text())
+    (copy / name).write_text(json.dumps({**values, "schema": 99}))
+    with pytest.raises(InputError, match=rf"{name}: a data set of version 99, this release reads"):
+        load_measurements(copy)
+
+
+def test_a_missing_shard_is_an_incomplete_data_set(folder: Path, tmp_path: Path) -> None:
+    copy = _damage(folder, tmp_path, "")
+    (copy / "shards/chain3-b4-stcp920-float16.json").unlink()
+    with pytest.raises(InputError, match="3 of 4 shards are there; run the same"):
+        load_measurements(copy)
+    assert len(load_measurements(copy, partial=True)) == 48
+
+
+def test_a_folder_without_a_data_set_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"collection.json: no data set that can be read"):
+        load_measurements(tmp_path)
+    (tmp_path / "collection.json").write_text("[]")
+    with pytest.raises(InputError, match="a data set of version None"):
+        load_measurements(tmp_path)
