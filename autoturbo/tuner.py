@@ -41,7 +41,7 @@ from autoturbo.errors import (
     RunError,
     UsageError,
 )
-from autoturbo.schedule.knobs import KNOBS_SCHEMA
+from autoturbo.schedule.knobs import KNOBS_SCHEMA, Knobs
 from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
 from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import OURS
@@ -217,7 +217,12 @@ def tune(
     _check(asked, means, target)
     with Database.open(DATABASE if database is None else database) as store:
         key = pair_key(graph, target, asked.dtype)
-        more = {**(settings or {}), "target_description": target.as_dict(), "verify": verify}
+        more = {
+            **(settings or {}),
+            "target_description": target.as_dict(),
+            "verify": verify,
+            "starts": _starts(graph, target, asked),
+        }
         draft = RunInfo(
             "", key, graph.name, model_file or graph.source, graph.batch, target.name,
             _stored(asked, key, graph.batch, more), _versions(), now(),
@@ -280,6 +285,15 @@ def resume(
         _check(asked, means, target)
         store.set_state(info.id, "running")
         return _carry_out(_Run(graph, target, asked, means, store, info))
+
+
+def _starts(graph: Graph, target: Target, asked: Settings) -> list[dict[str, Any]]:
+    """What the search starts from besides the heuristic, kept with the run for :func:`resume`."""
+    from autoturbo.search.starts import starts_of
+
+    if not asked.subgraphs or asked.sampler != OURS:
+        return []
+    return [start.as_dict() for start in starts_of(graph, target, dtype=asked.dtype)]
 
 
 def scheduler_version() -> str:
@@ -393,9 +407,11 @@ class _Run:
         recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = recipe()
+        starts = [Knobs.from_dict(kept) for kept in self.info.settings.get("starts", ())]
         self.space = Space.of(
-            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs
-        )
+            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs,
+            starts=starts,
+        )  # fmt: skip
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""

@@ -2,7 +2,9 @@
 
 A reader's map::
 
-    history -> parents (best measured) -> generations of children, ranked by the quick model
+    nothing yet -> openings: the heuristic at every batch, starts, splits over clusters
+    history -> probes: the best measured point with one choice that usually matters changed
+            -> parents (best measured) -> generations of children, ranked by the quick model
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
 
 The quick model sees choices only and costs microseconds a point, so thousands are looked at; the
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.search.conditions import Genes
+from autoturbo.search.openings import openings, probes
 from autoturbo.search.space import Space
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
@@ -29,6 +32,12 @@ Rerank = Callable[[Genes], NDArray[np.float64] | None]
 ENOUGH = 8
 """Tried points without which the quick model is not asked."""
 
+
+PROBED = 64
+"""Tried points after which nothing is probed."""
+
+PROBES = 0.5
+"""Share of an early batch that is probed."""
 
 ALIKE = 2
 """Points of one batch that may be predicted to be the same."""
@@ -95,11 +104,13 @@ class Evolution:
         model = QuickModel.of(space, history)
         if model is not None:
             pool = self._evolve(space, rng, parents, model)
+            probed = _left(fresh, space, parents[0], history, count)
+            fresh.taken.update(probed)
             best = fresh.unique(pool)[: self.reranked]
             wanted = count - int(rng.binomial(count, self.explore))
-            chosen = _varied(best, _dearer(best, rerank), model, wanted)
+            chosen = probed + _varied(best, _dearer(best, rerank), model, wanted - len(probed))
         else:
-            chosen = fresh.unique(_heuristic_at_every_batch(space))[:count]
+            chosen = fresh.unique(openings(space))[:count]
         fresh.taken.update(chosen)
         mutants = _mutants(space, rng, parents, 8 * count)
         chosen += fresh.unique(mutants)[: count - len(chosen)]
@@ -186,17 +197,14 @@ def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
     return np.asarray([tried.genes for tried in best], np.int64)
 
 
-def _heuristic_at_every_batch(space: Space) -> Genes:
-    """The published heuristic with every number of samples at once.
-
-    What a baseline scheduler may choose from as well, so the search starts no worse than it.
-    """
-    for position, dimension in enumerate(space.dimensions):
-        if dimension.name == "batches_per_cluster":
-            genes = np.zeros((len(dimension.choices) - 1, len(space.dimensions)), np.int64)
-            genes[:, position] = np.arange(1, len(dimension.choices))
-            return genes
-    return np.zeros((0, len(space.dimensions)), np.int64)
+def _left(
+    fresh: _Fresh, space: Space, best: Genes, history: Sequence[Tried], count: int
+) -> list[tuple[int, ...]]:
+    """Openings that did not fit the first batch, and probes, in a part of an early batch."""
+    if len(history) > PROBED or count == 1:
+        return []
+    untried = fresh.unique(np.concatenate([openings(space), probes(space, best)]))
+    return untried[: int(count * PROBES)]
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:

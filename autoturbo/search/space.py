@@ -5,6 +5,10 @@ dimension of a knob; arrays of genes are what samplers work on. Settings that me
 point: a value that is what ``"auto"`` stands for is written as ``"auto"``, and so is a sub-graph's
 choice that changes nothing at the model's choices (:mod:`autoturbo.search.conditions`).
 
+A space may have several starts: complete settings, the first one the published heuristic. One
+dimension chooses the start, ``"auto"`` leaves every knob as the start has it, and each start has
+sub-graphs of its own with knobs that mean something where it is chosen.
+
 Sub-graphs' dimensions are many and each matters little: points drawn at random and mutants leave
 most of them at ``"auto"``, and children have all of a sub-graph's choices from one parent.
 """
@@ -34,7 +38,14 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.search.conditions import Conditions, Genes, dimension_name, effective
+from autoturbo.search.conditions import (
+    START,
+    Conditions,
+    Genes,
+    StartConditions,
+    dimension_name,
+    effective,
+)
 from autoturbo.search.subgraphs import Block, blocks_of
 
 if TYPE_CHECKING:
@@ -77,16 +88,25 @@ class Space:
         dimensions: in the order of the knobs, the model's first, then block by block.
         share: samples of the busiest cluster, which ``batches_per_cluster="auto"`` stands for.
         layers: layers of the model, the most that one sub-graph can hold.
-        blocks: sub-graphs that have knobs of their own.
+        blocks: sub-graphs that have knobs of their own, those of the first start first.
+        starts: settings that ``"auto"`` stands for; the first is the published heuristic.
     """
 
     dimensions: tuple[Dimension, ...]
     share: int = 1
     layers: int = 1 << 30
     blocks: tuple[Block, ...] = ()
+    starts: tuple[Knobs, ...] = (Knobs(),)
 
     @staticmethod
-    def of(graph: Graph, target: Target, *, dtype: str | None = None, subgraphs: int = 0) -> Space:
+    def of(
+        graph: Graph,
+        target: Target,
+        *,
+        dtype: str | None = None,
+        subgraphs: int = 0,
+        starts: Sequence[Knobs] = (),
+    ) -> Space:
         """The knobs worth trying for a model on a target.
 
         A knob without a second value that makes sense here is left out.
@@ -96,6 +116,8 @@ class Space:
             target: the accelerator.
             dtype: the compute type, which decides what fits; the target's default if None.
             subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are tried.
+            starts: settings besides the heuristic (:func:`autoturbo.search.starts.starts_of`);
+                each has half as many kinds of sub-graphs.
         """
         share = batch_share(graph, target)
         whole = trace_batch(graph).obstacle
@@ -104,14 +126,21 @@ class Space:
             name: _choices(name, spec, 1 if whole else share, layers, target)
             for name, spec in knob_specs().items()
         }
-        at_once: list[int | str] = [AUTO, *map(int, choices["batches_per_cluster"])]
-        blocks = blocks_of(graph, target, dtype or target.default_dtype, subgraphs, at_once)
+        if starts:
+            choices[START] = tuple(range(1, len(starts) + 1))
+        at_once = tuple(map(int, choices["batches_per_cluster"]))
+        whole_starts, blocks = (Knobs(), *starts), tuple[Block, ...]()
+        for number, start in enumerate(whole_starts):
+            samples = (start.batches_per_cluster, *at_once)
+            kinds = -(-subgraphs // 2) if number else subgraphs
+            own = dtype or target.default_dtype
+            blocks += blocks_of(graph, target, own, kinds, samples, start, number)
         for block in blocks:
             choices |= {dimension_name(block, field): v for field, v in block.choices.items()}
         dimensions = [
             Dimension(name, (AUTO, *values)) for name, values in choices.items() if values
         ]
-        return Space(tuple(dimensions), share, layers, blocks)
+        return Space(tuple(dimensions), share, layers, blocks, whole_starts)
 
     @property
     def size(self) -> int:
@@ -124,10 +153,12 @@ class Space:
         return math.prod(len(d.choices) for d in self.dimensions) <= ENUMERABLE
 
     @cached_property
-    def conditions(self) -> Conditions:
+    def conditions(self) -> Conditions | StartConditions:
         """What brings points into one form."""
-        names = [d.name for d in self.dimensions]
-        return Conditions(names, [d.choices for d in self.dimensions], self.blocks)
+        names, choices = [d.name for d in self.dimensions], [d.choices for d in self.dimensions]
+        if START in names:
+            return StartConditions(names, choices, self.blocks, self.starts)
+        return Conditions(names, choices, self.blocks, self.starts[0])
 
     @cached_property
     def widths(self) -> Genes:
@@ -163,9 +194,16 @@ class Space:
             KnobsError: a parameter that is no knob, or a value that it does not take.
         """
         own = {name: value for name, value in params.items() if name in self._owners}
-        model = {name: value for name, value in params.items() if name not in own}
-        overrides = [o.as_dict() for o in self._overrides(own)]
-        return self.canonical(Knobs.from_dict({**model, "overrides": overrides}))
+        start = self._start_of(params)
+        known = {**own, START: AUTO} if len(self.starts) > 1 else own
+        model = {name: value for name, value in params.items() if name not in known}
+        said = {n: getattr(start, n) for n in knob_specs() if model.get(n, AUTO) == AUTO}
+        overrides = [o.as_dict() for o in self._overrides(own, start)]
+        return self.canonical(Knobs.from_dict({**model, **said, "overrides": overrides}))
+
+    def _start_of(self, params: Mapping[str, Any]) -> Knobs:
+        chosen = params.get(START, AUTO)
+        return self.starts[0 if chosen == AUTO or len(self.starts) == 1 else int(chosen)]
 
     def from_knobs(self, knobs: Knobs) -> dict[str, Any]:
         """The parameters of a setting, every dimension named.
@@ -173,11 +211,26 @@ class Space:
         Raises:
             KnobsError: the setting is not a point of the space.
         """
-        canonical = self.canonical(knobs)
-        known = {d.name: d.choices for d in self.dimensions}
+        canonical, refused = self.canonical(knobs), None
+        for number in range(len(self.starts)):
+            try:
+                return self._from_start(canonical, number)
+            except KnobsError as error:
+                refused = refused or error
+        raise refused or KnobsError("a space without a start")
+
+    def _from_start(self, canonical: Knobs, number: int) -> dict[str, Any]:
+        """The parameters of a setting in its one form, seen from one start."""
+        known, start = {d.name: d.choices for d in self.dimensions}, self.starts[number]
         params = dict.fromkeys(known, AUTO)
-        plain = {n: v for n, v in canonical.as_dict().items() if n != "overrides"}
-        for name, value in {**plain, **self._own_params(canonical)}.items():
+        if number:
+            params[START] = number
+        values = {n: (getattr(canonical, n), getattr(start, n)) for n in knob_specs()}
+        plain = {name: value for name, (value, said) in values.items() if value != said}
+        if AUTO in plain.values():
+            message = "a setting that no start leads to"
+            raise KnobsError(message, Location(field=f"{START} {number}"))
+        for name, value in {**plain, **self._own_params(canonical, number)}.items():
             if value not in known.get(name, (AUTO,)):
                 raise _outside(name, value, known.get(name, (AUTO,)))
             params[name] = value
@@ -187,19 +240,23 @@ class Space:
             raise KnobsError("a split that is not in the search space", at)
         return params
 
-    def _own_params(self, knobs: Knobs) -> dict[str, Any]:
+    def _own_params(self, knobs: Knobs, number: int) -> dict[str, Any]:
         """Parameters of the overrides, which alike sub-graphs must have in common."""
         left = {o.layer: o for o in knobs.overrides}
+        said = {o.layer: o for o in self.starts[number].overrides}
         params = {}
-        for block in self.blocks:
+        for block in (b for b in self.blocks if b.start == number):
             own = [left.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
-            values = [{n: v for n, v in o.as_dict().items() if n != "layer"} for o in own]
+            base = [said.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
+            values = [_beyond(o, b) for o, b in zip(own, base, strict=True)]
+            if AUTO in values[0].values():
+                raise _outside("overrides", block.layers[0], ("what the start says",))
             if any(other != values[0] for other in values):
                 at = Location(field="overrides")
                 message = f"sub-graphs like that of {block.layers[0]!r} have one setting here"
                 raise KnobsError(message, at)
             params.update({dimension_name(block, n): v for n, v in values[0].items()})
-        for layer in left:
+        for layer in sorted(o.layer for o in {*left.values()} ^ {*said.values()}):
             raise _outside("overrides", layer, tuple(x for b in self.blocks for x in b.layers))
         return params
 
@@ -208,13 +265,16 @@ class Space:
         """Block and knob of each dimension that is a sub-graph's."""
         return {dimension_name(b, field): (b, field) for b in self.blocks for field in b.choices}
 
-    def _overrides(self, params: Mapping[str, Any]) -> list[SubGraphKnobs]:
+    def _overrides(self, params: Mapping[str, Any], start: Knobs) -> list[SubGraphKnobs]:
+        """What a start says of sub-graphs, with their choices on top."""
         chosen: dict[tuple[str, ...], dict[str, Any]] = {}
         for name, value in params.items():
             block, field = self._owners[name]
             if value != AUTO:
                 chosen.setdefault(block.layers, {})[field] = value
-        return [SubGraphKnobs(x, **own) for layers, own in chosen.items() for x in layers]
+        own = {x: SubGraphKnobs(x, **own) for layers, own in chosen.items() for x in layers}
+        said = {o.layer: own.pop(o.layer).over(o) if o.layer in own else o for o in start.overrides}
+        return [*said.values(), *own.values()]
 
     def genes_of(self, params: Mapping[str, Any]) -> tuple[int, ...] | None:
         """Choice indices of parameters; None where they are not a point of the space.
@@ -223,11 +283,16 @@ class Space:
         """
         try:
             return tuple(
-                table[params[name]] if name in params or name not in self._owners else 0
+                table[params[name]] if name in params or name not in self._optional else 0
                 for name, table in self._indices
             )
         except (KeyError, TypeError):
             return None
+
+    @cached_property
+    def _optional(self) -> set[str]:
+        """Dimensions that parameters need not name."""
+        return {*self._owners, START} if len(self.starts) > 1 else {*self._owners}
 
     @cached_property
     def _indices(self) -> list[tuple[str, dict[Any, int]]]:
@@ -246,7 +311,12 @@ class Space:
         """The setting of a point of a knob space."""
         params = self.params_of(genes)
         own = {name: params.pop(name) for name in self._owners}
-        return Knobs(**params, overrides=tuple(self._overrides(own)))
+        start = self._start_of(params)
+        if len(self.starts) > 1:
+            params.pop(START)
+        chosen = {name: value for name, value in params.items() if value != AUTO}
+        overrides = tuple(self._overrides(own, start))
+        return dataclasses.replace(start, **chosen, overrides=overrides)
 
     def normal(self, genes: Genes) -> Genes:
         """Points in their one form, ``(points, dimensions)``."""
@@ -290,7 +360,8 @@ class Space:
         if not self.blocks:
             return genes
         if not dense:
-            chosen = rng.random((count, len(self.blocks) + 1)) < 1 / max(len(self.blocks), 2)
+            beside = np.bincount([b.start for b in self.blocks])[[b.start for b in self.blocks]]
+            chosen = rng.random((count, len(self.blocks) + 1)) < 1 / np.maximum([1, *beside], 2)
             chosen[:, 0] = True
             rate = np.where(self._unit_of > 0, OWN_CHOICES / self._unit_size, 1.0)
             genes *= chosen[:, self._unit_of] & (rng.random(genes.shape) < rate)
@@ -302,6 +373,19 @@ class Space:
         units = [np.full(len(b.choices), i) for i, b in enumerate(self.blocks, 1)]
         model = np.zeros(len(self.dimensions) - sum(map(len, units)))
         return np.concatenate([model, *units]).astype(np.int64)
+
+    @cached_property
+    def _start(self) -> int | None:
+        """Position of the dimension that chooses the start, if there is a choice."""
+        names = [d.name for d in self.dimensions]
+        return names.index(START) if len(self.starts) > 1 else None
+
+    @cached_property
+    def _start_at(self) -> Genes:
+        """Per dimension, the start that it belongs to; 0 for the model's."""
+        starts = np.asarray([0, *(b.start for b in self.blocks)], np.int64)
+        found: Genes = starts[self._unit_of]
+        return found
 
     @cached_property
     def _unit_size(self) -> Genes:
@@ -335,18 +419,23 @@ class Space:
         change = rng.random(genes.shape) < np.where(self._unit_of > 0, rate / self._unit_size, rate)
         model = int((self._unit_of == 0).sum())
         certain = np.asarray(rng.integers(0, model, points), np.int64)
-        change[np.arange(points), self._first(rng, certain, model)] = True
+        change[np.arange(points), self._first(rng, certain, genes, model)] = True
         shift = rng.integers(1, np.maximum(self.widths, 2), genes.shape)
         moved = np.where(change, (genes + shift) % self.widths, genes)
         if not self.blocks:
             return moved
         return self._settled(rng, genes, moved, certain)
 
-    def _first(self, rng: np.random.Generator, certain: Genes, model: int) -> Genes:
-        """The dimension of each mutant that is sure to move."""
+    def _first(
+        self, rng: np.random.Generator, certain: Genes, genes: Genes, model: int
+    ) -> Genes:
+        """The dimension of each mutant that is sure to move, one of its start's."""
         if not self.blocks:
             return certain
-        own = rng.integers(model, len(self.dimensions), len(certain))
+        first = model + np.searchsorted(self._start_at[model:], np.arange(len(self.starts) + 1))
+        at = genes[:, self._start] if self._start is not None else np.zeros(len(genes), np.int64)
+        at = np.where(first[at] < first[at + 1], at, 0)
+        own = rng.integers(first[at], first[at + 1])
         return np.where(rng.random(len(certain)) < OWN_MOVES, own, certain)
 
     def _settled(
@@ -405,7 +494,7 @@ class Space:
                 "published": specs[d.name].published,
             }
             for d in self.dimensions
-            if d.name not in self._owners
+            if d.name not in self._owners and d.name != START
         ]
 
     def describe_subgraphs(self) -> list[dict[str, Any]]:
@@ -460,6 +549,16 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _beyond(own: SubGraphKnobs, base: SubGraphKnobs) -> dict[str, Value]:
+    """What an override says beyond that of a start; ``"auto"`` takes something back.
+
+    In one part there is no dimension to speak of.
+    """
+    whole = ("dim",) if own.factor == 1 else ()
+    names = [name for name in subgraph_knob_specs() if name not in whole]
+    return {n: v for n in names if (v := getattr(own, n)) != getattr(base, n)}
 
 
 def _outside(name: str, value: object, choices: tuple[Any, ...]) -> KnobsError:
