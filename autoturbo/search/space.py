@@ -222,7 +222,7 @@ class Space:
     def _from_start(self, canonical: Knobs, number: int) -> dict[str, Any]:
         """The parameters of a setting in its one form, seen from one start."""
         known, start = {d.name: d.choices for d in self.dimensions}, self.starts[number]
-        params = dict.fromkeys(known, AUTO)
+        params: dict[str, Any] = dict.fromkeys(known, AUTO)
         if number:
             params[START] = number
         values = {n: (getattr(canonical, n), getattr(start, n)) for n in knob_specs()}
@@ -426,9 +426,7 @@ class Space:
             return moved
         return self._settled(rng, genes, moved, certain)
 
-    def _first(
-        self, rng: np.random.Generator, certain: Genes, genes: Genes, model: int
-    ) -> Genes:
+    def _first(self, rng: np.random.Generator, certain: Genes, genes: Genes, model: int) -> Genes:
         """The dimension of each mutant that is sure to move, one of its start's."""
         if not self.blocks:
             return certain

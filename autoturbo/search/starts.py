@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from autoturbo.errors import AutoTurboError
 from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.search.exact.chain import FREE, ChainAnswer, best_over_grid
+from autoturbo.search.exact.chain import ChainAnswer, best_over_grid
 from autoturbo.search.exact.groups import GroupLimits
 from autoturbo.search.exact.table import Grid
 from autoturbo.simulate.evaluator import Evaluator

@@ -1,15 +1,15 @@
 """Which sub-graphs have knobs of their own in a search, and which values make sense there.
 
 A start, for one the published heuristic, is planned once. Its heaviest sub-graphs are anchored by
-their last layers: an override names a layer and so stays meaningful when other knobs move the cuts. Sub-graphs that
-are alike (the blocks of a transformer) share their knobs: one of twelve changes little, and what
-is good for one is good for all.
+their last layers: an override names a layer and so stays meaningful when other knobs move the cuts.
+Sub-graphs that are alike (the blocks of a transformer) share their knobs: one of twelve changes
+little, and what is good for one is good for all.
 """
 
 from __future__ import annotations
 
-import math
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -97,9 +97,7 @@ def blocks_of(
     heaviest = sorted(kinds.values(), key=lambda k: (-seconds[k].sum(), k[0]))[:most]
     problems = [bench.problem(bench.share(b).batches) for b in batches]
     found = [_block(problems, [subgraphs[i] for i in k], rows[k[0]]) for k in heaviest]
-    return tuple(
-        _on(block, start, base[k[0]]) for block, k in zip(found, heaviest, strict=True)
-    )
+    return tuple(_on(block, start, base[k[0]]) for block, k in zip(found, heaviest, strict=True))
 
 
 def _on(block: Block, start: int, base: SubGraphKnobs) -> Block:
