@@ -17,7 +17,6 @@ from autoturbo.search.conditions import START, Genes
 from autoturbo.search.space import Space
 
 FREED: tuple[Mapping[str, Value], ...] = (
-    {},
     {"weight_residency": "LB"},
     {"weight_residency": "GB"},
     {"output_scope": "GB"},
@@ -56,9 +55,9 @@ def openings(space: Space) -> Genes:
     """
     batches = _each(space, "batches_per_cluster")
     starts = [{START: number} for number in range(1, len(space.starts))]
-    freed = [[{**start, **more} for start in starts[:1]] for more in FREED]
+    freed = [{**start, **more} for start in starts[:1] for more in FREED]
     splits = _each(space, "cluster_split")
-    return _points(space, [*batches, *starts, *(p for some in freed for p in some), *splits])
+    return _points(space, [*batches, *starts, *freed, *splits])
 
 
 def probes(space: Space, best: Genes) -> Genes:
