@@ -291,7 +291,8 @@ def _starts(graph: Graph, target: Target, asked: Settings) -> list[dict[str, Any
     """What the search starts from besides the heuristic, kept with the run for :func:`resume`."""
     from autoturbo.search.starts import starts_of
 
-    if not asked.subgraphs or asked.sampler != OURS:
+    ours = asked.sampler == OURS and len(find_objectives(asked.objective)) == 1
+    if not asked.subgraphs or not ours:
         return []
     return [start.as_dict() for start in starts_of(graph, target, dtype=asked.dtype)]
 

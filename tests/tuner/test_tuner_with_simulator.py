@@ -79,8 +79,9 @@ def test_ours_searches_sub_graphs_and_the_study_has_what_was_chosen(
     assert any(own)
     assert not own[0]
     for trial, mirrored in zip(result.history, result.study.trials, strict=True):
-        names = [name for name in mirrored.params if name.startswith("subgraph:")]
-        assert bool(names) == bool(trial.knobs.overrides)
+        names = [name for name in mirrored.params if name.startswith("subgraph")]
+        started = mirrored.params.get("start", "auto") != "auto"
+        assert bool(names or started) == bool(trial.knobs.overrides)
         assert all(mirrored.params[name] != "auto" for name in names)
     assert len({t.knobs.id for t in result.history}) == 40
 
@@ -101,3 +102,17 @@ def test_others_search_sub_graphs_only_where_asked(
     assert any(t.knobs.overrides for t in result.history) == searched
     again = resume(result.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=24)
     assert [t.knobs for t in again.history[:20]] == [t.knobs for t in result.history]
+
+
+def test_a_run_keeps_its_starts_and_goes_on_with_them(
+    model: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = run(model, tmp_path / "whole", trials=40)
+    assert any(t.params["start"] != "auto" for t in whole.study.trials)
+    begun = run(model, tmp_path, trials=20)
+    with Database.open(tmp_path / "a.db") as store:
+        assert store.run(begun.run).settings["starts"]
+    monkeypatch.setattr("autoturbo.search.starts.starts_of", lambda *_, **__: ())
+    again = resume(begun.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=40)
+    assert [t.knobs for t in again.history] == [t.knobs for t in whole.history]
