@@ -33,7 +33,7 @@ ENOUGH = 8
 """Tried points without which the quick model is not asked."""
 
 
-PROBED = 64
+PROBING = 64
 """Tried points after which nothing is probed."""
 
 PROBES = 0.5
@@ -201,7 +201,7 @@ def _left(
     fresh: _Fresh, space: Space, best: Genes, history: Sequence[Tried], count: int
 ) -> list[tuple[int, ...]]:
     """Openings that did not fit the first batch, and probes, in a part of an early batch."""
-    if len(history) > PROBED or count == 1:
+    if len(history) > PROBING or count == 1:
         return []
     untried = fresh.unique(np.concatenate([openings(space), probes(space, best)]))
     return untried[: int(count * PROBES)]

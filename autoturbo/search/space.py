@@ -117,7 +117,8 @@ class Space:
             dtype: the compute type, which decides what fits; the target's default if None.
             subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are tried.
             starts: settings besides the heuristic (:func:`autoturbo.search.starts.starts_of`);
-                each has half as many kinds of sub-graphs.
+                each has half as many kinds of sub-graphs. One whose cuts are those of another
+                start, or can be said by the heuristic's sub-graphs, is left out.
         """
         share = batch_share(graph, target)
         whole = trace_batch(graph).obstacle
@@ -126,21 +127,23 @@ class Space:
             name: _choices(name, spec, 1 if whole else share, layers, target)
             for name, spec in knob_specs().items()
         }
-        if starts:
-            choices[START] = tuple(range(1, len(starts) + 1))
-        at_once = tuple(map(int, choices["batches_per_cluster"]))
-        whole_starts, blocks = (Knobs(), *starts), tuple[Block, ...]()
-        for number, start in enumerate(whole_starts):
-            samples = (start.batches_per_cluster, *at_once)
-            kinds = -(-subgraphs // 2) if number else subgraphs
-            own = dtype or target.default_dtype
-            blocks += blocks_of(graph, target, own, kinds, samples, start, number)
+        at_once, dtype = (
+            tuple(map(int, choices["batches_per_cluster"])),
+            dtype or target.default_dtype,
+        )
+        blocks = blocks_of(graph, target, dtype, subgraphs, (AUTO, *at_once))
+        others = _apart(starts, blocks)
+        if others:
+            choices[START] = tuple(range(1, len(others) + 1))
+        for number, start in enumerate(others, 1):
+            samples, kinds = (start.batches_per_cluster, *at_once), -(-subgraphs // 2)
+            blocks += blocks_of(graph, target, dtype, kinds, samples, start, number)
         for block in blocks:
             choices |= {dimension_name(block, field): v for field, v in block.choices.items()}
         dimensions = [
             Dimension(name, (AUTO, *values)) for name, values in choices.items() if values
         ]
-        return Space(tuple(dimensions), share, layers, blocks, whole_starts)
+        return Space(tuple(dimensions), share, layers, blocks, (Knobs(), *others))
 
     @property
     def size(self) -> int:
@@ -547,6 +550,15 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _apart(starts: Iterable[Knobs], blocks: Iterable[Block]) -> tuple[Knobs, ...]:
+    """Starts whose points no other start can say: each names a layer that the others do not."""
+    heuristic = {layer for block in blocks for layer in block.layers}
+    named: dict[frozenset[str], Knobs] = {}
+    for start in starts:
+        named.setdefault(frozenset(own.layer for own in start.overrides), start)
+    return tuple(start for cuts, start in named.items() if not cuts <= heuristic)
 
 
 def _beyond(own: SubGraphKnobs, base: SubGraphKnobs) -> dict[str, Value]:

@@ -92,6 +92,8 @@ def blocks_of(
     seconds = _seconds(rows, target, dtype) * launches
     kinds: dict[tuple[object, ...], list[int]] = {}
     for subgraph in subgraphs:
+        if start and base[subgraph.index] == _NOTHING:
+            continue  # only what a start names tells its points from another's
         kind = (base[subgraph.index], *_kind(problem, subgraph, rows))
         kinds.setdefault(kind, []).append(subgraph.index)
     heaviest = sorted(kinds.values(), key=lambda k: (-seconds[k].sum(), k[0]))[:most]
