@@ -127,10 +127,8 @@ class Space:
             name: _choices(name, spec, 1 if whole else share, layers, target)
             for name, spec in knob_specs().items()
         }
-        at_once, dtype = (
-            tuple(map(int, choices["batches_per_cluster"])),
-            dtype or target.default_dtype,
-        )
+        dtype = dtype or target.default_dtype
+        at_once = tuple(map(int, choices["batches_per_cluster"]))
         blocks = blocks_of(graph, target, dtype, subgraphs, (AUTO, *at_once))
         others = _apart(starts, blocks)
         if others:
