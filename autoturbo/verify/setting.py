@@ -54,13 +54,16 @@ def prepare(
 ) -> Setting:
     """Random weights and inputs, and the model to compare with, in a folder.
 
+    What an earlier check of the same model with the same seed left there is used again.
+
     Raises:
         ModelError: the file is not usable.
     """
-    proto = _inlined(onnx.load(path, load_external_data=False))
     original = folder / "original.onnx"
-    seeded = with_weights(proto, seeded_weights(proto, folder, seed))
-    onnx.save(seeded, original)
+    if not original.exists():
+        proto = _inlined(onnx.load(path, load_external_data=False))
+        onnx.save(with_weights(proto, seeded_weights(proto, folder, seed)), original)
+    seeded = onnx.load(original, load_external_data=False)
     nodes = load_nodes(original, shapes=input_shapes(schedule.problem.graph))
     samples = max(one.start + one.samples for one in passes)
     whole = samples == schedule.model.batch
