@@ -18,12 +18,12 @@ from onnx import ModelProto, TensorProto
 
 from autoturbo.atomic import atomic_write, atomic_writer
 from autoturbo.errors import Location, UsageError, VerifyError
-from autoturbo.graph.model_nodes import ModelNodes, load_nodes
+from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.source import one_line
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.verify.at_batch import nodes_at
 from autoturbo.verify.passes import Pass
 from autoturbo.verify.scheduled_model import ScheduledModel, scheduled_model
-from autoturbo.verify.setting import input_shapes
 
 _PAGE = 4096
 """Bytes to which values in a data file are aligned, so that runtimes can map them."""
@@ -66,8 +66,9 @@ def nodes_of(schedule: Schedule, path: Path) -> ModelNodes:
 
     Raises:
         ModelError: the file is not usable.
+        VerifyError: it cannot be written for so many samples.
     """
-    return load_nodes(path, shapes=input_shapes(schedule.problem.graph))
+    return nodes_at(path, schedule.problem.graph, schedule.model)
 
 
 def write_scheduled_model(
