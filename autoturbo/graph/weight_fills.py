@@ -169,7 +169,9 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def _viewed(node: NodeProto, dims: Dims) -> Dims:
+    """Extents after a view; those of a reshape are not followed, so a later order may not fit."""
     if node.op_type != "Transpose":
         return dims
-    order = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
-    return dims[::-1] if order is None else tuple(dims[d] for d in order)
+    backwards = list(range(len(dims)))[::-1]
+    order = next((list(a.ints) for a in node.attribute if a.name == "perm"), backwards)
+    return tuple(dims[d] for d in order) if len(order) == len(dims) else dims
