@@ -47,7 +47,7 @@ from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import EFFORTS, Settings, searched_subgraphs
+from autoturbo.search.settings import EFFORTS, Settings, places_cuts, searched_subgraphs
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import SIMULATOR_VERSION, Failure, Measurement
@@ -117,6 +117,7 @@ class _Means:
     on_progress: Callable[[Progress], None] | None
     make: MakeWorkshop
     verifier: Verifier | None
+    began: float = field(default_factory=time.monotonic)
 
     def check(self) -> None:
         """Refuse what cannot be.
@@ -178,7 +179,7 @@ def tune(
         runs_folder: where the run's folder is made.
         model_file: the file as the user named it, for :func:`resume`; the graph's source if empty.
         baselines: other schedulers to measure for comparison.
-        on_progress: called after every outcome.
+        on_progress: called when cuts are placed, before the first trial, and after every outcome.
         storage: an Optuna storage URL that mirrors the trials.
         timeout_s: seconds for one measurement, after which it counts as failed.
         settings: more to keep with the run (``shapes``); JSON values.
@@ -221,7 +222,7 @@ def tune(
             **(settings or {}),
             "target_description": target.as_dict(),
             "verify": verify,
-            "starts": _starts(graph, target, asked),
+            "starts": _starts(graph, target, asked, means),
         }
         draft = RunInfo(
             "", key, graph.name, model_file or graph.source, graph.batch, target.name,
@@ -287,13 +288,15 @@ def resume(
         return _carry_out(_Run(graph, target, asked, means, store, info))
 
 
-def _starts(graph: Graph, target: Target, asked: Settings) -> list[dict[str, Any]]:
+def _starts(graph: Graph, target: Target, asked: Settings, means: _Means) -> list[dict[str, Any]]:
     """What the search starts from besides the heuristic, kept with the run for :func:`resume`."""
     from autoturbo.search.starts import starts_of
 
-    ours = asked.sampler == OURS and len(find_objectives(asked.objective)) == 1
-    if not asked.subgraphs or not ours:
+    wanted = places_cuts(asked.subgraphs, asked.sampler, asked.objective)
+    if not wanted or not graph.operators:
         return []
+    if means.on_progress is not None:
+        means.on_progress(Progress(graph.name, target.name, 0, asked.total, phase="placing cuts"))
     return [start.as_dict() for start in starts_of(graph, target, dtype=asked.dtype)]
 
 
@@ -447,6 +450,7 @@ class _Run:
             seed=asked.seed,
             trials=asked.total,
             time_budget=asked.time_budget,
+            spent_s=time.monotonic() - self.means.began,
             storage=asked.storage,
         )
 

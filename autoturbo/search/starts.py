@@ -10,17 +10,21 @@ version give the same starts. The search then frees outputs, weights and orders,
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import AutoTurboError
 from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.search.exact.chain import ChainAnswer, best_over_grid
+from autoturbo.schedule.split import SplitRules
+from autoturbo.search.exact.chain import FREE, ChainAnswer, Programme
 from autoturbo.search.exact.groups import GroupLimits
 from autoturbo.search.exact.table import Grid
 from autoturbo.simulate.evaluator import Evaluator
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
 
@@ -28,7 +32,7 @@ MOST_STARTS = 3
 """Starts besides the heuristic: each has dimensions of its own."""
 
 LONGEST = (24, 16, 10)
-"""Layers of the longest sub-graphs; every length gives other cuts, and shares what it knows."""
+"""Layers of the longest sub-graphs; every length gives other cuts from the same costs."""
 
 MOST_SETS = 1 << 15
 """Sets of layers that are looked at, which bounds what a large model takes."""
@@ -54,9 +58,7 @@ def starts_of(
     """
     if most <= 0 or not graph.operators:
         return ()
-    evaluator = Evaluator(graph, target, dtype or target.default_dtype)
-    found = [a for longest in LONGEST if (a := _answer(evaluator, longest)) is not None]
-    found.sort(key=lambda answer: answer.predicted)
+    found = sorted(_answers(Evaluator(graph, target, dtype or target.default_dtype)), key=_seconds)
     near = [a for a in found if a.predicted <= WORTH * found[0].predicted]
     return tuple(dict.fromkeys(start_from(answer.knobs) for answer in near))[:most]
 
@@ -70,11 +72,17 @@ def start_from(knobs: Knobs) -> Knobs:
     return dataclasses.replace(knobs, output_scope=AUTO, overrides=own)
 
 
-def _answer(evaluator: Evaluator, longest: int) -> ChainAnswer | None:
+def _answers(evaluator: Evaluator) -> Iterator[ChainAnswer]:
+    """One per length; none where the target cannot hold the tiles of any kernel."""
     layers = len(layers_of(evaluator.bench.model))
-    limits = GroupLimits(longest, max(min(MOST_SETS // max(layers, 1), 64), 4))
-    grid = Grid(factors=_FACTORS, own=(SubGraphKnobs(""),), limits=limits)
-    try:
-        return best_over_grid(evaluator, grid)
-    except AutoTurboError:
-        return None
+    limits = GroupLimits(max(LONGEST), max(min(MOST_SETS // max(layers, 1), 64), 4))
+    own, rules = (SubGraphKnobs(""),), SplitRules.of(FREE)
+    with suppress(AutoTurboError):
+        programme = Programme.over(evaluator, Grid(_FACTORS, None, own, limits, rules))
+        for longest in LONGEST:
+            with suppress(AutoTurboError):
+                yield programme.answer(longest)
+
+
+def _seconds(answer: ChainAnswer) -> float:
+    return answer.predicted

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search import starts
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.tuner import TuneResult, resume, tune
+from autoturbo.tuner import Progress, TuneResult, resume, tune
 from autoturbo.verify.findings import Check
 
 
@@ -102,6 +105,27 @@ def test_others_search_sub_graphs_only_where_asked(
     assert any(t.knobs.overrides for t in result.history) == searched
     again = resume(result.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=24)
     assert [t.knobs for t in again.history[:20]] == [t.knobs for t in result.history]
+
+
+def test_placing_cuts_is_told_and_counts_as_time_of_the_run(
+    model: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Progress] = []
+    begin, clock, place = time.monotonic, [0.0], starts.starts_of
+
+    def slow(*args: Any, **named: Any) -> tuple[Knobs, ...]:
+        clock[0] += 1000.0
+        return place(*args, **named)
+
+    monkeypatch.setattr(time, "monotonic", lambda: begin() + clock[0])
+    monkeypatch.setattr(starts, "starts_of", slow)
+    result = run(
+        model, tmp_path, trials=40, time_budget=999.0, baselines=(), on_progress=seen.append
+    )
+    assert (seen[0].done, seen[0].phase) == (0, "placing cuts")
+    assert not any(p.phase for p in seen[1:])
+    assert seen[1].elapsed_s > 1000
+    assert result.trials == 1
 
 
 def test_a_run_keeps_its_starts_and_goes_on_with_them(
