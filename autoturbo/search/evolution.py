@@ -5,6 +5,7 @@ A reader's map::
     nothing yet -> openings: the heuristic at every batch, starts, splits over clusters
     history -> probes: the best measured point with one choice that usually matters changed
             -> parents (best measured) -> generations of children, ranked by the quick model
+            -> without a gain for a while: the same around another start, or from immigrants
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
 
 The quick model sees choices only and costs microseconds a point, so thousands are looked at; the
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from autoturbo.cost_models.booster import Booster
 from autoturbo.search.conditions import Genes
 from autoturbo.search.openings import openings, probes
+from autoturbo.search.restarts import AWAY, place_to_go
 from autoturbo.search.space import Space
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
@@ -106,9 +108,12 @@ class Evolution:
             pool = self._evolve(space, rng, parents, model)
             probed = _left(fresh, space, parents[0], history, count)
             fresh.taken.update(probed)
+            wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
+            away = self._away(fresh, history, model, int(wanted * AWAY), rerank)
+            fresh.taken.update(away)
             best = fresh.unique(pool)[: self.reranked]
-            wanted = count - int(rng.binomial(count, self.explore))
-            chosen = probed + _varied(best, _dearer(best, rerank), model, wanted - len(probed))
+            near = _varied(best, _dearer(best, rerank), model, wanted - len(away))
+            chosen = probed + near + away
         else:
             chosen = fresh.unique(openings(space))[:count]
         fresh.taken.update(chosen)
@@ -118,16 +123,39 @@ class Evolution:
         return chosen + fresh.any(count - len(chosen))
 
     def _evolve(
-        self, space: Space, rng: np.random.Generator, parents: Genes, model: QuickModel
+        self,
+        space: Space,
+        rng: np.random.Generator,
+        parents: Genes,
+        model: QuickModel,
+        keep: Callable[[Genes], Genes] = lambda genes: genes,
     ) -> Genes:
         """Points ordered by the quick model, best first."""
-        pool = np.concatenate([parents, _mutants(space, rng, parents, self.children)])
+        pool = keep(np.concatenate([parents, _mutants(space, rng, parents, self.children)]))
         for _ in range(self.generations):
             pool = pool[model.order(pool)][: 4 * self.parents]
             children = _crossed(space, rng, pool, self.children // 2)
             mutants = _mutants(space, rng, pool, self.children // 2)
-            pool = np.unique(np.concatenate([pool, children, mutants]), axis=0)
+            pool = keep(np.unique(np.concatenate([pool, children, mutants]), axis=0))
         return pool[model.order(pool)]
+
+    def _away(
+        self,
+        fresh: _Fresh,
+        history: Sequence[Tried],
+        model: QuickModel,
+        count: int,
+        rerank: Rerank | None,
+    ) -> list[tuple[int, ...]]:
+        """Points elsewhere, after a while without a gain."""
+        if count <= 0:
+            return []
+        place = place_to_go(fresh.space, fresh.rng, history, self.parents)
+        if place is None:
+            return []
+        pool = self._evolve(fresh.space, fresh.rng, place.parents, model, place.keep)
+        best = fresh.unique(pool)[: self.reranked]
+        return _varied(best, _dearer(best, rerank), model, count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,56 +12,16 @@ from hypothesis import strategies as st
 from schedule_samples import block as residual_block
 from schedule_samples import target
 from search_doubles import toy_graph, toy_target
-from space_samples import block, space_of
+from space_samples import STARTED, started_space
 
 from autoturbo.errors import KnobsError
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value
+from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.search.conditions import START, Genes, dimension_name
 from autoturbo.search.evolution import Evolution, Tried
 from autoturbo.search.openings import openings, probes
-from autoturbo.search.space import Dimension, Space
+from autoturbo.search.space import Space
 from autoturbo.search.starts import start_from, starts_of
-from autoturbo.search.subgraphs import Block
-
-MODEL: dict[str, tuple[Value, ...]] = {
-    "batches_per_cluster": (4, 2, 1), "factor_policy": ("divisors", "ragged"),
-    "instance_order": ("bfs", "priority"), "prefetch_depth": (2, 4),
-}  # fmt: skip
-
-CUT = SubGraphKnobs("", boundary="cut", dim=1, factor=7)
-WHOLE = SubGraphKnobs("", boundary="cut", factor=1)
-
-
-def started(*, small: bool = False) -> Space:
-    """The heuristic's block, and two starts: two alike sub-graphs and one that is not cut."""
-    starts = (
-        Knobs(),
-        Knobs(factor_policy="ragged", overrides=tuple(_at(CUT, x) for x in ("a", "b", "c"))),
-        Knobs(batches_per_cluster=4, overrides=(_at(WHOLE, "a"),)),
-    )
-    own: dict[str, tuple[Value, ...]] = {"factor": (1, 2, 4), "priority": (9,)}
-    more: dict[str, tuple[Value, ...]] = {"dim": (0, 2), "inner_dim": (1, 2), "inner_factor": (2,)}
-    if not small:
-        own |= more
-    heuristic = block(("x",), **own)
-    first = _of_start(block(("a", "b"), boundary=("merge",), **own), 1, CUT, depth=1)
-    second = _of_start(block(("a",), **{**own, "factor": (2, 4)}), 2, WHOLE, depth=0)
-    plain = space_of(MODEL, heuristic, first, second)
-    model = len(MODEL)
-    dimensions = (
-        *plain.dimensions[:model], Dimension(START, (AUTO, 1, 2)), *plain.dimensions[model:],
-    )  # fmt: skip
-    return Space(dimensions, 8, 50, (heuristic, first, second), starts)
-
-
-def _at(own: SubGraphKnobs, layer: str) -> SubGraphKnobs:
-    return dataclasses.replace(own, layer=layer)
-
-
-def _of_start(plain: Block, start: int, base: SubGraphKnobs, depth: int) -> Block:
-    parts = 1 if base.factor == AUTO else int(base.factor)
-    return dataclasses.replace(plain, start=start, base=base, depth=depth, parts=parts)
 
 
 def machine() -> Target:
@@ -71,7 +31,7 @@ def machine() -> Target:
     return dataclasses.replace(whole, matrix=matrix)
 
 
-SMALL, LARGE = started(small=True), started()
+SMALL, LARGE = started_space(small=True), started_space()
 SEEDS = st.integers(0, 2**32)
 
 
@@ -192,7 +152,7 @@ def test_the_first_batch_has_every_start_every_batch_and_every_split() -> None:
 
 def test_probes_change_one_choice_of_the_best() -> None:
     best = LARGE.normal(raw(LARGE, 3, 1))[0]
-    model = len(MODEL) + 1
+    model = len(STARTED) + 1
     for point in probes(LARGE, best):
         assert (point[:model] != best[:model]).sum() <= 1
 
