@@ -26,9 +26,7 @@ from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 
 TINY = Grid(factors=(1, 2), own=(SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2)))
-SLOW = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+SLOW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def covers(sets: list[list[Layers]], left: frozenset[int]) -> Iterator[tuple[Layers, ...]]:
