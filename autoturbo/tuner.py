@@ -152,6 +152,7 @@ def tune(
     settings: Mapping[str, Any] | None = None,
     evaluator: MakeWorkshop | None = None,
     subgraphs: int | None = None,
+    transfer: bool = True,
     verify: bool = False,
     verifier: Verifier | None = None,
 ) -> TuneResult:
@@ -186,6 +187,8 @@ def tune(
         evaluator: builds what measures; the simulator's if None.
         subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are searched; if None,
             :data:`autoturbo.search.settings.SUBGRAPHS` for our sampler and none for others.
+        transfer: also start from what the database's schedules for this target decided for layers
+            like this model's.
         verify: run what is handed out in ONNX Runtime as well, against the model.
         verifier: checks what is handed out; :func:`autoturbo.verify_schedule` if None.
 
@@ -222,7 +225,7 @@ def tune(
             **(settings or {}),
             "target_description": target.as_dict(),
             "verify": verify,
-            "starts": _starts(graph, target, asked, means),
+            "starts": _starts(graph, target, asked, means, store if transfer else None, key),
         }
         draft = RunInfo(
             "", key, graph.name, model_file or graph.source, graph.batch, target.name,
@@ -288,16 +291,24 @@ def resume(
         return _carry_out(_Run(graph, target, asked, means, store, info))
 
 
-def _starts(graph: Graph, target: Target, asked: Settings, means: _Means) -> list[dict[str, Any]]:
+def _starts(
+    graph: Graph,
+    target: Target,
+    asked: Settings,
+    means: _Means,
+    store: Database | None,
+    key: PairKey,
+) -> list[dict[str, Any]]:
     """What the search starts from besides the heuristic, kept with the run for :func:`resume`."""
-    from autoturbo.search.starts import starts_of
+    from autoturbo.search.beginnings import beginnings, decisions_for
 
     wanted = places_cuts(asked.subgraphs, asked.sampler, asked.objective)
     if not wanted or not graph.operators:
         return []
     if means.on_progress is not None:
         means.on_progress(Progress(graph.name, target.name, 0, asked.total, phase="placing cuts"))
-    return [start.as_dict() for start in starts_of(graph, target, dtype=asked.dtype)]
+    known = decisions_for(store, key) if store is not None else ()
+    return [start.as_dict() for start in beginnings(graph, target, asked.dtype, known)]
 
 
 def scheduler_version() -> str:
@@ -597,11 +608,14 @@ def _keep_refused(run: _Run, handover: Handover) -> None:
 
 def _keep_best(run: _Run, best: Best) -> None:
     """The schedule of least latency goes to the database, whatever was sought."""
+    from autoturbo.search.beginnings import kept_decisions
+
     info, when = run.info, now()
     verified = Verified(best.verified, VERIFIER_VERSION, when) if best.verified else None
     kept = BestSchedule(
         info.key, info.model, info.batch, info.target, best.knobs, best.measurement,
         best.schedule.text, info.id, best.trial, when, info.versions, verified,
+        kept_decisions(best.schedule),
     )  # fmt: skip
     run.store.put_best(kept)
 

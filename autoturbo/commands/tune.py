@@ -99,6 +99,7 @@ def _tune(pair: Pair, options: argparse.Namespace, console: Console) -> TuneResu
             storage=options.storage,
             settings={**how_to_load(options), **_place_of_copy(options.output)},
             subgraphs=options.subgraphs,
+            transfer=options.transfer,
             verify=options.verify,
             on_progress=line,
             **machine_options(options),
@@ -165,6 +166,8 @@ def _add_search(parser: Parser) -> None:
     )
     add("--objective", metavar="NAME", type=objectives, action="extend", help=text)
     add_subgraphs_option(parser)
+    text = "start from nothing that schedules in the database decided for layers like these"
+    add("--no-transfer", dest="transfer", action="store_false", help=text)
     seed = "the same seed, the same result (default: 0)"
     add("--seed", metavar="N", type=whole_number("--seed", 0), default=0, help=seed)
 
