@@ -24,8 +24,9 @@ PATIENCE = 48
 """Trials without a gain before a part of each batch goes elsewhere: three rounds."""
 
 AWAY = 0.25
-"""Share of the predicted part of a batch that comes from elsewhere then: half kept one of twelve
-runs of 200 trials from what it had found without."""
+"""Share of the predicted part of a batch that comes from elsewhere then. In 200 trials half cost 15 %
+in one of twelve runs; a quarter differed by 0.2 % at most in eight, no better on average than none.
+"""
 
 TURN = 16
 """Trials after which it is the next place's turn."""
