@@ -47,7 +47,10 @@ SUBGRAPHS = 6
 """Sub-graphs whose own knobs are drawn too."""
 
 DRAWS = 50
-"""Settings drawn for one that fits."""
+"""Settings drawn for one that is tried."""
+
+INSTANCES = 800
+"""Of a schedule at most: ONNX Runtime takes minutes to load a model of several thousand calls."""
 
 SMALLER = {"unet": 2, "bert_large_s384": 4, "llama_prefill": None}
 """Batches of workloads that would take minutes a schedule; None is the file's own."""
@@ -94,8 +97,10 @@ def settings(evaluator: Evaluator, count: int, seed: int) -> Iterator[tuple[Knob
         for genes in space.random(rng, DRAWS, dense=True):
             knobs = space.knobs_of(genes.tolist())
             if isinstance(evaluator.evaluate(knobs), Measurement):
-                yield knobs, build_schedule(evaluator.bench, knobs)
-                break
+                schedule = build_schedule(evaluator.bench, knobs)
+                if schedule.instances.count * schedule.share.loops <= INSTANCES:
+                    yield knobs, schedule
+                    break
 
 
 def verified(name: str, count: int, batch: int, seed: int) -> Row:
