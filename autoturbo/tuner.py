@@ -172,7 +172,8 @@ def tune(
         seed: the same seed gives the same result, whatever ``jobs`` and ``ray``.
         jobs: worker processes; with Ray actors, 0 for all CPUs of the cluster.
         ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
-        time_budget: seconds, checked between rounds; makes the result depend on the machine.
+        time_budget: seconds with all that comes first, checked between rounds, one of which is
+            always made; makes the result depend on the machine.
         sampler: one of :data:`autoturbo.search.SAMPLERS`.
         objective: ``latency``, ``throughput``, ``energy``, ``ddr-bytes``; several, as a sequence
             or with commas, give a Pareto front.

@@ -42,7 +42,7 @@ _LEARNING_S = 0.02
 """Seconds per trial that proposing and learning take: half of a ResNet-50 trial, profiled."""
 
 _PLACING_S = 2.0
-"""Seconds that placing cuts takes before the first trial: 1 to 4 with the bundled models."""
+"""Seconds that placing cuts takes before the first trial: 1 to 2 mostly, 8 for the largest."""
 
 _SAMPLES = 3
 """Settings measured to say how long a run takes."""

@@ -72,7 +72,7 @@ class Search:
         sampler: name of it.
         seed: of all chance.
         trials: in total; None where only time or the space limits them.
-        time_budget: seconds, checked between rounds; the first trial is always made.
+        time_budget: seconds, checked between rounds; one round is always made.
         spent_s: seconds of it that went before the first round.
         storage: an Optuna storage URL that mirrors the trials.
     """
@@ -163,7 +163,7 @@ class Loop:
 
     def _goes_on(self) -> bool:
         budget = self.search.time_budget
-        late = budget is not None and self._elapsed > budget and len(self.trials) > 0
+        late = budget is not None and self._elapsed > budget and self._measured > 0
         replaying = len(self.trials) < len(self._recorded)
         return len(self.trials) < self.total and (replaying or not late) and not self._hopeless
 

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 PATIENCE = 48
 """Trials without a gain before a part of each batch goes elsewhere: three rounds."""
 
-AWAY = 0.5
-"""Share of the predicted part of a batch that comes from elsewhere then."""
+AWAY = 0.25
+"""Share of the predicted part of a batch that comes from elsewhere then. In 200 trials half cost
+15 % in one of twelve runs; a quarter differed by 0.2 % at most in nine, no better than none.
+"""
 
 TURN = 16
 """Trials after which it is the next place's turn."""

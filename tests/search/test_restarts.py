@@ -91,7 +91,7 @@ def test_part_of_an_idle_batch_comes_from_another_start_and_most_does_not(turn: 
         return Evolution().propose(SPACE, np.random.default_rng(seed), past, set(), count=16)
 
     starts = [point[POSITION] for point in batch(0)]
-    assert starts.count(turn + 1) >= 4
+    assert 2 <= starts.count(turn + 1) <= 10
     assert len(set(batch(0))) == 16
     assert batch(0) == batch(0)
     assert batch(0) != batch(1)

@@ -34,8 +34,8 @@ class Grid:
             on; the layer named there means nothing.
         limits: sets of layers that may be one sub-graph.
         near: if given, sets of several layers are cut along the dimension that Algorithm 1 picks
-            under these rules only, into the next factors below and from its own on: a seventh of
-            the ways, and rarely without the best.
+            under these rules only, into the next factors below and from its own on: a fifth of
+            the ways or so, and rarely without the best.
     """
 
     factors: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
