@@ -36,9 +36,8 @@ def repeated(model: ModelProto, prefix: str, times: int) -> ModelProto:
     first, last = _extent(graph, prefix)
     block = list(graph.node[first : last + 1])
     made = {name for node in block for name in node.output}
-    (source,) = {
-        n for node in block for n in node.input if n and n not in made and _value(graph, n)
-    }
+    read = {name for node in block for name in node.input if name} - made
+    (source,) = {name for name in read if _computed(graph, name)}
     result = block[-1].output[0]
     nodes, given = list(graph.node[: last + 1]), result
     for copy in range(times):
