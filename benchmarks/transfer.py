@@ -108,7 +108,7 @@ def compared(first: str, second: str, target: str, seeds: int, trials: int) -> l
         donor = tune(pairs[first], placed[first], seed, trials)
         decided = decisions_of(build_schedule(pairs[first].evaluator.bench, donor.best))
         taken = transfer(graphs[second], machine, [decided])
-        starts = placed[second] if taken is None else (taken.knobs, *placed[second])
+        starts = placed[second] if taken is None else (*placed[second], taken.knobs)
         known = max(known, taken.known if taken else 0.0)
         cold.append(tune(pairs[second], placed[second], seed, trials).curve)
         warm.append(tune(pairs[second], starts, seed, trials).curve)

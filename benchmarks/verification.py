@@ -6,7 +6,8 @@ numbers in ONNX Runtime (outputs and the results of every instance), the instanc
 near the outputs came to their tolerance, and the time. Settings are drawn from the space that
 ``tune`` searches, sub-graphs' own knobs included; half of them on ``stcp920``, half on one with an
 eighth of its local buffers, so that a small batch is cut as a large one would be. Settings that do
-not fit are drawn again, and so are those of more than :data:`INSTANCES` instances. A last table says how many values of each knob were tried.
+not fit are drawn again, and so are those of more than :data:`INSTANCES` instances. A last table
+says how many values of each knob were tried.
 """
 
 from __future__ import annotations

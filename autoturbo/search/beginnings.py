@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def beginnings(
     graph: Graph, target: Target, dtype: str, known: tuple[Decisions, ...] = ()
 ) -> tuple[Knobs, ...]:
-    """Settings worth starting from, those carried over first.
+    """Settings worth starting from, what is carried over last.
 
     Args:
         graph: the model.
@@ -33,7 +33,7 @@ def beginnings(
     """
     taken = transfer(graph, target, known)
     placed = starts_of(graph, target, dtype=dtype)
-    return placed if taken is None else (taken.knobs, *placed)
+    return placed if taken is None else (*placed, taken.knobs)
 
 
 def decisions_for(store: Database, key: PairKey) -> tuple[Decisions, ...]:
