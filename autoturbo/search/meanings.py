@@ -122,7 +122,9 @@ class Meanings(Points):
     def _own_params(self, knobs: Knobs, number: int) -> dict[str, Any]:
         """Parameters of the overrides, which alike sub-graphs must have in common."""
         left = {o.layer: o for o in knobs.overrides}
-        said = {o.layer: o for o in self.starts[number].overrides}
+        said = {
+            o.layer: SubGraphKnobs(**effective(o, knobs)) for o in self.starts[number].overrides
+        }
         params = {}
         for block in (b for b in self.blocks if b.start == number):
             own = [left.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]

@@ -86,10 +86,12 @@ class Transfer:
     Attributes:
         knobs: the setting.
         known: share of the model's arithmetic in layers whose decisions it takes over.
+        alike: likewise, a layer counting the more the more of what lies around it is alike.
     """
 
     knobs: Knobs
     known: float
+    alike: float
 
 
 def decisions_of(schedule: Schedule) -> Decisions:
@@ -129,7 +131,7 @@ def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | Non
 
 
 def transfer(graph: Graph, target: Target, known: Iterable[Decisions]) -> Transfer | None:
-    """A setting for a model from the decisions that know most of it.
+    """A setting for a model from the decisions about what is most like it.
 
     None where none knows :data:`ENOUGH`.
 
@@ -139,7 +141,7 @@ def transfer(graph: Graph, target: Target, known: Iterable[Decisions]) -> Transf
         known: of other models, or of this one; of equals the first counts.
     """
     found = [_taken_over(graph, target, decisions) for decisions in known]
-    best = max(found, key=lambda one: one.known, default=None)
+    best = max(found, key=lambda one: one.alike, default=None)
     return best if best is not None and best.known >= ENOUGH else None
 
 
@@ -150,17 +152,19 @@ def _taken_over(graph: Graph, target: Target, decisions: Decisions) -> Transfer:
         for label in one.contexts:
             by_label.setdefault(label, one)
     work = [sum(graph.operators[i].macs for i in layer.operators) for layer in layers]
-    overrides, covered = [], 0
+    overrides, known, alike = [], 0.0, 0.0
     for layer, labels in zip(layers, layer_contexts(graph, layers), strict=True):
         at, decision = _nearest(labels, by_label)
         if decision is None:
             continue
         own = decision.own if decision.own is not None and at <= RADII else SubGraphKnobs("")
         overrides.append(dataclasses.replace(own, layer=layer.name, boundary=decision.boundary))
-        covered += work[layer.index]
+        known += work[layer.index]
+        alike += work[layer.index] * (1 - at / len(labels))
     knobs = _of_model(graph, target, decisions.knobs)
-    share = covered / sum(work) if sum(work) else 0.0
-    return Transfer(dataclasses.replace(knobs, overrides=tuple(overrides)), share)
+    total = max(sum(work), 1)
+    taken = dataclasses.replace(knobs, overrides=tuple(overrides))
+    return Transfer(taken, known / total, alike / total)
 
 
 def _nearest(
