@@ -9,12 +9,13 @@ A reader's map::
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.layers import layers_of
-from autoturbo.schedule.knobs import AUTO, Knobs, knob_specs, subgraph_knob_specs
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
 from autoturbo.search.conditions import START, dimension_name
 from autoturbo.search.knob_choices import batch_share, choices_of
 from autoturbo.search.meanings import Meanings
@@ -53,19 +54,19 @@ class Space(Moves, Meanings):
             subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are tried.
             starts: settings besides the heuristic (:func:`autoturbo.search.starts.starts_of`);
                 each has half as many kinds of sub-graphs. One whose cuts are those of another
-                start, or can be said by the heuristic's sub-graphs, is left out.
+                start is left out.
         """
         share = batch_share(graph, target)
         whole = trace_batch(graph).obstacle
-        layers = len(layers_of(graph))
+        layers = [layer.name for layer in layers_of(graph)]
         choices = {
-            name: choices_of(name, spec, 1 if whole else share, layers, target)
+            name: choices_of(name, spec, 1 if whole else share, len(layers), target)
             for name, spec in knob_specs().items()
         }
         dtype = dtype or target.default_dtype
         at_once = tuple(map(int, choices["batches_per_cluster"]))
         blocks = blocks_of(graph, target, dtype, subgraphs, (AUTO, *at_once))
-        others = _apart(starts, blocks)
+        others = _apart(starts, blocks, layers)
         if others:
             choices[START] = tuple(range(1, len(others) + 1))
         for number, start in enumerate(others, 1):
@@ -76,7 +77,7 @@ class Space(Moves, Meanings):
         dimensions = [
             Dimension(name, (AUTO, *values)) for name, values in choices.items() if values
         ]
-        return Space(tuple(dimensions), share, layers, blocks, (Knobs(), *others))
+        return Space(tuple(dimensions), share, len(layers), blocks, (Knobs(), *others))
 
     def describe(self) -> list[dict[str, Any]]:
         """One row per knob of the model: name, what it means, choices, published value."""
@@ -104,13 +105,25 @@ class Space(Moves, Meanings):
         return [row for row in rows if row["kinds"]]
 
 
-def _apart(starts: Iterable[Knobs], blocks: Iterable[Block]) -> tuple[Knobs, ...]:
-    """Starts whose points no other start can say: each names a layer that the others do not."""
+def _apart(
+    starts: Iterable[Knobs], blocks: Iterable[Block], layers: Sequence[str]
+) -> tuple[Knobs, ...]:
+    """Starts whose points no other start can say: each names a layer that the others do not.
+
+    One that names only layers that the heuristic's blocks name gets one more, merged with what
+    reads it, as it is anyway: it is not among the start's cuts.
+    """
     heuristic = {layer for block in blocks for layer in block.layers}
     named: dict[frozenset[str], Knobs] = {}
     for start in starts:
-        named.setdefault(frozenset(own.layer for own in start.overrides), start)
-    return tuple(start for cuts, start in named.items() if not cuts <= heuristic)
+        cuts = frozenset(own.layer for own in start.overrides)
+        inside = next((x for x in layers if x not in heuristic | cuts), None)
+        if not cuts <= heuristic:
+            named.setdefault(cuts, start)
+        elif inside is not None and cuts:
+            own = (*start.overrides, SubGraphKnobs(inside, boundary="merge"))
+            named.setdefault(cuts, dataclasses.replace(start, overrides=own))
+    return tuple(named.values())
 
 
 __all__ = ["Dimension", "Space", "batch_share"]
