@@ -16,7 +16,8 @@ from space_samples import STARTED, started_space
 
 from autoturbo.errors import KnobsError
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.search.conditions import START, Genes, dimension_name
 from autoturbo.search.evolution import Evolution, Tried
 from autoturbo.search.openings import openings, probes
@@ -129,9 +130,32 @@ def test_a_model_without_operators_has_no_starts() -> None:
     assert starts_of(residual_block(), machine(), dtype="float16", most=0) == ()
 
 
+def says(start: Knobs, one: Knobs) -> bool:
+    """Whether a start is another one, but for a layer that is merged as it is anyway."""
+    more = set(start.overrides) - set(one.overrides)
+    same = dataclasses.replace(start, overrides=()) == dataclasses.replace(one, overrides=())
+    kept = set(one.overrides) <= set(start.overrides)
+    return same and kept and len(more) <= 1 and all(own.boundary == "merge" for own in more)
+
+
+def test_a_start_of_layers_that_the_heuristic_names_too_is_kept_and_cut_the_same() -> None:
+    graph, bench = residual_block(), Workbench(residual_block(), machine(), "float16")
+    heuristic = Space.of(graph, machine(), dtype="float16", subgraphs=4).blocks
+    names = sorted({layer for block in heuristic for layer in block.layers})
+    own = tuple(SubGraphKnobs(name, boundary="cut") for name in names)
+    start = Knobs(producer_factor_ratio=0, merged_factor_ratio=64, overrides=own)
+    space = Space.of(graph, machine(), dtype="float16", subgraphs=4, starts=[start])
+    (_, kept) = space.starts
+    assert kept != start
+    assert says(kept, start)
+    cuts = [[s.layers for s in plan(bench, knobs)[2]] for knobs in (start, kept)]
+    assert cuts[0] == cuts[1]
+    assert space.to_knobs(space.from_knobs(kept)) == kept
+
+
 def test_a_space_says_each_of_its_starts() -> None:
     space = Space.of(residual_block(), machine(), dtype="float16", subgraphs=4, starts=found())
-    assert set(space.starts[1:]) <= set(found())
+    assert all(any(says(start, one) for one in found()) for start in space.starts[1:])
     for number, start in enumerate(space.starts[1:], 1):
         assert space.to_knobs(space.from_knobs(start)) == start
         assert space.to_knobs({START: number}) == start
