@@ -476,13 +476,13 @@ def _schedule(
     )  # fmt: skip
 
 
-_RULE_KNOBS = (
+RULE_KNOBS = (
     "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
     "instruction_scheduling",
 )  # fmt: skip
 """Knobs of the model that a sub-graph may have otherwise; what buffers and instructions read."""
 
-_RULES_OF = operator.attrgetter(*_RULE_KNOBS)
+_RULES_OF = operator.attrgetter(*RULE_KNOBS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,7 +502,7 @@ def _rules(
     """Per sub-graph, the rules that hold for it."""
     found = [rules_of(problem, knobs)] * len(instances.subgraphs)
     for index, override in overrides.items():
-        own = {n: v for n in _RULE_KNOBS if (v := getattr(override, n)) != AUTO}
+        own = {n: v for n in RULE_KNOBS if (v := getattr(override, n)) != AUTO}
         if own:
             found[index] = rules_of(problem, dataclasses.replace(knobs, **own))
     return found

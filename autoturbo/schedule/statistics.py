@@ -24,7 +24,7 @@ STATISTICS = (
     "loops",
     "samples",
 )
-"""Columns of :class:`autoturbo.simulate.contract.PlanStatistics`: per instance of a sub-graph, the
+"""Columns of :func:`statistics_of`: per instance of a sub-graph, the
 layers and operators, the work, the bytes of weights, inputs and outputs, the footprint in the local
 buffers of a cluster and the largest tensor; then instances per pass of the cluster that has most
 of them, passes, samples per pass."""

@@ -20,11 +20,11 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.statistics import statistics_of
 from autoturbo.schedule.timeline import Timeline, handed_over
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.plan import plan_statistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
 
 
@@ -128,7 +128,7 @@ class Evaluator:
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Cheap facts about a setting's kernels, for the cost model; None if it does not fit."""
         try:
-            return PlanStatistics(*statistics_of(self.bench, knobs))
+            return plan_statistics(self.bench, knobs)
         except KnobsError:
             return None
 
