@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.features import (
-    KNOB_NAMES,
-    OVERRIDE_NAMES,
     Rows,
     feature_names,
     kernel_rows,
@@ -28,8 +26,8 @@ from autoturbo.cost_models.features import (
 )
 from autoturbo.cost_models.model import FEWEST, CostModel, Example
 from autoturbo.cost_models.ratios import base_seconds, is_planned
-from autoturbo.simulate.plan import COLUMNS
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.plan import COLUMNS
 
 if TYPE_CHECKING:
     from autoturbo.schedule.knobs import Knobs

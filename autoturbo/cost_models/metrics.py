@@ -59,9 +59,9 @@ class Scores:
 def scores_of(predicted: Floats, measured: Floats) -> Scores:
     """All figures of one pool of at least two settings that differ."""
     agree, tau = _order(predicted, measured)
-    tops = (top_score(predicted, measured, k) for k in TOPS)
+    top1, top5, top10 = (top_score(predicted, measured, k) for k in TOPS)
     factor, error = _error(predicted, measured)
-    return Scores(agree, tau, *tops, error, factor)
+    return Scores(agree, tau, top1, top5, top10, error, factor)
 
 
 def top_score(predicted: Floats, measured: Floats, k: int) -> float:

@@ -53,7 +53,8 @@ class Example:
     @property
     def weights(self) -> NDArray[np.float64]:
         """Launches times base: what a factor predicted for each kernel is worth in seconds."""
-        return self.launches * (1.0 if self.base is None else self.base)
+        worth = self.launches.astype(np.float64)
+        return worth if self.base is None else worth * self.base
 
 
 @dataclass

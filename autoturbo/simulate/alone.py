@@ -241,9 +241,7 @@ def _commonest(parts: Parts) -> int:
     return int(first[counts.argmax()])
 
 
-def _links(
-    problem: Problem, parts: Sequence[Parts], chosen: Ints, makers: dict[int, int]
-) -> Links:
+def _links(problem: Problem, parts: Sequence[Parts], chosen: Ints, makers: dict[int, int]) -> Links:
     """What every instance reads of whole producers, which are the first instances."""
     rows: list[tuple[int, int, int, int]] = []
     start = [0]
