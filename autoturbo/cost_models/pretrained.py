@@ -22,7 +22,7 @@ from autoturbo.cost_models.training import Table
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.work import Floats
-from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.evaluator import Evaluator
 
 TREES: Final = 150
 """Trees of a pretrained model; more change the third digit of its accuracy."""
@@ -112,14 +112,14 @@ class Predictor:
         model: the pretrained one.
     """
 
-    evaluator: Evaluates
+    evaluator: Evaluator
     model: Pretrained
     _known: dict[bytes, float] = field(default_factory=dict)
 
     def seconds(self, settings: Sequence[Knobs]) -> Floats:
         """Predicted latency, ``(settings,)``; infinite where there is no plan."""
         found: Floats = np.full(len(settings), np.inf)
-        plans = [(at, k, self.evaluator.statistics(k)) for at, k in enumerate(settings)]
+        plans = [(at, k, self.evaluator.anchored(k)) for at, k in enumerate(settings)]
         there = [(at, k, plan) for at, k, plan in plans if plan is not None]
         rows = [
             portable_rows(plan.values, override_rows(k, plan.overrides, len(plan.values)))

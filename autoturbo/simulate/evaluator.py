@@ -20,6 +20,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.statistics import statistics_of
 from autoturbo.schedule.timeline import Timeline, handed_over
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import PlanStatistics
@@ -127,6 +128,16 @@ class Evaluator:
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Cheap facts about a setting's kernels, for the cost model; None if it does not fit."""
+        try:
+            return PlanStatistics(*statistics_of(self.bench, knobs))
+        except KnobsError:
+            return None
+
+    def anchored(self, knobs: Knobs) -> PlanStatistics | None:
+        """The same with what kernels take alone, which is simulated where it is not yet known.
+
+        Columns are :data:`autoturbo.simulate.plan.COLUMNS`.
+        """
         try:
             return plan_statistics(self.bench, knobs)
         except KnobsError:
