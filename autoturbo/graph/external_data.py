@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from onnx import AttributeProto, GraphProto, TensorProto, helper
 
 from autoturbo.graph.wire import inline_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from autoturbo.graph.source import Source
 
 SMALL = 4096
 """Elements up to which a value is read and computed with; shapes, axes and indices are shorter."""
+
+_PAGE = 4096
+"""Bytes to which elements in a data file are aligned, so that runtimes can map them."""
 
 _SUB_BYTE_BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 """Bits of the element types that are packed several to a byte."""
@@ -173,3 +176,24 @@ def reference(tensor: TensorProto) -> TensorProto:
     copy.ClearField("raw_data")
     copy.data_location = TensorProto.EXTERNAL
     return copy
+
+
+def put_outside(
+    tensor: TensorProto, values: Iterable[bytes], stream: BinaryIO, location: str
+) -> None:
+    """Append the elements of a tensor to a data file and let the tensor refer to them there.
+
+    Args:
+        tensor: loses the elements that it holds.
+        values: its elements, piece by piece; they may be read from where it refers to now.
+        stream: the data file.
+        location: the file's name beside the model.
+    """
+    offset = -(-stream.tell() // _PAGE) * _PAGE
+    stream.seek(offset)
+    length = sum(stream.write(piece) for piece in values)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))

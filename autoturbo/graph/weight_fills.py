@@ -87,17 +87,18 @@ def _convolution(node: NodeProto, dims: Sequence[int]) -> Fill:
 def _transposed_convolution(node: NodeProto, dims: Sequence[int]) -> Fill:
     """Extents are input channels, output channels of a group, kernel."""
     groups = next((a.i for a in node.attribute if a.name == "group"), 1)
-    return _spread(2.0, math.prod(dims) // (dims[1] * groups))
+    outputs = dims[1] * groups if len(dims) > 1 else 1
+    return _spread(2.0, math.prod(dims) // outputs)
 
 
 def _gemm(node: NodeProto, dims: Sequence[int]) -> Fill:
     transposed = any(a.name == "transB" and a.i for a in node.attribute)
-    return _spread(1.0, dims[1] if transposed else dims[0])
+    return _spread(1.0, dims[1 if transposed else 0] if len(dims) > 1 else max(dims, default=1))
 
 
 def _matmul(node: NodeProto, dims: Sequence[int]) -> Fill:
     del node
-    return _spread(1.0, dims[-2] if len(dims) > 1 else dims[0])
+    return _spread(1.0, dims[-2] if len(dims) > 1 else max(dims, default=1))
 
 
 def _always(fill: Fill) -> Callable[[NodeProto, Sequence[int]], Fill]:
@@ -168,7 +169,9 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def _viewed(node: NodeProto, dims: Dims) -> Dims:
+    """Extents after a view; those of a reshape are not followed, so a later order may not fit."""
     if node.op_type != "Transpose":
         return dims
-    order = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
-    return dims[::-1] if order is None else tuple(dims[d] for d in order)
+    backwards = list(range(len(dims)))[::-1]
+    order = next((list(a.ints) for a in node.attribute if a.name == "perm"), backwards)
+    return tuple(dims[d] for d in order) if len(order) == len(dims) else dims

@@ -120,15 +120,16 @@ def _instance(schedule: Schedule, index: int) -> dict[str, Any]:
 def _all_buffers(schedule: Schedule) -> list[dict[str, Any]]:
     """Of every cluster in turn, where they do not work alike; steps are each cluster's own."""
     if not schedule.cluster:
-        return _buffers(schedule, schedule.timeline)
+        return buffer_entries(schedule, schedule.timeline)
     return [
         {**entry, "cluster": cluster}
         for cluster, timeline in enumerate(schedule.timelines)
-        for entry in _buffers(schedule, timeline)
+        for entry in buffer_entries(schedule, timeline)
     ]
 
 
-def _buffers(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
+def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
+    """What a schedule file says of the buffers of a cluster, in their order."""
     buffers = timeline.buffers
     tensors = schedule.problem.graph.tensors
     instances = schedule.instances.instances

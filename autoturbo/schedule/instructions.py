@@ -301,13 +301,13 @@ def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
         while done[0] < min(weight + far, weights):
             _weight_dma(p, t, done[0])
             done[0] += 1
-        while done[1] < min(tile + far, tiles):
+        while done[1] < min(tile + far, tiles) and _has_room(p, done[1], done[3]):
             _input_dma(p, t, done[1])
             done[1] += 1
         while done[2] < min(weight + ahead + 1, weights) and p.first_use[done[2]] <= tile + ahead:
             _weight_transfer(p, t, done[2])
             done[2] += 1
-        while done[3] < min(tile + ahead + 1, tiles):
+        while done[3] < min(tile + ahead + 1, tiles, done[1]):
             _input_transfer(p, t, done[3])
             done[3] += 1
         while done[4] < min(tile + 2, p.first[layer + 1]):
@@ -318,6 +318,17 @@ def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
         if tile == p.first[layer + 1] - 1:
             t.end[layer] = max(t.computed[tile], t.stored[tile])
             t.worked[layer] = t.computed[tile]
+
+
+@borrowing
+def _has_room(p: _Plan, index: int, passed: int) -> bool:
+    """Whether inputs of a tile may be fetched now that those of so many tiles have left GB.
+
+    The inputs of two layers are kept in GB at a time: those of the one before last must have left.
+    """
+    layer = p.owner[index]
+    keeps = p.rules[Rule.HAS_GB] and p.tiles[layer, Tiling.KEPT] == 1
+    return not keeps or layer < 2 or p.first[layer - 1] <= passed  # noqa: PLR2004
 
 
 @borrowing
@@ -481,6 +492,8 @@ def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
     before = index - p.rules[Rule.AHEAD] - 1
     if has_gb:
         _wait(t.where, at, _entered(t, before))
+        if p.tiles[layer, Tiling.KEPT] == 1 and layer > 1:
+            _wait(t.where, at, _entered(t, p.first[layer - 1] - 1))
     else:
         _wait_for_work(t, at, before)
     _wait_for_layer_before(p, t, at, layer)

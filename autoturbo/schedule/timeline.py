@@ -278,15 +278,19 @@ def _kept(
         return []
     heads = template_book(graph.problem).heads.rows
     counts = np.bincount(graph.subgraph[order], minlength=len(graph.subgraphs))
+    own, found = graph.subgraph[order], heads[templates[order]]
     whole = np.ones(len(graph.subgraphs), np.int64)
-    np.minimum.at(whole, graph.subgraph[order], heads[templates[order], Head.WHOLE])
+    np.minimum.at(whole, own, found[:, Head.WHOLE])
+    # Parts that are not alike may be spread over the cores in other ways: the largest has room.
+    sizes = np.zeros((2, len(graph.subgraphs)), np.int64)
+    np.maximum.at(sizes[0], own, found[:, Head.WEIGHTS])
+    np.maximum.at(sizes[1], own, found[:, Head.CORE_WEIGHTS])
     tops = {1: zones.gb, 2: zones.lb}
     floors = {1: zones.gb - zones.gb // WEIGHTS_SHARE, 2: zones.lb - zones.lb // WEIGHTS_SHARE}
     kept: list[_Kept] = []
     for subgraph in np.argsort(-counts, kind="stable").tolist():
         residence = RESIDENCES[rules[subgraph].residence]
-        head = heads[templates[graph.first[subgraph]]]
-        cluster, core = int(head[Head.WEIGHTS]), int(head[Head.CORE_WEIGHTS])
+        cluster, core = sizes[:, subgraph].tolist()
         size = cluster if residence == 1 else core
         if not residence or counts[subgraph] < 2 or size <= 0 or not whole[subgraph]:  # noqa: PLR2004
             continue

@@ -58,6 +58,7 @@ class Body:
     reads: dict[str, Operand] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     _labels: set[str] = field(default_factory=set)
+    _counts: dict[str, int] = field(default_factory=dict)
     _known: dict[object, str] = field(default_factory=dict)
 
     def held(self, index: int) -> Region | None:
@@ -66,7 +67,7 @@ class Body:
 
     def fresh(self, hint: str) -> str:
         """A name not in use yet: the hint and a mark that names in files seldom have."""
-        return _unused(f"{hint}@", self.taken)
+        return _unused(f"{hint}@", self.taken, self._counts)
 
     def add(self, proto: NodeProto) -> tuple[str, ...]:
         """Append a node: name it after its layer and operator, and note its layer.
@@ -75,7 +76,7 @@ class Body:
             The names of its outputs.
         """
         parts = (self.layer, self.operator, proto.op_type)
-        proto.name = _unused("/".join(part for part in parts if part), self._labels)
+        proto.name = _unused("/".join(part for part in parts if part), self._labels, self._counts)
         if self.layer:
             proto.metadata_props.add(key=LAYER, value=self.layer)
         self.taken.update(proto.output)
@@ -249,12 +250,14 @@ class Body:
         return self.node("Reshape", (name, self.integers(shape, "shape")), (target,))[0]
 
 
-def _unused(hint: str, taken: set[str]) -> str:
-    name, count = hint, 1
+def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
+    """The hint, with the lowest number behind it that makes it free; counted on from last time."""
+    name, count = hint, counts.get(hint, 1)
     while name in taken:
         count += 1
         name = f"{hint}{count}" if hint.endswith("@") else f"{hint}.{count}"
     taken.add(name)
+    counts[hint] = count
     return name
 
 

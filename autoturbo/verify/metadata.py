@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from onnx import NodeProto
 
-from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.files import buffer_entries
 from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
-from autoturbo.schedule.timeline import Timeline
 
 PREFIX = "autoturbo."
 """Keys of ours in ``metadata_props`` begin so."""
+
+_OF_INSTANCE = ("subgraph", "part")
+"""What a schedule file says of a buffer and a call says once for all of its own."""
 
 
 def annotate(node: NodeProto, values: Mapping[str, object]) -> None:
@@ -33,8 +35,10 @@ class InstanceFacts:
         self._place = {instance: at for at, instance in enumerate(schedule.order)}
         self._buffers: dict[int, list[dict[str, Any]]] = {}
         for timeline in schedule.timelines:
-            for instance, entry in _buffers(schedule, timeline):
-                self._buffers.setdefault(instance, []).append(entry)
+            entries = buffer_entries(schedule, timeline)
+            for instance, entry in zip(timeline.owner.tolist(), entries, strict=True):
+                own = {key: entry[key] for key in entry if key not in _OF_INSTANCE}
+                self._buffers.setdefault(instance, []).append(own)
 
     def of(self, instance: int, cluster: int) -> dict[str, object]:
         """Facts of an instance.
@@ -60,22 +64,6 @@ class InstanceFacts:
         }
 
 
-def _buffers(schedule: Schedule, timeline: Timeline) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every buffer with the instance that it belongs to."""
-    buffers, tensors = timeline.buffers, schedule.problem.graph.tensors
-    in_lb = buffers.scope == Scope.LB
-    sizes = np.where(in_lb, buffers.core_bytes, buffers.cluster_bytes).tolist()
-    columns = (buffers.scope, buffers.address, buffers.birth, buffers.death)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for name, size, (scope, address, first, last) in zip(timeline.names, sizes, rows, strict=True):
-        yield name.instance, {
-            "kind": name.kind,
-            "tensor": tensors[name.tensor].name if name.tensor >= 0 else "weights",
-            "scope": Scope(scope).name, "address": address, "bytes": size,
-            "first_step": first, "last_step": last,
-        }  # fmt: skip
-
-
 def model_facts(schedule: Schedule) -> dict[str, str]:
     """Metadata of the whole model."""
     share, target = schedule.share, schedule.problem.target
@@ -87,8 +75,5 @@ def model_facts(schedule: Schedule) -> dict[str, str]:
         PREFIX + "target_hash": target.hash,
         PREFIX + "dtype": schedule.problem.dtype,
         PREFIX + "knobs": json.dumps(schedule.knobs.as_dict()),
-        PREFIX + "share": json.dumps(
-            {"clusters": share.clusters, "samples": share.samples, "batches": share.batches,
-             "split": share.split}
-        ),
+        PREFIX + "share": json.dumps(dataclasses.asdict(share)),
     }  # fmt: skip

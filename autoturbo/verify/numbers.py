@@ -36,6 +36,7 @@ def check_numbers(
     seed: int = 0,
     whole: bool | None = None,
     memory_bytes: int = MOST_BYTES,
+    folder: Path | None = None,
 ) -> Numbers:
     """Run the original and the scheduled model side by side.
 
@@ -46,6 +47,8 @@ def check_numbers(
         whole: run all samples, or only those of one pass with the same decisions; None runs all
             where memory and patience allow.
         memory_bytes: of activations that may be alive at once.
+        folder: where weights and models are kept, for further checks of the same model with the
+            same seed; a temporary one if None.
 
     Raises:
         ModelError: the file is not usable.
@@ -55,9 +58,9 @@ def check_numbers(
     passes = passes_of(schedule) if whole else (one_pass(schedule),)
     samples = max(one.start + one.samples for one in passes)
     all_of_it = samples == schedule.model.batch
-    with TemporaryDirectory(prefix="autoturbo-verify-") as folder:
+    with TemporaryDirectory(prefix="autoturbo-verify-") as temporary:
         try:
-            setting = prepare(schedule, Path(path), Path(folder), passes, seed)
+            setting = prepare(schedule, Path(path), folder or Path(temporary), passes, seed)
             model = scheduled_model(schedule, setting.nodes, passes)
             return compare_models(schedule, setting, model, seed)
         except (VerifyError, UnrunnableError) as error:

@@ -10,12 +10,13 @@ import onnx
 from onnx import ModelProto
 
 from autoturbo.errors import UnrunnableError
-from autoturbo.graph.model_nodes import ModelNodes, load_nodes
+from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.weight_values import Array
+from autoturbo.verify.at_batch import nodes_at
 from autoturbo.verify.plain_model import plain_model
 from autoturbo.verify.sessions import open_session, run, with_outputs
-from autoturbo.verify.setting import Setting, input_shapes
+from autoturbo.verify.setting import Setting
 
 
 class BrokenModelError(Exception):
@@ -41,7 +42,7 @@ class Runs:
         """Of the original at the samples that are run."""
         if not self.setting.whole:
             return self.setting.nodes
-        return load_nodes(self.setting.original, shapes=input_shapes(self.graph))
+        return nodes_at(self.setting.original, self.graph, self.graph)
 
     @functools.cached_property
     def _reference(self) -> ModelProto:

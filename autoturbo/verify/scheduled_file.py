@@ -11,22 +11,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import onnx
 from onnx import ModelProto, TensorProto
 
 from autoturbo.atomic import atomic_write, atomic_writer
 from autoturbo.errors import Location, UsageError, VerifyError
-from autoturbo.graph.model_nodes import ModelNodes, load_nodes
+from autoturbo.graph.external_data import put_outside
+from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.source import one_line
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.passes import Pass
+from autoturbo.verify.at_batch import nodes_at
 from autoturbo.verify.scheduled_model import ScheduledModel, scheduled_model
-from autoturbo.verify.setting import input_shapes
-
-_PAGE = 4096
-"""Bytes to which values in a data file are aligned, so that runtimes can map them."""
 
 _MOST_INSIDE = 1 << 30
 """Bytes of values that a file holds in itself; beyond, they go into a file beside it."""
@@ -66,20 +62,18 @@ def nodes_of(schedule: Schedule, path: Path) -> ModelNodes:
 
     Raises:
         ModelError: the file is not usable.
+        VerifyError: it cannot be written for so many samples.
     """
-    return load_nodes(path, shapes=input_shapes(schedule.problem.graph))
+    return nodes_at(path, schedule.problem.graph, schedule.model)
 
 
-def write_scheduled_model(
-    schedule: Schedule, path: str | Path, out: str | Path, passes: tuple[Pass, ...] | None = None
-) -> Applied:
+def write_scheduled_model(schedule: Schedule, path: str | Path, out: str | Path) -> Applied:
     """Write a schedule and its model as one ONNX file.
 
     Args:
         schedule: what to apply.
         path: the model's file.
         out: the file to write; another one than ``path``.
-        passes: which passes over the batch; all if None.
 
     Raises:
         ModelError: the model's file is not usable.
@@ -90,7 +84,7 @@ def write_scheduled_model(
     source, place = Path(path), Path(out)
     if place.exists() and place.samefile(source):
         raise UsageError("is the model itself", Location(place), "give another name")
-    written = scheduled_model(schedule, nodes_of(schedule, source), passes)
+    written = scheduled_model(schedule, nodes_of(schedule, source))
     data, missing = _keep_values(written.proto, source, place)
     _check_and_write(written.proto, place, complete=not missing)
     return _applied(written, place, data, missing)
@@ -157,7 +151,7 @@ def _keep_values(
     data = place.with_name(f"{place.name}.data")
     with atomic_writer(data) as stream:
         for tensor in moved:
-            _move(tensor, folder, stream, data.name)
+            put_outside(tensor, _values(tensor, folder), stream, data.name)
     return (data,), tuple(missing)
 
 
@@ -165,18 +159,6 @@ def _too_large(proto: ModelProto) -> list[TensorProto]:
     """Values inside that would make the file larger than the format allows."""
     inside = [t for t in proto.graph.initializer if len(t.raw_data) > _FEW]
     return inside if sum(len(t.raw_data) for t in inside) > _MOST_INSIDE else []
-
-
-def _move(tensor: TensorProto, folder: Path, stream: BinaryIO, name: str) -> None:
-    """Copy a tensor's values to the end of a data file and refer to them there."""
-    at = -(-stream.tell() // _PAGE) * _PAGE
-    stream.seek(at)
-    length = sum(stream.write(piece) for piece in _values(tensor, folder))
-    tensor.ClearField("raw_data")
-    tensor.data_location = TensorProto.EXTERNAL
-    del tensor.external_data[:]
-    for key, value in (("location", name), ("offset", at), ("length", length)):
-        tensor.external_data.add(key=key, value=str(value))
 
 
 def _values(tensor: TensorProto, folder: Path) -> Iterator[bytes]:

@@ -9,17 +9,15 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, inliner
 
-from autoturbo.graph.model_nodes import ModelNodes, load_nodes
-from autoturbo.graph.operators import Graph
+from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.verify.at_batch import input_shapes, nodes_at
 from autoturbo.verify.compare import Arithmetic, arithmetic_of
 from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.passes import Pass
 from autoturbo.verify.plain_model import plain_model
 from autoturbo.verify.weights import seeded_weights, with_weights
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,38 +52,29 @@ def prepare(
 ) -> Setting:
     """Random weights and inputs, and the model to compare with, in a folder.
 
+    What an earlier check of the same model with the same seed left there is used again.
+
     Raises:
         ModelError: the file is not usable.
+        VerifyError: it cannot be written for the samples of a pass.
     """
-    proto = _inlined(onnx.load(path, load_external_data=False))
     original = folder / "original.onnx"
-    seeded = with_weights(proto, seeded_weights(proto, folder, seed))
-    onnx.save(seeded, original)
-    nodes = load_nodes(original, shapes=input_shapes(schedule.problem.graph))
+    if not original.exists():
+        proto = _inlined(onnx.load(path, load_external_data=False))
+        onnx.save(with_weights(proto, seeded_weights(proto, folder, seed)), original)
+    seeded = onnx.load(original, load_external_data=False)
+    nodes = nodes_at(original, schedule.problem.graph, schedule.model)
     samples = max(one.start + one.samples for one in passes)
     whole = samples == schedule.model.batch
-    shapes = input_shapes(schedule.model if whole else schedule.problem.graph)
+    graph = schedule.model if whole else schedule.problem.graph
     given = {operand.name: operand.shape for operand in nodes.given}
-    feeds = random_inputs(seeded, seed, shapes | given, tuple(given))
-    reference = _reference(seeded, original, shapes, feeds)
+    feeds = random_inputs(seeded, seed, input_shapes(graph) | given, tuple(given))
+    reference = original
+    if not _takes(seeded, feeds):
+        reference = folder / "reference.onnx"
+        onnx.save(plain_model(nodes_at(original, graph, schedule.model)), reference)
     arithmetic = arithmetic_of(seeded)
     return Setting(folder, original, nodes, passes, samples, whole, feeds, reference, arithmetic)
-
-
-def _reference(
-    proto: ModelProto, path: Path, shapes: Mapping[str, Shape], feeds: Mapping[str, Array]
-) -> Path:
-    """The original, or what it is at the extents wanted if it has others written into it."""
-    if _takes(proto, feeds):
-        return path
-    changed = path.with_name("reference.onnx")
-    onnx.save(plain_model(load_nodes(path, shapes=shapes)), changed)
-    return changed
-
-
-def input_shapes(graph: Graph) -> dict[str, Shape]:
-    """Extents of a graph's inputs by name."""
-    return {graph.tensors[t].name: graph.tensors[t].shape for t in graph.inputs}
 
 
 def _inlined(proto: ModelProto) -> ModelProto:

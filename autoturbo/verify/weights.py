@@ -15,13 +15,11 @@ from typing import BinaryIO
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autoturbo.atomic import atomic_writer
+from autoturbo.graph.external_data import put_outside
 from autoturbo.graph.weight_values import pieces
 from autoturbo.verify.fills import Draw, draws
 
 DATA_FILE = "weights.bin"
-
-_ALIGNMENT = 4096
-"""Bytes: values that begin on a page are mapped instead of copied."""
 
 _INLINE = 128
 """Elements up to which a tensor stays in the model: shape inference may want to see it."""
@@ -90,12 +88,7 @@ def _fill(tensor: TensorProto, draw: Draw, seed: int, stream: BinaryIO, file: st
     if math.prod(tensor.dims) <= _INLINE:
         tensor.raw_data = b"".join(_values(tensor, draw, seed))
         return
-    offset = -(-stream.tell() // _ALIGNMENT) * _ALIGNMENT
-    stream.seek(offset)
-    length = sum(stream.write(piece) for piece in _values(tensor, draw, seed))
-    tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", file), ("offset", offset), ("length", length)):
-        tensor.external_data.add(key=key, value=str(value))
+    put_outside(tensor, _values(tensor, draw, seed), stream, file)
 
 
 def _values(tensor: TensorProto, draw: Draw, seed: int) -> Iterator[bytes]:

@@ -148,3 +148,13 @@ def test_booleans_are_of_both_kinds() -> None:
     fill = weight_fills.Fill(0.5, 0.5, uniform=True)
     made = np.frombuffer(values(TensorProto.BOOL, fill, 1000), np.bool_)
     assert 400 < int(made.sum()) < 600
+
+
+def test_a_transposition_behind_a_reshape_need_not_fit_the_stored_extents() -> None:
+    nodes = [
+        helper.make_node("Reshape", ["w", "shape"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "net", [], [], [without_values("w", (6, 4))])
+    assert weight_fills.fills(graph)["w"] == weight_fills.Fill(0.0, (1 / 6) ** 0.5)

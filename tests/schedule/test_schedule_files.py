@@ -22,7 +22,7 @@ from autoturbo.schedule.baselines import candidates, scheduler_names
 from autoturbo.schedule.files import load_schedule, schedule_schema
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
 from autoturbo.simulate.sequence import simulate
 
 MACHINE = target(cores=4, lb=1024, gb=1 << 16, clusters=2)
@@ -185,7 +185,10 @@ EDITS: dict[str, tuple[Edit, str]] = {
     ),
     "other scheduler": (
         lambda d: d.update(scheduler_version="0"),
-        "scheduler_version: made by scheduler 0, this is 2; tune again with this release",
+        (
+            f"scheduler_version: made by scheduler 0, this is {SCHEDULER_VERSION};"
+            " tune again with this release"
+        ),
     ),
     "other model": (
         lambda d: d["model"].update(hash="0" * 64, name="vgg", batch=7),

@@ -90,7 +90,9 @@ def _check(schedule: Schedule, path: Path, knobs: Knobs) -> None:
     result = verify_schedule(schedule, path=path)
     assert [finding.message for finding in result.findings] == [], knobs
     assert result.numbers is not None
-    assert result.numbers.skipped is None
+    skipped = result.numbers.skipped
+    # Nothing else may be skipped: the import cannot follow the samples through some reshapes.
+    assert skipped is None or "export with a dynamic batch" in skipped
     assert result.numbers.whole
 
 

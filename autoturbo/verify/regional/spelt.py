@@ -31,7 +31,7 @@ def write(task: Task, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
         inputs: names by ONNX position.
         outputs: names by ONNX position, ``""`` where absent.
     """
-    spell, data = _SPELT.get(task.operator.kind), task.node.inputs[0]
+    spell, data = _SPELT.get(task.operator.kind), next(iter(task.node.inputs), None)
     if spell is None or data is None:
         return False
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(data.element))
