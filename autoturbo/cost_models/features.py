@@ -37,7 +37,7 @@ from autoturbo.schedule.knobs import (
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
 
-FEATURES_SCHEMA: Final = 3
+FEATURES_SCHEMA: Final = 4
 """Raised whenever a column changes its meaning or place; a model of another one is refused."""
 
 Rows = NDArray[np.float32]
@@ -52,7 +52,7 @@ KNOB_NAMES: Final = tuple(knob_specs())
 OVERRIDE_NAMES: Final = tuple(name for name in subgraph_knob_specs() if name != "boundary")
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
-_SAME_AS: Final = {"scope": "output_scope"}
+SAME_AS: Final = {"scope": "output_scope"}
 """The model's knob that a sub-graph's overrides, where it has another name."""
 
 TARGET_NAMES: Final = (
@@ -124,7 +124,7 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
         count: sub-graphs.
     """
     rows = np.empty((count, len(OVERRIDE_NAMES)), np.float32)
-    models = tuple(getattr(knobs, _SAME_AS.get(n, n), AUTO) for n in OVERRIDE_NAMES)
+    models = tuple(getattr(knobs, SAME_AS.get(n, n), AUTO) for n in OVERRIDE_NAMES)
     rows[:] = _own_vector(models)
     for row, override in overrides.items():
         own = (getattr(override, name) for name in OVERRIDE_NAMES)
@@ -136,11 +136,14 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
 @functools.lru_cache(maxsize=1 << 12)
 def _own_vector(values: tuple[Value, ...]) -> Rows:
     pairs = zip(OVERRIDE_NAMES, values, strict=True)
-    return np.asarray([_own_number(name, value) for name, value in pairs], np.float32)
+    return np.asarray([own_number(name, value) for name, value in pairs], np.float32)
 
 
-def _own_number(name: str, value: Value) -> float:
-    """Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs."""
+def own_number(name: str, value: Value) -> float:
+    """A value of a sub-graph's knob, or the model's that it has, as a number.
+
+    Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs.
+    """
     spec = subgraph_knob_specs()[name]
     if name in ("dim", "inner_dim", "core_dim"):
         return 0.0 if value == AUTO else float(value) + 1

@@ -22,13 +22,15 @@ _ENGINES: Final = ("dma_in_s", "transfer_s", "matrix_s", "vector_s", "dma_out_s"
 RATIOS: Final = (
     "far_near", "copy", "copy_gb", "results",
     *(name.removesuffix("_s") for name in _ENGINES),
-    "late", "near_ddr", "weights", "exchanged", "core_weights", "weights_shared", "cores_used",
-    "near",
+    "layers", "serial", "chain", "late", "near_ddr", "weights", "exchanged", "core_weights",
+    "weights_shared", "cores_used", "near",
 )  # fmt: skip
 """Columns of :func:`ratios`: logarithms of far over near, of copies from DDR and from GB and of
-results to DDR over near; busy engines over far; logarithms of bytes spilled, moved with the
-boundary near, and of weights, over bytes of DDR, of exchanged ones over those of GB, and of the
-footprint over a core's weights; whether parts share weights; logarithms of cores at work and of
+results to DDR over near; busy engines over far; logarithms over far of layers one after another,
+of all instructions one after another and of what has to follow each other; logarithms of bytes
+spilled, moved with the boundary near, and of weights, over bytes of DDR, of exchanged ones over
+those of GB, and of the footprint over a core's weights; whether parts share weights; logarithms of
+cores at work and of
 near in microseconds."""
 
 _TINY: Final = 1e-12
@@ -61,6 +63,7 @@ def ratios(statistics: Floats) -> NDArray[np.float32]:
         _log(far, near), _log(c["copy_s"], near), _log(c["copy_gb_s"], near),
         _log(far - near - c["copy_s"], near),
         *(c[name] / far for name in _ENGINES),
+        *(_log(c[name], far) for name in ("layers_s", "serial_s", "chain_s")),
         _log(c["late_bytes"], moved), _log(c["near_ddr_bytes"], moved),
         _log(c["weight_bytes"], moved), _log(c["exchanged_bytes"], c["gb_bytes"] + 1),
         _log(c["core_weight_bytes"], c["footprint_bytes"] + 1), c["weights_shared"],

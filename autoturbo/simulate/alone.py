@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,24 +23,24 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Binding, Placement, Scope, chosen_binding, cores_used
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.hazards import clearances
 from autoturbo.schedule.instances import InstanceGraph, Links, Parts, part_book, parts_of
-from autoturbo.schedule.instructions import instruct
 from autoturbo.schedule.pipeline import KernelRules
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import Split
-from autoturbo.schedule.stitch import Stage, Template, local_edges
-from autoturbo.schedule.streams import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
+from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage, Template
+from autoturbo.schedule.stores import Store
+from autoturbo.schedule.streams import OUT_DDR, STREAM_COLUMNS
 from autoturbo.schedule.templates import template_book
-from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import RESIDENCES, BufferRules, Timeline, build_timeline
 from autoturbo.schedule.work import Floats
-from autoturbo.simulate.kernels import BUSY, Quantity, rates_of, run_kernel
+from autoturbo.simulate.estimate import BUSY, Estimate, estimates
+from autoturbo.simulate.kernels import rates_of
 from autoturbo.simulate.sequence import MovementRates, movement_times
 
 ANCHORS: Final = (
     "far_s", "near_s", "copy_s", "copy_gb_s",
     "dma_in_s", "transfer_s", "matrix_s", "vector_s", "dma_out_s",
+    "layers_s", "serial_s", "chain_s",
     "ddr_bytes", "gb_bytes", "near_ddr_bytes", "late_bytes", "exchanged_bytes", "core_weight_bytes",
     "weights_shared", "cores_used",
 )  # fmt: skip
@@ -65,121 +66,132 @@ class Alone(NamedTuple):
     cores: int
     depth: int | None
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for those with equal anchors."""
-        buffers, instructions = self.rules.buffers, self.rules.instructions
-        return (
-            "alone", self.subgraph.layers, self.subgraph.split.axes, buffers, instructions,
-            self.cores, self.depth,
-        )  # fmt: skip
+
+class _Fact(IntEnum):
+    """What is known of a part besides its streams: columns of :attr:`_Book.facts`."""
+
+    COPY = 0
+    COPY_GB = 1
+    COPIED_DDR = 2
+    LATE = 3
+    EXCHANGED = 4
+    CORE_WEIGHTS = 5
+    SHARED = 6
+    CORES = 7
+    STAYS = 8  # whether its weights can stay between its instances
 
 
 @dataclass(eq=False)
-class AnchorMemory:
-    """What a problem remembers: anchors by key, kernels by all that their time depends on.
+class _Book:
+    """Parts laid out alone, by number: what anchors depend on besides rules.
 
-    Layers that repeat, as a transformer's do, have kernels in common.
+    ``start`` is the first row of each part, one per layer, in ``stages``, ``far`` and ``near``.
     """
 
-    rows: dict[tuple[object, ...], Floats] = field(default_factory=dict)
-    kernels: dict[tuple[object, ...], Floats] = field(default_factory=dict)
+    index: dict[tuple[object, ...], int] = field(default_factory=dict)
+    start: Store = field(default_factory=Store)
+    stages: Store = field(default_factory=lambda: Store((STAGE_COLUMNS,), np.float64))
+    far: Store = field(default_factory=lambda: Store((STREAM_COLUMNS,)))
+    near: Store = field(default_factory=lambda: Store((STREAM_COLUMNS,)))
+    facts: Store = field(default_factory=lambda: Store((len(_Fact),), np.float64))
 
 
 def anchors(problem: Problem, wanted: Sequence[Alone]) -> Floats:
     """One row of :data:`ANCHORS` per sub-graph, ``(len(wanted), len(ANCHORS))``."""
-    known = _memory(problem).rows
-    keys = [one.key for one in wanted]
-    new = {k: one for k, one in zip(keys, wanted, strict=True) if k not in known}
+    rules: dict[KernelRules, int] = {}
+    which = [rules.setdefault(one.rules, len(rules)) for one in wanted]
+    numbers = part_numbers(problem, [(one.subgraph, one.cores, one.depth) for one in wanted])
+    return anchor_rows(problem, numbers, list(rules), np.asarray(which, np.int64))
+
+
+def part_numbers(problem: Problem, parts: Sequence[tuple[SubGraph, int, int | None]]) -> Ints:
+    """Numbers of sub-graphs' most common parts, given cores and the loop that is spread first."""
+    book = _book(problem)
+    keys = [(s.layers, s.split.axes, cores, depth) for s, cores, depth in parts]
+    new = {k: part for k, part in zip(keys, parts, strict=True) if k not in book.index}
     if new:
-        known.update(zip(new, _simulated(problem, list(new.values())), strict=True))
-    found: Floats = np.empty((len(keys), len(ANCHORS)))
-    for row, key in enumerate(keys):
-        found[row] = known[key]
+        _add(problem, book, list(new.values()))
+        book.index.update(zip(new, range(len(book.index), len(book.index) + len(new)), strict=True))
+    return np.asarray([book.index[key] for key in keys], np.int64)
+
+
+def anchor_rows(problem: Problem, parts: Ints, rules: Sequence[KernelRules], which: Ints) -> Floats:
+    """One row of :data:`ANCHORS` per part and rules, ``(len(parts), len(ANCHORS))``.
+
+    Args:
+        problem: where the parts come from.
+        parts: of :func:`part_numbers`.
+        rules: of buffers and instructions.
+        which: per part, position in ``rules``.
+    """
+    book, target = _book(problem), problem.target
+    table = [rule.instructions.as_array() for rule in rules]
+    stay = np.asarray([RESIDENCES[rule.buffers.residence] for rule in rules], np.int64)
+    facts: Floats = book.facts.rows[parts]
+    resident = np.where(facts[:, _Fact.STAYS] > 0, stay[which], 0)
+    starts = book.start.rows
+    near, far = estimates(
+        starts[parts], starts[parts + 1], book.stages.rows, book.near.rows, book.far.rows,
+        np.asarray(table, np.int64).reshape(len(rules), -1), which, resident,
+        rates_of(target, problem.dtype),
+    )  # fmt: skip
+    fixed = target.overheads.kernel_launch + target.overheads.barrier
+    return np.column_stack((
+        far[:, Estimate.SECONDS] + fixed + facts[:, _Fact.COPY], near[:, Estimate.SECONDS] + fixed,
+        facts[:, _Fact.COPY], facts[:, _Fact.COPY_GB], far[:, BUSY],
+        far[:, Estimate.LAYERS], far[:, Estimate.SERIAL], far[:, Estimate.CHAIN],
+        far[:, Estimate.DDR_READ] + far[:, Estimate.DDR_WRITTEN] + facts[:, _Fact.COPIED_DDR],
+        far[:, Estimate.GB], near[:, Estimate.DDR_READ] + near[:, Estimate.DDR_WRITTEN],
+        facts[:, _Fact.LATE], facts[:, _Fact.EXCHANGED], facts[:, _Fact.CORE_WEIGHTS],
+        facts[:, _Fact.SHARED], facts[:, _Fact.CORES],
+    ))  # fmt: skip
+
+
+def _book(problem: Problem) -> _Book:
+    found = problem.memory.get("alone")
+    if not isinstance(found, _Book):
+        found = _Book()
+        found.start.add([0])
+        problem.memory["alone"] = found
     return found
 
 
-def _memory(problem: Problem) -> AnchorMemory:
-    found = problem.memory.get("anchors")
-    if not isinstance(found, AnchorMemory):
-        found = AnchorMemory()
-        problem.memory["anchors"] = found
-    return found
-
-
-def _simulated(problem: Problem, wanted: Sequence[Alone]) -> list[Floats]:
-    layout = _lay_out(problem, [one.subgraph for one in wanted])
+def _add(problem: Problem, book: _Book, wanted: Sequence[tuple[SubGraph, int, int | None]]) -> None:
+    """Lay out parts that are not in the book yet."""
+    layout = _lay_out(problem, [subgraph for subgraph, _, _ in wanted])
     graph, first = layout.graph, layout.first
-    bindings: list[Binding] = [
-        chosen_binding(problem, shape, problem.target.cores, None)
-        for shape in graph.shape[:first].tolist()
-    ]
-    bindings += [
-        chosen_binding(problem, shape, one.cores, one.depth)
-        for shape, one in zip(graph.shape[first:].tolist(), wanted, strict=True)
-    ]
-    plain = BufferRules()
-    rules = [plain] * first + [
-        BufferRules(one.rules.buffers.victim, "stream", one.rules.buffers.tiles) for one in wanted
+    cores = problem.target.cores
+    spread = [(cores, None)] * first + [(own, depth) for _, own, depth in wanted]
+    bindings = [
+        chosen_binding(problem, shape, *how)
+        for shape, how in zip(graph.shape.tolist(), spread, strict=True)
     ]
     placement = Placement(tuple(bindings), (Scope.DDR,) * graph.count)
+    rules = [BufferRules()] * graph.count
     timeline = build_timeline(problem, graph, list(range(graph.count)), placement, rules)
-    rates = rates_of(problem.target, problem.dtype)
-    return [
-        _row(problem, timeline, at, one, bindings[at], rates)
-        for at, one in enumerate(wanted, first)
-    ]
+    for at, (subgraph, _, _) in enumerate(wanted, first):
+        _note(problem, book, timeline, at, subgraph, bindings[at])
 
 
-def _row(
-    problem: Problem, timeline: Timeline, at: int, one: Alone, binding: Binding, rates: Floats
-) -> Floats:
-    target = problem.target
+def _note(
+    problem: Problem, book: _Book, timeline: Timeline, at: int, subgraph: SubGraph, binding: Binding
+) -> None:
     template = template_book(problem).templates[int(timeline.templates[at])]
     far = timeline.streams[timeline.rows[at] : timeline.rows[at + 1]]
     near = far.copy()
     outputs = sum(size for _, size, _ in template.writes[-1])
     near[-1, OUT_DDR] = max(int(near[-1, OUT_DDR]) - outputs, 0)
-    shared = _weights_shared(problem, template)
-    resident = RESIDENCES[one.rules.buffers.residence]
-    if not shared or one.subgraph.split.instances == 1:
-        resident = 0
-    rule = one.rules.instructions
-    slow = _run(problem, template, far, rule, resident, rates)
-    fast = _run(problem, template, near, rule, resident, rates)
-    fixed = target.overheads.kernel_launch + target.overheads.barrier
+    shared, stages = _weights_shared(problem, template), template.stages
     copied = timeline.copied[at]
-    copies = _copy_seconds(target, copied)
-    stages = template.stages
-    return np.asarray([
-        slow[Quantity.SECONDS] + fixed + copies[0], fast[Quantity.SECONDS] + fixed, *copies,
-        *slow[BUSY].tolist(),
-        slow[Quantity.DDR_READ] + slow[Quantity.DDR_WRITTEN] + copied[Scope.DDR],
-        slow[Quantity.GB_READ] + slow[Quantity.GB_WRITTEN],
-        fast[Quantity.DDR_READ] + fast[Quantity.DDR_WRITTEN],
-        near[:, [IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB]].sum(),
+    book.stages.add(stages)
+    book.far.add(far)
+    book.near.add(near)
+    book.start.add([book.far.count])
+    book.facts.add([
+        *_copy_seconds(problem.target, copied), copied[Scope.DDR], near.sum(),
         stages[:, Stage.EXCHANGED].sum(), stages[:, Stage.CORE_WEIGHTS].sum(), shared,
-        cores_used(binding),
-    ], np.float64)  # fmt: skip
-
-
-def _run(
-    problem: Problem,
-    template: Template,
-    streams: Ints,
-    rules: InstructionRules,
-    resident: int,
-    rates: Floats,
-) -> Floats:
-    known = _memory(problem).kernels
-    key = (template.digest, streams.tobytes(), rules, resident)
-    if key not in known:
-        program = instruct(
-            template.stages, streams, local_edges(problem, template.layers), rules,
-            weights_resident=resident, clear=clearances(problem, template.layers),
-        )  # fmt: skip
-        known[key] = run_kernel(program, rates).totals
-    return known[key]
+        cores_used(binding), shared and subgraph.split.instances > 1,
+    ])  # fmt: skip
 
 
 def _copy_seconds(target: Target, copied: Ints) -> tuple[float, float]:
