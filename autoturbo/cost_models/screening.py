@@ -29,10 +29,12 @@ from autoturbo.cost_models.ways import Choice, Ways
 from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.clusters import PARTS, cluster_axis
+from autoturbo.schedule.group import GroupRules, SubGraph, group_rows, subgraph_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.own_splits import room_for_parts
 from autoturbo.schedule.pipeline import Workbench, grouped
-from autoturbo.schedule.schedule import BATCH
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.schedule.split import SplitRules
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Floats
@@ -69,7 +71,8 @@ class Screen:
         self._numbers = RowNumbering(widths)
         self._ways = Ways(self._choices)
         self._kernels = Kernels(model, self._ways)
-        self._parts: dict[tuple[object, ...], int] = {}
+        self._parts: dict[tuple[object, ...], _Entry] = {}
+        self._rows: dict[tuple[int, ...], _Entry] = {}
         self._start = Store()
         self._start.add([0])
         self._entries = Store((len(_Entry._fields),))
@@ -127,20 +130,33 @@ class Screen:
     def _grouped(self, knobs: Knobs) -> list[_Entry]:
         share = self._bench.share(knobs.batches_per_cluster, knobs.cluster_split)
         problem, kind = self._bench.problem(share.batches), share.split
-        alike = kind if kind in PARTS else BATCH
-        room = room_for_parts(problem, SplitRules.of(knobs).lb_fill) if kind in PARTS else 0
-        found = []
-        for subgraph in grouped(problem, kind, knobs):
-            key = (share.batches, share.loops, alike, room, subgraph.layers, subgraph.split)
-            number = self._parts.get(key)
-            if number is None:
-                shared = kind in PARTS and cluster_axis(problem, subgraph.layers, kind) >= 0
-                clusters = problem.target.clusters if shared else 1
-                part = Part(problem, subgraph, alike, room, clusters, share.loops)
-                number = self._parts[key] = self._kernels.add(part)
+        if kind == BATCH:
+            rows = group_rows(problem, GroupRules.of(knobs)).tolist()
+            return [self._entry_of_row(problem, share, index, r) for index, r in enumerate(rows)]
+        room = 0
+        if kind in PARTS:
+            room = room_for_parts(problem, SplitRules.of(knobs).lb_fill)
+        return [self._entry(problem, share, room, s) for s in grouped(problem, kind, knobs)]
+
+    def _entry_of_row(
+        self, problem: Problem, share: Share, index: int, row: Sequence[int]
+    ) -> _Entry:
+        """The entry of a row of :func:`autoturbo.schedule.group.group_rows`."""
+        key = (share.batches, share.loops, *row[1:4])
+        if key not in self._rows:
+            self._rows[key] = self._entry(problem, share, 0, subgraph_of(problem, index, row))
+        return self._rows[key]
+
+    def _entry(self, problem: Problem, share: Share, room: int, subgraph: SubGraph) -> _Entry:
+        kind = share.split if share.split in PARTS else BATCH
+        key = (share.batches, share.loops, kind, room, subgraph.layers, subgraph.split)
+        if key not in self._parts:
+            shared = kind != BATCH and cluster_axis(problem, subgraph.layers, kind) >= 0
+            clusters = problem.target.clusters if shared else 1
+            number = self._kernels.add(Part(problem, subgraph, kind, room, clusters, share.loops))
             blocks = self._ways.blocks_in([problem.layers[x].name for x in subgraph.layers])
-            found.append(_Entry(number, blocks))
-        return found
+            self._parts[key] = _Entry(number, blocks)
+        return self._parts[key]
 
 
 @njit(cache=True)

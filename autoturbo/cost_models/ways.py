@@ -77,8 +77,9 @@ class Ways:
         self._models = _row_numbers(choices, model)
         self._model_rows = Store((len(FIELDS),))
         self._own_rows = Store((len(FIELDS),))
-        self._own_rows.add([[0] * len(FIELDS)])
-        self._own: dict[tuple[int, ...], int] = {(0,) * len(FIELDS): 0}
+        self._knobs: list[SubGraphKnobs] = []
+        self._own: dict[SubGraphKnobs, int] = {}
+        self._own_number(SubGraphKnobs(""))
         layers = dict.fromkeys(c.layers for c in choices if c.layers)
         self._blocks = [self._block(own) for own in layers]
         self._block_of = {name: at for at, own in enumerate(layers) for name in own}
@@ -130,25 +131,27 @@ class Ways:
                 self._choices[at].knob: self._choices[at].values[gene]
                 for at, gene in zip(block.columns.tolist(), row, strict=True)
             }
-            codes = self._codes_of(SubGraphKnobs("", **chosen))
-            block.locals.add([self._own_number(codes)])
+            block.locals.add([self._own_number(SubGraphKnobs("", **chosen))])
         found: Ints = block.locals.rows[numbers]
         return found
 
-    def _own_number(self, codes: tuple[int, ...]) -> int:
-        if codes not in self._own:
-            self._own[codes] = 2 * self._own_rows.add([codes])
-        return self._own[codes]
+    def _own_number(self, own: SubGraphKnobs) -> int:
+        if own not in self._own:
+            codes = [self._code(at, getattr(own, name)) for at, name in enumerate(OVERRIDE_NAMES)]
+            self._own[own] = 2 * self._own_rows.add([[*codes, 0]])
+            self._knobs.append(own)
+        return self._own[own]
 
     def blocks_in(self, layers: Sequence[str]) -> int:
         """Number of the blocks that layers of a sub-graph, in order, belong to; 0 for none."""
-        found: dict[int, bool] = {}
+        found: list[tuple[int, bool]] = []
         for layer in layers:
             block = self._block_of.get(layer)
             if block is not None:
-                found.pop(block, None)
-                found[block] = layer == layers[-1]
-        key = tuple(found.items())
+                if found and found[-1][0] == block:
+                    found.pop()
+                found.append((block, layer == layers[-1]))
+        key = tuple(found)
         if key not in self._hits:
             self._hits[key] = self._single.add([list(key[0]) if len(key) == 1 else [-1, 0]])
         return self._hits[key]
@@ -174,20 +177,13 @@ class Ways:
         return found
 
     def _over(self, blocks: tuple[tuple[int, bool], ...], numbers: Sequence[int]) -> int:
-        """Own values of several blocks laid over each other, the last on top."""
-        codes, named = [0] * len(FIELDS), False
+        """Own values of several blocks, each in turn over those before it."""
+        own, named = SubGraphKnobs(""), False
         for (_, last), number in zip(blocks, numbers, strict=True):
             if number:
-                named = last
-                row = self._own_rows.rows[number // 2].tolist()
-                codes = [new or old for new, old in zip(row, codes, strict=True)]
-        values = {name: self.values[at][codes[at]] for at, name in enumerate(OVERRIDE_NAMES)}
-        number = self._own_number(self._codes_of(SubGraphKnobs("", **values)))  # type: ignore[arg-type]
+                own, named = self._knobs[number // 2].over(own), last
+        number = self._own_number(own)
         return number + (number > 0 and named)
-
-    def _codes_of(self, own: SubGraphKnobs) -> tuple[int, ...]:
-        """Codes of a sub-graph's own knobs in their one form."""
-        return (*(self._code(at, getattr(own, n)) for at, n in enumerate(OVERRIDE_NAMES)), 0)
 
     def numbers(self, models: Ints, own: Ints) -> Ints:
         """Numbers of the ways of some choices of the model and own values."""

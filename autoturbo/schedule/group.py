@@ -22,10 +22,12 @@ Networks that do not up-sample are grouped as published.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from autoturbo.graph.arrays import Ints
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
@@ -91,13 +93,20 @@ def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
 
 
 def _group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-    merger = _merger(problem)
-    found = []
-    for index, row in enumerate(merger.rows(_compiled(problem, rules)).tolist()):
-        _, number, axis, factor, depth, operators, footprint = row
-        split = Split(axis, factor or UNFIT, depth, operators, footprint)
-        found.append(SubGraph(index, merger.layers(number), split))
-    return tuple(found)
+    rows = group_rows(problem, rules).tolist()
+    return tuple(subgraph_of(problem, index, row) for index, row in enumerate(rows))
+
+
+def group_rows(problem: Problem, rules: GroupRules) -> Ints:
+    """Sub-graphs as numbers, one row of :data:`autoturbo.schedule.merging.FOUND` each."""
+    return _merger(problem).rows(_compiled(problem, rules))
+
+
+def subgraph_of(problem: Problem, index: int, row: Sequence[int]) -> SubGraph:
+    """The sub-graph of a row of :func:`group_rows`."""
+    _, number, axis, factor, depth, operators, footprint = row
+    split = Split(axis, factor or UNFIT, depth, operators, footprint)
+    return SubGraph(index, _merger(problem).layers(number), split)
 
 
 def _merger(problem: Problem) -> Merger:

@@ -105,7 +105,7 @@ class _Known(NamedTuple):
     ``set_keys`` and ``set_numbers`` are a hash table of sets, ``members`` their layers from
     ``start`` on, ``whole`` footprint and work uncut (-1: not known yet). ``part_keys`` and
     ``parts`` are a hash table of footprint, work and operators cut, by set, axis and factor.
-    ``count`` has sets, members and parts, 1 if a table is full, and the set that is wanted (-1 for
+    ``counts`` has sets, members and parts, 1 if a table is full, and the set that is wanted (-1 for
     none).
     """
 
@@ -116,17 +116,17 @@ class _Known(NamedTuple):
     whole: Ints
     part_keys: Ints
     parts: Ints
-    count: Ints
+    counts: Ints
 
 
 class _Nodes(NamedTuple):
     """Sub-graphs while they grow, by their last layer.
 
     ``owner`` is the node of each layer, ``named`` the word of each node's layers, ``ceiling`` the
-    smallest factor that a producer inside had before its output was up-sampled, ``factor`` and
-    ``number`` those of its split and its layers (-1: not asked for yet); ``refused`` the sets that
-    must not be tried again. ``at`` is where merging is: position in the order of patterns, node,
-    and merges of this round. The others are for passing notes.
+    smallest factor that a producer inside had before its output was up-sampled, ``factor`` that of
+    its split and ``numbered`` the number of its layers (-1: not asked for yet); ``refused`` the
+    sets that must not be tried again. ``at`` is where merging is: position in the order of
+    patterns, node, and merges of this round. The others are for passing notes.
     """
 
     alive: Flags
@@ -138,7 +138,7 @@ class _Nodes(NamedTuple):
     consumers: Bits
     ceiling: Floats
     factor: Floats
-    number: Ints
+    numbered: Ints
     refused: Ints
     at: Ints
     mark: Flags
@@ -186,7 +186,7 @@ class Merger:
                 self.problem.arrays, self.problem.layer_arrays, self._model, self._known,
                 self._space, rules,
             )  # fmt: skip
-            if not self._known.count[_FULL]:
+            if not self._known.counts[_FULL]:
                 return found
             self._known = _grown(self._known)
 
@@ -218,7 +218,7 @@ def _grown(known: _Known) -> _Known:
     found = _tables(2 * sets, 2 * members, 2 * parts, 0)
     found.start[: sets + 1], found.members[:members] = known.start, known.members
     found.whole[:sets] = known.whole
-    found.count[:_FULL] = known.count[:_FULL]
+    found.counts[:_FULL] = known.counts[:_FULL]
     _rehash(known, found)
     return found
 
@@ -317,19 +317,19 @@ def _number(n: _Nodes, k: _Known, named: int) -> int:
     """The number of the layers that belong to marked nodes, whose word is given."""
     slot = _slot_of(named, k.set_keys, k.set_numbers)
     if k.set_numbers[slot] < 0:
-        number, at = k.count[_SETS], k.count[_MEMBERS]
+        number, at = k.counts[_SETS], k.counts[_MEMBERS]
         for layer in range(len(n.owner)):
             if n.mark[n.owner[layer]]:
                 k.members[at] = layer
                 at += 1
         k.set_keys[slot], k.set_numbers[slot] = named, number
-        k.start[number + 1], k.count[_MEMBERS], k.count[_SETS] = at, at, number + 1
+        k.start[number + 1], k.counts[_MEMBERS], k.counts[_SETS] = at, at, number + 1
     return int(k.set_numbers[slot])
 
 
 @borrowing
 def _is_full(k: _Known, layers: int) -> bool:
-    sets, members, parts = k.count[_SETS], k.count[_MEMBERS], k.count[_PARTS]
+    sets, members, parts = k.counts[_SETS], k.counts[_MEMBERS], k.counts[_PARTS]
     return bool(
         2 * sets + _SPARE > len(k.set_keys)
         or members + 4 * layers > len(k.members)
@@ -363,7 +363,7 @@ def _find_out(
                 found = cost(g, a, layers, ops, space, axis, first, first + size)
                 k.part_keys[slot] = _key(number, axis, factor)
                 k.parts[slot, 0], k.parts[slot, 1], k.parts[slot, 2] = found
-                k.count[_PARTS] += 1
+                k.counts[_PARTS] += 1
             if k.parts[slot, 1] * factor > r.limit * work + factor or k.parts[slot, 0] <= r.room:
                 break
             factor += 1
@@ -403,7 +403,7 @@ def _best(m: _Model, k: _Known, r: Rules, n: _Nodes, number: int, out: Ints) -> 
                 break
             slot = _slot_of(_key(number, axis, factor), k.part_keys, k.part_keys)
             if whole < 0 or k.part_keys[slot] < 0:
-                k.count[_WANTED] = number
+                k.counts[_WANTED] = number
                 return False
             if k.parts[slot, 1] * factor > r.limit * work + factor:
                 break
@@ -416,20 +416,20 @@ def _best(m: _Model, k: _Known, r: Rules, n: _Nodes, number: int, out: Ints) -> 
                 break
             factor += 1
     if whole < 0:
-        k.count[_WANTED] = number
+        k.counts[_WANTED] = number
     return bool(whole >= 0)
 
 
 @borrowing
 def _factor(m: _Model, k: _Known, r: Rules, n: _Nodes, node: int) -> float:
     """The factor of a node's best split; infinite where none fits, negative if wanted first."""
-    if n.number[node] < 0:
+    if n.numbered[node] < 0:
         n.mark[node] = True
         number = _number(n, k, n.named[node])
         n.mark[node] = False
         if not _best(m, k, r, n, number, n.split):
             return -1.0
-        n.number[node] = number
+        n.numbered[node] = number
         n.factor[node] = np.inf if n.split[1] == 0 else float(n.split[1])
     return float(n.factor[node])
 
@@ -488,7 +488,7 @@ def _try(m: _Model, k: _Known, r: Rules, n: _Nodes, nodes: Ints, bound: float) -
     _join(n, nodes)
     kept = nodes[-1]
     n.named[kept], n.size[kept], n.ceiling[kept] = named, size, ceiling
-    n.factor[kept], n.number[kept] = float(n.split[1]), number
+    n.factor[kept], n.numbered[kept] = float(n.split[1]), number
     return True
 
 
@@ -546,7 +546,7 @@ def _branch(m: _Model, k: _Known, r: Rules, n: _Nodes, consumer: int) -> bool:
         if _has(n.producers[consumer], producer) and _only(n.consumers[producer]) == consumer:
             if _pair(m, k, r, n, producer, consumer):
                 return True
-            if k.count[_WANTED] >= 0:
+            if k.counts[_WANTED] >= 0:
                 return False
     return False
 
@@ -617,7 +617,7 @@ def _advance(m: _Model, k: _Known, r: Rules, n: _Nodes) -> bool:
                     merged = _diamond(m, k, r, n, node)
                 else:
                     merged = _branch(m, k, r, n, node)
-                if k.count[_WANTED] >= 0:
+                if k.counts[_WANTED] >= 0:
                     return False
                 n.at[_COUNTED] += merged
             n.at[_NODE] += 1
@@ -636,8 +636,8 @@ def _noted(m: _Model, k: _Known, r: Rules, n: _Nodes, found: Ints) -> bool:
         if n.alive[node]:
             if _factor(m, k, r, n, node) < 0:
                 return False
-            found[at, 0], found[at, 1] = node, n.number[node]
-            if not _best(m, k, r, n, n.number[node], found[at, 2:]):
+            found[at, 0], found[at, 1] = node, n.numbered[node]
+            if not _best(m, k, r, n, n.numbered[node], found[at, 2:]):
                 return False
             at += 1
     return True
@@ -658,11 +658,11 @@ def _merged(
         np.zeros(count, np.int64),
     )  # fmt: skip
     found = np.zeros((count, 7), np.int64)
-    k.count[_FULL], k.count[_WANTED] = 0, -1
+    k.counts[_FULL], k.counts[_WANTED] = 0, -1
     while not (_advance(m, k, r, n) and _noted(m, k, r, n, found)):
         if _is_full(k, count):
-            k.count[_FULL] = 1
+            k.counts[_FULL] = 1
             break
-        _find_out(g, a, m, k, space, r, k.count[_WANTED])
-        k.count[_WANTED] = -1
+        _find_out(g, a, m, k, space, r, k.counts[_WANTED])
+        k.counts[_WANTED] = -1
     return found[: n.alive.sum()]

@@ -349,6 +349,7 @@ class Workspace(NamedTuple):
 
 @njit(cache=True)
 def workspace(g: GraphArrays, a: LayerArrays, layers: Ints) -> Workspace:
+    """Room to compute what parts of some layers need."""
     dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
     return Workspace(
         operators_of(a, layers), np.empty(dims, np.int64), np.empty(dims, np.int64),

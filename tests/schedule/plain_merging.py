@@ -49,7 +49,9 @@ class Merging:
 
     def __post_init__(self) -> None:
         outputs = set(self.problem.graph.outputs)
-        self.enlarging = frozenset(x.index for x in self.problem.layers if upsamples(self.problem, x))
+        self.enlarging = frozenset(
+            x.index for x in self.problem.layers if upsamples(self.problem, x)
+        )
         operators = self.problem.graph.operators
         self.opaque = frozenset(
             x.index for x in self.problem.layers if any(operators[op].opaque for op in x.operators)

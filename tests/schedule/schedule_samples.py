@@ -356,7 +356,5 @@ def part_cost(
     """Footprint, work and operators cut of one part of a sub-graph (whole for a negative axis)."""
     graph, arrays, indices = problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64)
     space = workspace(graph, arrays, indices)
-    peak, work, cut = cost(
-        graph, arrays, indices, space.ops, space, axis, start, stop
-    )
+    peak, work, cut = cost(graph, arrays, indices, space.ops, space, axis, start, stop)
     return int(peak), int(work), int(cut)
