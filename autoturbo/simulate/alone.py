@@ -1,13 +1,14 @@
 """What one kernel of a sub-graph takes when the sub-graph is alone: the cost model's anchors.
 
 A kernel's time depends on the rest of the schedule through little: how its output is bound, where
-its boundary tensors live, and what else is in the buffers meanwhile. With these fixed it can be
-simulated from its layers, its split and its rules alone, once, and looked up ever after. The time
-of the same kernel in a schedule is a small factor away from that; the factor is what is learned.
+its boundary tensors live, and what else is in the buffers meanwhile. With these fixed it follows
+from its layers, its split and its rules alone, and is found out once. The time of the same kernel
+in a schedule is a small factor away from that; the factor is what is learned.
 
 Sub-graphs are laid out as if each were alone, behind whole producers of what they read, with all
-that crosses their boundary in DDR. Of each the most common class of parts is simulated twice: as it
-is, and with the boundary in the local buffers.
+that crosses their boundary in DDR. Of each the most common class of parts is estimated twice
+(:mod:`autoturbo.simulate.estimate`): as it is, and with the boundary in the local buffers. Layouts
+know nothing of rules, which are many: what spills is found with the published ones.
 """
 
 from __future__ import annotations

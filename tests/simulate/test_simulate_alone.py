@@ -32,7 +32,7 @@ def test_kernels_with_their_boundary_in_ddr_take_what_they_take_alone(workload: 
     plan, outcome = facts(bench, knobs), bench.evaluate(knobs)
     assert isinstance(outcome, Measurement)
     ratio = np.asarray(outcome.subgraph_times) / column(plan, "far_s")
-    assert np.median(ratio) == pytest.approx(1, rel=0.02)
+    assert np.median(ratio) == pytest.approx(1, rel=0.1)
 
 
 @pytest.mark.parametrize("workload", ["resnet18", "bert_base_s128"])
