@@ -84,6 +84,7 @@ class Ways:
         self._blocks = [self._block(own) for own in layers]
         self._block_of = {name: at for at, own in enumerate(layers) for name in own}
         self._hits: dict[tuple[tuple[int, bool], ...], int] = {(): 0}
+        self._laid_over: dict[tuple[object, ...], int] = {}
         self._single = Store((2,))
         self._single.add([[-1, 0]])
         self._numbers = Numbering()
@@ -177,7 +178,13 @@ class Ways:
         return found
 
     def _over(self, blocks: tuple[tuple[int, bool], ...], numbers: Sequence[int]) -> int:
-        """Own values of several blocks, each in turn over those before it."""
+        """Number of own values of several blocks, each in turn over those before it; remembered."""
+        key = (blocks, tuple(numbers))
+        if key not in self._laid_over:
+            self._laid_over[key] = self._lay_over(blocks, numbers)
+        return self._laid_over[key]
+
+    def _lay_over(self, blocks: tuple[tuple[int, bool], ...], numbers: Sequence[int]) -> int:
         own, named = SubGraphKnobs(""), False
         for (_, last), number in zip(blocks, numbers, strict=True):
             if number:
