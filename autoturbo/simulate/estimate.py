@@ -62,16 +62,14 @@ ESTIMATES = len(Estimate)
 class Pace(IntEnum):
     """How fast a layer can go: positions of a layer's notes.
 
-    Seconds of its work; the least that it takes, its first tile aside, since there are so many
-    ``SLOTS`` for tiles that are fetched or stored; seconds until the first of them is there, and of
-    these what cannot be fetched before the layer begins.
+    Seconds of its work, the least that it takes since there are so many ``SLOTS`` for tiles that
+    are fetched or stored, and seconds until the first of them is there.
     """
 
     WORK = 0
     LEAST = 1
     SLOTS = 2
     FILL = 3
-    LATE = 4
 
 
 PACES = len(Pace)
@@ -105,17 +103,15 @@ def estimate(stages: Floats, streams: Ints, rules: Ints, resident: int, rates: F
         _work(row, tile, rules, rates, q, busy, pace, out)
         count = weight_tiles(stages, tiles, layer)
         _weights(row, tile, count, rules, resident, rates, q, busy, pace, out)
-        weights, pace[Pace.FILL] = pace[Pace.FILL], 0.0
         _inputs(row, stream, tile, rules, rates, q, busy, pace, out)
-        fill = max(weights, pace[Pace.FILL] - pace[Pace.LATE]) + pace[Pace.LATE]
-        pace[Pace.FILL] = 0.0
+        fill, pace[Pace.FILL] = pace[Pace.FILL], 0.0
         _outputs(row, stream, tile, rules, rates, q, busy, pace, out)
         for engine in range(len(ENGINES)):
             out[Estimate.BUSY_DMA_IN + engine] += busy[engine]
         out[Estimate.LAYERS] += max(busy.max(), pace[Pace.LEAST]) + fill + pace[Pace.FILL]
         out[Estimate.SERIAL] += busy.sum()
         out[Estimate.CHAIN] += max(busy[MATRIX_ENGINE], busy[VECTOR_ENGINE], pace[Pace.LEAST])
-        out[Estimate.CHAIN] += fill if layer == 0 else pace[Pace.LATE]
+        out[Estimate.CHAIN] += fill if layer == 0 else 0.0
         last = pace[Pace.FILL]
     out[Estimate.CHAIN] += last
     _finish(out, rules, rates)
@@ -191,7 +187,7 @@ def _issue(
     pace[Pace.FILL] += length + latency if work >= 0 else 0.0
     if work >= 0:
         trip = (length + latency + work) / pace[Pace.SLOTS]
-        pace[Pace.LEAST] = max(pace[Pace.LEAST], (count - 1) * max(length, trip))
+        pace[Pace.LEAST] = max(pace[Pace.LEAST], count * max(length, trip))
     stored = rates[Rate.STORED] * count
     out[Estimate.GB] += q[Amount.GB] * stored
     if engine == DMA_IN:
@@ -250,18 +246,18 @@ def _inputs(
     if not tile[Tiling.ROWS_OUTSIDE]:
         count *= tile[Tiling.DEPTHS]
         anew = 1.0 if tile[Tiling.KEPT] == _IN_LB else float(tile[Tiling.COLUMNS])
-    asked = anew if tile[Tiling.KEPT] == 0 else 1.0
+    fetched = anew if tile[Tiling.KEPT] == 0 else 1.0
     cores, has_gb = rules[Rule.CORES], rules[Rule.HAS_GB]
     work = pace[Pace.WORK] / (count * anew)
     ddr, gb = stream[IN_DDR] / count, stream[IN_GB] / count
     if ddr > 0:
         q[Amount.DDR], q[Amount.RUN] = ddr, min(row[Stage.RUN_READ], ddr)
         q[Amount.GB], q[Amount.CORE] = (ddr, 0.0) if has_gb else (0.0, ddr / cores)
-        _issue(DMA_IN, count * asked, 0.0 if has_gb else work, rates, q, busy, pace, out)
+        _issue(DMA_IN, count * fetched, 0.0 if has_gb else work, rates, q, busy, pace, out)
     if has_gb and ddr + gb > 0:
         q[Amount.GB], q[Amount.CORE] = ddr + gb, (ddr + gb) / cores
         _issue(TRANSFER, count * anew, work, rates, q, busy, pace, out)
-    pace[Pace.SLOTS], fetched = 2.0, pace[Pace.FILL]
+    pace[Pace.SLOTS] = 2.0
     ddr, gb = stream[LATE_DDR] / count, stream[LATE_GB] / count
     core = row[Stage.EXCHANGED] / count
     if ddr > 0:
@@ -272,7 +268,6 @@ def _inputs(
         q[Amount.GB] = gb + ddr if has_gb else 0.0
         q[Amount.CORE] = core + ((gb + ddr) / cores if has_gb else 0.0)
         _issue(TRANSFER, count * anew, work, rates, q, busy, pace, out)
-    pace[Pace.LATE] = pace[Pace.FILL] - fetched
 
 
 @njit(cache=True)
