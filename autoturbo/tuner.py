@@ -41,13 +41,13 @@ from autoturbo.errors import (
     RunError,
     UsageError,
 )
-from autoturbo.schedule.knobs import KNOBS_SCHEMA
+from autoturbo.schedule.knobs import KNOBS_SCHEMA, Knobs
 from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
 from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import EFFORTS, Settings, searched_subgraphs
+from autoturbo.search.settings import EFFORTS, Settings, places_cuts, searched_subgraphs
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import SIMULATOR_VERSION, Failure, Measurement
@@ -117,6 +117,7 @@ class _Means:
     on_progress: Callable[[Progress], None] | None
     make: MakeWorkshop
     verifier: Verifier | None
+    began: float = field(default_factory=time.monotonic)
 
     def check(self) -> None:
         """Refuse what cannot be.
@@ -151,6 +152,7 @@ def tune(
     settings: Mapping[str, Any] | None = None,
     evaluator: MakeWorkshop | None = None,
     subgraphs: int | None = None,
+    transfer: bool = True,
     verify: bool = False,
     verifier: Verifier | None = None,
 ) -> TuneResult:
@@ -170,7 +172,8 @@ def tune(
         seed: the same seed gives the same result, whatever ``jobs`` and ``ray``.
         jobs: worker processes; with Ray actors, 0 for all CPUs of the cluster.
         ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
-        time_budget: seconds, checked between rounds; makes the result depend on the machine.
+        time_budget: seconds with all that comes first, checked between rounds, one of which is
+            always made; makes the result depend on the machine.
         sampler: one of :data:`autoturbo.search.SAMPLERS`.
         objective: ``latency``, ``throughput``, ``energy``, ``ddr-bytes``; several, as a sequence
             or with commas, give a Pareto front.
@@ -178,13 +181,15 @@ def tune(
         runs_folder: where the run's folder is made.
         model_file: the file as the user named it, for :func:`resume`; the graph's source if empty.
         baselines: other schedulers to measure for comparison.
-        on_progress: called after every outcome.
+        on_progress: called when cuts are placed, before the first trial, and after every outcome.
         storage: an Optuna storage URL that mirrors the trials.
         timeout_s: seconds for one measurement, after which it counts as failed.
         settings: more to keep with the run (``shapes``); JSON values.
         evaluator: builds what measures; the simulator's if None.
         subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are searched; if None,
             :data:`autoturbo.search.settings.SUBGRAPHS` for our sampler and none for others.
+        transfer: also start from what the database's schedules for this target decided for layers
+            like this model's.
         verify: run what is handed out in ONNX Runtime as well, against the model.
         verifier: checks what is handed out; :func:`autoturbo.verify_schedule` if None.
 
@@ -217,7 +222,12 @@ def tune(
     _check(asked, means, target)
     with Database.open(DATABASE if database is None else database) as store:
         key = pair_key(graph, target, asked.dtype)
-        more = {**(settings or {}), "target_description": target.as_dict(), "verify": verify}
+        more = {
+            **(settings or {}),
+            "target_description": target.as_dict(),
+            "verify": verify,
+            "starts": _starts(graph, target, asked, means, store if transfer else None, key),
+        }
         draft = RunInfo(
             "", key, graph.name, model_file or graph.source, graph.batch, target.name,
             _stored(asked, key, graph.batch, more), _versions(), now(),
@@ -280,6 +290,26 @@ def resume(
         _check(asked, means, target)
         store.set_state(info.id, "running")
         return _carry_out(_Run(graph, target, asked, means, store, info))
+
+
+def _starts(
+    graph: Graph,
+    target: Target,
+    asked: Settings,
+    means: _Means,
+    store: Database | None,
+    key: PairKey,
+) -> list[dict[str, Any]]:
+    """What the search starts from besides the heuristic, kept with the run for :func:`resume`."""
+    from autoturbo.search.beginnings import beginnings, decisions_for
+
+    wanted = places_cuts(asked.subgraphs, asked.sampler, asked.objective)
+    if not wanted or not graph.operators:
+        return []
+    if means.on_progress is not None:
+        means.on_progress(Progress(graph.name, target.name, 0, asked.total, phase="placing cuts"))
+    known = decisions_for(store, key) if store is not None else ()
+    return [start.as_dict() for start in beginnings(graph, target, asked.dtype, known)]
 
 
 def scheduler_version() -> str:
@@ -393,9 +423,11 @@ class _Run:
         recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = recipe()
+        starts = [Knobs.from_dict(kept) for kept in self.info.settings.get("starts", ())]
         self.space = Space.of(
-            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs
-        )
+            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs,
+            starts=starts,
+        )  # fmt: skip
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
@@ -430,6 +462,7 @@ class _Run:
             seed=asked.seed,
             trials=asked.total,
             time_budget=asked.time_budget,
+            spent_s=time.monotonic() - self.means.began,
             storage=asked.storage,
         )
 
@@ -576,11 +609,14 @@ def _keep_refused(run: _Run, handover: Handover) -> None:
 
 def _keep_best(run: _Run, best: Best) -> None:
     """The schedule of least latency goes to the database, whatever was sought."""
+    from autoturbo.search.beginnings import kept_decisions
+
     info, when = run.info, now()
     verified = Verified(best.verified, VERIFIER_VERSION, when) if best.verified else None
     kept = BestSchedule(
         info.key, info.model, info.batch, info.target, best.knobs, best.measurement,
         best.schedule.text, info.id, best.trial, when, info.versions, verified,
+        kept_decisions(best.schedule),
     )  # fmt: skip
     run.store.put_best(kept)
 

@@ -137,7 +137,7 @@ def shape(kind: str) -> Table:
     trial: dict[str, Shape] = {"run": _TOKEN, "number": Count(), **knobs, **outcome}
     refused = {"refused": ListOf(table_of(Refused, verifier=_VERIFIER))}
     checked = table_of(Verified, checks=_CHECKS, verifier=_VERIFIER, created=_TIME)
-    verified = {"verified": checked}
+    more: dict[str, Shape] = {"verified": checked, "decisions": MapOf(Free())}
     tables = {
         "run": Table(
             {"id": _TOKEN, "key": key, **named, **details, **versions, **state, **refused},
@@ -145,8 +145,8 @@ def shape(kind: str) -> Table:
         ),
         "trial": Table({**trial, "created": _TIME}, either=tuple(outcome)),
         "best": Table(
-            {"key": key, **named, **knobs, **best, **found, **versions, **verified},
-            frozenset(verified),
+            {"key": key, **named, **knobs, **best, **found, **versions, **more},
+            frozenset(more),
         ),
         "kernel": table_of(
             KernelRecord, target_hash=_TOKEN, scheduler_version=_TOKEN, signature=_TOKEN

@@ -230,6 +230,8 @@ class BestSchedule:
         created: ISO 8601, UTC.
         versions: of this package and what it stands on.
         verified: the checks that it passed; None where it was never checked.
+        decisions: layer by layer, for other models (:mod:`autoturbo.search.transfer`); empty where
+            they are not known.
     """
 
     key: PairKey
@@ -244,6 +246,7 @@ class BestSchedule:
     created: str
     versions: Mapping[str, str] = field(default_factory=dict)
     verified: Verified | None = None
+    decisions: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """All fields as JSON values."""
@@ -260,6 +263,7 @@ class BestSchedule:
             "created": self.created,
             "versions": dict(self.versions),
             **({} if self.verified is None else {"verified": self.verified.as_dict()}),
+            **({"decisions": dict(self.decisions)} if self.decisions else {}),
         }
 
     @staticmethod

@@ -153,7 +153,7 @@ def _walk(
     pins: Pins,
 ) -> tuple[Ints, Ints, _Walk]:
     """Write down buffers and uses; first rows of the kernels and where their weights are."""
-    walk = _start(order, link_start, templates, tables, len(link_slot), len(victims))
+    walk = _start(order, link_start, link_output, templates, tables, len(victims))
     kernels = len(order)
     rows, resident = np.zeros(kernels + 1, np.int64), np.zeros(kernels, np.int64)
     for kernel in range(kernels):
@@ -177,13 +177,15 @@ def _walk(
 def _start(
     order: Ints,
     link_start: Ints,
+    link_output: Ints,
     templates: Ints,
     tables: TemplateTables,
-    links: int,
     subgraphs: int,
 ) -> _Walk:
     """Arrays that are large enough."""
     buffers, uses, most, inner = subgraphs + len(order), 0, 1, 1
+    for output in link_output:  # of makers that another cluster runs, too
+        most = max(most, output + 1)
     for index in order:
         head = tables.heads[templates[index]]
         own = link_start[index + 1] - link_start[index]
@@ -203,7 +205,7 @@ def _start(
     instances = len(link_start) - 1
     return _Walk(
         np.zeros(1, np.int64), np.full((instances, most), -1, np.int64),
-        np.full(links, -1, np.int64), np.full(subgraphs, -1, np.int64),
+        np.full(len(link_output), -1, np.int64), np.full(subgraphs, -1, np.int64),
         np.empty(inner, np.int64), b,
         _Uses(np.zeros(1, np.int64), np.empty((uses, 5), np.int64)),
     )  # fmt: skip

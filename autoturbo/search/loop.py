@@ -72,7 +72,8 @@ class Search:
         sampler: name of it.
         seed: of all chance.
         trials: in total; None where only time or the space limits them.
-        time_budget: seconds, checked between rounds.
+        time_budget: seconds, checked between rounds; one round is always made.
+        spent_s: seconds of it that went before the first round.
         storage: an Optuna storage URL that mirrors the trials.
     """
 
@@ -85,6 +86,7 @@ class Search:
     seed: int
     trials: int | None
     time_budget: float | None = None
+    spent_s: float = 0.0
     storage: str | None = None
 
 
@@ -161,12 +163,16 @@ class Loop:
 
     def _goes_on(self) -> bool:
         budget = self.search.time_budget
-        late = budget is not None and self._elapsed > budget
+        late = budget is not None and self._elapsed > budget and self._measured > 0
         replaying = len(self.trials) < len(self._recorded)
         return len(self.trials) < self.total and (replaying or not late) and not self._hopeless
 
     @property
     def _elapsed(self) -> float:
+        return self.search.spent_s + self._looping
+
+    @property
+    def _looping(self) -> float:
         return time.monotonic() - self._started
 
     @property
@@ -266,7 +272,7 @@ class Loop:
         best = self.best.outcome if self.best else default
         reasons = Counter(o.reason for o in outcomes.values() if isinstance(o, Failure))
         done = len(self.trials) + len(outcomes)
-        rate = self._measured / max(self._elapsed, 1e-9)
+        rate = self._measured / max(self._looping, 1e-9)
         measured = best if isinstance(best, Measurement) else None
         return Progress(
             model=self.search.model,

@@ -199,6 +199,7 @@ bests = st.builds(
     created=times,
     versions=texts,
     verified=st.none() | verifications,
+    decisions=st.dictionaries(names, json_values, max_size=2),
 )
 kernels = st.builds(
     KernelRecord,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from cluster_checks import joint_ends
 from hypothesis import HealthCheck, given, settings
@@ -28,6 +29,7 @@ from schedule_samples import (
 from test_schedule_properties import drawn
 
 from autoturbo.errors import KnobsError, ScheduleFileError
+from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.bind import Scope
@@ -36,7 +38,7 @@ from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.schedule import Schedule, Share
-from autoturbo.schedule.timeline import handed_over
+from autoturbo.schedule.timeline import IN_DDR, handed_over
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure
 from autoturbo.simulate.sequence import run_passes, simulate
@@ -130,7 +132,14 @@ def test_what_cannot_be_shared_out_runs_on_one_cluster() -> None:
 
 def test_samples_at_once_are_the_chip_s() -> None:
     machine = target(lb=1 << 16, clusters=2)
-    schedule = built(block(), machine, cluster_split="spatial", batches_per_cluster=3, max_layers=1)
+    schedule = built(
+        block(),
+        machine,
+        cluster_split="spatial",
+        batches_per_cluster=3,
+        max_layers=1,
+        instance_order="bfs",
+    )
     assert schedule.share == Share(2, 4, 3, "spatial")
     assert schedule.share.loops == 2
     with pytest.raises(KnobsError) as caught:
@@ -167,11 +176,15 @@ def test_halves_without_a_halo_stay_in_local_buffers() -> None:
     machine = target(lb=1 << 16, clusters=2)
     net = Net(x=(1, 4, 8, 8))
     net.conv(net.conv("x", 4, 1), 4, 1)
-    spatial = built(net.graph(), machine, cluster_split="spatial", max_layers=1)
+    spatial = built(
+        net.graph(), machine, cluster_split="spatial", max_layers=1, instance_order="bfs"
+    )
     assert spatial.cluster == (0, 1, 0, 1)
     assert spatial.placement.scopes[:2] == (Scope.LB, Scope.LB)
     assert all(not t.steps[1].streams[0, :2].any() for t in spatial.timelines)
-    channel = built(net.graph(), machine, cluster_split="channel", max_layers=1)
+    channel = built(
+        net.graph(), machine, cluster_split="channel", max_layers=1, instance_order="bfs"
+    )
     assert channel.cluster == (0, 1, 0, 1)
     assert channel.placement.scopes[:2] == (Scope.DDR, Scope.DDR)
     half = 2 * 8 * 8 * 2
@@ -369,6 +382,31 @@ def test_a_pipeline_cuts_what_is_more_than_a_stage() -> None:
     schedule = built(graph, target(lb=1 << 16, clusters=2), cluster_split="pipeline")
     assert [len(s.layers) for s in schedule.instances.subgraphs] == [2, 2]
     assert schedule.cluster == (0, 1)
+
+
+def test_a_later_stage_streams_the_second_output_of_an_earlier_one(tmp_path: Path) -> None:
+    """The stage that reads it has no kernel with two outputs of its own."""
+    ones = ", ".join(["1"] * 128)
+    text = f"""<ir_version: 10, opset_import: ["" : 17]>
+    g (float[5,3,2] x, float[2,3,4] state, float[6,3] keys) => (float[5,2,6,4] y, float[2,3,4] end)
+       <float[2,16,2] w = {{{ones[:190]}}}, float[2,16,4] r = {{{ones}}}> {{
+       [lstm] made, last = LSTM <direction: string = "bidirectional", hidden_size: int = 4>
+           (x, w, r, , , state)
+       [mid] mid = Softmax (made)
+       [y] y = MatMul (keys, mid)
+       [end] end = Neg (last)
+    }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
+    graph = import_model(tmp_path / "net.onnx")
+    machine = target(lb=512, gb=0, clusters=2, weights=0)
+    schedule = built(graph, machine, cluster_split="pipeline", max_layers=1, instance_order="bfs")
+    assert schedule.cluster == (0, 1, 1, 1)
+    second = schedule.timelines[1]
+    assert sorted(second.streams[:, IN_DDR].tolist()) == [
+        2 * 6 * 3,
+        2 * 2 * 3 * 4,
+        2 * 5 * 2 * 3 * 4,
+    ]
 
 
 def test_bytes_and_busy_times_are_those_of_all_clusters() -> None:

@@ -24,7 +24,6 @@ bounded = settings(
     max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize=True,
 )
 
 

@@ -22,9 +22,7 @@ from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 
-SLOW = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def space_of(graph: Graph, machine: Target, names: dict[str, Any], blocks: int = 1) -> Space:

@@ -1,10 +1,14 @@
-"""Models are saved in a folder of their own, which is the working folder of the test."""
+"""Property tests draw the same examples in every run, so that a red run can be had again.
+
+``--hypothesis-profile=fresh`` draws new ones; what it finds becomes a test of its own.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from autoturbo.graph.onnx_import import import_model
 
@@ -17,15 +21,22 @@ if TYPE_CHECKING:
 
     from autoturbo.graph.operators import Graph
 
+settings.register_profile("fresh", deadline=None, print_blob=True)
+settings.register_profile("repeatable", deadline=None, print_blob=True, derandomize=True)
+settings.load_profile("repeatable")
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own, which is the working folder of the test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def load(folder: Path) -> Load:
+    """Imports a model that is saved there."""
+
     def run(
         model: ModelProto,
         *,

@@ -1,0 +1,197 @@
+"""What a tuned schedule decided layer by layer, and the same decisions for another model.
+
+Networks share blocks: a deeper one repeats them, another resolution only changes their extents. So
+the decisions of a schedule are kept by what a layer computes and what lies around it
+(:mod:`autoturbo.graph.layer_contexts`), and another model's layers take those of the layer that is
+most like them. What comes out is one more start of the search: it is measured like
+every other, and nothing is lost where it is bad.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.graph.layer_contexts import RADII, layer_contexts
+from autoturbo.graph.layers import layers_of
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.overrides import resolve
+from autoturbo.schedule.schedule import BATCH
+from autoturbo.schedule.split import split_axes
+from autoturbo.search.knob_choices import batch_share
+
+if TYPE_CHECKING:
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.target import Target
+    from autoturbo.schedule.group import SubGraph
+    from autoturbo.schedule.schedule import Schedule
+
+ANY = "*"
+"""What stands for the layer's name in decisions: they are taken over by layers of other names."""
+
+ENOUGH = 0.3
+"""Share of a model's arithmetic whose layers must be known: below, its own heuristics know more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerDecision:
+    """What was decided for one layer.
+
+    Attributes:
+        contexts: its labels, the most telling first.
+        boundary: ``"merge"`` where it shares a sub-graph with a layer that reads it, else
+            ``"cut"``.
+        own: of the sub-graph that it ends; None for other layers.
+    """
+
+    contexts: tuple[str, ...]
+    boundary: str
+    own: SubGraphKnobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What a schedule decided.
+
+    Attributes:
+        knobs: of the model, without overrides.
+        layers: in topological order.
+    """
+
+    knobs: Knobs
+    layers: tuple[LayerDecision, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"knobs": self.knobs.as_dict(), "layers": [_as_dict(one) for one in self.layers]}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Decisions:
+        """Rebuild from :meth:`as_dict`.
+
+        Raises:
+            KnobsError: knobs that this version does not know.
+        """
+        return Decisions(
+            Knobs.from_dict(values["knobs"]), tuple(_from_dict(one) for one in values["layers"])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A setting that follows from another model's.
+
+    Attributes:
+        knobs: the setting.
+        known: share of the model's arithmetic in layers whose decisions it takes over.
+        alike: likewise, a layer counting the more the more of what lies around it is alike.
+    """
+
+    knobs: Knobs
+    known: float
+    alike: float
+
+
+def decisions_of(schedule: Schedule) -> Decisions:
+    """What a schedule decided for each of its layers, by rule or by knob."""
+    problem = schedule.problem
+    said = resolve(problem, schedule.instances.subgraphs, schedule.knobs)
+    own = {
+        subgraph.layers[-1]: _in_effect(schedule, subgraph, said.get(subgraph.index))
+        for subgraph in schedule.instances.subgraphs
+    }
+    return Decisions(
+        dataclasses.replace(schedule.knobs, overrides=()),
+        tuple(
+            LayerDecision(labels, "cut" if index in own else "merge", own.get(index))
+            for index, labels in enumerate(layer_contexts(problem.graph, problem.layers))
+        ),
+    )
+
+
+def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | None) -> SubGraphKnobs:
+    """A sub-graph's own knobs, with the split that rules chose where no knob did.
+
+    Parts of clusters that share samples are left to the rules: they depend on how many clusters
+    there are.
+    """
+    asked = dataclasses.replace(said or SubGraphKnobs(""), layer=ANY, boundary="cut")
+    if schedule.share.split != BATCH:
+        return asked
+    depths = {axis: depth for depth, axis in split_axes(schedule.problem, subgraph.layers)}
+    for (axis, parts), names in zip(
+        subgraph.split.axes, (("dim", "factor"), ("inner_dim", "inner_factor")), strict=False
+    ):
+        if parts > 1:
+            values: dict[str, Any] = dict(zip(names, (depths[axis], parts), strict=True))
+            asked = dataclasses.replace(asked, **values)
+    return asked
+
+
+def transfer(graph: Graph, target: Target, known: Iterable[Decisions]) -> Transfer | None:
+    """A setting for a model from the decisions about what is most like it.
+
+    None where none knows :data:`ENOUGH`.
+
+    Args:
+        graph: the model.
+        target: the accelerator, for which the decisions were made.
+        known: of other models, or of this one; of equals the first counts.
+    """
+    found = [_taken_over(graph, target, decisions) for decisions in known]
+    best = max(found, key=lambda one: one.alike, default=None)
+    return best if best is not None and best.known >= ENOUGH else None
+
+
+def _taken_over(graph: Graph, target: Target, decisions: Decisions) -> Transfer:
+    layers = layers_of(graph)
+    by_label: dict[str, LayerDecision] = {}
+    for one in decisions.layers:
+        for label in one.contexts:
+            by_label.setdefault(label, one)
+    work = [sum(graph.operators[i].macs for i in layer.operators) for layer in layers]
+    overrides, known, alike = [], 0.0, 0.0
+    for layer, labels in zip(layers, layer_contexts(graph, layers), strict=True):
+        at, decision = _nearest(labels, by_label)
+        if decision is None:
+            continue
+        own = decision.own if decision.own is not None and at <= RADII else SubGraphKnobs("")
+        overrides.append(dataclasses.replace(own, layer=layer.name, boundary=decision.boundary))
+        known += work[layer.index]
+        alike += work[layer.index] * (1 - at / len(labels))
+    knobs = _of_model(graph, target, decisions.knobs)
+    total = max(sum(work), 1)
+    taken = dataclasses.replace(knobs, overrides=tuple(overrides))
+    return Transfer(taken, known / total, alike / total)
+
+
+def _nearest(
+    labels: Iterable[str], by_label: Mapping[str, LayerDecision]
+) -> tuple[int, LayerDecision | None]:
+    """The decision for the most telling label that is known, and which label it is."""
+    for at, label in enumerate(labels):
+        if label in by_label:
+            return at, by_label[label]
+    return -1, None
+
+
+def _of_model(graph: Graph, target: Target, knobs: Knobs) -> Knobs:
+    """The model's knobs, with a number of samples that this model's clusters can have."""
+    at_once = knobs.batches_per_cluster
+    if at_once == AUTO or batch_share(graph, target) % int(at_once) == 0:
+        return knobs
+    return dataclasses.replace(knobs, batches_per_cluster=AUTO)
+
+
+def _as_dict(one: LayerDecision) -> dict[str, Any]:
+    own = {} if one.own is None else {"own": one.own.as_dict()}
+    return {"contexts": list(one.contexts), "boundary": one.boundary, **own}
+
+
+def _from_dict(values: Mapping[str, Any]) -> LayerDecision:
+    own = None
+    if "own" in values:
+        (own,) = Knobs.from_dict({"overrides": [values["own"]]}).overrides
+    return LayerDecision(tuple(values["contexts"]), values["boundary"], own)

@@ -1,0 +1,157 @@
+"""Decisions of a schedule, taken over by the same model, a deeper one, and one that shares none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schedule_samples import STCP920, Net, chain, networks, target, workload
+from test_schedule_properties import drawn
+
+from autoturbo.database import Database
+from autoturbo.errors import KnobsError
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.search.beginnings import beginnings, decisions_for, kept_decisions
+from autoturbo.search.transfer import Decisions, decisions_of, transfer
+from autoturbo.tuner import tune
+
+FP16 = "float16"
+
+
+def machine() -> Target:
+    """A target whose local buffers hold some layers of the networks here."""
+    return target(lb=1 << 16)
+
+
+def residual(blocks: int, batch: int = 4) -> Graph:
+    """A stem and residual blocks of one kind."""
+    net = Net(x=(batch, 16, 16, 16))
+    at = net.relu(net.conv("x", 32))
+    for _ in range(blocks):
+        at = net.relu(net.sum(net.conv(net.relu(net.conv(at, 32)), 32), at))
+    return net.graph()
+
+
+def cuts(schedule: Schedule) -> list[object]:
+    """Layers and parts of all sub-graphs."""
+    return [(s.layers, s.split.axes) for s in schedule.instances.subgraphs]
+
+
+def built(graph: Graph, knobs: Knobs | None = None) -> Schedule:
+    return build_schedule(Workbench(graph, machine(), FP16), knobs or Knobs())
+
+
+def groups(graph: Graph, knobs: Knobs) -> list[tuple[int, ...]]:
+    return [s.layers for s in plan(Workbench(graph, machine(), FP16), knobs)[2]]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "bert_base_s128"])
+def test_a_model_that_takes_over_its_own_decisions_is_scheduled_the_same(name: str) -> None:
+    bench = Workbench(workload(name), STCP920, FP16)
+    schedule = build_schedule(bench, Knobs())
+    taken = transfer(bench.model, STCP920, [decisions_of(schedule)])
+    assert taken is not None
+    assert taken.known == pytest.approx(1.0)
+    again = build_schedule(bench, taken.knobs)
+    assert cuts(again) == cuts(schedule)
+
+
+def test_a_deeper_network_takes_over_the_blocks_of_a_shallow_one() -> None:
+    shallow, deep = residual(6), residual(12)
+    knobs = Knobs(max_layers=3, prefetch_depth=2)
+    schedule = built(shallow, knobs)
+    taken = transfer(deep, machine(), [decisions_of(schedule)])
+    assert taken is not None
+    assert taken.known == pytest.approx(1.0)
+    assert taken.knobs.prefetch_depth == 2
+    sizes = {len(layers) for layers in groups(shallow, knobs)}
+    assert {len(layers) for layers in groups(deep, taken.knobs)} <= sizes
+    assert groups(deep, taken.knobs) != groups(deep, Knobs())
+
+
+def test_own_knobs_of_a_sub_graph_are_taken_over() -> None:
+    graph = residual(2)
+    name = graph.operators[0].name
+    schedule = built(graph, Knobs(overrides=(SubGraphKnobs(name, boundary="cut", scope="GB"),)))
+    taken = transfer(graph, machine(), [decisions_of(schedule)])
+    assert taken is not None
+    own = next(o for o in taken.knobs.overrides if o.layer == name)
+    assert (own.boundary, own.scope) == ("cut", "GB")
+
+
+def test_a_model_with_other_layers_takes_over_nothing() -> None:
+    decisions = decisions_of(built(chain("conv", "relu", "conv")))
+    assert transfer(residual(2), machine(), [decisions]) is None
+    assert transfer(residual(2), machine(), []) is None
+
+
+def test_the_decisions_that_know_most_are_taken_over() -> None:
+    strange = decisions_of(built(chain("conv", "relu", "conv")))
+    half = decisions_of(built(residual(1), Knobs(tile_divisor=2)))
+    whole = decisions_of(built(residual(4), Knobs(tile_divisor=4)))
+    taken = transfer(residual(4), machine(), [strange, half, whole])
+    assert taken is not None
+    assert taken.knobs.tile_divisor == 4
+
+
+def test_a_number_of_samples_that_the_clusters_cannot_have_is_left_out() -> None:
+    decisions = decisions_of(built(residual(2, batch=8), Knobs(batches_per_cluster=4)))
+    for batch, wanted in ((8, 4), (3, "auto")):
+        taken = transfer(residual(2, batch=batch), machine(), [decisions])
+        assert taken is not None
+        assert taken.knobs.batches_per_cluster == wanted
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(networks(), st.data())
+def test_any_schedule_s_decisions_survive_a_file_and_give_a_setting(
+    graph: Graph, data: st.DataObject
+) -> None:
+    schedule = drawn(data, graph, machine())
+    decisions = decisions_of(schedule)
+    assert Decisions.from_dict(json.loads(json.dumps(decisions.as_dict()))) == decisions
+    taken = transfer(schedule.model, schedule.problem.target, [decisions])
+    if taken is None:  # nothing to multiply
+        assert schedule.model.macs == 0
+        return
+    names = {layer.name for layer in schedule.problem.layers}
+    assert {override.layer for override in taken.knobs.overrides} == names
+    try:
+        build_schedule(Workbench(schedule.model, schedule.problem.target, FP16), taken.knobs)
+    except KnobsError:
+        assert taken.knobs.overrides  # a split that layers of the same label do not all have
+
+
+def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Path) -> None:
+    def run(graph: Graph, *, transfer: bool = True) -> list[Knobs]:
+        result = tune(
+            graph, machine(), dtype=FP16, trials=40, subgraphs=2, database=tmp_path / "a.db",
+            runs_folder=tmp_path / "runs", baselines=(), transfer=transfer,
+        )  # fmt: skip
+        return [trial.knobs for trial in result.history]
+
+    run(residual(3))
+    with Database.open(tmp_path / "a.db") as store:
+        (best,) = store.best()
+        known = decisions_for(store, best.key)
+    assert known == (Decisions.from_dict(best.decisions),)
+    deep = residual(5)
+    start = beginnings(deep, machine(), FP16, known)[-1]
+    assert start not in beginnings(deep, machine(), FP16)
+    cold = run(deep, transfer=False)
+    with Database.open(tmp_path / "a.db") as store:
+        settings_of = [run.settings["starts"] for run in store.runs()]
+    assert start.as_dict() not in settings_of[-1]
+    warm = run(deep)
+    assert warm != cold
+
+
+def test_schedules_of_other_measurers_decide_nothing_that_is_kept() -> None:
+    assert kept_decisions(object()) == {}
