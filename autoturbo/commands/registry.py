@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from autoturbo.commands import (
     apply,
     compare,
+    cost_model,
     dataset,
     db,
     doctor,
@@ -55,6 +56,7 @@ COMMANDS: dict[str, Command] = {
     "targets": targets,
     "db": db,
     "dataset": dataset,
+    "cost-model": cost_model,
     "doctor": doctor,
 }
 """Every subcommand, in the order of the help."""

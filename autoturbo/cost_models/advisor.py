@@ -7,6 +7,7 @@ makes a resumed run go on as if nothing had happened.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.features import (
-    KNOB_NAMES,
-    OVERRIDE_NAMES,
     Rows,
     feature_names,
     kernel_rows,
@@ -26,7 +25,9 @@ from autoturbo.cost_models.features import (
     setting_row,
 )
 from autoturbo.cost_models.model import FEWEST, CostModel, Example
+from autoturbo.cost_models.ratios import base_seconds, is_planned
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.plan import COLUMNS
 
 if TYPE_CHECKING:
     from autoturbo.schedule.knobs import Knobs
@@ -48,7 +49,7 @@ class KernelAdvisor:
         evaluator: gives statistics of settings.
         target: of :func:`autoturbo.cost_models.features.target_vector`.
         share: samples that ``batches_per_cluster="auto"`` stands for.
-        statistics: names of the statistics' columns; numbered where empty.
+        statistics: names of the statistics' columns, where they are not the evaluator's.
         seed: of the trees.
     """
 
@@ -60,6 +61,7 @@ class KernelAdvisor:
     examples: list[Example] = field(default_factory=list)
     screened: int = 0
     _blind: bool = False
+    _columns: int = 0
     _model: CostModel | None = None
     _trained_at: int = 0
     _memory: dict[str, Example | None] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class KernelAdvisor:
         if isinstance(outcome, Measurement) and times is None:
             self._blind = True  # a measurer that does not tell kernels apart
             return
-        self.examples.append(Example(example.rows, example.launches, example.setting, times))
+        self.examples.append(dataclasses.replace(example, times=times))
 
     @property
     def obstacle(self) -> str | None:
@@ -113,17 +115,17 @@ class KernelAdvisor:
         """The model of the largest rung of the ladder that the examples reach."""
         rung = _rung(self.examples)
         if self._model is None or rung != self._trained_at:
-            columns = self.examples[0].rows.shape[1] - len(self.target)
-            model = CostModel(feature_names(self._names(columns)), self.seed)
+            model = CostModel(feature_names(self._names()), self.seed)
             model.fit(self.examples[:rung])
             self._model, self._trained_at = model, rung
         return self._model
 
-    def _names(self, columns: int) -> tuple[str, ...]:
-        count = columns - len(KNOB_NAMES) - len(OVERRIDE_NAMES)
-        if len(self.statistics) == count:
+    def _names(self) -> tuple[str, ...]:
+        if is_planned(self._columns):
+            return COLUMNS
+        if len(self.statistics) == self._columns:
             return self.statistics
-        return tuple(str(number) for number in range(count))
+        return tuple(str(number) for number in range(self._columns))
 
     def _example(self, knobs: Knobs) -> Example | None:
         key = knobs.canonical()
@@ -137,11 +139,12 @@ class KernelAdvisor:
         plan = self.evaluator.statistics(knobs)
         if plan is None:
             return None
+        self._columns = plan.values.shape[1]
         vector = knob_vector(knobs, self.share)
         own = override_rows(knobs, plan.overrides, len(plan.values))
         rows = kernel_rows(plan.values, own, vector, self.target)
         setting = setting_row(plan.values, plan.launches, own, vector, self.target)
-        return Example(rows, plan.launches, setting)
+        return Example(rows, plan.launches, setting, base=base_seconds(plan.values))
 
 
 def _times(outcome: Outcome, kernels: int) -> NDArray[np.float64] | None:

@@ -1,7 +1,9 @@
 """What a cost model sees: numbers about kernels, settings and targets, in a fixed order.
 
-Four groups of columns, side by side:
+Five groups of columns, side by side:
 
+* ratios of what the kernel takes alone (:mod:`autoturbo.cost_models.ratios`): no unit, no size, and
+  so the same on every model and target;
 * statistics of a sub-graph's kernel (:class:`autoturbo.simulate.contract.PlanStatistics`), each as
   ``sign(x) log(1 + |x|)``: sizes spread over ten orders of magnitude, single precision holds them;
 * knobs of its own that a sub-graph has: the model's value where it has none, so that the same
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.cost_models.ratios import RATIOS, is_planned, ratios
 from autoturbo.schedule.knobs import (
     AUTO,
     Knobs,
@@ -34,7 +37,7 @@ from autoturbo.schedule.knobs import (
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
 
-FEATURES_SCHEMA: Final = 2
+FEATURES_SCHEMA: Final = 4
 """Raised whenever a column changes its meaning or place; a model of another one is refused."""
 
 Rows = NDArray[np.float32]
@@ -49,7 +52,7 @@ KNOB_NAMES: Final = tuple(knob_specs())
 OVERRIDE_NAMES: Final = tuple(name for name in subgraph_knob_specs() if name != "boundary")
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
-_SAME_AS: Final = {"scope": "output_scope"}
+SAME_AS: Final = {"scope": "output_scope"}
 """The model's knob that a sub-graph's overrides, where it has another name."""
 
 TARGET_NAMES: Final = (
@@ -62,10 +65,16 @@ TARGET_NAMES: Final = (
 
 def feature_names(statistics: Sequence[str]) -> tuple[str, ...]:
     """Names of the columns of :func:`kernel_rows`, given those of the statistics."""
-    plan = (f"plan.{s}" for s in statistics)
+    ratios = (f"ratio.{name}" for name in RATIOS) if is_planned(len(statistics)) else ()
     own = (f"subgraph.{name}" for name in OVERRIDE_NAMES)
+    plan = (f"plan.{s}" for s in statistics)
     knobs = (f"knob.{name}" for name in KNOB_NAMES)
-    return (*plan, *own, *knobs, *(f"target.{n}" for n in TARGET_NAMES))
+    return (*ratios, *own, *plan, *knobs, *(f"target.{n}" for n in TARGET_NAMES))
+
+
+PORTABLE: Final = (*(f"ratio.{n}" for n in RATIOS), *(f"subgraph.{n}" for n in OVERRIDE_NAMES))
+"""The first columns: of them alone a model that is to serve other models and targets is made. What
+they say of a kernel depends on nothing around it, so that a prediction can be looked up."""
 
 
 def squash(values: NDArray[np.float64]) -> Rows:
@@ -115,7 +124,7 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
         count: sub-graphs.
     """
     rows = np.empty((count, len(OVERRIDE_NAMES)), np.float32)
-    models = tuple(getattr(knobs, _SAME_AS.get(n, n), AUTO) for n in OVERRIDE_NAMES)
+    models = tuple(getattr(knobs, SAME_AS.get(n, n), AUTO) for n in OVERRIDE_NAMES)
     rows[:] = _own_vector(models)
     for row, override in overrides.items():
         own = (getattr(override, name) for name in OVERRIDE_NAMES)
@@ -127,11 +136,14 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
 @functools.lru_cache(maxsize=1 << 12)
 def _own_vector(values: tuple[Value, ...]) -> Rows:
     pairs = zip(OVERRIDE_NAMES, values, strict=True)
-    return np.asarray([_own_number(name, value) for name, value in pairs], np.float32)
+    return np.asarray([own_number(name, value) for name, value in pairs], np.float32)
 
 
-def _own_number(name: str, value: Value) -> float:
-    """Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs."""
+def own_number(name: str, value: Value) -> float:
+    """A value of a sub-graph's knob, or the model's that it has, as a number.
+
+    Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs.
+    """
     spec = subgraph_knob_specs()[name]
     if name in ("dim", "inner_dim", "core_dim"):
         return 0.0 if value == AUTO else float(value) + 1
@@ -168,7 +180,15 @@ def kernel_rows(
     """
     rows = len(statistics)
     same = np.broadcast_to(np.concatenate([knobs, target]), (rows, len(knobs) + len(target)))
-    return np.concatenate([squash(statistics), overrides, same], axis=1, dtype=np.float32)
+    parts = [portable_rows(statistics, overrides), squash(statistics), same]
+    return np.concatenate(parts, axis=1, dtype=np.float32)
+
+
+def portable_rows(statistics: NDArray[np.float64], overrides: Rows) -> Rows:
+    """Columns :data:`PORTABLE` of kernels, from what :func:`kernel_rows` is given."""
+    if not is_planned(statistics.shape[1]):
+        return overrides
+    return np.concatenate([ratios(statistics), overrides], axis=1, dtype=np.float32)
 
 
 def setting_row(

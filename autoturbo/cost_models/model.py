@@ -1,8 +1,9 @@
 """Predicts the latency of settings from their kernels, and whether they are feasible.
 
 Unit of prediction: one launch of a sub-graph's kernel. A setting's latency is put together as the
-simulator does it: ``sum(launches * exp(prediction))``. Trained on the logarithm of kernel times:
-squared error there is relative error, and one fast outlier does not drown the rest.
+simulator does it: ``sum(launches * base * exp(prediction))``, where the base is what the kernel
+takes alone (:func:`autoturbo.cost_models.ratios.base_seconds`). Trained on the logarithm of kernel
+times over it: squared error there is relative error, and one fast outlier does not drown the rest.
 """
 
 from __future__ import annotations
@@ -40,12 +41,20 @@ class Example:
         launches: of each kernel.
         setting: features of the setting as a whole.
         times: seconds of one launch of each kernel; None for a failed setting.
+        base: seconds that predictions are relative to, ``(sub-graphs,)``; None for one second.
     """
 
     rows: Rows
     launches: NDArray[np.int64]
     setting: Rows
     times: NDArray[np.float64] | None = None
+    base: NDArray[np.float64] | None = None
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Launches times base: what a factor predicted for each kernel is worth in seconds."""
+        worth = self.launches.astype(np.float64)
+        return worth if self.base is None else worth * self.base
 
 
 @dataclass
@@ -91,7 +100,8 @@ class CostModel:
         times = np.concatenate([e.times for e in measured if e.times is not None])
         weights = np.concatenate([np.full(len(e.rows), 1 / max(len(e.rows), 1)) for e in measured])
         known = times > 0  # a sub-graph without work of its own has no logarithm
-        labels = np.log(times[known])
+        bases = np.concatenate([_base(e) for e in measured])
+        labels = np.log(times[known] / bases[known])
         # Fewer trees where trees are already there: between rounds little is new.
         trees = 20 if more and self.trained else 80
         self._times.fit(
@@ -115,7 +125,7 @@ class CostModel:
         if not examples:
             return np.zeros(0)
         times = np.exp(self._times.predict(np.concatenate([e.rows for e in examples])))
-        totals = times * np.concatenate([e.launches for e in examples])
+        totals = times * np.concatenate([e.weights for e in examples])
         owner = np.repeat(np.arange(len(examples)), [len(e.rows) for e in examples])
         return np.bincount(owner, totals, len(examples)).astype(np.float64)
 
@@ -160,6 +170,10 @@ class CostModel:
         if card["feasibility"]:
             model._feasible = Booster.load(folder / _FEASIBLE, "binary:logistic")
         return model
+
+
+def _base(example: Example) -> NDArray[np.float64]:
+    return np.ones(len(example.rows)) if example.base is None else example.base
 
 
 def _recent(measured: Sequence[Example]) -> Sequence[Example]:

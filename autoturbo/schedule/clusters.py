@@ -59,11 +59,20 @@ def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph
 
 
 def _too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
-    """The layer to cut a sub-graph after, -1 if it may stay.
+    """The layer to cut a sub-graph after, -1 if it may stay; remembered.
 
     It is too large with more than a stage's work, or if it is slower than its halves, or than its
     layers one by one.
     """
+    key = ("too large", layers, split)
+    found = problem.memory.get(key)
+    if not isinstance(found, int):
+        found = _end_of_too_large(problem, layers, split)
+        problem.memory[key] = found
+    return found
+
+
+def _end_of_too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
     end = _middle(problem, layers, split) if len(layers) > 1 else -1
     if end < 0:
         return -1

@@ -218,7 +218,7 @@ def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
 
 
 @njit(cache=True)
-def _weight_tiles(stages: Floats, tiles: Ints, layer: int) -> int:
+def weight_tiles(stages: Floats, tiles: Ints, layer: int) -> int:
     """Weight tiles that a layer loads, repetitions included."""
     if stages[layer, Stage.WEIGHTS] <= 0:
         return 0
@@ -244,7 +244,7 @@ def _plan(
     first, first_weight = np.zeros(layers + 1, np.int64), np.zeros(layers + 1, np.int64)
     for layer in range(layers):
         first[layer + 1] = first[layer] + tiles[layer, : Tiling.ROWS_OUTSIDE].prod()
-        first_weight[layer + 1] = first_weight[layer] + _weight_tiles(stages, tiles, layer)
+        first_weight[layer + 1] = first_weight[layer] + weight_tiles(stages, tiles, layer)
     owner = np.empty(first[layers], np.int64)
     weight_of = np.full(first[layers], -1, np.int64)
     weight_owner = np.empty(first_weight[layers], np.int64)
@@ -580,7 +580,7 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
     last = -1
     if row[Stage.MACS] > 0:
         last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile, Role.MULTIPLY)
-        _tile_shape(row, tiles, p.rules, t.amounts[last])
+        tile_shape(row, tiles, p.rules, t.amounts[last])
         _wait_for_inputs(p, t, last, index)
         _wait_for_work(t, last, index - 2)
         t.computed[index] = t.multiplied[index] = last
@@ -603,7 +603,7 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
 
 
 @borrowing
-def _tile_shape(row: Floats, tiles: Ints, rules: Ints, amounts: Floats) -> None:
+def tile_shape(row: Floats, tiles: Ints, rules: Ints, amounts: Floats) -> None:
     """The product of one tile and the bytes of LB that it touches.
 
     Partial sums are read and written at twice the width of the result. Where nothing between LB and

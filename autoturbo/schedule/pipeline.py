@@ -27,11 +27,9 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Binding, Placement, Scope, bind_instances, chosen_binding
 from autoturbo.schedule.clusters import (
-    PARTS,
     Home,
     clusters_at_work,
     clusters_of,
-    cut_over_clusters,
     group_for,
     hand_over,
     homes_of,
@@ -41,9 +39,10 @@ from autoturbo.schedule.instances import InstanceGraph, make_instances
 from autoturbo.schedule.knobs import AUTO, MIDDLE_PRIORITY, Knobs, SubGraphKnobs
 from autoturbo.schedule.order import order_instances
 from autoturbo.schedule.overrides import resolve
+from autoturbo.schedule.own_splits import room_for_parts, settled
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, Schedule, Share
-from autoturbo.schedule.split import Split, SplitRules, sink, split_axes
+from autoturbo.schedule.split import SplitRules
 from autoturbo.schedule.stores import Recent
 from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import BufferRules, Timeline, build_timelines
@@ -200,131 +199,20 @@ def _planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, _Plan]:
     return problem, found.share(share), found
 
 
-def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
+def grouped(problem: Problem, split: str, knobs: Knobs) -> tuple[SubGraph, ...]:
+    """Sub-graphs as Algorithm 2 makes them, for clusters that share out the work in some way."""
     rules = GroupRules.of(knobs)
-    alike = share.split == BATCH
-    grouped = group(problem, rules) if alike else group_for(problem, rules, share.split)
+    return group(problem, rules) if split == BATCH else group_for(problem, rules, split)
+
+
+def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
+    subgraphs = grouped(problem, share.split, knobs)
+    overrides = resolve(problem, subgraphs, knobs)
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
-    subgraphs = grouped
-    if scale != 1:
-        subgraphs = tuple(_scaled(problem, s, scale) for s in subgraphs)
-    subgraphs = _overridden(problem, subgraphs, knobs)
-    if share.split not in PARTS:
-        return subgraphs
-    return _over_clusters(problem, share.split, grouped, subgraphs, scale, knobs)
-
-
-def _over_clusters(
-    problem: Problem,
-    kind: str,
-    grouped: tuple[SubGraph, ...],
-    overridden: tuple[SubGraph, ...],
-    scale: int,
-    knobs: Knobs,
-) -> tuple[SubGraph, ...]:
-    """A part of every sub-graph for every cluster; overrides count the parts of a cluster."""
-    room = int(problem.cluster_lb_bytes * SplitRules.of(knobs).lb_fill)
-    overrides = resolve(problem, grouped, knobs)
-    found = []
-    for index, subgraph in enumerate(grouped):
-        if index in overrides and _decides_split(overrides[index]):
-            own = cut_over_clusters(problem, overridden[index], kind, room, exact=True)
-        else:
-            own = cut_over_clusters(problem, subgraph, kind, room, exact=False)
-            own = _scaled(problem, own, scale) if scale != 1 else own
-        found.append(own)
-    return tuple(found)
-
-
-def _decides_split(override: SubGraphKnobs) -> bool:
-    return {override.dim, override.factor, override.inner_factor} != {AUTO}
-
-
-def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
-    """More instances than needed, where the innermost axis that is cut divides."""
-    split = subgraph.split
-    if split.inner_axis >= 0:
-        extent = sink(problem, subgraph.layers).axes[split.inner_axis].extent
-        factor = split.inner_factor * scale
-        if factor > extent or extent % factor:
-            return subgraph
-        return dataclasses.replace(subgraph, split=dataclasses.replace(split, inner_factor=factor))
-    if split.axis < 0:
-        axes = split_axes(problem, subgraph.layers)
-        if not axes or split.instances != 1:
-            return subgraph
-        split = dataclasses.replace(split, depth=axes[0][0], axis=axes[0][1])
-    extent = sink(problem, subgraph.layers).axes[split.axis].extent
-    factor = split.instances * scale
-    if factor > extent or extent % factor:
-        return subgraph
-    return dataclasses.replace(subgraph, split=dataclasses.replace(split, factor=factor))
-
-
-def _overridden(
-    problem: Problem, subgraphs: tuple[SubGraph, ...], knobs: Knobs
-) -> tuple[SubGraph, ...]:
-    """Apply the split decisions made for single sub-graphs.
-
-    One that is impossible because other knobs moved the cuts, so that another layer makes the
-    sub-graph's output, is left to the heuristic.
-
-    Raises:
-        KnobsError: an override names a layer that the model has not, or a split that is impossible
-            where that layer makes the output.
-    """
-    found = list(subgraphs)
-    for index, override in resolve(problem, subgraphs, knobs).items():
-        own = problem.layers[found[index].layers[-1]].name == override.layer
-        try:
-            if override.dim != AUTO or override.factor != AUTO:
-                found[index] = _forced(problem, found[index], override.dim, override.factor)
-            if override.inner_factor != AUTO:
-                inner = override.inner_dim, override.inner_factor
-                found[index] = _inner(problem, found[index], *inner)
-        except KnobsError:
-            if own:
-                raise
-    return tuple(found)
-
-
-def _forced(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | str) -> SubGraph:
-    axes = dict(split_axes(problem, subgraph.layers))
-    known = subgraph.split.depth if subgraph.split.axis >= 0 else min(axes, default=0)
-    depth = known if dim == AUTO else int(dim)
-    parts = subgraph.split.instances if factor == AUTO else max(int(factor), 1)
-    axis = _splittable(problem, subgraph, depth, parts)
-    split = Split(axis if parts > 1 else -1, parts, depth, 0, subgraph.split.footprint)
-    return dataclasses.replace(subgraph, split=split)
-
-
-def _inner(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | str) -> SubGraph:
-    """A second axis cut inside every part; the outermost other one if none is named."""
-    parts = int(factor)
-    others = [d for d, a in split_axes(problem, subgraph.layers) if a != subgraph.split.axis]
-    depth = min(others, default=0) if dim == AUTO else int(dim)
-    axis = _splittable(problem, subgraph, depth, parts)
-    if parts <= 1 or axis == subgraph.split.axis:
-        return subgraph
-    if subgraph.split.axis < 0:
-        split = dataclasses.replace(subgraph.split, axis=axis, factor=parts, depth=depth)
-    else:
-        split = dataclasses.replace(subgraph.split, inner_axis=axis, inner_factor=parts)
-    return dataclasses.replace(subgraph, split=split)
-
-
-def _splittable(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:
-    """The axis of a dimension of a sub-graph's output.
-
-    Raises:
-        KnobsError: it cannot be cut into so many parts.
-    """
-    axis = dict(split_axes(problem, subgraph.layers)).get(depth, -1)
-    name = problem.layers[subgraph.layers[-1]].name
-    if parts > 1 and (axis < 0 or parts > sink(problem, subgraph.layers).axes[axis].extent):
-        at = Location(field="overrides")
-        raise KnobsError(f"{name} cannot be split into {parts} along dimension {depth}", at)
-    return axis
+    room = room_for_parts(problem, SplitRules.of(knobs).lb_fill)
+    return tuple(
+        settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in subgraphs
+    )
 
 
 def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
@@ -476,13 +364,13 @@ def _schedule(
     )  # fmt: skip
 
 
-_RULE_KNOBS = (
+RULE_KNOBS = (
     "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
     "instruction_scheduling",
 )  # fmt: skip
 """Knobs of the model that a sub-graph may have otherwise; what buffers and instructions read."""
 
-_RULES_OF = operator.attrgetter(*_RULE_KNOBS)
+_RULES_OF = operator.attrgetter(*RULE_KNOBS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,7 +390,7 @@ def _rules(
     """Per sub-graph, the rules that hold for it."""
     found = [rules_of(problem, knobs)] * len(instances.subgraphs)
     for index, override in overrides.items():
-        own = {n: v for n in _RULE_KNOBS if (v := getattr(override, n)) != AUTO}
+        own = {n: v for n in RULE_KNOBS if (v := getattr(override, n)) != AUTO}
         if own:
             found[index] = rules_of(problem, dataclasses.replace(knobs, **own))
     return found

@@ -56,7 +56,7 @@ UNFIT = math.inf
 DEFAULT_RECOMPUTE_LIMIT = 1.25
 """Most repeated work by default: what a 3x3 halo costs on parts of eight rows."""
 
-_RETRIES = 6
+RETRIES = 6
 """Larger factors tried when the halo makes the printed estimate too small."""
 
 
@@ -147,12 +147,12 @@ def _best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) ->
     axis, factor, depth, cut, peak = _search(
         problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
         np.asarray(axes, np.int64).reshape(-1, 2), room, rules.recompute_limit,
-        _POLICIES[rules.policy], np.asarray(["ofd".index(k) for k in rules.key], np.int64),
+        POLICIES[rules.policy], np.asarray(["ofd".index(k) for k in rules.key], np.int64),
     )  # fmt: skip
     return Split(axis, UNFIT if factor == 0 else factor, depth, cut, peak)
 
 
-_POLICIES = {"published": 0, "divisors": 1, "ragged": 2}
+POLICIES = {"published": 0, "divisors": 1, "ragged": 2}
 """Codes of the factors that are tried."""
 
 
@@ -168,8 +168,8 @@ def _search(
     key: Ints,
 ) -> tuple[int, int, int, int, int]:
     """The best way to cut a sub-graph: axis, factor (0 if none fits), depth, operators, bytes."""
-    space = _workspace(g, a, layers)
-    whole, work, _ = _cost(g, a, layers, space, -1, 0, 0)
+    space = workspace(g, a, layers)
+    whole, work, _ = cost(g, a, layers, space.ops, space, -1, 0, 0)
     if whole <= room:
         return -1, 1, 0, len(layers), whole
     best = np.asarray((-1, 0, 0, 0, whole))
@@ -184,14 +184,14 @@ def _search(
         if factor == 0:
             continue
         rank[0], rank[1], rank[2] = cut, -factor, -depth
-        if best[1] == 0 or _before(best_rank, rank, key):
+        if best[1] == 0 or before(best_rank, rank, key):
             best[0], best[1], best[2], best[3], best[4] = axis, factor, depth, cut, peak
             best_rank[:] = rank
     return best[0], best[1], best[2], best[3], best[4]
 
 
 @borrowing
-def _before(first: Ints, second: Ints, key: Ints) -> bool:
+def before(first: Ints, second: Ints, key: Ints) -> bool:
     """Whether a rank is lower than another: equation 1, its keys in a given order."""
     for position in key:
         if first[position] != second[position]:
@@ -204,7 +204,7 @@ def _along(
     g: GraphArrays,
     a: LayerArrays,
     layers: Ints,
-    space: _Workspace,
+    space: Workspace,
     axis: int,
     extent: int,
     whole: int,
@@ -218,13 +218,13 @@ def _along(
     From the smallest whose parts fit by the printed estimate.
     """
     factor = max(-(-whole // max(room, 1)), 2)
-    for _ in range(_RETRIES + 1):
-        factor = _candidate(factor, extent, policy)
+    for _ in range(RETRIES + 1):
+        factor = candidate_factor(factor, extent, policy)
         if factor == 0:
             break
         size = -(-extent // factor)
         start = min((factor // 2) * size, extent - size)
-        peak, work, cut = _cost(g, a, layers, space, axis, start, start + size)
+        peak, work, cut = cost(g, a, layers, space.ops, space, axis, start, start + size)
         if work * factor > limit * whole_work + factor:
             break
         if peak <= room:
@@ -234,7 +234,7 @@ def _along(
 
 
 @borrowing
-def _candidate(least: int, extent: int, policy: int) -> int:
+def candidate_factor(least: int, extent: int, policy: int) -> int:
     """The first factor to try from ``least`` on, 0 for none.
 
     The paper's are 1, 2, 4, 8, 9, 10, ...: below 8 only what spreads over 8 cores; it stops at the
@@ -334,7 +334,7 @@ def seed_box(
             need(g, tensor, part_low, part_high, low, high, seen)
 
 
-class _Workspace(NamedTuple):
+class Workspace(NamedTuple):
     """Arrays over the whole graph, allocated once and cleared where they were touched."""
 
     ops: Ints
@@ -348,9 +348,10 @@ class _Workspace(NamedTuple):
 
 
 @njit(cache=True)
-def _workspace(g: GraphArrays, a: LayerArrays, layers: Ints) -> _Workspace:
+def workspace(g: GraphArrays, a: LayerArrays, layers: Ints) -> Workspace:
+    """Room to compute what parts of some layers need."""
     dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
-    return _Workspace(
+    return Workspace(
         operators_of(a, layers), np.empty(dims, np.int64), np.empty(dims, np.int64),
         np.zeros(tensors, np.int64), np.zeros(axes, np.int64), np.zeros(axes, np.int64),
         np.full(tensors, -1, np.int64), np.zeros(tensors, np.int64),
@@ -368,17 +369,21 @@ def clear_seen(g: GraphArrays, ops: Ints, seen: Ints) -> None:
 
 
 @njit(cache=True)
-def _cost(
+def cost(
     g: GraphArrays,
     a: LayerArrays,
     layers: Ints,
-    space: _Workspace,
+    ops: Ints,
+    space: Workspace,
     axis: int,
     start: int,
     stop: int,
 ) -> tuple[int, int, int]:
-    """Footprint (bytes), work and operators cut of one part (the whole if ``axis`` is negative)."""
-    ops, low, high, seen = space.ops, space.low, space.high, space.seen
+    """Footprint (bytes), work and operators cut of one part (the whole if ``axis`` is negative).
+
+    ``ops`` are the layers' operators; ``space`` may be that of other layers of the graph.
+    """
+    low, high, seen = space.low, space.high, space.seen
     clear_seen(g, ops, seen)
     seed_outputs(g, ops[-1], axis, start, stop, low, high, seen)
     propagate(g, ops, low, high, seen, space.box_low, space.box_high)

@@ -24,7 +24,7 @@ STATISTICS = (
     "loops",
     "samples",
 )
-"""Columns of :class:`autoturbo.simulate.contract.PlanStatistics`: per instance of a sub-graph, the
+"""Columns of :func:`statistics_of`: per instance of a sub-graph, the
 layers and operators, the work, the bytes of weights, inputs and outputs, the footprint in the local
 buffers of a cluster and the largest tensor; then instances per pass of the cluster that has most
 of them, passes, samples per pass."""
@@ -44,12 +44,13 @@ def statistics_of(bench: Workbench, knobs: Knobs) -> tuple[Floats, Ints, dict[in
     if shared := homes(bench, knobs):
         parts = -(-parts // np.asarray(shared, np.int64)[:, 1])
     for subgraph, own in zip(subgraphs, parts.tolist(), strict=True):
-        rows[subgraph.index, :-3] = _row(problem, subgraph)
+        rows[subgraph.index, :-3] = part_row(problem, subgraph)
         rows[subgraph.index, -3:] = (own, share.loops, share.batches)
     return rows, parts * share.loops, resolve(problem, subgraphs, knobs)
 
 
-def _row(problem: Problem, subgraph: SubGraph) -> Floats:
+def part_row(problem: Problem, subgraph: SubGraph) -> Floats:
+    """The columns of :data:`autoturbo.schedule.part_work.COLUMNS` of a sub-graph's middle part."""
     key = ("statistics", subgraph.layers, subgraph.split.axes)
     found = problem.memory.get(key)
     if not isinstance(found, np.ndarray):

@@ -25,6 +25,7 @@ from autoturbo.schedule.timeline import Timeline, handed_over
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.plan import plan_statistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
 
 
@@ -129,6 +130,16 @@ class Evaluator:
         """Cheap facts about a setting's kernels, for the cost model; None if it does not fit."""
         try:
             return PlanStatistics(*statistics_of(self.bench, knobs))
+        except KnobsError:
+            return None
+
+    def anchored(self, knobs: Knobs) -> PlanStatistics | None:
+        """The same with what kernels take alone, which is simulated where it is not yet known.
+
+        Columns are :data:`autoturbo.simulate.plan.COLUMNS`.
+        """
+        try:
+            return plan_statistics(self.bench, knobs)
         except KnobsError:
             return None
 

@@ -226,7 +226,7 @@ def _ddr_seconds(size: float, run: float, r: Floats) -> float:
 
 
 @njit(cache=True)
-def _duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
+def duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
     """Seconds that an instruction occupies its engine, and its latency on top."""
     stored = r[Rate.STORED]
     if engine in (DMA_IN, DMA_OUT):
@@ -262,7 +262,7 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> Floats:
             before = where[index, position]
             if before >= 0:
                 start = max(start, done[before])
-        length, latency = _duration(engine, amounts[index], rates)
+        length, latency = duration(engine, amounts[index], rates)
         if out[Quantity.ISSUED_DMA_IN + engine] > 0:
             out[Quantity.WAIT_DMA_IN + engine] += start - free[engine]
         out[Quantity.ISSUED_DMA_IN + engine] += 1

@@ -110,8 +110,8 @@ class MovementRates(NamedTuple):
 
 
 @njit(cache=True)
-def _movement_times(copied: Ints, crossing: Ints, rates: MovementRates) -> Floats:
-    """Per kernel: seconds, DMA and transfer busy seconds, bytes of GB.
+def movement_times(copied: Ints, crossing: Ints, rates: MovementRates) -> Floats:
+    """Movements before kernels, per kernel: seconds, DMA and transfer busy seconds, bytes of GB.
 
     Bytes from DDR are written to GB, where there is one, and read again: both count there.
     """
@@ -139,7 +139,7 @@ def movement_time(step: Step, target: Target) -> MovementTime:
     """Copies into LB and core-to-core traffic before a kernel; a barrier ends them."""
     copied = np.asarray([[0, *step.copied]], np.int64)
     crossing = np.asarray([step.crossing], np.int64)
-    return MovementTime(*_movement_times(copied, crossing, MovementRates.of(target))[0].tolist())
+    return MovementTime(*movement_times(copied, crossing, MovementRates.of(target))[0].tolist())
 
 
 def simulate(schedule: Schedule, memory: KernelMemory | None = None) -> Measurement:
@@ -181,7 +181,7 @@ def kernel_seconds(schedule: Schedule, memory: KernelMemory, cluster: int = 0) -
 def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
     target, timeline = schedule.problem.target, schedule.timelines[cluster]
     signatures, rows = memory.rows(schedule, cluster)
-    moves = _movement_times(timeline.copied, timeline.crossing, MovementRates.of(target))
+    moves = movement_times(timeline.copied, timeline.crossing, MovementRates.of(target))
     kernels: Floats = memory.totals.rows[rows]
     totals = kernels.sum(axis=0)
     fixed = target.overheads.kernel_launch + target.overheads.barrier

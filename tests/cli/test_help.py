@@ -46,6 +46,7 @@ def test_the_commands_of_the_documentation() -> None:
         *["targets schema", "targets scaffold"],
         *["db", "db list", "db best", "db export", "db import"],
         *["dataset", "dataset collect", "dataset stats"],
+        *["cost-model", "cost-model train", "cost-model evaluate", "cost-model list"],
         "doctor",
     ]
 

@@ -10,18 +10,21 @@ from hypothesis import strategies as st
 from autoturbo.cost_models.features import (
     KNOB_NAMES,
     OVERRIDE_NAMES,
+    PORTABLE,
     TARGET_NAMES,
     UNLIMITED,
     feature_names,
     kernel_rows,
     knob_vector,
     override_rows,
+    portable_rows,
     setting_row,
     squash,
     target_vector,
 )
 from autoturbo.hardware import load_target, preset_names
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
+from autoturbo.simulate.plan import COLUMNS
 
 FLOATS = st.floats(-1e15, 1e15)
 
@@ -81,9 +84,21 @@ def test_rows_have_the_named_columns() -> None:
     rows = kernel_rows(np.ones((3, 2)), own, knobs, target)
     names = feature_names(("macs", "bytes"))
     assert rows.shape == (3, len(names))
-    assert names[:2] == ("plan.macs", "plan.bytes")
+    assert names[len(OVERRIDE_NAMES) :][:2] == ("plan.macs", "plan.bytes")
     assert len(set(names)) == len(names)
     assert rows.dtype == np.float32
+
+
+def test_rows_of_the_evaluators_statistics_begin_with_the_portable_columns() -> None:
+    knobs, target = knob_vector(Knobs(), 4), target_vector(load_target("stcp920"), "float16")
+    own = override_rows(Knobs(), {1: SubGraphKnobs("a", factor=4)}, 3)
+    statistics = np.full((3, len(COLUMNS)), 2.0)
+    rows = kernel_rows(statistics, own, knobs, target)
+    names = feature_names(COLUMNS)
+    assert rows.shape == (3, len(names))
+    assert names[: len(PORTABLE)] == PORTABLE
+    assert len(set(names)) == len(names)
+    assert (rows[:, : len(PORTABLE)] == portable_rows(statistics, own)).all()
 
 
 def test_a_setting_is_its_totals_and_its_largest() -> None:

@@ -20,7 +20,7 @@ from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import STAGING_SHARE
-from autoturbo.schedule.split import _cost, _workspace
+from autoturbo.schedule.split import cost, workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -355,7 +355,6 @@ def part_cost(
 ) -> tuple[int, int, int]:
     """Footprint, work and operators cut of one part of a sub-graph (whole for a negative axis)."""
     graph, arrays, indices = problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64)
-    peak, work, cut = _cost(
-        graph, arrays, indices, _workspace(graph, arrays, indices), axis, start, stop
-    )
+    space = workspace(graph, arrays, indices)
+    peak, work, cut = cost(graph, arrays, indices, space.ops, space, axis, start, stop)
     return int(peak), int(work), int(cut)

@@ -9,12 +9,13 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
+from plain_merging import Merging
 from schedule_checks import check_schedule
 from schedule_samples import STCP920, Net, bench, capacity, target
 
 from autoturbo.graph.operators import Engine
 from autoturbo.schedule.bind import Placement, Scope
-from autoturbo.schedule.group import GroupRules, SubGraph, _Merger
+from autoturbo.schedule.group import GroupRules, SubGraph
 from autoturbo.schedule.instances import make_instances
 from autoturbo.schedule.instructions import ENGINES, Column
 from autoturbo.schedule.knobs import Knobs
@@ -78,7 +79,7 @@ def two_blocks() -> Net:
 def test_merges_of_the_example_step_by_step() -> None:
     """Straight merges give 1 to 5, branch merges {2, 3} and {4, 5}, then all become one."""
     problem = make_problem(two_blocks().graph(), target(lb=1 << 20), "float16")
-    merger = _Merger(problem, GroupRules(SplitRules()))
+    merger = Merging(problem, GroupRules(SplitRules()))
 
     def now() -> list[list[str]]:
         return [[problem.layers[x].name for x in merger.members[n]] for n in sorted(merger.members)]
@@ -100,7 +101,7 @@ def test_a_diamond_leaves_its_entry_out() -> None:
     entry = net.conv("x", 4)
     net.sum(net.conv(entry, 4), net.conv(entry, 4))
     problem = make_problem(net.graph(), target(lb=1 << 20), "float16")
-    merger = _Merger(problem, GroupRules(SplitRules()))
+    merger = Merging(problem, GroupRules(SplitRules()))
     assert (merger.straight_merge(), merger.diamond_merge()) == (0, 1)
     assert sorted(merger.members.values()) == [(0,), (1, 2, 3)]
 

@@ -17,12 +17,12 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import (
-    _POLICIES,
     DEFAULT_RECOMPUTE_LIMIT,
+    POLICIES,
     Split,
     SplitRules,
-    _candidate,
     best_split,
+    candidate_factor,
     sink,
     split_axes,
 )
@@ -40,7 +40,7 @@ def all_layers(problem: Problem) -> tuple[int, ...]:
 def factors(extent: int, policy: str, peak: int, room: int) -> list[int]:
     """The factors that are tried, from the smallest whose parts fit by the printed estimate."""
     found, factor = [], max(-(-peak // max(room, 1)), 2)
-    while factor := _candidate(factor, extent, _POLICIES[policy]):
+    while factor := candidate_factor(factor, extent, POLICIES[policy]):
         found.append(factor)
         factor += 1
     return found

@@ -9,10 +9,10 @@ from typing import Final
 
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.schedule.schedule import SCHEDULER_VERSION
-from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.simulate.measurement import SIMULATOR_VERSION
+from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
 
-DATASET_SCHEMA: Final = 1
+DATASET_SCHEMA: Final = 3
 """Raised whenever a column changes its name, meaning or type; others are refused."""
 
 VERSIONS: Final = {
@@ -72,7 +72,7 @@ SETTINGS: Final[dict[str, str]] = {
 KERNELS: Final[dict[str, str]] = {
     "setting": "int32",  # place in the sample
     "subgraph": "int32",  # row of the plan
-    **dict.fromkeys(STATISTICS, "float64"),
+    **dict.fromkeys(PLAN_COLUMNS, "float64"),
     "launches": "int64",  # by one cluster over the whole batch
     "first_cluster": "int32",
     "clusters": "int32",  # that launch it: these many from the first on

@@ -20,9 +20,9 @@ from autoturbo.errors import InputError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.contract import PlanStatistics
+from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
 
 Texts = NDArray[np.object_]
 """Texts, or None where there is none."""
@@ -60,7 +60,7 @@ class Measurements:
         knobs: canonical JSON, ``(settings,)``.
         messages: of failures, ``(settings,)``, None for the others.
         offsets: ``(settings + 1,)``.
-        statistics: :data:`autoturbo.schedule.statistics.STATISTICS`, ``(kernels, statistics)``.
+        statistics: :data:`autoturbo.simulate.plan.COLUMNS`, ``(kernels, statistics)``.
         launches: by one cluster over the whole batch, ``(kernels,)``.
         first_cluster: ``(kernels,)``.
         clusters: ``(kernels,)``, these many from the first on.
@@ -217,7 +217,7 @@ def _measurements(
         knobs=_texts(settings["knobs"]),
         messages=_texts(settings["message"]),
         offsets=_offsets(kernels, list(seals.values())),
-        statistics=np.stack([_floats(kernels[n]) for n in STATISTICS], axis=1),
+        statistics=np.stack([_floats(kernels[n]) for n in PLAN_COLUMNS], axis=1),
         launches=_ints(kernels["launches"]),
         first_cluster=_ints(kernels["first_cluster"]),
         clusters=_ints(kernels["clusters"]),

@@ -10,9 +10,9 @@ from autoturbo.datasets.measurements.columns import KERNELS, MEASURED, MEASURES,
 from autoturbo.datasets.measurements.reading import Reading
 from autoturbo.datasets.measurements.sampling import Drawn
 from autoturbo.schedule.knobs import SubGraphKnobs
-from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
 
 Columns = dict[str, list[Any]]
 """Values by the column's name."""
@@ -79,7 +79,7 @@ def _add_kernels(columns: Columns, number: int, reading: Reading, plan: PlanStat
         "own": [_own(plan.overrides.get(row)) for row in range(count)],
         **_times(reading, count),
     }
-    for index, name in enumerate(STATISTICS):
+    for index, name in enumerate(PLAN_COLUMNS):
         added[name] = plan.values[:, index].tolist()
     for name, values in columns.items():
         values.extend(added[name])

@@ -1,0 +1,175 @@
+"""Train cost models on data sets of measurements, judge them, and show which there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.values import one_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping
+
+    from rich.table import Table as RichTable
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+    from autoturbo.cost_models.evaluate import Result
+    from autoturbo.cost_models.metrics import Scores
+
+USAGE = "train|evaluate|list"
+EXAMPLE = "autoturbo cost-model evaluate measurements"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The actions."""
+    add_subcommands(parser, _ACTIONS)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Do one of them."""
+    return _ACTIONS[options.action].run(options, console)
+
+
+def _train(options: argparse.Namespace, console: Console) -> int:
+    from autoturbo.cost_models.pretrained import train
+    from autoturbo.cost_models.training import Table
+    from autoturbo.datasets.measurements import load_measurements
+
+    data = load_measurements(options.folder)
+    notes = {"collection": {k: v for k, v in data.collection.items() if k != "parts"}}
+    model = train(Table.of(data), notes)
+    model.save(options.output)
+    console.emit({"folder": str(options.output), "card": model.card})
+    text = f"{model.card['settings']} settings, {model.card['kernels']} kernels"
+    console.answer(f"trained on {text}: {options.output}")
+    return 0
+
+
+def _evaluate(options: argparse.Namespace, console: Console) -> int:
+    from autoturbo.cost_models.evaluate import KINDS, evaluate
+    from autoturbo.cost_models.methods import METHODS
+    from autoturbo.cost_models.training import Table
+    from autoturbo.datasets.measurements import load_measurements
+
+    table = Table.of(load_measurements(options.folder, partial=True))
+    methods, kinds = options.methods or list(METHODS), options.kinds or list(KINDS)
+    found = []
+    for result in evaluate(table, methods, kinds):
+        found.append(result)
+        console.say(f"{result.method} on {result.kind}s held out: done")
+    console.emit({"results": [r.as_dict() for r in found]})
+    if not console.json:
+        for kind in kinds:
+            own = [r for r in found if r.kind == kind]
+            console.show(_comparison(kind, own))
+            console.show(_groups(own[0]))
+    return 0
+
+
+def _comparison(kind: str, results: Iterable[Result]) -> RichTable:
+    cells = ((r.method, *_cells(r.mean), f"{r.guesses.better}/{r.guesses.pools}") for r in results)
+    return _table(f"{kind}s held out", ("method", *_TITLES, "faster"), cells)
+
+
+def _groups(result: Result) -> RichTable:
+    title = f"{result.method} by {result.kind} held out"
+    cells = ((name, *_cells(scores)) for name, scores in result.groups.items())
+    return _table(title, (result.kind, *_TITLES), cells)
+
+
+_TITLES = ("pairwise", "tau", "top-1", "top-5", "top-10", "error")
+
+
+def _cells(scores: Scores) -> list[str]:
+    figures = (scores.pairwise, scores.tau, scores.top1, scores.top5, scores.top10)
+    error = "-" if scores.error != scores.error else f"{100 * scores.error:.1f} %"
+    return [*(f"{x:.3f}" for x in figures), error]
+
+
+def _table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> RichTable:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _list(_: argparse.Namespace, console: Console) -> int:
+    from autoturbo.cost_models.pretrained import Pretrained, bundled
+
+    cards = {name: Pretrained.load(folder).card for name, folder in bundled().items()}
+    console.emit({"models": cards})
+    for name, card in cards.items():
+        console.answer(f"{name}: {_described(card)}")
+    if not cards:
+        console.answer("no cost model is in the package")
+    return 0
+
+
+def _described(card: Mapping[str, Any]) -> str:
+    return (
+        f"{card['settings']} settings of {len(card['models'])} models on"
+        f" {len(card['targets'])} targets"
+    )
+
+
+def _method_names() -> tuple[str, ...]:
+    from autoturbo.cost_models.methods import METHODS
+
+    return tuple(METHODS)
+
+
+def _kind_names() -> tuple[str, ...]:
+    from autoturbo.cost_models.evaluate import KINDS
+
+    return KINDS
+
+
+def _folder_argument(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="folder of the data set")
+
+
+def _train_arguments(parser: Parser) -> None:
+    _folder_argument(parser)
+    text = "folder of the model, made where it is missing"
+    parser.add_argument("-o", "--output", metavar="MODEL", type=Path, required=True, help=text)
+
+
+def _evaluate_arguments(parser: Parser) -> None:
+    _folder_argument(parser)
+    add = parser.add_argument
+    text = "model or target: what is held out whole (default: each); may be repeated"
+    add("--held-out", dest="kinds", metavar="KIND", type=one_of("--held-out", _kind_names),
+        action="append", default=[], help=text)  # fmt: skip
+    text = "objective or baseline (default: all); may be repeated"
+    add("--method", dest="methods", metavar="NAME", type=one_of("--method", _method_names),
+        action="append", default=[], help=text)  # fmt: skip
+
+
+_ACTIONS = {
+    "train": Subcommand(
+        "Train a cost model on a data set of measurements.",
+        "autoturbo cost-model train measurements -o model",
+        _train,
+        _train_arguments,
+        "FOLDER -o MODEL",
+    ),
+    "evaluate": Subcommand(
+        "Judge cost models on models and targets that are held out whole.",
+        "autoturbo cost-model evaluate measurements --method squared",
+        _evaluate,
+        _evaluate_arguments,
+        "FOLDER [--held-out KIND...] [--method NAME...]",
+    ),
+    "list": Subcommand(
+        "Show the cost models in the package.",
+        "autoturbo cost-model list",
+        _list,
+    ),
+}

@@ -1,0 +1,143 @@
+"""Numbers for whole-number keys, millions a second: what makes candidates share what they share."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from autoturbo.graph.arrays import Ints
+
+_ROOM = 1 << 10
+
+_HALF = 31
+"""Bits of each half of a pair."""
+
+
+class Numbering:
+    """Numbers keys from 0 in the order of their first appearance.
+
+    Attributes:
+        count: different keys seen.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._keys = np.zeros(_ROOM, np.int64)
+        self._numbers = np.full(_ROOM, -1, np.int64)
+
+    def of(self, keys: Ints) -> Ints:
+        """The numbers of keys, ``(keys,)``."""
+        found = np.empty(len(keys), np.int64)
+        done = 0
+        while True:
+            done, self.count = _find(keys, done, self._keys, self._numbers, self.count, found)
+            if done == len(keys):
+                return found
+            self._grow()
+
+    def of_pairs(self, first: Ints, second: Ints) -> Ints:
+        """The numbers of pairs of numbers from 0 and below ``2**31``."""
+        return self.of(first << _HALF | second)
+
+    def _grow(self) -> None:
+        there = self._numbers >= 0
+        keys, numbers = self._keys[there], self._numbers[there]
+        room = 4 * len(self._keys)
+        self._keys, self._numbers = np.zeros(room, np.int64), np.full(room, -1, np.int64)
+        _place(keys, numbers, self._keys, self._numbers)
+
+
+class RowNumbering:
+    """Numbers rows of choices, each below the width of its column.
+
+    Args:
+        widths: choices of each column.
+    """
+
+    def __init__(self, widths: Ints) -> None:
+        self._chunks: list[tuple[slice, Ints, Numbering]] = []
+        start, product = 0, 1
+        for column, width in enumerate(widths.tolist()):
+            if product * width >= 1 << _HALF:
+                self._chunk(widths, start, column)
+                start, product = column, 1
+            product *= width
+        self._chunk(widths, start, len(widths))
+        self._joined = [Numbering() for _ in self._chunks[1:]]
+
+    def _chunk(self, widths: Ints, start: int, end: int) -> None:
+        radix = np.concatenate(([1], np.cumprod(widths[start : max(end - 1, start)])))
+        self._chunks.append((slice(start, end), radix[: end - start], Numbering()))
+
+    def of(self, rows: Ints) -> Ints:
+        """The numbers of rows, ``(rows,)``, from 0 in the order of their first appearance."""
+        parts = [numbers.of(rows[:, own] @ radix) for own, radix, numbers in self._chunks]
+        found = parts[0]
+        for part, joined in zip(parts[1:], self._joined, strict=True):
+            found = joined.of_pairs(found, part)
+        return found
+
+
+def firsts(numbers: Ints, known: int) -> Ints:
+    """Where numbers from ``known`` on appear first, in their order."""
+    new = np.flatnonzero(numbers >= known)
+    return new[np.unique(numbers[new], return_index=True)[1]]
+
+
+class Columns:
+    """Numbers rows of whole numbers from 0, whatever their widths.
+
+    Args:
+        columns: how many.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self._joined = [Numbering() for _ in range(columns)]
+
+    def of(self, rows: Ints) -> Ints:
+        """The numbers of rows, ``(rows,)``, from 0 in the order of their first appearance."""
+        found = np.zeros(len(rows), np.int64)
+        for column, numbers in zip(rows.T, self._joined, strict=True):
+            found = numbers.of_pairs(found, column)
+        return found
+
+
+@njit(cache=True)
+def _slot(key: int, room: int) -> int:
+    """Where a key is looked for first: the upper bits of a product (Knuth's multiplier)."""
+    mixed = (key ^ (key >> 32)) * 6364136223846793005
+    return ((mixed ^ (mixed >> 29)) & 0x7FFFFFFFFFFFFFFF) & (room - 1)
+
+
+@njit(cache=True)
+def _find(
+    keys: Ints, start: int, stored: Ints, numbers: Ints, count: int, found: Ints
+) -> tuple[int, int]:
+    """Number keys from ``start`` on while half of the room is free: where it ended, and the count.
+
+    ``found`` takes the numbers.
+    """
+    room = len(stored)
+    for index in range(start, len(keys)):
+        key = keys[index]
+        slot = _slot(key, room)
+        while numbers[slot] >= 0 and stored[slot] != key:
+            slot = (slot + 1) & (room - 1)
+        if numbers[slot] < 0:
+            if 2 * count >= room:
+                return index, count
+            stored[slot], numbers[slot] = key, count
+            count += 1
+        found[index] = numbers[slot]
+    return len(keys), count
+
+
+@njit(cache=True)
+def _place(keys: Ints, known: Ints, stored: Ints, numbers: Ints) -> None:
+    """Put keys and their numbers into an empty table."""
+    room = len(stored)
+    for index in range(len(keys)):
+        slot = _slot(keys[index], room)
+        while numbers[slot] >= 0:
+            slot = (slot + 1) & (room - 1)
+        stored[slot], numbers[slot] = keys[index], known[index]

@@ -1,0 +1,145 @@
+"""Models trained beforehand: made from a data set, read from a folder or from the package.
+
+They see columns :data:`autoturbo.cost_models.features.PORTABLE` alone, so that what they say of a
+kernel depends on the kernel and not on the schedule around it: :class:`Predictor` looks it up.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from autoturbo.cost_models.booster import Booster
+from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE, override_rows, portable_rows
+from autoturbo.cost_models.ratios import base_seconds
+from autoturbo.cost_models.training import Table
+from autoturbo.errors import InputError, Location, UsageError
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.work import Floats
+from autoturbo.simulate.evaluator import Evaluator
+
+TREES: Final = 150
+"""Trees of a pretrained model; more change the third digit of its accuracy."""
+
+CARD: Final = "card.json"
+_FACTORS: Final = "factors.ubj"
+_OBJECTIVE: Final = "reg:squarederror"
+
+
+@dataclass(frozen=True, eq=False)
+class Pretrained:
+    """Factors of kernels over what they take alone.
+
+    Attributes:
+        factors: logarithms, from columns :data:`autoturbo.cost_models.features.PORTABLE`.
+        card: data, versions, accuracy.
+    """
+
+    factors: Booster
+    card: dict[str, Any]
+
+    def save(self, folder: Path) -> None:
+        """Write the trees in XGBoost's own format, and the card."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.factors.save(folder / _FACTORS)
+        text = json.dumps(self.card, indent=2, sort_keys=True)
+        (folder / CARD).write_text(text + "\n", encoding="utf-8")
+
+    @staticmethod
+    def load(folder: Path) -> Pretrained:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            InputError: a file is missing or damaged, or its features are of another version.
+        """
+        path = folder / CARD
+        try:
+            card = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise InputError("no card of a cost model that can be read", Location(path)) from None
+        if not isinstance(card, dict) or "features_schema" not in card:
+            raise InputError("not the card of a pretrained cost model", Location(path))
+        if card["features_schema"] != FEATURES_SCHEMA:
+            found = card["features_schema"]
+            message = f"features of version {found}, this release reads {FEATURES_SCHEMA}"
+            raise InputError(message, Location(path), "train it again")
+        return Pretrained(Booster.load(folder / _FACTORS, _OBJECTIVE), card)
+
+
+def train(table: Table, notes: dict[str, Any]) -> Pretrained:
+    """A model from all measured settings of a data set, each weighing the same.
+
+    Raises:
+        UsageError: nothing in the data set was measured.
+    """
+    known = np.flatnonzero(table.known)
+    if not len(known):
+        raise UsageError("the data set has no measured setting")
+    count = np.bincount(table.owner, minlength=len(table.latency))
+    weights = 1 / count[table.owner[known]]
+    booster = Booster(_OBJECTIVE)
+    labels = np.log(table.times[known] / table.base[known])
+    booster.fit(table.rows[known], labels, weights / weights.mean(), trees=TREES)
+    card = {
+        **notes, "features_schema": FEATURES_SCHEMA, "names": list(PORTABLE),
+        "settings": int(table.measured.sum()), "kernels": len(known),
+        "models": sorted(set(table.groups["model"].tolist())),
+        "targets": sorted(set(table.groups["target"].tolist())),
+    }  # fmt: skip
+    return Pretrained(booster, card)
+
+
+def bundled() -> dict[str, Path]:
+    """Folders of the models in the package, by name."""
+    place = Path(str(importlib.resources.files("autoturbo.cost_models") / "models"))
+    return {card.parent.name: card.parent for card in sorted(place.glob(f"*/{CARD}"))}
+
+
+@dataclass(eq=False)
+class Predictor:
+    """Predicts the latency of settings of one model on one target, unmeasured.
+
+    What it has said of a kernel is remembered by the kernel's row: settings of a search share most.
+
+    Attributes:
+        evaluator: gives statistics of settings.
+        model: the pretrained one.
+    """
+
+    evaluator: Evaluator
+    model: Pretrained
+    _known: dict[bytes, float] = field(default_factory=dict)
+
+    def seconds(self, settings: Sequence[Knobs]) -> Floats:
+        """Predicted latency, ``(settings,)``; infinite where there is no plan."""
+        found: Floats = np.full(len(settings), np.inf)
+        plans = [(at, k, self.evaluator.anchored(k)) for at, k in enumerate(settings)]
+        there = [(at, k, plan) for at, k, plan in plans if plan is not None]
+        rows = [
+            portable_rows(plan.values, override_rows(k, plan.overrides, len(plan.values)))
+            for _, k, plan in there
+        ]
+        if not rows:
+            return found
+        factors = self._factors(np.concatenate(rows))
+        owner = np.repeat([at for at, _, _ in there], [len(r) for r in rows])
+        worth = [plan.launches * base_seconds(plan.values) for _, _, plan in there]
+        totals = np.bincount(owner, factors * np.concatenate(worth), len(settings))
+        planned = [at for at, _, _ in there]
+        found[planned] = totals[planned]
+        return found
+
+    def _factors(self, rows: np.ndarray[Any, np.dtype[np.float32]]) -> Floats:
+        """Of every row, predicted once."""
+        keys = [row.tobytes() for row in rows]
+        first = {key: at for at, key in enumerate(keys) if key not in self._known}
+        if first:
+            said = np.exp(self.model.factors.predict(rows[list(first.values())]))
+            self._known.update(zip(first, said.tolist(), strict=True))
+        return np.asarray([self._known[key] for key in keys])

@@ -1,0 +1,120 @@
+"""A data set of measurements as the arrays that cost models are trained on and judged by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.cost_models.features import (
+    OVERRIDE_NAMES,
+    Rows,
+    override_rows,
+    portable_rows,
+)
+from autoturbo.cost_models.model import Example
+from autoturbo.cost_models.ratios import base_seconds
+from autoturbo.datasets.measurements.load import Measurements
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.work import Floats
+from autoturbo.simulate.plan import COLUMNS
+
+Mask = NDArray[np.bool_]
+"""Which settings, ``(settings,)``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Settings and their kernels; ``owner`` is the setting of every kernel.
+
+    Attributes:
+        rows: columns :data:`autoturbo.cost_models.features.PORTABLE`, ``(kernels, columns)``.
+        base: seconds that predictions are relative to, ``(kernels,)``.
+        launches: ``(kernels,)``.
+        times: seconds of a launch; not a number where not measured, ``(kernels,)``.
+        statistics: :data:`autoturbo.simulate.plan.COLUMNS`, ``(kernels, columns)``.
+        owner: ``(kernels,)``.
+        latency: seconds; not a number for failures, ``(settings,)``.
+        measured: which settings are no failures.
+        default: which are the default schedule.
+        bound: seconds that no schedule is below, ``(settings,)``.
+        pool: number of the model, batch size, target and data type, ``(settings,)``.
+        groups: per kind of group, ``"model"`` or ``"target"``, names, ``(settings,)``.
+    """
+
+    rows: Rows
+    base: Floats
+    launches: Ints
+    times: Floats
+    statistics: Floats
+    owner: Ints
+    latency: Floats
+    measured: Mask
+    default: Mask
+    bound: Floats
+    pool: Ints
+    groups: Mapping[str, NDArray[np.object_]]
+
+    @staticmethod
+    def of(data: Measurements) -> Table:
+        """From a data set."""
+        words = {name: data.words[name] for name in ("model", "target")}
+        return Table(
+            portable_rows(data.statistics, _own(data)), base_seconds(data.statistics),
+            data.launches, data.times, data.statistics, data.owner, data.latency, data.measured,
+            data.numbers["number"] == 0, data.numbers["lower_bound_s"], data.pairs,
+            {n: np.asarray(w.table, object)[w.codes] for n, w in words.items()},
+        )  # fmt: skip
+
+    def column(self, name: str) -> Floats:
+        """A statistic by name, ``(kernels,)``."""
+        found: Floats = self.statistics[:, COLUMNS.index(name)]
+        return found
+
+    def total(self, seconds: Floats) -> Floats:
+        """Launches times something of every kernel, summed up by setting, ``(settings,)``."""
+        sums = np.bincount(self.owner, self.launches * seconds, len(self.latency))
+        return sums.astype(np.float64)
+
+    @cached_property
+    def known(self) -> Mask:
+        """Kernels with a time that has a logarithm, ``(kernels,)``."""
+        found: Mask = self.measured[self.owner] & (np.nan_to_num(self.times) > 0)
+        return found
+
+    @cached_property
+    def setting_rows(self) -> Rows:
+        """A row per setting: means of its kernels' rows, by what they take alone, and the sum."""
+        worth = self.launches * self.base
+        sums = self.total(self.base)
+        share = worth / np.maximum(sums, 1e-30)[self.owner]
+        columns = [np.bincount(self.owner, share * column, len(sums)) for column in self.rows.T]
+        return np.stack([*columns, np.log(np.maximum(sums, 1e-30))], axis=1).astype(np.float32)
+
+    def example(self, setting: int) -> Example:
+        """A setting as :class:`autoturbo.cost_models.model.CostModel` is trained on it."""
+        low, high = np.searchsorted(self.owner, [setting, setting + 1]).tolist()
+        own = slice(low, high)
+        times = self.times[own] if self.measured[setting] else None
+        row = self.setting_rows[setting]
+        return Example(self.rows[own], self.launches[own], row, times, self.base[own])
+
+
+def _own(data: Measurements) -> Rows:
+    """Knobs of sub-graphs as numbers, ``(kernels, len(OVERRIDE_NAMES))``."""
+    found = np.empty((len(data.times), len(OVERRIDE_NAMES)), np.float32)
+    for setting in range(len(data)):
+        low, high = int(data.offsets[setting]), int(data.offsets[setting + 1])
+        if low < high:
+            found[low:high] = override_rows(
+                Knobs.from_dict(json.loads(data.knobs[setting])),
+                {r - low: SubGraphKnobs(**json.loads(data.own[r])) for r in range(low, high)
+                 if r in data.own},
+                high - low,
+            )  # fmt: skip
+    return found

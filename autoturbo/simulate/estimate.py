@@ -1,0 +1,330 @@
+"""What a kernel takes, in closed form: the simulator's sums without its order.
+
+Tiles and the seconds of each instruction are the simulator's own; they are multiplied by how many
+there are instead of being issued one by one. What engines wait for each other is left out: a kernel
+takes at least as long as its busiest engine, and as its layers one after another where their
+results are needed. Partial tiles count as their mean. A thousand kernels cost a few milliseconds.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numba import njit
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.instructions import (
+    AMOUNT_COLUMNS,
+    DMA_IN,
+    DMA_OUT,
+    ENGINES,
+    MATRIX_ENGINE,
+    TRANSFER,
+    VECTOR_ENGINE,
+    Amount,
+    tile_shape,
+    weight_tiles,
+)
+from autoturbo.schedule.stitch import Stage
+from autoturbo.schedule.streams import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
+from autoturbo.schedule.tiling import Rule, Tiling, tile_counts
+from autoturbo.schedule.work import Floats
+from autoturbo.simulate.dram import turnaround_seconds
+from autoturbo.simulate.kernels import Rate, duration
+
+
+class Estimate(IntEnum):
+    """What :func:`estimate` yields: positions in its result.
+
+    ``SECONDS`` of the kernel; ``LAYERS`` if its layers ran one after another, engines side by side,
+    and ``SERIAL`` if all instructions did; ``CHAIN`` of what has to follow each other.
+    Of each engine ``BUSY`` seconds; bytes read from and written to DDR and moved at GB.
+    """
+
+    SECONDS = 0
+    LAYERS = 1
+    SERIAL = 2
+    CHAIN = 3
+    BUSY_DMA_IN = 4
+    BUSY_TRANSFER = 5
+    BUSY_MATRIX = 6
+    BUSY_VECTOR = 7
+    BUSY_DMA_OUT = 8
+    DDR_READ = 9
+    DDR_WRITTEN = 10
+    GB = 11
+
+
+ESTIMATES = len(Estimate)
+
+
+class Pace(IntEnum):
+    """How fast a layer can go: positions of a layer's notes.
+
+    Seconds of its work, the least that it takes since there are so many ``SLOTS`` for tiles that
+    are fetched or stored, and seconds until the first of them is there.
+    """
+
+    WORK = 0
+    LEAST = 1
+    SLOTS = 2
+    FILL = 3
+
+
+PACES = len(Pace)
+
+
+BUSY = slice(Estimate.BUSY_DMA_IN, Estimate.BUSY_DMA_OUT + 1)
+
+_IN_LB = 2
+"""Code of what stays in the local buffers: weights, and inputs between tiles of columns."""
+
+
+@njit(cache=True)
+def estimate(stages: Floats, streams: Ints, rules: Ints, resident: int, rates: Floats) -> Floats:
+    """Seconds and bytes of one kernel, ``(ESTIMATES,)``.
+
+    Args:
+        stages: its template's table.
+        streams: bytes that its layers move from and to GB and DDR.
+        rules: of :meth:`autoturbo.schedule.tiling.InstructionRules.as_array`.
+        resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        rates: of :func:`autoturbo.simulate.kernels.rates_of`.
+    """
+    out = np.zeros(ESTIMATES)
+    tiles = tile_counts(stages, streams, rules, resident)
+    busy, q = np.zeros(len(ENGINES)), np.zeros(AMOUNT_COLUMNS)
+    pace, last = np.zeros(PACES), 0.0
+    for layer in range(len(stages)):
+        busy[:], pace[:] = 0.0, 0.0
+        row, stream, tile = stages[layer], streams[layer], tiles[layer]
+        pace[Pace.SLOTS] = rules[Rule.AHEAD] + 1
+        _work(row, tile, rules, rates, q, busy, pace, out)
+        count = weight_tiles(stages, tiles, layer)
+        _weights(row, tile, count, rules, resident, rates, q, busy, pace, out)
+        _inputs(row, stream, tile, rules, rates, q, busy, pace, out)
+        fill, pace[Pace.FILL] = pace[Pace.FILL], 0.0
+        _outputs(row, stream, tile, rules, rates, q, busy, pace, out)
+        for engine in range(len(ENGINES)):
+            out[Estimate.BUSY_DMA_IN + engine] += busy[engine]
+        out[Estimate.LAYERS] += max(busy.max(), pace[Pace.LEAST]) + fill + pace[Pace.FILL]
+        out[Estimate.SERIAL] += busy.sum()
+        out[Estimate.CHAIN] += max(busy[MATRIX_ENGINE], busy[VECTOR_ENGINE], pace[Pace.LEAST])
+        out[Estimate.CHAIN] += fill if layer == 0 else 0.0
+        last = pace[Pace.FILL]
+    out[Estimate.CHAIN] += last
+    _finish(out, rules, rates)
+    return out
+
+
+@njit(cache=True)
+def estimates(
+    first: Ints,
+    end: Ints,
+    stages: Floats,
+    near: Ints,
+    far: Ints,
+    rules: Ints,
+    which: Ints,
+    resident: Ints,
+    rates: Floats,
+) -> tuple[Floats, Floats]:
+    """Two estimates of many kernels, ``(kernels, ESTIMATES)`` each.
+
+    Args:
+        first: per kernel, the row of its first layer in ``stages``, ``near`` and ``far``.
+        end: one past its last.
+        stages: of templates.
+        near: streams of the first estimate.
+        far: streams of the second.
+        rules: a row for each set of rules.
+        which: per kernel, its row of rules.
+        resident: per kernel, where its weights are.
+        rates: of :func:`autoturbo.simulate.kernels.rates_of`.
+    """
+    count = len(first)
+    found = np.empty((2, count, ESTIMATES))
+    for kernel in range(count):
+        own = slice(first[kernel], end[kernel])
+        rule, kept = rules[which[kernel]], resident[kernel]
+        found[0, kernel] = estimate(stages[own], near[own], rule, kept, rates)
+        found[1, kernel] = estimate(stages[own], far[own], rule, kept, rates)
+    return found[0], found[1]
+
+
+@njit(cache=True)
+def _finish(out: Floats, rules: Ints, rates: Floats) -> None:
+    """The kernel's seconds from those of its engines and layers."""
+    clusters = rates[Rate.CLUSTERS]
+    read, written = out[Estimate.DDR_READ] * clusters, out[Estimate.DDR_WRITTEN] * clusters
+    memory = out[Estimate.BUSY_DMA_IN] + out[Estimate.BUSY_DMA_OUT]
+    memory += turnaround_seconds(read, written, rates[Rate.MEMORY :])
+    if out[Estimate.GB] > 0:
+        memory = max(memory, out[Estimate.GB] / rates[Rate.GB])
+    if rules[Rule.SERIAL]:
+        seconds = out[Estimate.SERIAL]
+    elif rules[Rule.ACROSS]:
+        busiest = out[Estimate.BUSY_DMA_IN : Estimate.BUSY_DMA_OUT + 1].max()
+        seconds = max(busiest, out[Estimate.CHAIN])
+    else:
+        seconds = out[Estimate.LAYERS]
+    out[Estimate.SECONDS] = max(seconds, memory)
+
+
+@njit(cache=True)
+def _issue(
+    engine: int, count: float, work: float, rates: Floats, q: Floats, busy: Floats, pace: Floats,
+    out: Floats,
+) -> None:  # fmt: skip
+    """Add ``count`` instructions of some amounts to an engine.
+
+    ``work`` is what follows each before its slot is free, negative where it needs none.
+    """
+    length, latency = duration(engine, q, rates)
+    busy[engine] += count * length
+    out[Estimate.SERIAL] += count * latency
+    pace[Pace.FILL] += length + latency if work >= 0 else 0.0
+    if work >= 0:
+        trip = (length + latency + work) / pace[Pace.SLOTS]
+        pace[Pace.LEAST] = max(pace[Pace.LEAST], count * max(length, trip))
+    stored = rates[Rate.STORED] * count
+    out[Estimate.GB] += q[Amount.GB] * stored
+    if engine == DMA_IN:
+        out[Estimate.DDR_READ] += q[Amount.DDR] * stored
+    if engine == DMA_OUT:
+        out[Estimate.DDR_WRITTEN] += q[Amount.DDR] * stored
+    q[:] = 0.0
+
+
+@njit(cache=True)
+def _weights(
+    row: Floats,
+    tile: Ints,
+    count: int,
+    rules: Ints,
+    resident: int,
+    rates: Floats,
+    q: Floats,
+    busy: Floats,
+    pace: Floats,
+    out: Floats,
+) -> None:
+    """Weight tiles from DDR and to the cores."""
+    if count == 0:
+        return
+    share = 1.0 / (tile[Tiling.PRODUCTS] * tile[Tiling.COLUMNS] * tile[Tiling.DEPTHS])
+    size, core = row[Stage.WEIGHTS] * share, row[Stage.CORE_WEIGHTS] * share
+    each = size if rules[Rule.BROADCAST] else core * row[Stage.CORES]
+    has_gb, work = rules[Rule.HAS_GB], pace[Pace.WORK] / count
+    if not resident:
+        q[Amount.DDR] = size if has_gb else each
+        q[Amount.RUN] = min(row[Stage.RUN_WEIGHTS], q[Amount.DDR])
+        q[Amount.GB] = size if has_gb else 0.0
+        q[Amount.CORE] = 0.0 if has_gb else core
+        _issue(DMA_IN, count, 0.0 if has_gb else work, rates, q, busy, pace, out)
+    if has_gb and resident != _IN_LB:
+        q[Amount.GB], q[Amount.CORE] = each, core
+        _issue(TRANSFER, count, work, rates, q, busy, pace, out)
+
+
+@njit(cache=True)
+def _inputs(
+    row: Floats,
+    stream: Ints,
+    tile: Ints,
+    rules: Ints,
+    rates: Floats,
+    q: Floats,
+    busy: Floats,
+    pace: Floats,
+    out: Floats,
+) -> None:
+    """What tiles read from outside LB; late ones two tiles at a time, from the layer's begin on."""
+    count = float(tile[Tiling.PRODUCTS] * tile[Tiling.ROWS])
+    anew = 1.0
+    if not tile[Tiling.ROWS_OUTSIDE]:
+        count *= tile[Tiling.DEPTHS]
+        anew = 1.0 if tile[Tiling.KEPT] == _IN_LB else float(tile[Tiling.COLUMNS])
+    fetched = anew if tile[Tiling.KEPT] == 0 else 1.0
+    cores, has_gb = rules[Rule.CORES], rules[Rule.HAS_GB]
+    work = pace[Pace.WORK] / (count * anew)
+    ddr, gb = stream[IN_DDR] / count, stream[IN_GB] / count
+    if ddr > 0:
+        q[Amount.DDR], q[Amount.RUN] = ddr, min(row[Stage.RUN_READ], ddr)
+        q[Amount.GB], q[Amount.CORE] = (ddr, 0.0) if has_gb else (0.0, ddr / cores)
+        _issue(DMA_IN, count * fetched, 0.0 if has_gb else work, rates, q, busy, pace, out)
+    if has_gb and ddr + gb > 0:
+        q[Amount.GB], q[Amount.CORE] = ddr + gb, (ddr + gb) / cores
+        _issue(TRANSFER, count * anew, work, rates, q, busy, pace, out)
+    pace[Pace.SLOTS] = 2.0
+    ddr, gb = stream[LATE_DDR] / count, stream[LATE_GB] / count
+    core = row[Stage.EXCHANGED] / count
+    if ddr > 0:
+        q[Amount.DDR], q[Amount.RUN] = ddr, min(row[Stage.RUN_READ], ddr)
+        q[Amount.GB], q[Amount.CORE] = (ddr, 0.0) if has_gb else (0.0, ddr / cores)
+        _issue(DMA_IN, count * anew, work, rates, q, busy, pace, out)
+    if core > 0 or (has_gb and gb + ddr > 0):
+        q[Amount.GB] = gb + ddr if has_gb else 0.0
+        q[Amount.CORE] = core + ((gb + ddr) / cores if has_gb else 0.0)
+        _issue(TRANSFER, count * anew, work, rates, q, busy, pace, out)
+
+
+@njit(cache=True)
+def _work(
+    row: Floats,
+    tile: Ints,
+    rules: Ints,
+    rates: Floats,
+    q: Floats,
+    busy: Floats,
+    pace: Floats,
+    out: Floats,
+) -> None:
+    """Matrix and vector work."""
+    results = float(tile[Tiling.PRODUCTS] * tile[Tiling.COLUMNS] * tile[Tiling.ROWS])
+    matrix = row[Stage.MACS] > 0
+    if matrix:
+        tile_shape(row, tile, rules, q)
+        _issue(MATRIX_ENGINE, results * tile[Tiling.DEPTHS], -1.0, rates, q, busy, pace, out)
+    work, moved = row[Stage.VECTOR] + row[Stage.SPECIAL], row[Stage.MOVED] / results
+    if work + moved > 0 or not matrix:
+        q[Amount.VECTOR], q[Amount.SPECIAL] = (
+            row[Stage.VECTOR] / results,
+            row[Stage.SPECIAL] / results,
+        )
+        written = row[Stage.WRITTEN] / results
+        if matrix:
+            q[Amount.LOCAL] = (2.0 * written if work > 0 else 0.0) + moved
+        else:
+            read = row[Stage.READ] + row[Stage.CORE_WEIGHTS]
+            q[Amount.LOCAL] = max(read / results + written, 2.0 * moved)
+        _issue(VECTOR_ENGINE, results, -1.0, rates, q, busy, pace, out)
+    pace[Pace.WORK] = max(busy[MATRIX_ENGINE], busy[VECTOR_ENGINE])
+
+
+@njit(cache=True)
+def _outputs(
+    row: Floats,
+    stream: Ints,
+    tile: Ints,
+    rules: Ints,
+    rates: Floats,
+    q: Floats,
+    busy: Floats,
+    pace: Floats,
+    out: Floats,
+) -> None:
+    """Results that leave LB."""
+    results = float(tile[Tiling.PRODUCTS] * tile[Tiling.COLUMNS] * tile[Tiling.ROWS])
+    gb, ddr = stream[OUT_GB] / results, stream[OUT_DDR] / results
+    cores, has_gb = rules[Rule.CORES], rules[Rule.HAS_GB]
+    pace[Pace.SLOTS] = rules[Rule.AHEAD] + 1
+    work = pace[Pace.WORK] / results
+    if has_gb and gb + ddr > 0:
+        q[Amount.GB], q[Amount.CORE] = gb + ddr, (gb + ddr) / cores
+        _issue(TRANSFER, results, work, rates, q, busy, pace, out)
+    if ddr > 0:
+        q[Amount.DDR], q[Amount.RUN] = ddr, min(row[Stage.RUN_WRITTEN], ddr)
+        q[Amount.GB], q[Amount.CORE] = (ddr, 0.0) if has_gb else (0.0, ddr / cores)
+        _issue(DMA_OUT, results, 0.0 if has_gb else work, rates, q, busy, pace, out)

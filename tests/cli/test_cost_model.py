@@ -1,0 +1,44 @@
+"""The command that trains cost models and judges them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import Cli, cli_in
+
+from autoturbo.cost_models.pretrained import Pretrained
+
+pytest.importorskip("pyarrow")
+
+COLLECT = (
+    *("-q", "dataset", "collect", "squeezenet1_1", "--batch", "1", "--target", "goya"),
+    *("--target", "ascend-910", "--settings", "8", "-o", "data"),
+)
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return cli_in(tmp_path, monkeypatch)
+
+
+def test_train_and_evaluate(cli: Cli, tmp_path: Path) -> None:
+    assert cli(*COLLECT).status == 0
+    trained = cli("--json", "cost-model", "train", "data", "-o", "model").object
+    assert trained["card"] == Pretrained.load(tmp_path / "model").card
+    assert trained["card"]["targets"] == ["ascend-910", "goya"]
+    asked = ("cost-model", "evaluate", "data", "--method", "alone", "--method", "squared")
+    found = cli("--json", *asked, "--held-out", "target").object["results"]
+    assert [r["method"] for r in found] == ["alone", "squared"]
+    assert set(found[0]["groups"]) == {"ascend-910", "goya"}
+    assert found[0]["mean"]["pairwise"] > 0.6
+    assert "targets held out" in cli(*asked, "--held-out", "target").out
+    ran = cli(*asked, "--held-out", "model")
+    assert (ran.status, ran.out) == (2, "")
+    assert "the data set has one model" in ran.err
+
+
+def test_list(cli: Cli) -> None:
+    ran = cli("cost-model", "list")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out

@@ -1,0 +1,118 @@
+"""Groups are held out whole, and what generalises is found."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autoturbo.cost_models.evaluate import KINDS, evaluate
+from autoturbo.cost_models.features import PORTABLE
+from autoturbo.cost_models.methods import METHODS
+from autoturbo.cost_models.pretrained import Pretrained, bundled, train
+from autoturbo.cost_models.training import Table
+from autoturbo.errors import InputError, UsageError
+from autoturbo.simulate.plan import COLUMNS
+
+SETTINGS, KERNELS = 24, 5
+
+
+def table(models: int = 3, targets: int = 2, failed: int = 0) -> Table:
+    """Kernels that take longer than alone as their first column says, on every model and target."""
+    rng = np.random.default_rng(0)
+    pools = models * targets
+    count = pools * SETTINGS
+    rows = rng.uniform(0, 1, (count * KERNELS, len(PORTABLE))).astype(np.float32)
+    base = rng.uniform(1, 2, len(rows)) * 1e-3
+    times = base * np.exp(2 * rows[:, 0])
+    owner = np.repeat(np.arange(count), KERNELS)
+    latency = np.bincount(owner, times)
+    measured = np.arange(count) >= failed
+    pool = np.repeat(np.arange(pools), SETTINGS)
+    return Table(
+        rows=rows,
+        base=base,
+        launches=np.ones(len(rows), np.int64),
+        times=np.where(measured[owner], times, np.nan),
+        statistics=rng.uniform(1, 2, (len(rows), len(COLUMNS))),
+        owner=owner,
+        latency=np.where(measured, latency, np.nan),
+        measured=measured,
+        default=np.arange(count) % SETTINGS == 0,
+        bound=np.full(count, 1e-3),
+        pool=pool,
+        groups={
+            "model": np.asarray([f"m{p // targets}" for p in pool], object),
+            "target": np.asarray([f"t{p % targets}" for p in pool], object),
+        },
+    )
+
+
+def test_the_cost_model_finds_what_holds_for_all() -> None:
+    for result in evaluate(table(), ["squared"], KINDS):
+        assert result.mean.pairwise > 0.95
+        assert result.mean.error < 0.05
+        assert result.guesses.better > result.guesses.pools // 2
+        assert list(result.groups) == (
+            ["m0", "m1", "m2"] if result.kind == "model" else ["t0", "t1"]
+        )
+
+
+def test_every_method_answers() -> None:
+    found = {r.method: r for r in evaluate(table(failed=3), list(METHODS), ["model"])}
+    assert list(found) == list(METHODS)
+    assert found["squared"].mean.tau > found["alone"].mean.tau > found["macs"].mean.tau
+    assert found["bound"].mean.pairwise == 0.5
+    assert all(0 <= r.mean.top1 <= 1 for r in found.values())
+
+
+def test_what_is_held_out_is_not_learned_from() -> None:
+    whole = table()
+    spoilt = np.where(whole.groups["model"][whole.owner] == "m0", 1.0, whole.times)
+    other = dataclasses.replace(whole, times=spoilt)
+    held = whole.groups["model"] == "m0"
+    for name in METHODS:
+        learn = whole.measured & ~held
+        first, second = METHODS[name](whole, learn), METHODS[name](other, learn)
+        assert (first[held] == second[held]).all(), name
+
+
+def test_one_group_alone_cannot_be_held_out() -> None:
+    with pytest.raises(UsageError, match="the data set has one model"):
+        list(evaluate(table(models=1), ["alone"], ["model"]))
+
+
+def test_a_model_is_read_as_it_was_written(tmp_path: Path) -> None:
+    known = table()
+    model = train(known, {"note": 1})
+    model.save(tmp_path / "m")
+    again = Pretrained.load(tmp_path / "m")
+    assert again.card == model.card
+    assert again.card["settings"] == len(known.latency)
+    assert (again.factors.predict(known.rows) == model.factors.predict(known.rows)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "no card of a cost model"),
+        ("[]", "not the card of a pretrained"),
+        ('{"features_schema": 0}', "features of version 0"),
+    ],
+)
+def test_a_damaged_card_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "card.json").write_text(text)
+    with pytest.raises(InputError, match=message):
+        Pretrained.load(tmp_path)
+
+
+def test_the_models_in_the_package_can_be_read() -> None:
+    for folder in bundled().values():
+        assert tuple(Pretrained.load(folder).card["names"]) == PORTABLE
+
+
+def test_nothing_measured_is_nothing_to_learn() -> None:
+    with pytest.raises(UsageError, match="no measured setting"):
+        train(table(failed=6 * SETTINGS), {})

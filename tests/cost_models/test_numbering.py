@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoturbo.cost_models.numbering import Columns, Numbering, RowNumbering, firsts
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 9)), max_size=4))
+def test_keys_are_numbered_in_order_of_appearance(batches: list[list[int]]) -> None:
+    numbering, known = Numbering(), dict[int, int]()
+    for keys in batches:
+        expected = [known.setdefault(key, len(known)) for key in keys]
+        assert numbering.of(np.asarray(keys, np.int64)).tolist() == expected
+        assert numbering.count == len(known)
+
+
+def test_more_keys_than_there_is_room_for_at_first() -> None:
+    keys = np.random.default_rng(0).permutation(np.arange(20_000) * 4096)
+    numbering = Numbering()
+    assert (numbering.of(keys) == np.arange(len(keys))).all()
+    assert (numbering.of(keys[::-1]) == np.arange(len(keys))[::-1]).all()
+
+
+@pytest.mark.parametrize("widths", [[3], [5] * 30, [2, 1 << 30, 7], []])
+def test_rows_are_equal_where_their_numbers_are(widths: list[int]) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.integers(0, widths, (50, len(widths)))
+    rows = np.concatenate([rows, rows[::-1]])
+    wide, narrow = RowNumbering(np.asarray(widths, np.int64)), Columns(len(widths))
+    seen: dict[tuple[int, ...], int] = {}
+    expected = [seen.setdefault(tuple(row), len(seen)) for row in rows.tolist()]
+    assert wide.of(rows).tolist() == expected
+    assert narrow.of(rows).tolist() == expected
+
+
+def test_new_numbers_are_found_once_each_in_their_order() -> None:
+    assert firsts(np.asarray([4, 2, 5, 4, 3, 5]), 3).tolist() == [4, 0, 2]
+    assert firsts(np.asarray([1, 0]), 2).tolist() == []

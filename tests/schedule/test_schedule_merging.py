@@ -1,0 +1,67 @@
+"""The compiled Algorithm 2 against the plain one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_merging import plainly_grouped
+from schedule_samples import bench, networks, settings_of, targets
+
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import Target
+from autoturbo.schedule.group import GroupRules, group
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.problem import make_problem
+
+
+@settings(max_examples=100, deadline=None)
+@given(graph=networks(12), machine=targets(), data=st.data())
+def test_networks_are_grouped_as_printed(
+    graph: Graph, machine: Target, data: st.DataObject
+) -> None:
+    problem = make_problem(graph, machine, "float16")
+    names = [layer.name for layer in problem.layers]
+    for _ in range(3):
+        rules = GroupRules.of(data.draw(settings_of(names)))
+        assert group(problem, rules) == plainly_grouped(problem, rules)
+
+
+SETTINGS = (
+    Knobs(),
+    Knobs(merged_factor_ratio=4, merge_order="dbs", lb_fill=0.5),
+    Knobs(producer_factor_ratio=0.25, recompute_limit=4, factor_policy="ragged"),
+    Knobs(max_layers=8, merge_order="bds", split_key="fdo", split_dims="spatial"),
+)
+
+
+@pytest.mark.parametrize("workload", ["resnet50", "googlenet", "unet", "bert_base_s128"])
+def test_models_are_grouped_as_printed(workload: str) -> None:
+    workbench = bench(workload)
+    for batches in workbench.batch_choices()[:2]:
+        problem = workbench.problem(batches)
+        for knobs in SETTINGS:
+            rules = GroupRules.of(knobs)
+            assert group(problem, rules) == plainly_grouped(problem, rules)
+
+
+def test_cuts_and_merges_of_models_are_kept() -> None:
+    problem = bench("resnet50").problem(16)
+    names = [layer.name for layer in problem.layers]
+    own = (*(SubGraphKnobs(n, boundary="cut") for n in names[3:40:7]),)
+    forced = (*(SubGraphKnobs(n, boundary="merge") for n in names[5:60:9]),)
+    for overrides in (own, forced, own + forced):
+        rules = GroupRules.of(Knobs(overrides=overrides))
+        assert group(problem, rules) == plainly_grouped(problem, rules)
+
+
+def test_tables_grow_when_they_are_full() -> None:
+    """Many rules of one model: more sets and parts than there is room for at first."""
+    problem = bench("resnet50").problem(2)
+    rules = [
+        GroupRules.of(Knobs(lb_fill=fill / 100, max_layers=most, merged_factor_ratio=64))
+        for fill in range(5, 100, 5)
+        for most in (2, 3, 5, 7, 11, 13, 17, 64)
+    ]
+    found = [group(problem, rule) for rule in rules]
+    assert found[::19] == [plainly_grouped(problem, rule) for rule in rules[::19]]

@@ -1,0 +1,76 @@
+"""What kernels take alone, against what they take in schedules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from simulate_samples import evaluator
+
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.simulate.contract import PlanStatistics
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.plan import COLUMNS
+
+
+def facts(bench: Evaluator, knobs: Knobs) -> PlanStatistics:
+    found = bench.anchored(knobs)
+    assert found is not None
+    return found
+
+
+def column(plan: PlanStatistics, name: str) -> np.ndarray:
+    found: np.ndarray = plan.values[:, COLUMNS.index(name)]
+    return found
+
+
+@pytest.mark.parametrize("workload", ["resnet18", "squeezenet1_1", "dlrm"])
+def test_kernels_with_their_boundary_in_ddr_take_what_they_take_alone(workload: str) -> None:
+    """Plain bindings, one part each, and nothing that lives on in the local buffers.
+
+    DLRM's kernels have one tile each: there the estimate counts latencies twice that overlap.
+    """
+    bench = evaluator(workload)
+    knobs = Knobs(output_scope="DDR", max_layers=1)
+    plan, outcome = facts(bench, knobs), bench.evaluate(knobs)
+    assert isinstance(outcome, Measurement)
+    ratio = np.asarray(outcome.subgraph_times) / column(plan, "far_s")
+    assert np.median(ratio) == pytest.approx(1, rel=0.3 if workload == "dlrm" else 0.1)
+
+
+@pytest.mark.parametrize("workload", ["resnet18", "bert_base_s128"])
+def test_near_is_no_slower_than_far(workload: str) -> None:
+    plan = facts(evaluator(workload), Knobs())
+    near, far = column(plan, "near_s"), column(plan, "far_s")
+    assert (near > 0).all()
+    assert (near <= far * (1 + 1e-9)).mean() > 0.95
+    assert (column(plan, "near_ddr_bytes") <= column(plan, "ddr_bytes")).all()
+
+
+def test_the_latency_lies_near_what_kernels_take_alone() -> None:
+    bench = evaluator("resnet18")
+    plan, outcome = facts(bench, Knobs()), bench.evaluate(Knobs())
+    assert isinstance(outcome, Measurement)
+    low = float((column(plan, "near_s") * plan.launches).sum())
+    high = float((column(plan, "far_s") * plan.launches).sum())
+    assert low / 1.5 < outcome.latency < high * 1.5
+
+
+def test_asked_again_it_says_the_same() -> None:
+    bench = evaluator("squeezenet1_1")
+    known = facts(bench, Knobs(tile_divisor=2)).values
+    facts(bench, Knobs(tile_divisor=4))
+    fresh = Evaluator(bench.bench.model, bench.bench.target, bench.bench.dtype)
+    assert (facts(bench, Knobs(tile_divisor=2)).values == known).all()
+    assert (facts(fresh, Knobs(tile_divisor=2)).values == known).all()
+
+
+def test_a_sub_graphs_own_knobs_change_its_row_alone() -> None:
+    bench = evaluator("squeezenet1_1")
+    plain = facts(bench, Knobs())
+    layer = bench.bench.problem(bench.bench.share().batches).layers[0].name
+    own = facts(bench, Knobs(overrides=(SubGraphKnobs(layer, instruction_scheduling="off"),)))
+    changed = (own.values != plain.values).any(axis=1)
+    assert list(own.overrides) == np.flatnonzero(changed).tolist()
+    row = next(iter(own.overrides))
+    assert column(own, "near_s")[row] > column(plain, "near_s")[row]

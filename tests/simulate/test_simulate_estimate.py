@@ -1,0 +1,73 @@
+"""The closed form of kernels against the simulator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from simulate_samples import evaluator, rules_of, stage, streams, table, target_of, timed
+
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.estimate import BUSY, Estimate, estimate
+from autoturbo.simulate.kernels import BUSY as SIMULATED
+from autoturbo.simulate.kernels import Quantity, rates_of, run_kernel
+
+SETTINGS = (
+    Knobs(),
+    Knobs(max_layers=2, prefetch_depth=3, tile_divisor=2),
+    Knobs(instruction_scheduling="layer"),
+    Knobs(instruction_scheduling="off", tile_divisor=4),
+    Knobs(output_scope="DDR", weight_residency="LB"),
+)
+
+
+def both(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
+    """Of every kernel, the estimate and what the simulator says."""
+    rates = rates_of(schedule.problem.target, schedule.problem.dtype)
+    estimates, simulated = [], []
+    for step in schedule.timeline.steps[:40]:
+        rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance])).as_array()
+        own = step.template.stages, step.streams, rules, step.weights_resident
+        estimates.append(estimate(*own, rates))
+        simulated.append(run_kernel(schedule.instructions(step), rates).totals)
+    return np.asarray(estimates), np.asarray(simulated)
+
+
+@pytest.mark.parametrize("knobs", SETTINGS, ids=lambda k: k.canonical())
+@pytest.mark.parametrize("preset", ["stcp920", "goya", "tpu-v4i"])
+def test_engines_are_as_busy_as_simulated(preset: str, knobs: Knobs) -> None:
+    bench = evaluator("squeezenet1_1", preset, target_of(preset).default_dtype)
+    estimates, simulated = both(bench.schedule(knobs))
+    assert estimates[:, BUSY] == pytest.approx(simulated[:, SIMULATED], rel=1e-6)
+    read, written = estimates[:, Estimate.DDR_READ], estimates[:, Estimate.DDR_WRITTEN]
+    assert read == pytest.approx(simulated[:, Quantity.DDR_READ])
+    assert written == pytest.approx(simulated[:, Quantity.DDR_WRITTEN])
+
+
+@pytest.mark.parametrize("knobs", SETTINGS, ids=lambda k: k.canonical())
+@pytest.mark.parametrize("workload", ["resnet18", "bert_base_s128"])
+def test_seconds_are_near_those_simulated(workload: str, knobs: Knobs) -> None:
+    estimates, simulated = both(evaluator(workload).schedule(knobs))
+    error = np.log(estimates[:, Estimate.SECONDS] / simulated[:, Quantity.SECONDS])
+    assert abs(np.median(error)) < 0.15
+    assert np.quantile(np.abs(error), 0.9) < 0.5
+
+
+def test_a_product_alone_takes_its_matrix_time() -> None:
+    rows = table(stage(rows=64, columns=64, depth=64, read=8192, written=8192))
+    target = target_of()
+    rules, rates = rules_of(target).as_array(), rates_of(target, "float16")
+    found = estimate(rows, streams(1), rules, 0, rates)
+    assert found[Estimate.SECONDS] == pytest.approx(timed(rows).seconds)
+    assert found[Estimate.SECONDS] == found[Estimate.BUSY_MATRIX]
+
+
+def test_one_instruction_after_another_is_the_sum_of_all() -> None:
+    rows = table(*[stage(rows=64, columns=64, depth=64, weights=8192, read=8192, written=8192)] * 2)
+    moved = streams(2, IN_DDR=(0, 8192), OUT_DDR=(1, 8192))
+    target = target_of()
+    rules = rules_of(target, serial=True, ahead=0)
+    found = estimate(rows, moved, rules.as_array(), 0, rates_of(target, "float16"))
+    serial = timed(rows, moved, serial=True, ahead=0)
+    assert found[Estimate.SECONDS] == found[Estimate.SERIAL]
+    assert found[Estimate.SECONDS] == pytest.approx(serial.seconds)
