@@ -80,6 +80,8 @@ def resume(
     jobs: int = 1,
     ray: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    patience: int | None = None,
+    bound_gap: float | None = None,
 ) -> TuneResult:
     """Go on with a run, also after a crash; the result is that of a run that was never stopped.
 
@@ -93,6 +95,9 @@ def resume(
         jobs: processes that measure.
         ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
         on_progress: called after every outcome.
+        patience: stop after so many trials without a better one. Where any limit is given anew,
+            those of the run that are not given are gone, but for the time.
+        bound_gap: stop once the best is at most this share above the lower bound; likewise.
 
     Raises:
         RunError: no such run, or what it depends on has changed: model, target, version.
@@ -109,6 +114,8 @@ def resume(
         jobs=jobs,
         ray=ray,
         on_progress=on_progress,
+        patience=patience,
+        bound_gap=bound_gap,
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from autoturbo.errors import UsageError
 from autoturbo.search.names import OURS
-from autoturbo.search.objectives import Objective, find_objectives
+from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 
 EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
 """Trials of each effort, trial 0 (the published heuristic) included."""
@@ -45,6 +46,8 @@ class Settings:
     runs_folder: str
     storage: str | None = None
     subgraphs: int = 0
+    patience: int | None = None
+    bound_gap: float | None = None
 
     def check(self) -> tuple[Objective, ...]:
         """Refuse what cannot be, and find the objectives.
@@ -62,7 +65,42 @@ class Settings:
             raise UsageError(f"subgraphs: {self.subgraphs} is negative", hint="0 or more")
         if self.seed < 0:
             raise UsageError(f"seed: {self.seed} is negative", hint="0 or more")
-        return find_objectives(self.objective)
+        if self.patience is not None and self.patience < 1:
+            raise UsageError(f"patience: {self.patience} is too few", hint="at least 1 trial")
+        objectives = find_objectives(self.objective)
+        if self.bound_gap is not None:
+            self._check_gap(objectives)
+        return objectives
+
+    def _check_gap(self, objectives: tuple[Objective, ...]) -> None:
+        if self.bound_gap is None or not self.bound_gap >= 0:
+            raise UsageError("the gap to the lower bound must be 0 or more")
+        if [o.name for o in objectives if o.name not in OF_KERNELS]:
+            hint = f"for {' and '.join(OF_KERNELS)} alone"
+            raise UsageError("a gap to the lower bound stops no search for others", hint=hint)
+
+    def extended(
+        self,
+        trials: int | None,
+        time_budget: float | None,
+        patience: int | None,
+        bound_gap: float | None,
+    ) -> Settings:
+        """The same with other limits; itself where none is given.
+
+        A limit that is not given is gone where another one is, but for the time, and for the trials
+        where only :attr:`patience` or :attr:`bound_gap` are given.
+        """
+        if {trials, time_budget, patience, bound_gap} == {None}:
+            return self
+        only_rules = trials is None and time_budget is None
+        return dataclasses.replace(
+            self,
+            trials=self.trials if only_rules else trials,
+            time_budget=self.time_budget if time_budget is None else time_budget,
+            patience=patience,
+            bound_gap=bound_gap,
+        )
 
     @property
     def total(self) -> int | None:

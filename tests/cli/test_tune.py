@@ -65,7 +65,9 @@ def test_what_people_see(cli: Cli) -> None:
     assert "tuned" in rows
     (run,) = (cli.folder / "runs").iterdir()
     name = run.name.rsplit("-", 1)[1]
-    assert lines[-6:] == [
+    assert lines[-8:] == [
+        "stopped     17 trials made, as asked for",
+        "verified    regions, memory",
         f"schedule    runs/{run.name}/schedule.json",
         f"run folder  runs/{run.name}",
         "database    autoturbo.db",
@@ -101,6 +103,18 @@ def test_quiet_says_which_pair_and_the_table(cli: Cli) -> None:
     assert lines[0] == f"{MODEL} @ stcp920"
     assert lines[1].startswith("scheduler ")
     assert lines[-1].startswith("tuned ")
+
+
+def test_it_says_why_it_stopped_early(cli: Cli) -> None:
+    flags = ["--batch", "1", "--trials", "400", "--bound-gap", "900 %", "--patience", "300"]
+    ran = cli("tune", MODEL, *flags)
+    assert "or 300 trials without a better one or 900 % above the lower bound; sampler" in ran.out
+    assert re.search(r"\nstopped     \d+ % above the lower bound, after 1 trial\n", ran.out)
+    patient = cli("--json", "tune", MODEL, "--batch", "1", "--trials", "400", "--patience", "1")
+    assert patient.object["stopped"] == "no-progress"
+    assert patient.object["trials"] < 400
+    ran = cli("resume", patient.object["run"])
+    assert re.search(r"\nstopped     nothing better than trial \d+ was found for a while", ran.out)
 
 
 def test_several_models_and_targets(cli: Cli) -> None:
