@@ -107,7 +107,7 @@ def resume(
     return tuner.resume(
         run,
         database=database,
-        load_graph=_model_of_run,
+        load_graph=model_of_run,
         trials=trials,
         time_budget=time_budget,
         verify=verify,
@@ -129,7 +129,7 @@ def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _model_of_run(info: RunInfo) -> Graph:
+def model_of_run(info: RunInfo) -> Graph:
     """The model of a run, found from the folder where the run was begun or from this one."""
     if not info.model_file:
         message = f"run {info.id}: the file of its model is not recorded"
