@@ -12,9 +12,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +39,14 @@ from autoturbo.errors import (
     RunError,
     UsageError,
 )
-from autoturbo.schedule.knobs import KNOBS_SCHEMA
+from autoturbo.schedule.knobs import KNOBS_SCHEMA, Knobs
 from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
 from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import EFFORTS, Settings, searched_subgraphs
+from autoturbo.search.settings import EFFORTS, Settings, places_cuts, searched_subgraphs
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import MakeWorkshop, Workshop
@@ -115,6 +116,7 @@ class _Means:
     on_progress: Callable[[Progress], None] | None
     make: MakeWorkshop
     verifier: Verifier | None
+    began: float = field(default_factory=time.monotonic)
 
     def check(self) -> None:
         """Refuse what cannot be.
@@ -170,7 +172,8 @@ def tune(
         seed: the same seed gives the same result, whatever ``jobs`` and ``ray``.
         jobs: worker processes; with Ray actors, 0 for all CPUs of the cluster.
         ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
-        time_budget: seconds, checked between rounds; makes the result depend on the machine.
+        time_budget: seconds with all that comes first, checked between rounds, one of which is
+            always made; makes the result depend on the machine.
         sampler: one of :data:`autoturbo.search.SAMPLERS`.
         objective: ``latency``, ``throughput``, ``energy``, ``ddr-bytes``; several, as a sequence
             or with commas, give a Pareto front.
@@ -178,7 +181,7 @@ def tune(
         runs_folder: where the run's folder is made.
         model_file: the file as the user named it, for :func:`resume`; the graph's source if empty.
         baselines: other schedulers to measure for comparison.
-        on_progress: called after every outcome.
+        on_progress: called when cuts are placed, before the first trial, and after every outcome.
         storage: an Optuna storage URL that mirrors the trials.
         timeout_s: seconds for one measurement, after which it counts as failed.
         settings: more to keep with the run (``shapes``); JSON values.
@@ -221,7 +224,12 @@ def tune(
     _check(asked, means, target)
     with Database.open(DATABASE if database is None else database) as store:
         key = pair_key(graph, target, asked.dtype)
-        more = {**(settings or {}), "target_description": target.as_dict(), "verify": verify}
+        more = {
+            **(settings or {}),
+            "target_description": target.as_dict(),
+            "verify": verify,
+            "starts": _starts(graph, target, asked, means),
+        }
         draft = RunInfo(
             "", key, graph.name, model_file or graph.source, graph.batch, target.name,
             _stored(asked, key, graph.batch, more), _versions(), now(),
@@ -287,6 +295,18 @@ def resume(
         _check(asked, means, target)
         store.set_state(info.id, "running")
         return _carry_out(_Run(graph, target, asked, means, store, info))
+
+
+def _starts(graph: Graph, target: Target, asked: Settings, means: _Means) -> list[dict[str, Any]]:
+    """What the search starts from besides the heuristic, kept with the run for :func:`resume`."""
+    from autoturbo.search.starts import starts_of
+
+    wanted = places_cuts(asked.subgraphs, asked.sampler, asked.objective)
+    if not wanted or not graph.operators:
+        return []
+    if means.on_progress is not None:
+        means.on_progress(Progress(graph.name, target.name, 0, asked.total, phase="placing cuts"))
+    return [start.as_dict() for start in starts_of(graph, target, dtype=asked.dtype)]
 
 
 def scheduler_version() -> str:
@@ -396,9 +416,11 @@ class _Run:
         recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = recipe()
+        starts = [Knobs.from_dict(kept) for kept in self.info.settings.get("starts", ())]
         self.space = Space.of(
-            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs
-        )
+            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs,
+            starts=starts,
+        )  # fmt: skip
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
@@ -433,6 +455,7 @@ class _Run:
             seed=asked.seed,
             trials=asked.total,
             time_budget=asked.time_budget,
+            spent_s=time.monotonic() - self.means.began,
             storage=asked.storage,
             patience=asked.patience,
             bound_gap=asked.bound_gap,

@@ -45,6 +45,7 @@ from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Trial
 from autoturbo.search.settings import searched_subgraphs
 from autoturbo.search.space import Space, batch_share
+from autoturbo.search.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 
@@ -100,7 +101,10 @@ class Pair:
         count = searched_subgraphs(None, sampler, "latency")
         if count not in self.spaces:
             dtype = self.evaluator.bench.dtype
-            self.spaces[count] = Space.of(self.graph, self.target, dtype=dtype, subgraphs=count)
+            starts = starts_of(self.graph, self.target, dtype=dtype) if count else ()
+            self.spaces[count] = Space.of(
+                self.graph, self.target, dtype=dtype, subgraphs=count, starts=starts
+            )
         return self.spaces[count]
 
 

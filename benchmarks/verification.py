@@ -6,7 +6,7 @@ numbers in ONNX Runtime (outputs and the results of every instance), the instanc
 near the outputs came to their tolerance, and the time. Settings are drawn from the space that
 ``tune`` searches, sub-graphs' own knobs included; half of them on ``stcp920``, half on one with an
 eighth of its local buffers, so that a small batch is cut as a large one would be. Settings that do
-not fit are drawn again. A last table says how many values of each knob were tried.
+not fit are drawn again, and so are those of more than :data:`INSTANCES` instances. A last table says how many values of each knob were tried.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ SUBGRAPHS = 6
 """Sub-graphs whose own knobs are drawn too."""
 
 DRAWS = 50
-"""Settings drawn for one that fits."""
+"""Settings drawn for one that is tried."""
+
+INSTANCES = 800
+"""Of a schedule at most: ONNX Runtime takes minutes to load a model of several thousand calls."""
 
 SMALLER = {"unet": 2, "bert_large_s384": 4, "llama_prefill": None}
 """Batches of workloads that would take minutes a schedule; None is the file's own."""
@@ -94,8 +97,10 @@ def settings(evaluator: Evaluator, count: int, seed: int) -> Iterator[tuple[Knob
         for genes in space.random(rng, DRAWS, dense=True):
             knobs = space.knobs_of(genes.tolist())
             if isinstance(evaluator.evaluate(knobs), Measurement):
-                yield knobs, build_schedule(evaluator.bench, knobs)
-                break
+                schedule = build_schedule(evaluator.bench, knobs)
+                if schedule.instances.count * schedule.share.loops <= INSTANCES:
+                    yield knobs, schedule
+                    break
 
 
 def verified(name: str, count: int, batch: int, seed: int) -> Row:

@@ -43,6 +43,9 @@ DEFAULT_SAMPLER = "cost-model"
 _LEARNING_S = 0.02
 """Seconds per trial that proposing and learning take: half of a ResNet-50 trial, profiled."""
 
+_PLACING_S = 2.0
+"""Seconds that placing cuts takes before the first trial: 1 to 2 mostly, 8 for the largest."""
+
 _SAMPLES = 3
 """Settings measured to say how long a run takes."""
 
@@ -126,11 +129,12 @@ def _introduce(pair: Pair, options: argparse.Namespace, console: Console) -> Non
 
 def _search(pair: Pair, options: argparse.Namespace) -> str:
     """What the search will do, and how long that takes."""
-    from autoturbo.search.settings import EFFORTS, searched_subgraphs
+    from autoturbo.search.settings import EFFORTS, places_cuts, searched_subgraphs
     from autoturbo.search.space import Space
 
     sampler = options.sampler or DEFAULT_SAMPLER
-    own = searched_subgraphs(options.subgraphs, sampler, ",".join(_objectives(options)))
+    objective = ",".join(_objectives(options))
+    own = searched_subgraphs(options.subgraphs, sampler, objective)
     space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
     how = f"{_early(options)}sampler {sampler}, seed {options.seed}"
     if options.time_budget:
@@ -139,7 +143,8 @@ def _search(pair: Pair, options: argparse.Namespace) -> str:
     trials = min(options.trials or EFFORTS[effort], space.size)
     budget = f"{trials} trials" if options.trials else f"effort {effort}: {trials} trials"
     measuring = seconds_per_trial(pair, space, _SAMPLES) / options.jobs
-    return f"{budget}, about {clock(trials * (measuring + _LEARNING_S))}; {how}"
+    placing = _PLACING_S if places_cuts(own, sampler, objective) else 0.0
+    return f"{budget}, about {clock(placing + trials * (measuring + _LEARNING_S))}; {how}"
 
 
 def _early(options: argparse.Namespace) -> str:

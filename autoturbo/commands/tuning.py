@@ -101,6 +101,7 @@ def standing_of(progress: Progress) -> Standing:
         infeasible=progress.infeasible,
         elapsed=progress.elapsed_s,
         expected=None if left is None else progress.elapsed_s + left,
+        phase=progress.phase,
     )
 
 

@@ -29,6 +29,7 @@ class Standing:
         infeasible: trials that did not fit, by the buffer that overflowed.
         elapsed: seconds since the start.
         expected: seconds of the whole run, None while unknown.
+        phase: what comes before the first trial.
     """
 
     model: str
@@ -44,6 +45,7 @@ class Standing:
     infeasible: Mapping[str, int] = field(default_factory=dict)
     elapsed: float = 0.0
     expected: float | None = None
+    phase: str = ""
 
 
 def live_line(standing: Standing) -> str:
@@ -69,7 +71,7 @@ def _progress(standing: Standing) -> str:
 
 def _best(standing: Standing) -> str:
     if standing.best is None:
-        return "nothing fits yet" if standing.done else "starting"
+        return "nothing fits yet" if standing.done else plain(standing.phase) or "starting"
     text = f"best {duration(standing.best)}"
     notes = []
     if standing.default is not None:

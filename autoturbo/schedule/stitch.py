@@ -166,12 +166,12 @@ def _all_outputs(
 
     What one has in more dimensions is not shared out.
     """
-    ranks = [len(tensor.shape) for tensor in problem.graph.tensors]
-    return {
-        tensor: (*binding, *(1,) * ranks[tensor])[: ranks[tensor]]
-        for layer, binding in zip(layers, bindings, strict=True)
-        for tensor in problem.layers[layer].outputs
-    }
+    found = {}
+    for layer, binding in zip(layers, bindings, strict=True):
+        for tensor in problem.layers[layer].outputs:
+            rank = len(problem.graph.tensors[tensor].shape)
+            found[tensor] = (*binding, *(1,) * rank)[:rank]
+    return found
 
 
 def _local_edges(problem: Problem, layers: Sequence[int]) -> list[tuple[int, ...]]:

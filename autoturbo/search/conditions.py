@@ -7,7 +7,7 @@ at once, and the points that differ are counted without listing them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,15 @@ from numpy.typing import NDArray
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, knob_specs
 from autoturbo.search.subgraphs import RAGGED, Block
 
+START = "start"
+"""The dimension that chooses a start: a setting that ``"auto"`` leaves as it is."""
+
 Genes = NDArray[np.int64]
 """Choice indices: ``(dimensions,)`` for one point, ``(points, dimensions)`` for several."""
 
 Table = NDArray[np.bool_]
+
+_HEURISTIC = Knobs()
 
 MODELS = (
     "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
@@ -110,7 +115,7 @@ class _Split:
         dim, factor, inner, parts = (_column(genes, position) for position in self.at)
         dim = np.where(self.dims[batch, dim], dim, 0)
         factor = np.where(self.fits[batch, policy, dim, factor], factor, 0)
-        dim = np.where(factor == self.whole, 0, dim)
+        dim = np.where((factor == self.whole) | ~self.fits[batch, policy, dim, factor], 0, dim)
         good = self.inner_fits[batch, policy, inner, parts] & (factor != self.whole)
         good &= self.inner_depths[inner] != self.depths[dim]
         for position, column in zip(
@@ -123,6 +128,7 @@ class _Split:
         """Different settings, by choices of samples and policy."""
         usable = self.fits & self.dims[:, None, :, None]
         whole = np.arange(usable.shape[3]) == self.whole
+        usable[:, :, 0, 0] = True
         once = (usable & ~whole).sum(axis=3)
         inner = self.inner_fits.sum(axis=3)
         apart = (self.depths[:, None] != self.inner_depths[None, :]).astype(np.int64)
@@ -138,18 +144,33 @@ class Conditions:
         names: of the dimensions.
         choices: of the dimensions, ``"auto"`` first in those of knobs.
         blocks: knobs of sub-graphs; their dimensions are named by :func:`dimension_name`.
+        base: the setting that ``"auto"`` stands for.
+        void: dimensions that mean nothing here.
     """
 
     def __init__(
-        self, names: Sequence[str], choices: Sequence[tuple[Any, ...]], blocks: Sequence[Block]
+        self,
+        names: Sequence[str],
+        choices: Sequence[tuple[Any, ...]],
+        blocks: Sequence[Block],
+        base: Knobs = _HEURISTIC,
+        void: Iterable[int] = (),
     ) -> None:
         self._widths = [len(c) for c in choices]
         where = {name: index for index, name in enumerate(names)}
         known = dict(zip(names, choices, strict=True))
-        self._voids = [[v for f in b.choices if (v := _void(where, known, b, f))] for b in blocks]
-        self._splits = [_split(where, known, block) for block in blocks]
+        self._void = sorted(void)
+        self._voids = [
+            [v for f in b.choices if (v := _void(where, known, b, f, base))] for b in blocks
+        ]
+        self._splits = [_split(where, known, block, base) for block in blocks]
         own = {where[dimension_name(b, f)] for b in blocks for f in b.choices}
-        self._model = [i for i in range(len(names)) if i not in own]
+        self._model = [i for i in range(len(names)) if i not in own and i not in self._void]
+        self._news = {
+            i: np.asarray([j == 0 or c != getattr(base, names[i], None) for j, c in
+                           enumerate(choices[i])])
+            for i in self._model
+        }  # fmt: skip
         self._free = [
             [self._widths[where[dimension_name(b, f)]] for f in b.choices
              if f not in SPLIT and decides(f) is None]
@@ -158,9 +179,13 @@ class Conditions:
 
     def normal(self, genes: Genes) -> Genes:
         """Points in the one form of what they mean."""
-        if not self._splits:
+        repeats = [i for i, news in self._news.items() if not news.all()]
+        if not self._splits and not repeats and not self._void:
             return genes
         found = genes.copy()
+        found[:, self._void] = 0
+        for i in repeats:
+            found[:, i] *= self._news[i][found[:, i]]
         for voids, split in zip(self._voids, self._splits, strict=True):
             for void in voids:
                 void.apply(found)
@@ -170,7 +195,7 @@ class Conditions:
     @property
     def model_size(self) -> int:
         """Points with no override."""
-        return math.prod(self._widths[i] for i in self._model)
+        return math.prod(int(news.sum()) for news in self._news.values())
 
     @property
     def block_sizes(self) -> list[int]:
@@ -192,19 +217,77 @@ class Conditions:
             return self.model_size
         linked: dict[int, list[NDArray[np.int64]]] = {}
         for void in (v for voids in self._voids for v in voids):
-            linked.setdefault(void.model, []).append(void.counts())
+            linked.setdefault(void.model, []).append(void.counts()[self._rows(void.model)])
         unknown = linked.pop(-1, [])  # the model's knob is not searched: it is "auto"
-        splits = _total([split.counts().ravel() for split in self._splits])
-        used = {*linked, self._splits[0].batches, self._splits[0].policy}
-        rest = math.prod(self._widths[i] for i in self._model if i not in used)
+        first = self._splits[0]
+        rows = np.ix_(self._rows(first.batches), self._rows(first.policy))
+        splits = _total([split.counts()[rows].ravel() for split in self._splits])
+        used = {*linked, first.batches, first.policy}
+        rest = math.prod(int(n.sum()) for i, n in self._news.items() if i not in used)
         own = math.prod(math.prod(free) for free in self._free)
         fixed = math.prod(int(counts[0]) for counts in unknown)
         return rest * own * fixed * splits * math.prod(_total(c) for c in linked.values())
 
+    def _rows(self, position: int) -> Table:
+        """Choices of a dimension of the model that are none of the start's, -1: there is one."""
+        return self._news[position] if position >= 0 else np.ones(1, np.bool_)
+
+
+class StartConditions:
+    """The rules of a space with several starts: those of the start that a point has.
+
+    Args:
+        names: of the dimensions, :data:`START` among them.
+        choices: of the dimensions, ``"auto"`` first in those of knobs.
+        blocks: knobs of sub-graphs, those of the first start first.
+        starts: settings.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        choices: Sequence[tuple[Any, ...]],
+        blocks: Sequence[Block],
+        starts: Sequence[Knobs],
+    ) -> None:
+        self._start = list(names).index(START)
+        where = {name: index for index, name in enumerate(names)}
+        self._each = []
+        for number, base in enumerate(starts):
+            mine = [b for b in blocks if b.start == number]
+            others = [b for b in blocks if b.start != number]
+            void = {where[dimension_name(b, f)] for b in others for f in b.choices}
+            self._each.append(Conditions(names, choices, mine, base, {self._start, *void}))
+
+    def normal(self, genes: Genes) -> Genes:
+        """Points in the one form of what they mean."""
+        found = genes.copy()
+        for number, conditions in enumerate(self._each):
+            rows = genes[:, self._start] == number
+            found[rows] = conditions.normal(genes[rows])
+        found[:, self._start] = genes[:, self._start]
+        return found
+
+    @property
+    def model_size(self) -> int:
+        """Points without a choice for a sub-graph."""
+        return sum(conditions.model_size for conditions in self._each)
+
+    @property
+    def block_sizes(self) -> list[int]:
+        """Different settings of each block's knobs while the model's are ``"auto"``."""
+        return [size for conditions in self._each for size in conditions.block_sizes]
+
+    @property
+    def size(self) -> int:
+        """Different points."""
+        return sum(conditions.size for conditions in self._each)
+
 
 def dimension_name(block: Block, field: str) -> str:
-    """``subgraph:LAYER:KNOB``."""
-    return f"subgraph:{block.layers[0]}:{field}"
+    """``subgraph:LAYER:KNOB``; ``subgraph@START:LAYER:KNOB`` where it is not the heuristic's."""
+    at = f"@{block.start}" if block.start else ""
+    return f"subgraph{at}:{block.layers[0]}:{field}"
 
 
 def _total(counts: list[NDArray[np.int64]]) -> int:
@@ -217,20 +300,32 @@ def _column(genes: Genes, position: int) -> Genes:
 
 
 def _void(
-    where: Mapping[str, int], known: Mapping[str, tuple[Any, ...]], block: Block, field: str
+    where: Mapping[str, int],
+    known: Mapping[str, tuple[Any, ...]],
+    block: Block,
+    field: str,
+    base: Knobs,
 ) -> _Void | None:
     model, own = decides(field), dimension_name(block, field)
     if model is None:
         return None
-    rows = known.get(model, (AUTO,))
+    rows = _meant(known, model, base)
     table = [[means_nothing(field, value, row) for value in known[own]] for row in rows]
     return _Void(where.get(model, -1), where[own], np.asarray(table))
 
 
-def _split(where: Mapping[str, int], known: Mapping[str, tuple[Any, ...]], block: Block) -> _Split:
+def _meant(known: Mapping[str, tuple[Any, ...]], name: str, base: Knobs) -> tuple[Any, ...]:
+    """Choices of a knob of the model, the first as what it stands for at a start."""
+    return (getattr(base, name), *known.get(name, (AUTO,))[1:])
+
+
+def _split(
+    where: Mapping[str, int], known: Mapping[str, tuple[Any, ...]], block: Block, base: Knobs
+) -> _Split:
     names = [dimension_name(block, field) for field in SPLIT]
     dims, factors, inner, parts = (known.get(name, (AUTO,)) for name in names)
-    policies = known.get("factor_policy", (AUTO,))
+    policies = _meant(known, "factor_policy", base)
+    own = block.base.factor
     samples = range(len(known.get("batches_per_cluster", (AUTO,))))
     depths = [block.depth if d == AUTO else int(d) for d in dims]
     return _Split(
@@ -241,9 +336,11 @@ def _split(where: Mapping[str, int], known: Mapping[str, tuple[Any, ...]], block
         np.asarray(depths),
         np.asarray([-1 if d == AUTO else d for d in inner]),
         np.asarray([[d == AUTO or _extent(block, int(d), b) > 1 for d in dims] for b in samples]),
-        _fits([[_extent(block, d, b) for d in depths] for b in samples], policies, factors),
+        _fits(
+            [[_extent(block, d, b) for d in depths] for b in samples], policies, (own, *factors[1:])
+        ),
         _inner_fits(block, inner, parts, policies, samples),
-        factors.index(1) if 1 in factors else -1,
+        0 if own == 1 else factors.index(1) if 1 in factors else -1,
     )  # fmt: skip
 
 

@@ -2,7 +2,10 @@
 
 A reader's map::
 
-    history -> parents (best measured) -> generations of children, ranked by the quick model
+    nothing yet -> openings: the heuristic at every batch, starts, splits over clusters
+    history -> probes: the best measured point with one choice that usually matters changed
+            -> parents (best measured) -> generations of children, ranked by the quick model
+            -> without a gain for a while: the same around another start, or from immigrants
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
 
 The quick model sees choices only and costs microseconds a point, so thousands are looked at; the
@@ -21,6 +24,8 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.search.conditions import Genes
+from autoturbo.search.openings import openings, probes
+from autoturbo.search.restarts import AWAY, place_to_go
 from autoturbo.search.space import Space
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
@@ -29,6 +34,12 @@ Rerank = Callable[[Genes], NDArray[np.float64] | None]
 ENOUGH = 8
 """Tried points without which the quick model is not asked."""
 
+
+PROBING = 64
+"""Tried points after which nothing is probed."""
+
+PROBES = 0.5
+"""Share of an early batch that is probed."""
 
 ALIKE = 2
 """Points of one batch that may be predicted to be the same."""
@@ -98,11 +109,16 @@ class Evolution:
         model = QuickModel.of(space, history)
         if model is not None:
             pool = self._evolve(space, rng, parents, model)
+            probed = _left(fresh, space, parents[0], history, count)
+            fresh.taken.update(probed)
+            wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
+            away = self._away(fresh, history, model, int(wanted * AWAY), rerank)
+            fresh.taken.update(away)
             best = fresh.unique(pool)[: self.reranked]
-            wanted = count - int(rng.binomial(count, self.explore))
-            chosen = _varied(best, _dearer(best, rerank), model, wanted)
+            near = _varied(best, _dearer(best, rerank), model, wanted - len(away))
+            chosen = probed + near + away
         else:
-            chosen = fresh.unique(_heuristic_at_every_batch(space))[:count]
+            chosen = fresh.unique(openings(space))[:count]
         fresh.taken.update(chosen)
         mutants = _mutants(space, rng, parents, 8 * count)
         chosen += fresh.unique(mutants)[: count - len(chosen)]
@@ -110,17 +126,40 @@ class Evolution:
         return chosen + fresh.any(count - len(chosen))
 
     def _evolve(
-        self, space: Space, rng: np.random.Generator, parents: Genes, model: QuickModel
+        self,
+        space: Space,
+        rng: np.random.Generator,
+        parents: Genes,
+        model: QuickModel,
+        keep: Callable[[Genes], Genes] = lambda genes: genes,
     ) -> Genes:
         """Points ordered by the quick model, best first."""
         ties = rng if self.shuffled else None
-        pool = np.concatenate([parents, _mutants(space, rng, parents, self.children)])
+        pool = keep(np.concatenate([parents, _mutants(space, rng, parents, self.children)]))
         for _ in range(self.generations):
             pool = pool[model.order(pool, ties)][: 4 * self.parents]
             children = _crossed(space, rng, pool, self.children // 2)
             mutants = _mutants(space, rng, pool, self.children // 2)
-            pool = np.unique(np.concatenate([pool, children, mutants]), axis=0)
+            pool = keep(np.unique(np.concatenate([pool, children, mutants]), axis=0))
         return pool[model.order(pool, ties)]
+
+    def _away(
+        self,
+        fresh: _Fresh,
+        history: Sequence[Tried],
+        model: QuickModel,
+        count: int,
+        rerank: Rerank | None,
+    ) -> list[tuple[int, ...]]:
+        """Points elsewhere, after a while without a gain."""
+        if count <= 0:
+            return []
+        place = place_to_go(fresh.space, fresh.rng, history, self.parents)
+        if place is None:
+            return []
+        pool = self._evolve(fresh.space, fresh.rng, place.parents, model, place.keep)
+        best = fresh.unique(pool)[: self.reranked]
+        return _varied(best, _dearer(best, rerank), model, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +231,14 @@ def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
     return np.asarray([tried.genes for tried in best], np.int64)
 
 
-def _heuristic_at_every_batch(space: Space) -> Genes:
-    """The published heuristic with every number of samples at once.
-
-    What a baseline scheduler may choose from as well, so the search starts no worse than it.
-    """
-    for position, dimension in enumerate(space.dimensions):
-        if dimension.name == "batches_per_cluster":
-            genes = np.zeros((len(dimension.choices) - 1, len(space.dimensions)), np.int64)
-            genes[:, position] = np.arange(1, len(dimension.choices))
-            return genes
-    return np.zeros((0, len(space.dimensions)), np.int64)
+def _left(
+    fresh: _Fresh, space: Space, best: Genes, history: Sequence[Tried], count: int
+) -> list[tuple[int, ...]]:
+    """Openings that did not fit the first batch, and probes, in a part of an early batch."""
+    if len(history) > PROBING or count == 1:
+        return []
+    untried = fresh.unique(np.concatenate([openings(space), probes(space, best)]))
+    return untried[: int(count * PROBES)]
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:

@@ -74,7 +74,8 @@ class Search:
         sampler: name of it.
         seed: of all chance.
         trials: in total; None where only time or the space limits them.
-        time_budget: seconds, checked between rounds.
+        time_budget: seconds, checked between rounds; one round is always made.
+        spent_s: seconds of it that went before the first round.
         storage: an Optuna storage URL that mirrors the trials.
         patience: trials without a better one after which it stops, checked between rounds.
         bound_gap: it stops once the best is at most this share above the lower bound, likewise.
@@ -89,6 +90,7 @@ class Search:
     seed: int
     trials: int | None
     time_budget: float | None = None
+    spent_s: float = 0.0
     storage: str | None = None
     patience: int | None = None
     bound_gap: float | None = None
@@ -194,11 +196,15 @@ class Loop:
                 return Stop.BOUND
         if search.patience is not None and self._drought.length >= search.patience:
             return Stop.NO_PROGRESS
-        late = search.time_budget is not None and self._elapsed > search.time_budget
-        return Stop.TIME if late else None
+        budget = search.time_budget if self._measured else None  # one round is always made
+        return Stop.TIME if budget is not None and self._elapsed > budget else None
 
     @property
     def _elapsed(self) -> float:
+        return self.search.spent_s + self._looping
+
+    @property
+    def _looping(self) -> float:
         return time.monotonic() - self._started
 
     @property
@@ -300,7 +306,7 @@ class Loop:
         best = self.best.outcome if self.best else default
         reasons = Counter(o.reason for o in outcomes.values() if isinstance(o, Failure))
         done = len(self.trials) + len(outcomes)
-        rate = self._measured / max(self._elapsed, 1e-9)
+        rate = self._measured / max(self._looping, 1e-9)
         measured = best if isinstance(best, Measurement) else None
         return Progress(
             model=self.search.model,

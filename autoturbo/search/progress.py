@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Outcome
@@ -42,18 +42,20 @@ class Progress:
         infeasible: failed trials by reason.
         elapsed_s: seconds since the start.
         remaining_s: seconds to go, None while unknown.
+        phase: what comes before the first trial, empty from then on.
     """
 
     model: str
     target: str
     done: int
     total: int | None
-    best_latency: float | None
-    default_latency: float | None
-    best_trial: int | None
-    bound_fraction: float | None
-    measured_per_s: float
-    screened: int
-    infeasible: Mapping[str, int]
-    elapsed_s: float
-    remaining_s: float | None
+    best_latency: float | None = None
+    default_latency: float | None = None
+    best_trial: int | None = None
+    bound_fraction: float | None = None
+    measured_per_s: float = 0.0
+    screened: int = 0
+    infeasible: Mapping[str, int] = field(default_factory=dict)
+    elapsed_s: float = 0.0
+    remaining_s: float | None = None
+    phase: str = ""

@@ -31,6 +31,17 @@ def searched_subgraphs(asked: int | None, sampler: str, objective: str) -> int:
     return SUBGRAPHS if sampler == OURS and "," not in objective else 0
 
 
+def places_cuts(subgraphs: int, sampler: str, objective: str) -> bool:
+    """Whether the search starts from the cuts of a dynamic programme as well.
+
+    Args:
+        subgraphs: kinds of sub-graphs whose own knobs are searched.
+        sampler: name of it.
+        objective: one name, or several with commas between them.
+    """
+    return subgraphs > 0 and sampler == OURS and "," not in objective
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a run was asked for and stores; the fields of its record."""

@@ -1,92 +1,47 @@
 """Which settings a search may try: dimensions, each a list of choices, and what depends on what.
 
-A point of the space is a tuple of choice indices (its *genes*), ``"auto"`` being index 0 of every
-dimension of a knob; arrays of genes are what samplers work on. Settings that mean the same are one
-point: a value that is what ``"auto"`` stands for is written as ``"auto"``, and so is a sub-graph's
-choice that changes nothing at the model's choices (:mod:`autoturbo.search.conditions`).
+A reader's map::
 
-Sub-graphs' dimensions are many and each matters little: points drawn at random and mutants leave
-most of them at ``"auto"``, and children have all of a sub-graph's choices from one parent.
+    Space.of: what is worth trying here (knob_choices, subgraphs), from which starts
+        points: choice indices and their one form     meanings: settings and back
+        moves: draws, mutants, children               conditions: what depends on what
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from autoturbo.cost_models.features import KNOB_NAMES, knob_vector
-from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.layers import layers_of
-from autoturbo.schedule.knobs import (
-    AUTO,
-    Knobs,
-    KnobSpec,
-    SubGraphKnobs,
-    Value,
-    knob_specs,
-    subgraph_knob_specs,
-)
-from autoturbo.search.conditions import Conditions, Genes, dimension_name, effective
+from autoturbo.schedule.knobs import AUTO, Knobs, knob_specs, subgraph_knob_specs
+from autoturbo.search.conditions import START, dimension_name
+from autoturbo.search.knob_choices import batch_share, choices_of
+from autoturbo.search.meanings import Meanings
+from autoturbo.search.moves import Moves
+from autoturbo.search.points import Dimension
 from autoturbo.search.subgraphs import Block, blocks_of
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
 
-ENUMERABLE = 1 << 14
-"""Spaces up to this size are listed whole where points not yet tried are looked for."""
 
-OWN_MOVES = 0.25
-"""Share of mutants whose one certain change is a sub-graph's and not the model's."""
+class Space(Moves, Meanings):
+    """A product of dimensions, less what means the same; what its points mean; moves between them.
 
-RELAPSE = 0.85
-"""Chance that a sub-graph's choice, when it changes, goes back to ``"auto"``."""
-
-OWN_CHOICES = 2.0
-"""Choices that a block has at random where it has any, on average."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dimension:
-    """One thing to choose.
-
-    Attributes:
-        name: of a knob, or of a parameter of any Optuna study.
-        choices: at least two; ``"auto"`` first where it is a knob.
+    Attributes and what the constructor takes are those of :class:`autoturbo.search.points.Points`.
     """
-
-    name: str
-    choices: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Space:
-    """A product of dimensions, less what means the same.
-
-    Attributes:
-        dimensions: in the order of the knobs, the model's first, then block by block.
-        share: samples of the busiest cluster, which ``batches_per_cluster="auto"`` stands for.
-        layers: layers of the model, the most that one sub-graph can hold.
-        blocks: sub-graphs that have knobs of their own.
-    """
-
-    dimensions: tuple[Dimension, ...]
-    share: int = 1
-    layers: int = 1 << 30
-    blocks: tuple[Block, ...] = ()
 
     @staticmethod
-    def of(graph: Graph, target: Target, *, dtype: str | None = None, subgraphs: int = 0) -> Space:
+    def of(
+        graph: Graph,
+        target: Target,
+        *,
+        dtype: str | None = None,
+        subgraphs: int = 0,
+        starts: Sequence[Knobs] = (),
+    ) -> Space:
         """The knobs worth trying for a model on a target.
 
         A knob without a second value that makes sense here is left out.
@@ -96,303 +51,32 @@ class Space:
             target: the accelerator.
             dtype: the compute type, which decides what fits; the target's default if None.
             subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are tried.
+            starts: settings besides the heuristic (:func:`autoturbo.search.starts.starts_of`);
+                each has half as many kinds of sub-graphs. One whose cuts are those of another
+                start, or can be said by the heuristic's sub-graphs, is left out.
         """
         share = batch_share(graph, target)
         whole = trace_batch(graph).obstacle
         layers = len(layers_of(graph))
         choices = {
-            name: _choices(name, spec, 1 if whole else share, layers, target)
+            name: choices_of(name, spec, 1 if whole else share, layers, target)
             for name, spec in knob_specs().items()
         }
-        at_once: list[int | str] = [AUTO, *map(int, choices["batches_per_cluster"])]
-        blocks = blocks_of(graph, target, dtype or target.default_dtype, subgraphs, at_once)
+        dtype = dtype or target.default_dtype
+        at_once = tuple(map(int, choices["batches_per_cluster"]))
+        blocks = blocks_of(graph, target, dtype, subgraphs, (AUTO, *at_once))
+        others = _apart(starts, blocks)
+        if others:
+            choices[START] = tuple(range(1, len(others) + 1))
+        for number, start in enumerate(others, 1):
+            samples, kinds = (start.batches_per_cluster, *at_once), -(-subgraphs // 2)
+            blocks += blocks_of(graph, target, dtype, kinds, samples, start, number)
         for block in blocks:
             choices |= {dimension_name(block, field): v for field, v in block.choices.items()}
         dimensions = [
             Dimension(name, (AUTO, *values)) for name, values in choices.items() if values
         ]
-        return Space(tuple(dimensions), share, layers, blocks)
-
-    @property
-    def size(self) -> int:
-        """Number of points; exact, however large."""
-        return self.conditions.size
-
-    @property
-    def listed(self) -> bool:
-        """Whether :meth:`everything` may be asked."""
-        return math.prod(len(d.choices) for d in self.dimensions) <= ENUMERABLE
-
-    @cached_property
-    def conditions(self) -> Conditions:
-        """What brings points into one form."""
-        names = [d.name for d in self.dimensions]
-        return Conditions(names, [d.choices for d in self.dimensions], self.blocks)
-
-    @cached_property
-    def widths(self) -> Genes:
-        """Number of choices of each dimension."""
-        return np.asarray([len(d.choices) for d in self.dimensions], np.int64)
-
-    def distributions(self, *, ordinal: bool = False) -> dict[str, BaseDistribution]:
-        """The space as Optuna has it.
-
-        Args:
-            ordinal: choice indices as integers, for samplers that know no categories.
-        """
-        from optuna.distributions import CategoricalDistribution, IntDistribution
-
-        if ordinal:
-            return {d.name: IntDistribution(0, len(d.choices) - 1) for d in self.dimensions}
-        return {d.name: CategoricalDistribution(d.choices) for d in self.dimensions}
-
-    def canonical(self, knobs: Knobs) -> Knobs:
-        """The one way to write a setting: ``"auto"`` wherever a value means the same."""
-        chosen: dict[str, Any] = {
-            name: _canonical(name, spec, getattr(knobs, name), self.share, self.layers)
-            for name, spec in knob_specs().items()
-        }
-        plain = dataclasses.replace(knobs, **chosen)
-        own = tuple(SubGraphKnobs(**effective(o, plain)) for o in plain.overrides)
-        return dataclasses.replace(plain, overrides=own)
-
-    def to_knobs(self, params: Mapping[str, Any]) -> Knobs:
-        """The setting of some parameters; what is left out is ``"auto"``.
-
-        Raises:
-            KnobsError: a parameter that is no knob, or a value that it does not take.
-        """
-        own = {name: value for name, value in params.items() if name in self._owners}
-        model = {name: value for name, value in params.items() if name not in own}
-        overrides = [o.as_dict() for o in self._overrides(own)]
-        return self.canonical(Knobs.from_dict({**model, "overrides": overrides}))
-
-    def from_knobs(self, knobs: Knobs) -> dict[str, Any]:
-        """The parameters of a setting, every dimension named.
-
-        Raises:
-            KnobsError: the setting is not a point of the space.
-        """
-        canonical = self.canonical(knobs)
-        known = {d.name: d.choices for d in self.dimensions}
-        params = dict.fromkeys(known, AUTO)
-        plain = {n: v for n, v in canonical.as_dict().items() if n != "overrides"}
-        for name, value in {**plain, **self._own_params(canonical)}.items():
-            if value not in known.get(name, (AUTO,)):
-                raise _outside(name, value, known.get(name, (AUTO,)))
-            params[name] = value
-        genes = self.genes_of(params)
-        if genes is not None and self.normal(np.asarray([genes]))[0].tolist() != list(genes):
-            at = Location(field="overrides")
-            raise KnobsError("a split that is not in the search space", at)
-        return params
-
-    def _own_params(self, knobs: Knobs) -> dict[str, Any]:
-        """Parameters of the overrides, which alike sub-graphs must have in common."""
-        left = {o.layer: o for o in knobs.overrides}
-        params = {}
-        for block in self.blocks:
-            own = [left.pop(layer, SubGraphKnobs(layer)) for layer in block.layers]
-            values = [{n: v for n, v in o.as_dict().items() if n != "layer"} for o in own]
-            if any(other != values[0] for other in values):
-                at = Location(field="overrides")
-                message = f"sub-graphs like that of {block.layers[0]!r} have one setting here"
-                raise KnobsError(message, at)
-            params.update({dimension_name(block, n): v for n, v in values[0].items()})
-        for layer in left:
-            raise _outside("overrides", layer, tuple(x for b in self.blocks for x in b.layers))
-        return params
-
-    @cached_property
-    def _owners(self) -> dict[str, tuple[Block, str]]:
-        """Block and knob of each dimension that is a sub-graph's."""
-        return {dimension_name(b, field): (b, field) for b in self.blocks for field in b.choices}
-
-    def _overrides(self, params: Mapping[str, Any]) -> list[SubGraphKnobs]:
-        chosen: dict[tuple[str, ...], dict[str, Any]] = {}
-        for name, value in params.items():
-            block, field = self._owners[name]
-            if value != AUTO:
-                chosen.setdefault(block.layers, {})[field] = value
-        return [SubGraphKnobs(x, **own) for layers, own in chosen.items() for x in layers]
-
-    def genes_of(self, params: Mapping[str, Any]) -> tuple[int, ...] | None:
-        """Choice indices of parameters; None where they are not a point of the space.
-
-        A sub-graph's knob that is not among them is ``"auto"``.
-        """
-        try:
-            return tuple(
-                table[params[name]] if name in params or name not in self._owners else 0
-                for name, table in self._indices
-            )
-        except (KeyError, TypeError):
-            return None
-
-    @cached_property
-    def _indices(self) -> list[tuple[str, dict[Any, int]]]:
-        return [(d.name, {c: i for i, c in enumerate(d.choices)}) for d in self.dimensions]
-
-    def params_of(self, genes: Iterable[int]) -> dict[str, Any]:
-        """Parameters of a point."""
-        pairs = zip(self.dimensions, genes, strict=True)
-        return {d.name: d.choices[int(index)] for d, index in pairs}
-
-    def sparse(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters without the sub-graphs' that are ``"auto"``: they exist where they matter."""
-        return {n: v for n, v in params.items() if v != AUTO or n not in self._owners}
-
-    def knobs_of(self, genes: Iterable[int]) -> Knobs:
-        """The setting of a point of a knob space."""
-        params = self.params_of(genes)
-        own = {name: params.pop(name) for name in self._owners}
-        return Knobs(**params, overrides=tuple(self._overrides(own)))
-
-    def normal(self, genes: Genes) -> Genes:
-        """Points in their one form, ``(points, dimensions)``."""
-        return self.conditions.normal(genes)
-
-    def features(self, genes: Genes) -> NDArray[np.float32]:
-        """Points as numbers for a cost model, ``(points, dimensions)``; see :func:`_as_number`."""
-        columns = [table[genes[:, index]] for index, table in enumerate(self._tables)]
-        return np.stack(columns, axis=1) if columns else np.zeros((len(genes), 0), np.float32)
-
-    @cached_property
-    def _tables(self) -> list[NDArray[np.float32]]:
-        return [
-            np.asarray([self._as_number(d, c) for c in d.choices], np.float32)
-            for d in self.dimensions
-        ]
-
-    def _as_number(self, dimension: Dimension, choice: Any) -> float:
-        """A choice on an axis where order means something: knobs as the cost model has them."""
-        if dimension.name in KNOB_NAMES:
-            knobs = Knobs(**{dimension.name: choice})
-            return float(knob_vector(knobs, self.share)[KNOB_NAMES.index(dimension.name)])
-        if dimension.name in self._owners:
-            block, field = self._owners[dimension.name]
-            if field == "factor":
-                return math.log2(block.parts if choice == AUTO else choice)
-            return float(dimension.choices.index(choice))
-        if isinstance(choice, int | float):
-            return float(choice)
-        return float(dimension.choices.index(choice))
-
-    def random(self, rng: np.random.Generator, count: int, *, dense: bool = False) -> Genes:
-        """Points drawn at random, repetitions possible: the model's choices uniformly.
-
-        Args:
-            rng: where chance comes from.
-            count: how many.
-            dense: sub-graphs' choices uniformly too, instead of one block's or none.
-        """
-        genes = rng.integers(0, self.widths, (count, len(self.dimensions)))
-        if not self.blocks:
-            return genes
-        if not dense:
-            chosen = rng.random((count, len(self.blocks) + 1)) < 1 / max(len(self.blocks), 2)
-            chosen[:, 0] = True
-            rate = np.where(self._unit_of > 0, OWN_CHOICES / self._unit_size, 1.0)
-            genes *= chosen[:, self._unit_of] & (rng.random(genes.shape) < rate)
-        return self.normal(genes)
-
-    @cached_property
-    def _unit_of(self) -> Genes:
-        """Per dimension, 0 for the model's and the number of the block, from 1, for the others."""
-        units = [np.full(len(b.choices), i) for i, b in enumerate(self.blocks, 1)]
-        model = np.zeros(len(self.dimensions) - sum(map(len, units)))
-        return np.concatenate([model, *units]).astype(np.int64)
-
-    @cached_property
-    def _unit_size(self) -> Genes:
-        """Per dimension, the number of dimensions of its unit."""
-        found: Genes = np.bincount(self._unit_of)[self._unit_of]
-        return found
-
-    @cached_property
-    def _partners(self) -> list[tuple[int, int]]:
-        """Positions of the second axis and its parts, which mean nothing alone."""
-        names = [d.name for d in self.dimensions]
-        both = ("inner_dim", "inner_factor")
-        return [
-            (names.index(dimension_name(b, both[0])), names.index(dimension_name(b, both[1])))
-            for b in self.blocks
-            if set(both) <= set(b.choices)
-        ]
-
-    def mutate(self, rng: np.random.Generator, genes: Genes, rate: float = 0.0) -> Genes:
-        """Copies of points with at least one choice changed each.
-
-        Args:
-            rng: where chance comes from.
-            genes: ``(points, dimensions)``.
-            rate: chance of each further dimension of the model to change, and of each further
-                block to change in one dimension.
-        """
-        points, dimensions = genes.shape
-        if not dimensions:
-            return genes.copy()
-        change = rng.random(genes.shape) < np.where(self._unit_of > 0, rate / self._unit_size, rate)
-        model = int((self._unit_of == 0).sum())
-        certain = np.asarray(rng.integers(0, model, points), np.int64)
-        change[np.arange(points), self._first(rng, certain, model)] = True
-        shift = rng.integers(1, np.maximum(self.widths, 2), genes.shape)
-        moved = np.where(change, (genes + shift) % self.widths, genes)
-        if not self.blocks:
-            return moved
-        return self._settled(rng, genes, moved, certain)
-
-    def _first(self, rng: np.random.Generator, certain: Genes, model: int) -> Genes:
-        """The dimension of each mutant that is sure to move."""
-        if not self.blocks:
-            return certain
-        own = rng.integers(model, len(self.dimensions), len(certain))
-        return np.where(rng.random(len(certain)) < OWN_MOVES, own, certain)
-
-    def _settled(
-        self, rng: np.random.Generator, genes: Genes, moved: Genes, certain: Genes
-    ) -> Genes:
-        """Mutants in their one form, none of them its parent: there the model's choice moves."""
-        relapse = (genes > 0) & (moved != genes) & (self._unit_of > 0)
-        moved = np.where(relapse & (rng.random(genes.shape) < RELAPSE), 0, moved)
-        for pair in self._partners:
-            for one, other in (pair, pair[::-1]):
-                alone = (moved[:, one] > 0) & (moved[:, other] == 0) & (genes[:, one] == 0)
-                drawn = rng.integers(1, self.widths[other], len(genes))
-                moved[:, other] = np.where(alone, drawn, moved[:, other])
-        moved = self.normal(moved)
-        same = np.flatnonzero((moved == genes).all(axis=1))
-        at = certain[same]
-        step = rng.integers(1, np.maximum(self.widths[at], 2))
-        moved[same, at] = (moved[same, at] + step) % self.widths[at]
-        return self.normal(moved)
-
-    def cross(self, rng: np.random.Generator, first: Genes, second: Genes) -> Genes:
-        """Children that have each of the model's choices, and each block's, from one parent."""
-        model = int((self._unit_of == 0).sum())
-        unit = np.where(self._unit_of > 0, model + self._unit_of - 1, np.arange(len(self._unit_of)))
-        coins = rng.random((len(first), model + len(self.blocks))) < 0.5  # noqa: PLR2004  fair
-        return self.normal(np.where(coins[:, unit], first, second))
-
-    def neighbours(self, genes: Sequence[int]) -> Genes:
-        """All points that differ from one in one choice, and in what that makes meaningless."""
-        found = [
-            (*genes[:index], other, *genes[index + 1 :])
-            for index, dimension in enumerate(self.dimensions)
-            for other in range(len(dimension.choices))
-            if other != genes[index]
-        ]
-        near = self.normal(np.asarray(found, np.int64).reshape(len(found), len(self.dimensions)))
-        points = dict.fromkeys(map(tuple, near.tolist()))
-        points.pop(tuple(int(g) for g in genes), None)
-        return np.asarray(list(points), np.int64).reshape(len(points), len(self.dimensions))
-
-    def everything(self) -> Genes:
-        """All points in lexical order; for spaces that are :attr:`listed`."""
-        shape = tuple(self.widths.tolist())
-        genes = np.indices(shape).reshape(len(shape), -1).T.astype(np.int64)
-        found: Genes = genes[(self.normal(genes) == genes).all(axis=1)]
-        return found
+        return Space(tuple(dimensions), share, layers, blocks, (Knobs(), *others))
 
     def describe(self) -> list[dict[str, Any]]:
         """One row per knob of the model: name, what it means, choices, published value."""
@@ -405,7 +89,7 @@ class Space:
                 "published": specs[d.name].published,
             }
             for d in self.dimensions
-            if d.name not in self._owners
+            if d.name not in self._owners and d.name != START
         ]
 
     def describe_subgraphs(self) -> list[dict[str, Any]]:
@@ -420,50 +104,13 @@ class Space:
         return [row for row in rows if row["kinds"]]
 
 
-def batch_share(graph: Graph, target: Target) -> int:
-    """Samples of the busiest cluster when the batch is shared out."""
-    batch = max(graph.batch, 1)
-    return -(-batch // min(target.clusters, batch))
+def _apart(starts: Iterable[Knobs], blocks: Iterable[Block]) -> tuple[Knobs, ...]:
+    """Starts whose points no other start can say: each names a layer that the others do not."""
+    heuristic = {layer for block in blocks for layer in block.layers}
+    named: dict[frozenset[str], Knobs] = {}
+    for start in starts:
+        named.setdefault(frozenset(own.layer for own in start.overrides), start)
+    return tuple(start for cuts, start in named.items() if not cuts <= heuristic)
 
 
-def _choices(
-    name: str, spec: KnobSpec, share: int, layers: int, target: Target
-) -> tuple[Value, ...]:
-    """What is worth trying besides ``"auto"``."""
-    choices = spec.choices
-    if name == "batches_per_cluster":
-        choices = tuple(b for b in range(share, 0, -1) if share % b == 0)
-    if name == "cluster_split" and target.clusters == 1:
-        choices = ()
-    return tuple(c for c in choices if _canonical(name, spec, c, share, layers) != AUTO)
-
-
-def _canonical(name: str, spec: KnobSpec, value: Value, share: int, layers: int) -> Value:
-    """``"auto"`` for what means the same."""
-    if value == AUTO:
-        return AUTO
-    if spec.low is None:  # a word that is not tried is the published one's name
-        return value if value in spec.choices else AUTO
-    number = float(value)
-    if name == "batches_per_cluster":
-        return AUTO if number == share else value
-    if name == "max_layers":
-        return AUTO if number >= layers else value
-    published = _number(spec.published)
-    if published is not None and number == published:
-        return AUTO
-    return next((choice for choice in spec.choices if choice == value), value)  # 2.0 is 2
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _outside(name: str, value: object, choices: tuple[Any, ...]) -> KnobsError:
-    at = Location(field=name)
-    return KnobsError(
-        f"{value!r} is not in the search space", at, f"one of {', '.join(map(str, choices))}"
-    )
+__all__ = ["Dimension", "Space", "batch_share"]

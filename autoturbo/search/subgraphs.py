@@ -1,13 +1,14 @@
 """Which sub-graphs have knobs of their own in a search, and which values make sense there.
 
-The published heuristic is planned once. Its heaviest sub-graphs are anchored by their last layers:
-an override names a layer and so stays meaningful when other knobs move the cuts. Sub-graphs that
-are alike (the blocks of a transformer) share their knobs: one of twelve changes little, and what
-is good for one is good for all.
+A start, for one the published heuristic, is planned once. Its heaviest sub-graphs are anchored by
+their last layers: an override names a layer and so stays meaningful when other knobs move the cuts.
+Sub-graphs that are alike (the blocks of a transformer) share their knobs: one of twelve changes
+little, and what is good for one is good for all.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from autoturbo.schedule.bind import bindable_dims
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.knobs import Knobs, Value, subgraph_knob_specs
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, Value, subgraph_knob_specs
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import sink, split_axes
@@ -34,6 +35,8 @@ MOST_PARTS = 64
 RAGGED = (2, 3, 4, 6, 8, 12, 16)
 """Instances tried where they need not divide the extent."""
 
+_NOTHING = SubGraphKnobs("")
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -44,8 +47,10 @@ class Block:
         choices: what is tried besides ``"auto"``, by knob; a knob without a choice is left out.
         extents: by dimension that can be split, its extent at each number of samples at once (in
             the order that :func:`blocks_of` was given); 1 where it cannot be split then.
-        depth: the dimension that ``dim="auto"`` stands for in the heuristic's plan.
+        depth: the dimension that ``dim="auto"`` stands for in the start's plan.
         parts: instances that ``factor="auto"`` stands for there.
+        start: number of the start that has these sub-graphs, 0 for the heuristic.
+        base: what the start says of each of them, which ``"auto"`` leaves as it is.
     """
 
     layers: tuple[str, ...]
@@ -53,10 +58,18 @@ class Block:
     extents: dict[int, tuple[int, ...]]
     depth: int = 0
     parts: int = 1
+    start: int = 0
+    base: SubGraphKnobs = _NOTHING
 
 
 def blocks_of(
-    graph: Graph, target: Target, dtype: str, most: int, batches: Sequence[int | str]
+    graph: Graph,
+    target: Target,
+    dtype: str,
+    most: int,
+    batches: Sequence[int | str],
+    knobs: Knobs | None = None,
+    start: int = 0,
 ) -> tuple[Block, ...]:
     """Knobs of the heaviest sub-graphs, the heaviest first.
 
@@ -65,20 +78,38 @@ def blocks_of(
         target: the accelerator.
         dtype: the compute type.
         most: kinds of sub-graphs at most.
-        batches: values of ``batches_per_cluster`` that are tried, ``"auto"`` first.
+        batches: values of ``batches_per_cluster`` that are tried, the start's own first.
+        knobs: the start; the published heuristic if None.
+        start: its number.
     """
     if most <= 0 or not graph.operators:
         return ()
-    bench = Workbench(graph, target, dtype)
-    problem, _, subgraphs = plan(bench, Knobs())
-    rows, launches, _ = statistics_of(bench, Knobs())
+    bench, knobs = Workbench(graph, target, dtype), knobs or Knobs()
+    problem, _, subgraphs = plan(bench, knobs)
+    rows, launches, _ = statistics_of(bench, knobs)
+    said = {own.layer: dataclasses.replace(own, layer="") for own in knobs.overrides}
+    base = [said.get(problem.layers[s.layers[-1]].name, _NOTHING) for s in subgraphs]
     seconds = _seconds(rows, target, dtype) * launches
     kinds: dict[tuple[object, ...], list[int]] = {}
     for subgraph in subgraphs:
-        kinds.setdefault(_kind(problem, subgraph, rows), []).append(subgraph.index)
+        if start and base[subgraph.index] == _NOTHING:
+            continue  # only what a start names tells its points from another's
+        kind = (base[subgraph.index], *_kind(problem, subgraph, rows))
+        kinds.setdefault(kind, []).append(subgraph.index)
     heaviest = sorted(kinds.values(), key=lambda k: (-seconds[k].sum(), k[0]))[:most]
     problems = [bench.problem(bench.share(b).batches) for b in batches]
-    return tuple(_block(problems, [subgraphs[i] for i in k], rows[k[0]]) for k in heaviest)
+    found = [_block(problems, [subgraphs[i] for i in k], rows[k[0]]) for k in heaviest]
+    return tuple(_on(block, start, base[k[0]]) for block, k in zip(found, heaviest, strict=True))
+
+
+def _on(block: Block, start: int, base: SubGraphKnobs) -> Block:
+    """A block of a start: what the start says already is no choice."""
+    choices = {
+        name: tuple(value for value in values if value != getattr(base, name))
+        for name, values in block.choices.items()
+    }
+    left = {name: values for name, values in choices.items() if values}
+    return dataclasses.replace(block, choices=left, start=start, base=base)
 
 
 def _seconds(rows: NDArray[np.float64], target: Target, dtype: str) -> NDArray[np.float64]:

@@ -34,6 +34,12 @@ def test_before_the_first_trial() -> None:
     )
 
 
+def test_what_comes_before_the_first_trial_is_named() -> None:
+    line = live_line(Standing("a", "b", 0, 10, phase="placing cuts"))
+    assert line.startswith("a @ b | 0/10 | placing cuts | ")
+    assert "placing" not in live_line(Standing("a", "b", 1, 10, phase="placing cuts"))
+
+
 def test_when_nothing_fits() -> None:
     standing = Standing("a", "b", 4, None, infeasible={"LB": 4}, elapsed=5)
     assert live_line(standing) == (

@@ -7,8 +7,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from autoturbo.schedule.knobs import AUTO, Value, knob_specs, subgraph_knob_specs
-from autoturbo.search.conditions import dimension_name
+from autoturbo.schedule.knobs import (
+    AUTO,
+    Knobs,
+    SubGraphKnobs,
+    Value,
+    knob_specs,
+    subgraph_knob_specs,
+)
+from autoturbo.search.conditions import START, dimension_name
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.subgraphs import Block
 
@@ -73,3 +80,43 @@ def large_space() -> Space:
         block(("conv2", "conv3"), **{**more, **_OWN}),
     )
     return space_of(_MODEL, *blocks)
+
+
+STARTED: dict[str, tuple[Value, ...]] = {
+    "batches_per_cluster": (4, 2, 1), "factor_policy": ("divisors", "ragged"),
+    "instance_order": ("bfs", "priority"), "prefetch_depth": (2, 4),
+}  # fmt: skip
+
+_CUT = SubGraphKnobs("", boundary="cut", dim=1, factor=7)
+_WHOLE = SubGraphKnobs("", boundary="cut", factor=1)
+
+
+def started_space(*, small: bool = False) -> Space:
+    """The heuristic's block, and two starts: two alike sub-graphs and one that is not cut."""
+    starts = (
+        Knobs(),
+        Knobs(factor_policy="ragged", overrides=tuple(_at(_CUT, x) for x in ("a", "b", "c"))),
+        Knobs(batches_per_cluster=4, overrides=(_at(_WHOLE, "a"),)),
+    )
+    own: dict[str, tuple[Value, ...]] = {"factor": (1, 2, 4), "priority": (9,)}
+    more: dict[str, tuple[Value, ...]] = {"dim": (0, 2), "inner_dim": (1, 2), "inner_factor": (2,)}
+    if not small:
+        own |= more
+    heuristic = block(("x",), **own)
+    first = _of_start(block(("a", "b"), boundary=("merge",), **own), 1, _CUT, depth=1)
+    second = _of_start(block(("a",), **{**own, "factor": (2, 4)}), 2, _WHOLE, depth=0)
+    plain = space_of(STARTED, heuristic, first, second)
+    model = len(STARTED)
+    dimensions = (
+        *plain.dimensions[:model], Dimension(START, (AUTO, 1, 2)), *plain.dimensions[model:],
+    )  # fmt: skip
+    return Space(dimensions, 8, 50, (heuristic, first, second), starts)
+
+
+def _at(own: SubGraphKnobs, layer: str) -> SubGraphKnobs:
+    return dataclasses.replace(own, layer=layer)
+
+
+def _of_start(plain: Block, start: int, base: SubGraphKnobs, depth: int) -> Block:
+    parts = 1 if base.factor == AUTO else int(base.factor)
+    return dataclasses.replace(plain, start=start, base=base, depth=depth, parts=parts)

@@ -550,7 +550,7 @@ def test_a_changed_scheduler_is_refused(
 def test_proposals_that_no_longer_coincide_are_refused(
     go: Tune, carry_on: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go(trials=20)
+    go(trials=30)
     monkeypatch.setattr(
         "autoturbo.search.evolution.Evolution._evolve", lambda *_: np.zeros((0, 18))
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search import starts
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.tuner import TuneResult, resume, tune
+from autoturbo.tuner import Progress, TuneResult, resume, tune
 from autoturbo.verify.findings import Check
 
 
@@ -79,8 +82,9 @@ def test_ours_searches_sub_graphs_and_the_study_has_what_was_chosen(
     assert any(own)
     assert not own[0]
     for trial, mirrored in zip(result.history, result.study.trials, strict=True):
-        names = [name for name in mirrored.params if name.startswith("subgraph:")]
-        assert bool(names) == bool(trial.knobs.overrides)
+        names = [name for name in mirrored.params if name.startswith("subgraph")]
+        started = mirrored.params.get("start", "auto") != "auto"
+        assert bool(names or started) == bool(trial.knobs.overrides)
         assert all(mirrored.params[name] != "auto" for name in names)
     assert len({t.knobs.id for t in result.history}) == 40
 
@@ -101,3 +105,38 @@ def test_others_search_sub_graphs_only_where_asked(
     assert any(t.knobs.overrides for t in result.history) == searched
     again = resume(result.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=24)
     assert [t.knobs for t in again.history[:20]] == [t.knobs for t in result.history]
+
+
+def test_placing_cuts_is_told_and_counts_as_time_of_the_run(
+    model: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Progress] = []
+    begin, clock, place = time.monotonic, [0.0], starts.starts_of
+
+    def slow(*args: Any, **named: Any) -> tuple[Knobs, ...]:
+        clock[0] += 1000.0
+        return place(*args, **named)
+
+    monkeypatch.setattr(time, "monotonic", lambda: begin() + clock[0])
+    monkeypatch.setattr(starts, "starts_of", slow)
+    result = run(
+        model, tmp_path, trials=40, time_budget=999.0, baselines=(), on_progress=seen.append
+    )
+    assert (seen[0].done, seen[0].phase) == (0, "placing cuts")
+    assert not any(p.phase for p in seen[1:])
+    assert seen[1].elapsed_s > 1000
+    assert result.trials == 1
+
+
+def test_a_run_keeps_its_starts_and_goes_on_with_them(
+    model: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = run(model, tmp_path / "whole", trials=40)
+    assert any(t.params["start"] != "auto" for t in whole.study.trials)
+    begun = run(model, tmp_path, trials=20)
+    with Database.open(tmp_path / "a.db") as store:
+        assert store.run(begun.run).settings["starts"]
+    monkeypatch.setattr("autoturbo.search.starts.starts_of", lambda *_, **__: ())
+    again = resume(begun.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=40)
+    assert [t.knobs for t in again.history] == [t.knobs for t in whole.history]

@@ -90,11 +90,10 @@ def best_over_grid(
         UsageError: knobs under which sub-graphs depend on each other.
         KnobsError: more samples at once than there are.
     """
-    _check(knobs)
-    chosen = _usable(evaluator, grid or Grid(), knobs)
+    settings = [dataclasses.replace(knobs, batches_per_cluster=b) for b in batches]
     answers = [
-        _best(evaluator, chosen, dataclasses.replace(knobs, batches_per_cluster=b), prune=prune)
-        for b in batches
+        Programme.over(evaluator, grid or Grid(), setting, prune=prune).answer()
+        for setting in settings
     ]
     best = min(answers, key=lambda a: (not isinstance(a.outcome, Measurement), a.predicted))
     return dataclasses.replace(
@@ -134,28 +133,72 @@ def _cramped(evaluator: Evaluator, knobs: Knobs, own: SubGraphKnobs) -> bool:
     return isinstance(outcome, Failure) and outcome.reason == "LB"
 
 
-def _best(evaluator: Evaluator, grid: Grid, knobs: Knobs, *, prune: bool) -> ChainAnswer:
-    costs = Costs(evaluator.bench, knobs, _memory(evaluator))
-    sets, complete = groups_of(costs.problem, grid.limits, SplitRules.of(knobs))
-    costed = Table(costs, grid, prune=prune)
-    table, left_out = costed.of(sets), 0
-    for _ in range(_ROUNDS):
-        cover = _cover(table)
-        found = [table[end][index] for end, index in cover.sets]
-        setting = _setting(costs.problem, knobs, found)
-        strangers = _not_formed(evaluator, setting, found)
-        if not strangers:
-            break
-        left_out += len(strangers)
-        table = [[b for b in row if b.variant.layers not in strangers] for row in table]
-    else:
-        raise KnobsError("no cut of the model is one that Algorithm 2 forms")
-    seconds = cover.cost * costs.share.loops
-    outcome = evaluator.evaluate(setting)
-    return ChainAnswer(
-        setting, seconds, outcome, complete and cover.exact and not left_out,
-        _statement(costs, grid), costed.ways, left_out,
-    )  # fmt: skip
+@dataclass(eq=False)
+class Programme:
+    """What sets of layers cost on their own, from which covers are put together.
+
+    Attributes:
+        evaluator: of the model on the target.
+        grid: ways to compute a set.
+        costs: of the sets.
+        table: per layer, the sets that end in it, each computed in the best way.
+        ways: how many ways were costed.
+        complete: whether these are all sets within the grid's limits, and all ways of the grid.
+    """
+
+    evaluator: Evaluator
+    grid: Grid
+    costs: Costs
+    table: list[list[Best]]
+    ways: int
+    complete: bool
+
+    @staticmethod
+    def over(
+        evaluator: Evaluator, grid: Grid, knobs: Knobs = FREE, *, prune: bool = True
+    ) -> Programme:
+        """Cost what a grid has.
+
+        Raises:
+            UsageError: knobs under which sub-graphs depend on each other.
+            KnobsError: more samples at once than there are.
+        """
+        _check(knobs)
+        usable = _usable(evaluator, grid, knobs)
+        costs = Costs(evaluator.bench, knobs, _memory(evaluator))
+        sets, complete = groups_of(costs.problem, usable.limits, SplitRules.of(knobs))
+        costed = Table(costs, usable, prune=prune)
+        table = costed.of(sets)
+        every = complete and usable.near is None
+        return Programme(evaluator, usable, costs, table, costed.ways, every)
+
+    def answer(self, longest: int | None = None) -> ChainAnswer:
+        """The best schedule whose sub-graphs have no more than some layers.
+
+        Raises:
+            KnobsError: no cut of the model is one that Algorithm 2 forms.
+        """
+        limits = self.grid.limits
+        most = limits.layers if longest is None else min(longest, limits.layers)
+        grid = dataclasses.replace(self.grid, limits=dataclasses.replace(limits, layers=most))
+        table = [[b for b in row if len(b.variant.layers) <= most] for row in self.table]
+        costs, left_out = self.costs, 0
+        for _ in range(_ROUNDS):
+            cover = _cover(table)
+            found = [table[end][index] for end, index in cover.sets]
+            setting = _setting(costs.problem, costs.knobs, found)
+            strangers = _not_formed(self.evaluator, setting, found)
+            if not strangers:
+                break
+            left_out += len(strangers)
+            table = [[b for b in row if b.variant.layers not in strangers] for row in table]
+        else:
+            raise KnobsError("no cut of the model is one that Algorithm 2 forms")
+        return ChainAnswer(
+            setting, cover.cost * costs.share.loops, self.evaluator.evaluate(setting),
+            self.complete and cover.exact and not left_out, _statement(costs, grid), self.ways,
+            left_out,
+        )  # fmt: skip
 
 
 def _memory(evaluator: Evaluator) -> KernelMemory:
@@ -202,9 +245,13 @@ def _statement(costs: Costs, grid: Grid) -> str:
     return (
         f"{share.batches} samples at once; sub-graphs of up to {grid.limits.layers} layers with "
         f"one end that some split makes fit; cut along {dims} into "
-        f"{', '.join(map(str, grid.factors))} parts; "
+        f"{', '.join(map(str, grid.factors))} parts{_nearness(grid)}; "
         f"{' or '.join(own)}; outputs in DDR, weights streamed, on all cores unless said"
     )
+
+
+def _nearness(grid: Grid) -> str:
+    return "" if grid.near is None else ", several layers only about as Algorithm 1 does"
 
 
 def _said(own: SubGraphKnobs) -> str:

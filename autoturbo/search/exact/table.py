@@ -16,7 +16,7 @@ import numpy as np
 from autoturbo.hardware.target import storage_ratio
 from autoturbo.schedule.knobs import SubGraphKnobs
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import sink, split_axes
+from autoturbo.schedule.split import SplitRules, best_split, sink, split_axes
 from autoturbo.search.exact.bounds import SLACK, least_seconds
 from autoturbo.search.exact.costs import Costs, Variant
 from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness
@@ -33,6 +33,9 @@ class Grid:
         own: further knobs, ``cores`` and ``core_dim`` and those that kernels' instructions depend
             on; the layer named there means nothing.
         limits: sets of layers that may be one sub-graph.
+        near: if given, sets of several layers are cut along the dimension that Algorithm 1 picks
+            under these rules only, into the next factors below and from its own on: a fifth of
+            the ways or so, and rarely without the best.
     """
 
     factors: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
@@ -41,6 +44,7 @@ class Grid:
         SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2), SubGraphKnobs("", prefetch_depth=2),
     )  # fmt: skip
     limits: GroupLimits = field(default_factory=GroupLimits)
+    near: SplitRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,28 @@ def variants_of(problem: Problem, layers: Layers, grid: Grid) -> Iterator[Varian
 
 
 def _splits(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int, int, int]]:
+    if grid.near is None or len(layers) == 1:
+        yield from _every_split(problem, layers, grid)
+    else:
+        yield from _near_splits(problem, layers, grid, grid.near)
+
+
+def _near_splits(
+    problem: Problem, layers: Layers, grid: Grid, rules: SplitRules
+) -> Iterator[tuple[int, int, int]]:
+    """Into about as many parts as Algorithm 1 says, one and two where it says nothing."""
+    found = best_split(problem, layers, rules)
+    if found.axis < 0:
+        yield 0, -1, 1
+        return
+    extent, parts = sink(problem, layers).axes[found.axis].extent, found.instances
+    fewer = max((n for n in grid.factors if n < parts), default=1)
+    yield (found.depth, found.axis, fewer) if fewer > 1 else (0, -1, 1)
+    enough = [n for n in grid.factors if max(parts, 2) <= n <= extent]
+    yield from ((found.depth, found.axis, n) for n in sorted(enough)[:1])
+
+
+def _every_split(problem: Problem, layers: Layers, grid: Grid) -> Iterator[tuple[int, int, int]]:
     yield 0, -1, 1
     for depth, axis in split_axes(problem, layers):
         extent = sink(problem, layers).axes[axis].extent

@@ -17,9 +17,9 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import plan
-from autoturbo.schedule.split import SplitRules
+from autoturbo.schedule.split import SplitRules, best_split
 from autoturbo.search.exact import chain as exact
-from autoturbo.search.exact.chain import FREE, best_over_grid, relative_gap
+from autoturbo.search.exact.chain import FREE, Programme, best_over_grid, relative_gap
 from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness, groups_of
 from autoturbo.search.exact.table import Grid, variants_of
 from autoturbo.simulate.evaluator import Evaluator
@@ -123,6 +123,58 @@ def test_leaving_out_what_bounds_rule_out_loses_nothing(data: st.DataObject) -> 
     grid = dataclasses.replace(TINY, limits=GroupLimits(4, 16))
     pruned, whole = (best_over_grid(evaluator, grid, prune=prune) for prune in (True, False))
     assert pruned.predicted == pytest.approx(whole.predicted, rel=1e-12)
+
+
+@SLOW
+@given(st.data())
+def test_costs_are_told_once_for_sub_graphs_of_every_length(data: st.DataObject) -> None:
+    graph, machine = data.draw(networks(6)), data.draw(targets())
+    evaluator = Evaluator(graph, machine, "float16")
+    if isinstance(evaluator.evaluate(FREE), Failure):
+        return
+    grid = dataclasses.replace(TINY, limits=GroupLimits(4, 16))
+    programme = Programme.over(evaluator, grid)
+    for longest in (1, 2, 3, 4):
+        shorter = dataclasses.replace(grid, limits=GroupLimits(longest, 16))
+        assert programme.answer(longest).predicted == pytest.approx(
+            best_over_grid(evaluator, shorter).predicted, rel=1e-12
+        )
+    assert programme.answer() == programme.answer(9)
+
+
+NEAR = Grid(factors=(1, 2, 4, 8), own=(SubGraphKnobs(""),), near=SplitRules.of(FREE))
+
+
+@SLOW
+@given(st.data())
+def test_near_splits_are_few_of_the_grid_s_on_both_sides_of_algorithm_1_s(
+    data: st.DataObject,
+) -> None:
+    graph, machine = data.draw(networks(6)), data.draw(targets())
+    problem = Evaluator(graph, machine, "float16").bench.problem(1)
+    every = dataclasses.replace(NEAR, near=None)
+    for layers in (
+        s for row in groups_of(problem, GroupLimits(), SplitRules.of(FREE))[0] for s in row
+    ):
+        near, all_of_them = ([*variants_of(problem, layers, g)] for g in (NEAR, every))
+        assert near
+        assert set(near) <= set(all_of_them)
+        if len(layers) == 1:
+            assert near == all_of_them
+        else:
+            parts = [v.parts for v in near]
+            assert len(parts) <= 2
+            assert min(parts) <= best_split(problem, layers, SplitRules.of(FREE)).instances
+
+
+def test_near_splits_find_what_all_splits_find_on_a_bundled_workload() -> None:
+    evaluator = Evaluator(workload("squeezenet1_1"), load_target("stcp920"), "float16")
+    grid = dataclasses.replace(NEAR, limits=GroupLimits(8, 16))
+    near = best_over_grid(evaluator, grid)
+    whole = best_over_grid(evaluator, dataclasses.replace(grid, near=None))
+    assert near.segments < whole.segments / 3
+    assert whole.predicted <= near.predicted <= 1.02 * whole.predicted
+    assert not near.exact
 
 
 @pytest.mark.parametrize("preset", ["stcp920", "ipu-mk2", "mlu100"])

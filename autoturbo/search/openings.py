@@ -1,0 +1,89 @@
+"""What a search tries before it has learned anything, and what it makes sure of soon after.
+
+Chance alone leaves a search that draws badly far from one that draws well. So the first points
+follow from the space only, and early batches probe the best point measured so far: one choice of
+those that often matter is changed at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from autoturbo.schedule.knobs import Value
+from autoturbo.search.conditions import START, Genes
+from autoturbo.search.space import Space
+
+FREED: tuple[Mapping[str, Value], ...] = (
+    {"weight_residency": "LB"},
+    {"weight_residency": "GB"},
+    {"output_scope": "GB"},
+    {"output_scope": "GB", "weight_residency": "LB"},
+)
+"""Where outputs and weights may live, which the starts' costs leave out."""
+
+PROBED: tuple[tuple[str, Value], ...] = (
+    ("weight_residency", "LB"),
+    ("weight_residency", "GB"),
+    ("output_scope", "GB"),
+    ("instance_order", "dfs"),
+    ("prefetch_depth", 2),
+    ("tile_divisor", 2),
+    ("factor_scale", 2),
+    ("recompute_limit", 2.0),
+    ("lb_fill", 0.5),
+    ("spill_victim", "largest"),
+    ("factor_policy", "ragged"),
+    ("merged_factor_ratio", 4.0),
+    ("producer_factor_ratio", 0.25),
+    ("instance_order", "footprint"),
+    ("weight_share", 0.5),
+    ("tile_divisor", 4),
+    ("cluster_split", "spatial"),
+    ("cluster_split", "channel"),
+    ("output_scope", "DDR"),
+)
+"""Changes of the model's knobs, the first ones matter most often."""
+
+
+def openings(space: Space) -> Genes:
+    """Points to begin with: starts, the heuristic at every number of samples, cluster splits.
+
+    A baseline scheduler may choose the number of samples as well, so the search starts no worse.
+    """
+    batches = _each(space, "batches_per_cluster")
+    starts = [{START: number} for number in range(1, len(space.starts))]
+    freed = [{**start, **more} for start in starts[:1] for more in FREED]
+    splits = _each(space, "cluster_split")
+    return _points(space, [*batches, *starts, *freed, *splits])
+
+
+def probes(space: Space, best: Genes) -> Genes:
+    """One point with one choice changed: what often matters, samples at once, start."""
+    changes: list[dict[str, Any]] = [{name: value} for name, value in PROBED]
+    changes += _each(space, "batches_per_cluster") + _each(space, START)
+    return _points(space, changes, best)
+
+
+def _each(space: Space, name: str) -> list[dict[str, Any]]:
+    """Every choice of a dimension besides the first."""
+    return [{name: c} for d in space.dimensions if d.name == name for c in d.choices[1:]]
+
+
+def _points(
+    space: Space, settings: Iterable[Mapping[str, Any]], base: Genes | None = None
+) -> Genes:
+    """A point with some choices changed, for each that a space has."""
+    where = {d.name: (index, d.choices) for index, d in enumerate(space.dimensions)}
+    start = np.zeros(len(where), np.int64) if base is None else base
+    rows = []
+    for setting in settings:
+        if all(n in where and v in where[n][1] for n, v in setting.items()):
+            row = start.copy()
+            for name, value in setting.items():
+                row[where[name][0]] = where[name][1].index(value)
+            rows.append(row)
+    found = np.asarray(rows, np.int64).reshape(len(rows), len(where))
+    return space.normal(found)

@@ -1,0 +1,168 @@
+"""Starts: what they are, that a space says each of their points once, what is tried first."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_samples import block as residual_block
+from schedule_samples import target
+from search_doubles import toy_graph, toy_target
+from space_samples import STARTED, started_space
+
+from autoturbo.errors import KnobsError
+from autoturbo.hardware.target import Target
+from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.search.conditions import START, Genes, dimension_name
+from autoturbo.search.evolution import Evolution, Tried
+from autoturbo.search.openings import openings, probes
+from autoturbo.search.space import Space
+from autoturbo.search.starts import start_from, starts_of
+
+
+def machine() -> Target:
+    """A small accelerator whose matrix tiles fit its local buffers."""
+    whole = target(lb=1 << 12)
+    matrix = dataclasses.replace(whole.matrix, rows=4, columns=4, depth=4)
+    return dataclasses.replace(whole, matrix=matrix)
+
+
+SMALL, LARGE = started_space(small=True), started_space()
+SEEDS = st.integers(0, 2**32)
+
+
+def raw(space: Space, seed: int, count: int = 64) -> Genes:
+    """Points that may have several forms."""
+    shape = (count, len(space.dimensions))
+    return np.random.default_rng(seed).integers(0, space.widths, shape)
+
+
+def test_the_size_is_the_number_of_different_points() -> None:
+    shape = tuple(SMALL.widths.tolist())
+    every = np.indices(shape).reshape(len(shape), -1).T
+    points = np.unique(SMALL.normal(every), axis=0)
+    assert len(points) == SMALL.size
+    assert len({SMALL.knobs_of(point).id for point in points}) == SMALL.size
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_points_parameters_and_settings_are_one_to_one(seed: int) -> None:
+    points = LARGE.normal(raw(LARGE, seed, 32))
+    assert (LARGE.normal(points) == points).all()
+    for point in points:
+        knobs = LARGE.knobs_of(point)
+        found = LARGE.from_knobs(knobs)
+        assert LARGE.genes_of(found) == tuple(point)
+        assert LARGE.genes_of(LARGE.sparse(found)) == tuple(point)
+        assert LARGE.to_knobs(found) == knobs
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS)
+def test_moves_stay_in_one_form(seed: int) -> None:
+    rng, points = np.random.default_rng(seed), LARGE.normal(raw(LARGE, seed))
+    for moved in (
+        LARGE.mutate(rng, points, 0.2), LARGE.cross(rng, points, points[::-1]),
+        LARGE.random(rng, 64), LARGE.neighbours(points[0].tolist()),
+    ):  # fmt: skip
+        assert (LARGE.normal(moved) == moved).all()
+
+
+def test_a_start_s_own_values_are_no_choices() -> None:
+    names = {d.name: d.choices for d in LARGE.dimensions}
+    assert LARGE.starts[1].factor_policy == "ragged"
+    at = {d.name: AUTO for d in LARGE.dimensions} | {START: 1}
+    same = LARGE.genes_of(at | {"factor_policy": "ragged"})
+    assert same is not None
+    assert LARGE.normal(np.asarray([same]))[0].tolist() == list(LARGE.genes_of(at) or ())
+    assert "subgraph@1:a:factor" in names
+
+
+def test_what_a_start_says_cannot_be_taken_back() -> None:
+    knobs = dataclasses.replace(LARGE.starts[1], overrides=LARGE.starts[1].overrides[:2])
+    with pytest.raises(KnobsError):
+        LARGE.from_knobs(knobs)
+    with pytest.raises(KnobsError):
+        LARGE.from_knobs(Knobs(overrides=LARGE.starts[1].overrides))
+
+
+def test_each_start_has_sub_graphs_of_its_own() -> None:
+    point = LARGE.genes_of({d.name: AUTO for d in LARGE.dimensions} | {
+        START: 1, dimension_name(LARGE.blocks[1], "factor"): 4,
+        dimension_name(LARGE.blocks[1], "dim"): 2, dimension_name(LARGE.blocks[0], "factor"): 2,
+    })  # fmt: skip
+    assert point is not None
+    knobs = LARGE.knobs_of(LARGE.normal(np.asarray([point]))[0].tolist())
+    assert knobs.factor_policy == "ragged"
+    assert {o.layer: (o.boundary, o.dim, o.factor) for o in knobs.overrides} == {
+        "a": ("cut", 2, 4), "b": ("cut", 2, 4), "c": ("cut", 1, 7),
+    }  # fmt: skip
+
+
+@functools.cache
+def found() -> tuple[Knobs, ...]:
+    return starts_of(residual_block(), machine(), dtype="float16")
+
+
+def test_starts_name_cuts_and_splits_and_leave_the_rest_free() -> None:
+    assert 0 < len(found()) == len(set(found()))
+    for start in found():
+        assert start.output_scope == AUTO
+        assert start.overrides
+        for own in start.overrides:
+            assert own.as_dict().keys() <= {"layer", "boundary", "dim", "factor"}
+        assert start_from(start) == start
+        assert Knobs.from_dict(start.as_dict()) == start
+
+
+def test_the_same_model_gives_the_same_starts() -> None:
+    assert starts_of(residual_block(), machine(), dtype="float16") == found()
+
+
+def test_a_model_without_operators_has_no_starts() -> None:
+    assert starts_of(toy_graph(), toy_target()) == ()
+    assert starts_of(residual_block(), machine(), dtype="float16", most=0) == ()
+
+
+def test_a_space_says_each_of_its_starts() -> None:
+    space = Space.of(residual_block(), machine(), dtype="float16", subgraphs=4, starts=found())
+    assert set(space.starts[1:]) <= set(found())
+    for number, start in enumerate(space.starts[1:], 1):
+        assert space.to_knobs(space.from_knobs(start)) == start
+        assert space.to_knobs({START: number}) == start
+    assert {b.start for b in space.blocks} <= {0, *range(1, len(found()) + 1)}
+    points = space.random(np.random.default_rng(0), 200)
+    for point in points:
+        assert space.to_knobs(space.params_of(point)) == space.knobs_of(point)
+
+
+def test_the_first_batch_has_every_start_every_batch_and_every_split() -> None:
+    first = Evolution().propose(LARGE, np.random.default_rng(0), [], set(), count=16)
+    said = [{n: v for n, v in LARGE.params_of(p).items() if v != AUTO} for p in first]
+    for wanted in ({START: 1}, {START: 2}, *({"batches_per_cluster": b} for b in (4, 2, 1))):
+        assert wanted in said
+    every = [tuple(point) for point in openings(LARGE).tolist()]
+    assert first[: len(every)] == every
+
+
+def test_probes_change_one_choice_of_the_best() -> None:
+    best = LARGE.normal(raw(LARGE, 3, 1))[0]
+    model = len(STARTED) + 1
+    for point in probes(LARGE, best):
+        assert (point[:model] != best[:model]).sum() <= 1
+
+
+def test_an_early_batch_probes_and_a_late_one_does_not() -> None:
+    def batch(tried: int) -> set[tuple[int, ...]]:
+        points = LARGE.random(np.random.default_rng(5), tried)
+        past = [Tried(tuple(p), 1.0 + i) for i, p in enumerate(points.tolist())]
+        found = Evolution().propose(LARGE, np.random.default_rng(1), past, set(), count=16)
+        return set(found) & set(map(tuple, probes(LARGE, points[0]).tolist()))
+
+    assert len(batch(17)) >= 2
+    assert len(batch(17)) > len(batch(400))
