@@ -39,15 +39,21 @@ from autoturbo.errors import (
     RunError,
     UsageError,
 )
-from autoturbo.schedule.knobs import KNOBS_SCHEMA, Knobs
+from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
 from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import EFFORTS, Settings, places_cuts, searched_subgraphs
-from autoturbo.search.space import Space, batch_share
+from autoturbo.search.settings import (
+    EFFORTS,
+    Settings,
+    places_cuts,
+    searched_subgraphs,
+    space_of_run,
+)
+from autoturbo.search.space import batch_share
 from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import SIMULATOR_VERSION, Failure, Measurement
@@ -272,8 +278,7 @@ def resume(
         evaluator: builds what measures.
         verify: run what is handed out in ONNX Runtime as well; as at first if None.
         verifier: checks what is handed out.
-        patience: as for :func:`tune`. Where any limit is given anew, those of the run that are not
-            given are gone, but for the time.
+        patience: as for :func:`tune`; a new limit ends all that the run had, but for the time.
         bound_gap: likewise.
 
     Raises:
@@ -373,8 +378,7 @@ def _stored_target(info: RunInfo) -> Target:
 
 
 def _stored_settings(info: RunInfo) -> Settings:
-    # runs of earlier releases have none of these
-    defaults = {"subgraphs": 0, "patience": None, "bound_gap": None}
+    defaults = {"subgraphs": 0, "patience": None, "bound_gap": None}  # of earlier releases
     given = {**defaults, **info.settings}
     try:
         values = {f.name: given[f.name] for f in dataclasses.fields(Settings)}
@@ -416,11 +420,7 @@ class _Run:
         recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = recipe()
-        starts = [Knobs.from_dict(kept) for kept in self.info.settings.get("starts", ())]
-        self.space = Space.of(
-            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs,
-            starts=starts,
-        )  # fmt: skip
+        self.space = space_of_run(self.info.settings, self.graph, self.target)
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""

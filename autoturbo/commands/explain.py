@@ -13,6 +13,7 @@ from autoturbo.commands.loading import model_of_run
 from autoturbo.commands.values import whole_number
 from autoturbo.errors import RunError
 from autoturbo.report.units import percent
+from autoturbo.schedule.knob_specs import AUTO
 
 if TYPE_CHECKING:
     import argparse
@@ -62,7 +63,7 @@ def _space(info: RunInfo) -> Space:
         RunError: its model or its target has changed, or is not recorded.
     """
     from autoturbo.hardware import Target
-    from autoturbo.search.space import Space
+    from autoturbo.search.settings import space_of_run
 
     graph = model_of_run(info)
     if graph.hash != info.key.graph_hash:
@@ -70,8 +71,7 @@ def _space(info: RunInfo) -> Space:
     description = info.settings.get("target_description")
     if description is None:
         raise RunError(f"run {info.id}: its target is not recorded", hint="explain another run")
-    own = info.settings.get("subgraphs", 0)
-    return Space.of(graph, Target.from_dict(description), dtype=info.key.dtype, subgraphs=own)
+    return space_of_run(info.settings, graph, Target.from_dict(description))
 
 
 def as_json(found: Importance) -> dict[str, Any]:
@@ -86,16 +86,27 @@ def _print(info: RunInfo, objective: str, found: Importance, console: Console) -
     console.answer(f"run {info.id}: {info.model} @ {info.target}, {objective}")
     console.answer(f"{found.measured} trials measured, {found.failed} failed")
     console.answer(_explained(found))
-    ordered = sorted(found.knobs, key=lambda k: -(k.share or 0.0))
-    shown = ordered if console.verbosity > 0 or found.obstacle else ordered[:_SHOWN]
+    shown = _shown(found, console.verbosity > 0)
     headers = ("knob", "of the layer", "best", "share", "tried")
     console.say()
-    console.show(table(headers, map(_row, shown), words=3, close=True))
-    if len(shown) < len(ordered):
-        console.say(f"{len(ordered) - len(shown)} more knobs matter less; -v shows them")
+    if shown:
+        console.show(table(headers, map(_row, shown), words=3, close=True))
+    if len(shown) < len(found.knobs):
+        why = "are auto in the best trial" if found.obstacle else "matter less"
+        console.say(f"{len(found.knobs) - len(shown)} more knobs {why}; -v shows them")
     console.say()
     for line in _advice(found.knobs):
         console.answer(line)
+
+
+def _shown(found: Importance, everything: bool) -> list[KnobReport]:
+    """Those that mattered most; where that is not known, what the best trial changes."""
+    ordered = sorted(found.knobs, key=lambda k: -(k.share or 0.0))
+    if everything:
+        return ordered
+    if found.obstacle:
+        return [k for k in ordered if k.best not in (None, AUTO)]
+    return ordered[:_SHOWN]
 
 
 def _explained(found: Importance) -> str:
@@ -109,7 +120,8 @@ def _row(knob: KnobReport) -> tuple[str, ...]:
     more = f" +{len(knob.layers) - 1}" if len(knob.layers) > 1 else ""
     share = "-" if knob.share is None else percent(round(max(knob.share, 0.0), 2))
     best = "-" if knob.best is None else str(knob.best)
-    layer = f"{knob.layers[0]}{more}" if knob.layers else ""
+    start = f", start {knob.start}" if knob.start else ""
+    layer = f"{knob.layers[0]}{more}{start}" if knob.layers else ""
     return knob.knob, layer, best, share, f"{knob.tried}/{knob.offered}"
 
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
-from autoturbo.schedule.knobs import AUTO, KnobSpec, Value, knob_specs, subgraph_knob_specs
-from autoturbo.search.conditions import stands_for
+from autoturbo.schedule.knobs import AUTO, Knobs, KnobSpec, Value, knob_specs, subgraph_knob_specs
+from autoturbo.search.conditions import START, stands_for
 from autoturbo.search.objectives import Objective
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space
@@ -52,6 +52,7 @@ class KnobReport:
     Attributes:
         knob: its name.
         layers: of the sub-graphs whose own knob it is; empty for the model's.
+        start: number of the start whose sub-graphs they are, 0 for the published heuristic.
         share: of the variance of the (logarithm of the) objective; None where nothing is said.
             Chance makes it a little less than 0 for a knob that does not matter.
         best: its value in the best trial; None where nothing was measured.
@@ -63,6 +64,7 @@ class KnobReport:
 
     knob: str
     layers: tuple[str, ...]
+    start: int
     share: float | None
     best: Value | None
     border: Border | None
@@ -167,16 +169,27 @@ def _report(
     dimension, (block, knob) = space.dimensions[index], _owner(space, index)
     value = None if best is None else dimension.choices[int(best[index])]
     own = block is not None
+    start = _start(space, best)
     spec = (subgraph_knob_specs() if own else knob_specs()).get(knob)
     return KnobReport(
         knob,
         block.layers if block else (),
+        block.start if block else 0,
         share,
         value,
-        None if spec is None or value is None or own else _border(space, index, spec, value),
+        None
+        if spec is None or value is None or own
+        else _border(space, index, spec, getattr(start, knob) if value == AUTO else value),
         len(np.unique(genes[:, index])),
         len(dimension.choices),
     )
+
+
+def _start(space: Space, point: NDArray[np.int64] | None) -> Knobs:
+    """What a point's ``"auto"`` stands for, where it is not ``"auto"`` itself."""
+    names = [d.name for d in space.dimensions]
+    number = 0 if point is None or START not in names else int(point[names.index(START)])
+    return space.starts[number]
 
 
 def _owner(space: Space, index: int) -> tuple[Block | None, str]:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import UsageError
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
+
+if TYPE_CHECKING:
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.target import Target
+    from autoturbo.search.space import Space
 
 EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
 """Trials of each effort, trial 0 (the published heuristic) included."""
@@ -40,6 +47,22 @@ def places_cuts(subgraphs: int, sampler: str, objective: str) -> bool:
         objective: one name, or several with commas between them.
     """
     return subgraphs > 0 and sampler == OURS and "," not in objective
+
+
+def space_of_run(stored: Mapping[str, Any], graph: Graph, target: Target) -> Space:
+    """The space of a run.
+
+    Args:
+        stored: its settings, as its record has them.
+        graph: its model.
+        target: its target.
+    """
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.search.space import Space
+
+    starts = [Knobs.from_dict(kept) for kept in stored.get("starts", ())]
+    own = stored.get("subgraphs", 0)
+    return Space.of(graph, target, dtype=stored["dtype"], subgraphs=own, starts=starts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ from search_doubles import measurement
 from space_samples import block, space_of
 
 from autoturbo.cost_models.booster import Booster
-from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.search.conditions import START
 from autoturbo.search.importance import FEWEST, Importance, importance_of
 from autoturbo.search.objectives import find_objectives
+from autoturbo.search.points import Dimension
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space
 from autoturbo.simulate.measurement import Failure
@@ -163,6 +165,16 @@ def test_borders(best: Knobs, expected: dict[str, str]) -> None:
     trials = [Trial(0, best, measurement(1.0))]
     found = importance_of(SPACE, trials, LATENCY)
     assert {k.knob: k.border for k in found.knobs if k.border} == expected
+
+
+def test_auto_is_what_the_start_says() -> None:
+    elsewhere = Knobs(prefetch_depth=4, overrides=(SubGraphKnobs("conv9", boundary="cut"),))
+    dimensions = space_of({"prefetch_depth": (2, 3, 4), "factor_scale": (2, 4)}).dimensions
+    starts = (Knobs(), elsewhere)
+    space = Space((*dimensions, Dimension(START, (AUTO, 1))), 8, 50, (), starts)
+    found = importance_of(space, [Trial(0, elsewhere, measurement(1.0))], LATENCY)
+    _, depth, start = found.knobs
+    assert (start.best, depth.best, depth.border) == (1, AUTO, "greatest")
 
 
 def test_contributions_add_up_to_the_prediction() -> None:
