@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:
-    from autoturbo import errors
+    from autoturbo import errors, testing
     from autoturbo.commands.applying import apply_schedule
     from autoturbo.commands.loading import load_model, resume
     from autoturbo.graph.operators import Graph
@@ -41,6 +41,7 @@ __all__ = [
     "load_schedule",
     "load_target",
     "resume",
+    "testing",
     "tune",
     "verify_schedule",
 ]
@@ -65,8 +66,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name == "errors":
-        return import_module("autoturbo.errors")
+    if name in ("errors", "testing"):
+        return import_module(f"autoturbo.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'autoturbo' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,6 @@ from autoturbo.database import (
     RunFolder,
     RunInfo,
     RunState,
-    TrialRecord,
     Verified,
     run_id,
 )
@@ -41,14 +39,22 @@ from autoturbo.errors import (
     RunError,
     UsageError,
 )
-from autoturbo.schedule.knobs import KNOBS_SCHEMA, Knobs
+from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
+from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import EFFORTS, Settings, places_cuts, searched_subgraphs
-from autoturbo.search.space import Space, batch_share
+from autoturbo.search.settings import (
+    EFFORTS,
+    Settings,
+    places_cuts,
+    searched_subgraphs,
+    space_of_run,
+)
+from autoturbo.search.space import batch_share
+from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import SIMULATOR_VERSION, Failure, Measurement
 from autoturbo.verify import VERIFIER_VERSION
@@ -63,9 +69,6 @@ if TYPE_CHECKING:
 
 DATABASE = "autoturbo.db"
 """The default database, in the working folder."""
-
-_SAVE_EVERY_S = 0.5
-"""Seconds of measurements that a kill in the middle of a round may lose."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +91,7 @@ class TuneResult:
         history: all trials by number.
         front: with several objectives the trials that none beats in all of them.
         refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
+        stopped: why it ended.
     """
 
     run: str
@@ -105,6 +109,7 @@ class TuneResult:
     history: tuple[Trial, ...] = ()
     front: tuple[Trial, ...] = ()
     refused: tuple[Refused, ...] = ()
+    stopped: Stop = Stop.TRIALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +160,8 @@ def tune(
     transfer: bool = True,
     verify: bool = False,
     verifier: Verifier | None = None,
+    patience: int | None = None,
+    bound_gap: float | None = None,
 ) -> TuneResult:
     """Find a good schedule of a model on a target.
 
@@ -192,6 +199,8 @@ def tune(
             like this model's.
         verify: run what is handed out in ONNX Runtime as well, against the model.
         verifier: checks what is handed out; :func:`autoturbo.verify_schedule` if None.
+        patience: stop after so many trials without a better one; never if None.
+        bound_gap: stop once the best latency is at most this share above the lower bound (0.05).
 
     Raises:
         UsageError: an argument that makes no sense, or no Ray at the address.
@@ -216,6 +225,8 @@ def tune(
         runs_folder=str(runs_folder),
         storage=storage,
         subgraphs=searched_subgraphs(subgraphs, sampler, objective),
+        patience=patience,
+        bound_gap=bound_gap,
     )
     make = evaluator or _default_workshop()
     means = _Means(jobs, ray, timeout_s, on_progress, make, verifier)
@@ -251,6 +262,8 @@ def resume(
     evaluator: MakeWorkshop | None = None,
     verify: bool | None = None,
     verifier: Verifier | None = None,
+    patience: int | None = None,
+    bound_gap: float | None = None,
 ) -> TuneResult:
     """Go on with a run; the result is that of a run that was never stopped.
 
@@ -268,6 +281,8 @@ def resume(
         evaluator: builds what measures.
         verify: run what is handed out in ONNX Runtime as well; as at first if None.
         verifier: checks what is handed out.
+        patience: as for :func:`tune`; a new limit ends all that the run had, but for the time.
+        bound_gap: likewise.
 
     Raises:
         RunError: no such run, or what it depends on has changed: model, target, scheduler.
@@ -280,9 +295,7 @@ def resume(
         graph = load_graph(info)
         asked = _stored_settings(info)
         _refuse_changed(info, pair_key(graph, target, asked.dtype))
-        if trials is not None or time_budget is not None:
-            budget = asked.time_budget if time_budget is None else time_budget
-            asked = dataclasses.replace(asked, trials=trials, time_budget=budget)
+        asked = asked.extended(trials, time_budget, patience, bound_gap)
         if verify is not None:
             info = dataclasses.replace(info, settings={**info.settings, "verify": verify})
         make = evaluator or _default_workshop()
@@ -341,11 +354,6 @@ def pair_key(graph: Graph, target: Target, dtype: str) -> PairKey:
     return PairKey(graph.hash, target.hash, dtype, scheduler_version())
 
 
-def now() -> str:
-    """The time, as records have it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _versions() -> dict[str, str]:
     """Of what the proposals depend on, this package included."""
     found = {"autoturbo": __version__}
@@ -381,7 +389,7 @@ def _stored_target(info: RunInfo) -> Target:
 
 
 def _stored_settings(info: RunInfo) -> Settings:
-    defaults = {"subgraphs": 0}  # runs of earlier releases have none
+    defaults = {"subgraphs": 0, "patience": None, "bound_gap": None}  # of earlier releases
     given = {**defaults, **info.settings}
     try:
         values = {f.name: given[f.name] for f in dataclasses.fields(Settings)}
@@ -423,11 +431,7 @@ class _Run:
         recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = recipe()
-        starts = [Knobs.from_dict(kept) for kept in self.info.settings.get("starts", ())]
-        self.space = Space.of(
-            self.graph, self.target, dtype=self.asked.dtype, subgraphs=self.asked.subgraphs,
-            starts=starts,
-        )  # fmt: skip
+        self.space = space_of_run(self.info.settings, self.graph, self.target)
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
@@ -443,11 +447,11 @@ class _Run:
         values.pop("state")
         self.folder.write_manifest(values)
 
-    def journal(self) -> _Journal:
+    def journal(self) -> Journal:
         """Where outcomes are kept, with what is there."""
         trials = self.store.trials(self.info.id)
         recorded = {t.number: Trial(t.number, t.knobs, t.outcome) for t in trials}
-        return _Journal(self.store, self.info.id, self.folder, recorded)
+        return Journal(self.store, self.info.id, self.folder, recorded)
 
     def search(self) -> Search:
         """What is looked for."""
@@ -464,6 +468,8 @@ class _Run:
             time_budget=asked.time_budget,
             spent_s=time.monotonic() - self.means.began,
             storage=asked.storage,
+            patience=asked.patience,
+            bound_gap=asked.bound_gap,
         )
 
     def advisor(self) -> KernelAdvisor | None:
@@ -517,35 +523,6 @@ def _carry_out(run: _Run) -> TuneResult:
         raise
 
 
-@dataclass(eq=False)
-class _Journal:
-    """Keeps outcomes in the database, many at a time where they come fast."""
-
-    store: Database
-    run: str
-    folder: RunFolder
-    recorded: Mapping[int, Trial]
-    _waiting: list[TrialRecord] = field(default_factory=list)
-    _saved: float = field(default_factory=time.monotonic)
-
-    def add(self, trial: Trial) -> None:
-        """Take note; durable within :data:`_SAVE_EVERY_S` or at :meth:`flush`."""
-        record = TrialRecord(self.run, trial.number, trial.knobs, trial.outcome, now())
-        self._waiting.append(record)
-        if time.monotonic() - self._saved > _SAVE_EVERY_S:
-            self.flush()
-
-    def flush(self) -> None:
-        """Make all durable."""
-        if self._waiting:
-            self.store.add_trials(self._waiting)
-        self._waiting, self._saved = [], time.monotonic()
-
-    def log(self, line: str) -> None:
-        """To the run's log."""
-        self.folder.log(line)
-
-
 def _finish(run: _Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
     """Check what is handed out, write it, report."""
     if loop.best is None:
@@ -563,7 +540,7 @@ def _finish(run: _Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneRes
     _keep_best(run, fastest)
     state: RunState = "interrupted" if loop.interrupted else "done"
     run.store.set_state(run.info.id, state)
-    run.folder.log(f"{state}: best #{best.trial}, {best.measurement.latency!r} s")
+    run.folder.log(f"{state} ({loop.stopped}): best #{best.trial}, {best.measurement.latency!r} s")
     default = loop.trials[0].outcome
     return TuneResult(
         run=run.info.id,
@@ -581,6 +558,7 @@ def _finish(run: _Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneRes
         history=tuple(loop.trials),
         front=front,
         refused=handover.refused,
+        stopped=loop.stopped or Stop.INTERRUPTED,
     )
 
 

@@ -80,6 +80,8 @@ def resume(
     jobs: int = 1,
     ray: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    patience: int | None = None,
+    bound_gap: float | None = None,
 ) -> TuneResult:
     """Go on with a run, also after a crash; the result is that of a run that was never stopped.
 
@@ -93,6 +95,9 @@ def resume(
         jobs: processes that measure.
         ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
         on_progress: called after every outcome.
+        patience: stop after so many trials without a better one. Where any limit is given anew,
+            those of the run that are not given are gone, but for the time.
+        bound_gap: stop once the best is at most this share above the lower bound; likewise.
 
     Raises:
         RunError: no such run, or what it depends on has changed: model, target, version.
@@ -102,13 +107,15 @@ def resume(
     return tuner.resume(
         run,
         database=database,
-        load_graph=_model_of_run,
+        load_graph=model_of_run,
         trials=trials,
         time_budget=time_budget,
         verify=verify,
         jobs=jobs,
         ray=ray,
         on_progress=on_progress,
+        patience=patience,
+        bound_gap=bound_gap,
     )
 
 
@@ -122,7 +129,7 @@ def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _model_of_run(info: RunInfo) -> Graph:
+def model_of_run(info: RunInfo) -> Graph:
     """The model of a run, found from the folder where the run was begun or from this one."""
     if not info.model_file:
         message = f"run {info.id}: the file of its model is not recorded"

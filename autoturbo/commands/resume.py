@@ -11,8 +11,10 @@ from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.tuning import (
     LiveLine,
     add_machine_options,
+    add_stopping_options,
     finish,
     machine_options,
+    stopping_options,
     write_copy,
 )
 from autoturbo.commands.values import duration, whole_number
@@ -38,6 +40,7 @@ def add_arguments(parser: Parser) -> None:
     add("--trials", metavar="N", type=whole_number("--trials", 1), help=trials)
     budget = "stop after this long, for example 10m; without --trials, no other limit"
     add("--time-budget", metavar="TIME", type=duration("--time-budget"), help=budget)
+    add_stopping_options(parser)
     add_machine_options(parser)
     output = "write the best schedule there as well (default: where 'tune' wrote it)"
     add("-o", "--output", metavar="FILE", type=Path, help=output)
@@ -61,6 +64,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             time_budget=options.time_budget,
             verify=options.verify,
             on_progress=line,
+            **stopping_options(options),
             **machine_options(options),
         )
     return finish(result, console, options.db, _copies(result, options))

@@ -20,12 +20,14 @@ from autoturbo.commands.space import seconds_per_trial
 from autoturbo.commands.tuning import (
     LiveLine,
     add_machine_options,
+    add_stopping_options,
     finish,
     machine_options,
+    stopping_options,
     write_copy,
 )
 from autoturbo.commands.values import duration, objectives, one_of, whole_number, wrong
-from autoturbo.report.units import clock
+from autoturbo.report.units import clock, percent
 
 if TYPE_CHECKING:
     import argparse
@@ -102,6 +104,7 @@ def _tune(pair: Pair, options: argparse.Namespace, console: Console) -> TuneResu
             transfer=options.transfer,
             verify=options.verify,
             on_progress=line,
+            **stopping_options(options),
             **machine_options(options),
         )
 
@@ -134,7 +137,7 @@ def _search(pair: Pair, options: argparse.Namespace) -> str:
     objective = ",".join(_objectives(options))
     own = searched_subgraphs(options.subgraphs, sampler, objective)
     space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
-    how = f"sampler {sampler}, seed {options.seed}"
+    how = f"{_early(options)}sampler {sampler}, seed {options.seed}"
     if options.time_budget:
         return f"{clock(options.time_budget)} of time; {how}"
     effort = options.effort or DEFAULT_EFFORT
@@ -143,6 +146,16 @@ def _search(pair: Pair, options: argparse.Namespace) -> str:
     measuring = seconds_per_trial(pair, space, _SAMPLES) / options.jobs
     placing = _PLACING_S if places_cuts(own, sampler, objective) else 0.0
     return f"{budget}, about {clock(placing + trials * (measuring + _LEARNING_S))}; {how}"
+
+
+def _early(options: argparse.Namespace) -> str:
+    """What may end the search before its budget is used up."""
+    rules = []
+    if options.patience is not None:
+        rules.append(f"{options.patience} trials without a better one")
+    if options.bound_gap is not None:
+        rules.append(f"{percent(options.bound_gap)} above the lower bound")
+    return f"or {' or '.join(rules)}; " if rules else ""
 
 
 def _add_budget(parser: Parser) -> None:
@@ -154,6 +167,7 @@ def _add_budget(parser: Parser) -> None:
     add("--trials", metavar="N", type=whole_number("--trials", 1), help=trials)
     budget = duration("--time-budget")
     add("--time-budget", metavar="TIME", type=budget, help="stop after this long, for example 10m")
+    add_stopping_options(parser)
 
 
 def _add_search(parser: Parser) -> None:

@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from autoturbo.commands.parser import DEFAULT_DATABASE
-from autoturbo.commands.values import whole_number
+from autoturbo.commands.values import percentage, whole_number
 from autoturbo.errors import InterruptedRunError
 from autoturbo.report.live import Standing, live_line
-from autoturbo.report.units import plain
+from autoturbo.report.units import percent, plain
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -103,6 +103,27 @@ def standing_of(progress: Progress) -> Standing:
         expected=None if left is None else progress.elapsed_s + left,
         phase=progress.phase,
     )
+
+
+class StoppingOptions(TypedDict):
+    """Arguments of the tuner that say when to stop early."""
+
+    patience: int | None
+    bound_gap: float | None
+
+
+def add_stopping_options(parser: Parser) -> None:
+    """When to stop before the budget is used up."""
+    add = parser.add_argument
+    patience = "stop after N trials without a better one"
+    add("--patience", metavar="N", type=whole_number("--patience", 1), help=patience)
+    gap = "stop once the latency is within this of the lower bound, for example 5%%"
+    add("--bound-gap", metavar="PERCENT", type=percentage("--bound-gap"), help=gap)
+
+
+def stopping_options(options: argparse.Namespace) -> StoppingOptions:
+    """The same as arguments of the tuner."""
+    return {"patience": options.patience, "bound_gap": options.bound_gap}
 
 
 class MachineOptions(TypedDict):
@@ -203,6 +224,7 @@ def as_json(result: TuneResult) -> dict[str, Any]:
         "baselines": {name: m.as_json() for name, m in result.baselines.items()},
         "schedule_file": str(result.schedule_file),
         "state": result.state,
+        "stopped": result.stopped.value,
         "verified": [check.value for check in result.best.verified],
         "refused": [trial.as_dict() for trial in result.refused],
     }
@@ -229,6 +251,7 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
     files = {
+        "stopped": _stopped(result),
         "verified": _verified(result),
         "schedule": result.schedule_file,
         "copy": ", ".join(map(str, written)),
@@ -242,6 +265,23 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     further = f"{_resume(result, database)} --trials {_MORE * result.trials}"
     console.say(f"            {further if result.state == 'done' else _resume(result, database)}")
     console.say()
+
+
+def _stopped(result: TuneResult) -> str:
+    """Why the run ended."""
+    from autoturbo.search.stopping import Stop
+
+    best, trials = result.best, f"{result.trials} trial{'s' if result.trials != 1 else ''}"
+    gap = percent(1 / best.measurement.bound_fraction - 1)
+    since = "" if result.front or result.refused else f" than trial {best.trial}"
+    reasons: dict[Stop, str] = {
+        Stop.TRIALS: f"{trials} made, as asked for",
+        Stop.TIME: f"its time is up, after {trials}",
+        Stop.SPACE: f"every setting of the space is tried: {trials}",
+        Stop.NO_PROGRESS: f"nothing better{since} was found for a while, after {trials}",
+        Stop.BOUND: f"{gap} above the lower bound, after {trials}",
+    }
+    return reasons.get(result.stopped, f"{result.stopped}, after {trials}")
 
 
 def _outcomes(result: TuneResult) -> dict[str, Outcome]:

@@ -62,6 +62,18 @@ def duration(flag: str) -> Callable[[str], float]:
     return convert
 
 
+def percentage(flag: str) -> Callable[[str], float]:
+    """A share of one, of ``5%`` or ``0.5 %``."""
+
+    def convert(text: str) -> float:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text)
+        if not match:
+            raise wrong(flag, f"{text!r} is not a percentage", "for example 5%")
+        return float(match[1]) / 100
+
+    return convert
+
+
 def one_of(flag: str, names: Callable[[], Iterable[str]]) -> Callable[[str], str]:
     """One of some names, looked up only when the flag is given."""
 

@@ -150,7 +150,8 @@ def _record(
     """The database remembers it, where this very schedule is its best one."""
     from autoturbo.database import Database, Verified
     from autoturbo.search.handover import passed
-    from autoturbo.tuner import now, pair_key
+    from autoturbo.search.journal import now
+    from autoturbo.tuner import pair_key
     from autoturbo.verify import VERIFIER_VERSION
 
     if not verification.ok or not Path(path).is_file():

@@ -86,6 +86,22 @@ class Booster:
             return np.zeros(0)
         return np.asarray(self._model.inplace_predict(rows), np.float64)
 
+    def contributions(self, rows: Rows) -> NDArray[np.float64]:
+        """What each column adds to each prediction, ``(n, columns)``.
+
+        Shapley values of the trees (Lundberg et al., Nature Machine Intelligence 2, 2020), which
+        with the mean prediction of the training rows add up to :meth:`predict`.
+
+        Raises:
+            ValueError: it has not been trained.
+        """
+        import xgboost
+
+        if self._model is None:
+            raise ValueError("contributions() before fit()")
+        matrix = xgboost.DMatrix(rows, nthread=1)
+        return np.asarray(self._model.predict(matrix, pred_contribs=True), np.float64)[:, :-1]
+
     def save(self, path: Path) -> None:
         """Write XGBoost's own format: UBJSON, or JSON where the name ends so.
 

@@ -36,6 +36,8 @@ RESULT_SETTINGS = (
     "effort",
     "trials",
     "time_budget",
+    "patience",
+    "bound_gap",
     "sampler",
     "objective",
     "cost_model",

@@ -71,6 +71,8 @@ class Evolution:
         children: per generation.
         reranked: points that the dearer model sees.
         explore: share of a batch that is not taken for its prediction.
+        shuffled: chance decides between points that are predicted to be the same, not their order
+            (small choices first, which among knobs means near the published heuristic).
     """
 
     parents: int = 12
@@ -78,6 +80,7 @@ class Evolution:
     children: int = 192
     reranked: int = 48
     explore: float = 0.2
+    shuffled: bool = False
 
     def propose(
         self,
@@ -131,13 +134,14 @@ class Evolution:
         keep: Callable[[Genes], Genes] = lambda genes: genes,
     ) -> Genes:
         """Points ordered by the quick model, best first."""
+        ties = rng if self.shuffled else None
         pool = keep(np.concatenate([parents, _mutants(space, rng, parents, self.children)]))
         for _ in range(self.generations):
-            pool = pool[model.order(pool)][: 4 * self.parents]
+            pool = pool[model.order(pool, ties)][: 4 * self.parents]
             children = _crossed(space, rng, pool, self.children // 2)
             mutants = _mutants(space, rng, pool, self.children // 2)
             pool = keep(np.unique(np.concatenate([pool, children, mutants]), axis=0))
-        return pool[model.order(pool)]
+        return pool[model.order(pool, ties)]
 
     def _away(
         self,
@@ -188,9 +192,11 @@ class QuickModel:
             feasible.fit(_features(space, history), labels, trees=40)
         return QuickModel(space, model, feasible)
 
-    def order(self, genes: Genes) -> NDArray[np.int64]:
-        """Indices from the best predicted to the worst."""
-        return np.argsort(self.predict(genes), kind="stable")
+    def order(self, genes: Genes, ties: np.random.Generator | None = None) -> NDArray[np.int64]:
+        """Indices from the best predicted to the worst; of equals the first, or by chance."""
+        count = len(genes)
+        second = np.arange(count) if ties is None else ties.permutation(count)
+        return np.lexsort((second, self.predict(genes)))
 
     def predict(self, genes: Genes) -> NDArray[np.float64]:
         """Scores, less the logarithm of the chance to be feasible."""

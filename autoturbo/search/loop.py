@@ -7,6 +7,7 @@ not depend on workers, and a resumed run goes on from its records as if it had n
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ from autoturbo.errors import RunError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.names import OURS
 from autoturbo.search.progress import Progress, Trial
+from autoturbo.search.stopping import Drought, Stop
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
@@ -75,6 +77,8 @@ class Search:
         time_budget: seconds, checked between rounds; one round is always made.
         spent_s: seconds of it that went before the first round.
         storage: an Optuna storage URL that mirrors the trials.
+        patience: trials without a better one after which it stops, checked between rounds.
+        bound_gap: it stops once the best is at most this share above the lower bound, likewise.
     """
 
     run: str
@@ -88,6 +92,8 @@ class Search:
     time_budget: float | None = None
     spent_s: float = 0.0
     storage: str | None = None
+    patience: int | None = None
+    bound_gap: float | None = None
 
 
 class Loop:
@@ -103,7 +109,7 @@ class Loop:
     Attributes:
         trials: outcomes that entered, by number.
         best: by the first objective, of equals by the next ones, then the earliest.
-        interrupted: whether Ctrl-C ended it before its last trial.
+        stopped: why it ended; None before that.
         mirror: every trial once, as an Optuna study.
     """
 
@@ -132,21 +138,27 @@ class Loop:
         self.mirror = open_mirror(search.storage, search.run, search.objectives)
         self._mirrored = len(self.mirror.get_trials(deepcopy=False))
         self._failures: Counter[str] = Counter()
+        self._drought = Drought()
+        self.stopped: Stop | None = None
         self._stopping = threading.Event()
         self._started = time.monotonic()
         self._measured = 0
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it before its last trial."""
-        return self._stopping.is_set() and len(self.trials) < self.total
+        """Whether Ctrl-C ended it before anything else did."""
+        return self.stopped is Stop.INTERRUPTED
 
     @property
     def total(self) -> int:
         """Trials to make; never fewer than are recorded."""
-        size = self.search.space.size
-        wanted = size if self.search.trials is None else self.search.trials
-        return min(max(wanted, len(self._recorded)), size)
+        return int(min(self._wanted, self.search.space.size))
+
+    @property
+    def _wanted(self) -> float:
+        """Trials asked for, however many settings there are."""
+        asked = math.inf if self.search.trials is None else self.search.trials
+        return max(asked, len(self._recorded))
 
     def run(self) -> None:
         """Rounds until the budget, the time or the space is used up, or Ctrl-C.
@@ -156,16 +168,36 @@ class Loop:
             DatabaseError: an outcome cannot be recorded.
             RunError: a recorded trial is not what is proposed now.
         """
+        reason: Stop | None = None
         with self._ctrl_c():
-            while not self._stopping.is_set() and self._goes_on():
+            while (reason := self._reason()) is None:
                 self._round()
+        self.stopped = reason or self._reason() or Stop.INTERRUPTED
         self._fill_mirror()
 
-    def _goes_on(self) -> bool:
-        budget = self.search.time_budget
-        late = budget is not None and self._elapsed > budget and self._measured > 0
-        replaying = len(self.trials) < len(self._recorded)
-        return len(self.trials) < self.total and (replaying or not late) and not self._hopeless
+    def _reason(self) -> Stop | None:
+        """Why it should not go on; what is recorded is entered whatever the rules say."""
+        if len(self.trials) >= self.total:
+            return Stop.SPACE if self._wanted > self.search.space.size else Stop.TRIALS
+        if self._hopeless:
+            return Stop.HOPELESS
+        rule = None if len(self.trials) < len(self._recorded) else self._rule
+        return rule or (Stop.INTERRUPTED if self._stopping.is_set() else None)
+
+    @property
+    def _rule(self) -> Stop | None:
+        """What of the rules holds; nothing does before the published heuristic is measured."""
+        if not self.trials:
+            return None
+        search, best = self.search, self.best.outcome if self.best else None
+        if search.bound_gap is not None and isinstance(best, Measurement):
+            allowed = best.bound.seconds * (1.0 + search.bound_gap)
+            if best.latency <= allowed:
+                return Stop.BOUND
+        if search.patience is not None and self._drought.length >= search.patience:
+            return Stop.NO_PROGRESS
+        budget = search.time_budget if self._measured else None  # one round is always made
+        return Stop.TIME if budget is not None and self._elapsed > budget else None
 
     @property
     def _elapsed(self) -> float:
@@ -241,6 +273,8 @@ class Loop:
             self._failures[trial.outcome.reason] += 1
         elif self.best is None or self._score(trial) < self._score(self.best):
             self.best = trial
+        failed = isinstance(trial.outcome, Failure)
+        self._drought.enter(None if failed else self._score(trial))
 
     def _score(self, trial: Trial) -> tuple[float, ...]:
         """Of all objectives, the first one first; lower is better."""

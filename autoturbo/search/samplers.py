@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
 import math
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import optuna
 from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
@@ -23,20 +24,25 @@ from optuna.trial import FrozenTrial, TrialState
 from autoturbo.errors import UsageError
 from autoturbo.search.conditions import Genes
 from autoturbo.search.evolution import Evolution, Tried
+from autoturbo.search.levels import Levels
 from autoturbo.search.names import SAMPLERS
-from autoturbo.search.space import Dimension, Space
+from autoturbo.search.space import Space
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.advisor import KernelAdvisor
 
 
+_DONE = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+
+
 class CostModelSampler(BaseSampler):
     """Evolution guided by a cost model, as an Optuna sampler.
 
-    Works in any single-objective study: categorical parameters are sampled together, by trees
-    trained on the study's trials; other parameters independently at random. Failed and pruned
-    trials teach where not to look. In a tuning run it knows the space beforehand, proposes whole
-    batches and ranks their best by kernels.
+    Works in any study: parameters that all trials have are sampled together, by trees trained on
+    the study's trials (numbers in levels, :mod:`autoturbo.search.levels`); parameters that only
+    some trials have independently, at random. Failed and pruned trials teach where not to look.
+    Several objectives are weighed anew for each proposal, which covers a Pareto front. In a tuning
+    run it knows the space beforehand, proposes whole batches and ranks their best by kernels.
 
     A proposal follows from the seed, the trial's number and the finished trials: the same study
     goes the same way, however many workers there are between asking and telling.
@@ -65,7 +71,7 @@ class CostModelSampler(BaseSampler):
         self._evolution = evolution or Evolution()
         self._inferred = IntersectionSearchSpace()
         self._queue: list[tuple[int, ...]] = []
-        self._handed: dict[int, tuple[int, ...]] = {}
+        self._handed: dict[int, dict[str, Any]] = {}
         self._lock = threading.Lock()
         self._independent = optuna.samplers.RandomSampler(self._seed)
 
@@ -77,45 +83,50 @@ class CostModelSampler(BaseSampler):
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """The categorical parameters that all finished trials have, or those of the space."""
+        """The parameters that all finished trials have, or those of the space."""
         del trial
         if self._space is not None:
             return self._space.distributions()
         found = self._inferred.calculate(study)
-        categorical = {n: d for n, d in found.items() if isinstance(d, CategoricalDistribution)}
-        return {n: d for n, d in categorical.items() if not d.single()}
+        return {n: d for n, d in found.items() if not d.single()}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The next of the batch; a new batch where there is none.
-
-        Raises:
-            ValueError: the study has several objectives.
-        """
-        if len(study.directions) > 1:
-            raise ValueError("CostModelSampler works on one objective")
+        """The next of the batch; a new batch where there is none."""
         if not search_space:
             return {}
-        space = self._space or _space_of(search_space)
+        if self._space is None:
+            return self._one(study, trial, Levels(search_space))
+        space = self._space
         if self._batch == 1:
             return self._one(study, trial, space)
         if not self._queue:
             self._queue = self._propose(study, trial, space)
         return space.params_of(self._queue.pop(0)) if self._queue else {}
 
-    def _one(self, study: Study, trial: FrozenTrial, space: Space) -> dict[str, Any]:
+    def _one(self, study: Study, trial: FrozenTrial, space: Space | Levels) -> dict[str, Any]:
         """A proposal for one trial; several threads may ask at once.
 
         A trial's parameters are in the study a little after they were proposed; until then nobody
         else may be given them.
         """
         with self._lock:
-            points = self._propose(study, trial, space)
-            if not points:
-                return {}
-            self._handed[trial.number] = points[0]
-            return space.params_of(points[0])
+            points = self._propose(study, trial, space) or [_any_point(space, self._rng(trial, 2))]
+            params = self._params(space, points[0], trial)
+            self._handed[trial.number] = params
+            return params
+
+    def _params(
+        self, space: Space | Levels, point: tuple[int, ...], trial: FrozenTrial
+    ) -> dict[str, Any]:
+        if isinstance(space, Space):
+            return space.params_of(point)
+        return space.params_of(point, self._rng(trial, 1))
+
+    def _rng(self, trial: FrozenTrial, purpose: int) -> np.random.Generator:
+        """Chance that follows from the seed and the trial's number."""
+        return np.random.default_rng([self._seed, trial.number, purpose])
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the lock: other processes have their own."""
@@ -135,12 +146,22 @@ class CostModelSampler(BaseSampler):
         """At random."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
-    def _propose(self, study: Study, trial: FrozenTrial, space: Space) -> list[tuple[int, ...]]:
+    def _propose(
+        self, study: Study, trial: FrozenTrial, params: Space | Levels
+    ) -> list[tuple[int, ...]]:
         rng = np.random.default_rng([self._seed, trial.number])
-        history, taken = _history(study, space)
-        taken |= set(self._handed.values())
+        history, taken = _history(study, params, rng)
+        done = {trial.number for trial in study.get_trials(deepcopy=False, states=_DONE)}
+        self._handed = {n: p for n, p in self._handed.items() if n not in done}
+        taken |= {g for p in self._handed.values() if (g := params.genes_of(p)) is not None}
         rerank = None if self._advisor is None else self._rank
-        return self._evolution.propose(space, rng, history, taken, count=self._batch, rerank=rerank)
+        if isinstance(params, Levels):
+            # of a plain study's parameters it is not known that small ones are the better ones
+            evolution = dataclasses.replace(self._evolution, shuffled=True)
+            return evolution.propose(params.space, rng, history, taken, count=1)
+        return self._evolution.propose(
+            params, rng, history, taken, count=self._batch, rerank=rerank
+        )
 
     def _rank(self, genes: Genes) -> NDArray[np.float64] | None:
         if self._advisor is None or self._space is None:
@@ -148,19 +169,17 @@ class CostModelSampler(BaseSampler):
         return self._advisor.rank([self._space.knobs_of(point) for point in genes])
 
 
-def _space_of(search_space: dict[str, BaseDistribution]) -> Space:
-    dimensions = [
-        Dimension(name, tuple(distribution.choices))
-        for name, distribution in search_space.items()
-        if isinstance(distribution, CategoricalDistribution)
-    ]
-    return Space(tuple(dimensions))
+def _any_point(params: Space | Levels, rng: np.random.Generator) -> tuple[int, ...]:
+    """Whatever the space has, where all of it was proposed."""
+    space = params if isinstance(params, Space) else params.space
+    return tuple(space.random(rng, 1)[0].tolist())
 
 
-def _history(study: Study, space: Space) -> tuple[list[Tried], set[tuple[int, ...]]]:
+def _history(
+    study: Study, space: Space | Levels, rng: np.random.Generator
+) -> tuple[list[Tried], set[tuple[int, ...]]]:
     """Finished trials as points, and the points of trials that are still running."""
-    sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
-    history: list[Tried] = []
+    finished: list[tuple[tuple[int, ...], FrozenTrial]] = []
     running: set[tuple[int, ...]] = set()
     for trial in study.get_trials(deepcopy=False):
         genes = space.genes_of(trial.params)
@@ -169,14 +188,40 @@ def _history(study: Study, space: Space) -> tuple[list[Tried], set[tuple[int, ..
         if trial.state == TrialState.RUNNING:
             running.add(genes)
         elif trial.state.is_finished():
-            history.append(Tried(genes, _score(trial, sign)))
-    return history, running
+            finished.append((genes, trial))
+    scores = _scores([trial for _, trial in finished], study.directions, rng)
+    return [Tried(g, score) for (g, _), score in zip(finished, scores, strict=True)], running
 
 
-def _score(trial: FrozenTrial, sign: float) -> float | None:
-    if trial.state != TrialState.COMPLETE or trial.value is None or not math.isfinite(trial.value):
-        return None
-    return sign * trial.value
+def _scores(
+    trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection], rng: np.random.Generator
+) -> list[float | None]:
+    """What trials are worth, lower is better; None for those that failed."""
+    signs = np.asarray([-1.0 if d == StudyDirection.MAXIMIZE else 1.0 for d in directions])
+    values = [signs * trial.values if _is_measured(trial) else None for trial in trials]
+    if len(directions) == 1:
+        return [None if v is None else float(v[0]) for v in values]
+    weighed = iter(_weighed(np.asarray([v for v in values if v is not None]), rng).tolist())
+    return [None if v is None else next(weighed) for v in values]
+
+
+def _weighed(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Several objectives ``(trials, objectives)`` as one, with weights drawn at random.
+
+    ParEGO's augmented Chebyshev norm (Knowles, 2006, equation 2, with its 0.05), on ranks in place
+    of values, so that no outlier makes all others look the same. Every point of a Pareto front is
+    the best one for some weights, a front that bends inwards included.
+    """
+    if not len(values):
+        return np.zeros(0)
+    ranks = np.argsort(np.argsort(values, axis=0, kind="stable"), axis=0, kind="stable")
+    shares = rng.dirichlet(np.ones(values.shape[1])) * (ranks + 1) / len(values)
+    weighed: NDArray[np.float64] = shares.max(axis=1) + 0.05 * shares.sum(axis=1)
+    return weighed
+
+
+def _is_measured(trial: FrozenTrial) -> bool:
+    return trial.state == TrialState.COMPLETE and all(map(math.isfinite, trial.values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +274,15 @@ def make_sampler(
             sampler = make(seed)
         except ImportError as error:
             missing = error.name or "a package"
-            hint = "install what Optuna's documentation names for it, or take cost-model"
-            raise UsageError(f"sampler {name!r} needs {missing}", hint=hint) from None
+            raise UsageError(f"sampler {name!r} needs {missing}", hint=_remedy(missing)) from None
     return SamplerChoice(name, sampler, ordinal)
+
+
+def _remedy(missing: str) -> str:
+    """How to come by a package; no extra of ours asks for torch, which is larger than all else."""
+    if missing == "torch":
+        return "'pip install torch' (large), or take cost-model"
+    return "'pip install \"autoturbo[samplers]\"', or take cost-model"
 
 
 def check_sampler(name: str, objectives: int = 1) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import UsageError
 from autoturbo.search.names import OURS
-from autoturbo.search.objectives import Objective, find_objectives
+from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
+
+if TYPE_CHECKING:
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.target import Target
+    from autoturbo.search.space import Space
 
 EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
 """Trials of each effort, trial 0 (the published heuristic) included."""
@@ -41,6 +49,22 @@ def places_cuts(subgraphs: int, sampler: str, objective: str) -> bool:
     return subgraphs > 0 and sampler == OURS and "," not in objective
 
 
+def space_of_run(stored: Mapping[str, Any], graph: Graph, target: Target) -> Space:
+    """The space of a run.
+
+    Args:
+        stored: its settings, as its record has them.
+        graph: its model.
+        target: its target.
+    """
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.search.space import Space
+
+    starts = [Knobs.from_dict(kept) for kept in stored.get("starts", ())]
+    own = stored.get("subgraphs", 0)
+    return Space.of(graph, target, dtype=stored["dtype"], subgraphs=own, starts=starts)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a run was asked for and stores; the fields of its record."""
@@ -56,6 +80,8 @@ class Settings:
     runs_folder: str
     storage: str | None = None
     subgraphs: int = 0
+    patience: int | None = None
+    bound_gap: float | None = None
 
     def check(self) -> tuple[Objective, ...]:
         """Refuse what cannot be, and find the objectives.
@@ -73,7 +99,42 @@ class Settings:
             raise UsageError(f"subgraphs: {self.subgraphs} is negative", hint="0 or more")
         if self.seed < 0:
             raise UsageError(f"seed: {self.seed} is negative", hint="0 or more")
-        return find_objectives(self.objective)
+        if self.patience is not None and self.patience < 1:
+            raise UsageError(f"patience: {self.patience} is too few", hint="at least 1 trial")
+        objectives = find_objectives(self.objective)
+        if self.bound_gap is not None:
+            self._check_gap(objectives)
+        return objectives
+
+    def _check_gap(self, objectives: tuple[Objective, ...]) -> None:
+        if self.bound_gap is None or not self.bound_gap >= 0:
+            raise UsageError("the gap to the lower bound must be 0 or more")
+        if [o.name for o in objectives if o.name not in OF_KERNELS]:
+            hint = f"for {' and '.join(OF_KERNELS)} alone"
+            raise UsageError("a gap to the lower bound stops no search for others", hint=hint)
+
+    def extended(
+        self,
+        trials: int | None,
+        time_budget: float | None,
+        patience: int | None,
+        bound_gap: float | None,
+    ) -> Settings:
+        """The same with other limits; itself where none is given.
+
+        A limit that is not given is gone where another one is, but for the time, and for the trials
+        where only :attr:`patience` or :attr:`bound_gap` are given.
+        """
+        if {trials, time_budget, patience, bound_gap} == {None}:
+            return self
+        only_rules = trials is None and time_budget is None
+        return dataclasses.replace(
+            self,
+            trials=self.trials if only_rules else trials,
+            time_budget=self.time_budget if time_budget is None else time_budget,
+            patience=patience,
+            bound_gap=bound_gap,
+        )
 
     @property
     def total(self) -> int | None:

@@ -76,6 +76,11 @@ class Asker:
         """Points of the space that were never told."""
         return self.space.size - len(self._known)
 
+    @property
+    def own(self) -> int:
+        """Settings asked and not told yet that are the sampler's own and not chance's."""
+        return len(self._open)
+
     def ask(self, count: int) -> list[Knobs]:
         """New settings, fewer than asked for only where the space has no more."""
         count = min(count, self.left)

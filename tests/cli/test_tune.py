@@ -65,7 +65,9 @@ def test_what_people_see(cli: Cli) -> None:
     assert "tuned" in rows
     (run,) = (cli.folder / "runs").iterdir()
     name = run.name.rsplit("-", 1)[1]
-    assert lines[-6:] == [
+    assert lines[-8:] == [
+        "stopped     17 trials made, as asked for",
+        "verified    regions, memory",
         f"schedule    runs/{run.name}/schedule.json",
         f"run folder  runs/{run.name}",
         "database    autoturbo.db",
@@ -101,6 +103,59 @@ def test_quiet_says_which_pair_and_the_table(cli: Cli) -> None:
     assert lines[0] == f"{MODEL} @ stcp920"
     assert lines[1].startswith("scheduler ")
     assert lines[-1].startswith("tuned ")
+
+
+def test_it_says_why_it_stopped_early(cli: Cli) -> None:
+    flags = ["--batch", "1", "--trials", "400", "--bound-gap", "900 %", "--patience", "300"]
+    ran = cli("tune", MODEL, *flags)
+    assert "or 300 trials without a better one or 900 % above the lower bound; sampler" in ran.out
+    assert re.search(r"\nstopped     \d+ % above the lower bound, after 1 trial\n", ran.out)
+    patient = cli("--json", "tune", MODEL, "--batch", "1", "--trials", "400", "--patience", "1")
+    assert patient.object["stopped"] == "no-progress"
+    assert patient.object["trials"] < 400
+    ran = cli("resume", patient.object["run"])
+    assert re.search(r"\nstopped     nothing better than trial \d+ was found for a while", ran.out)
+
+
+def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tuned(cli, trials=65)["run"]
+    narrow_terminal(monkeypatch)
+    ran = cli("explain", run[:6])
+    lines = ran.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == f"run {run}: {MODEL} @ stcp920, latency"
+    assert re.fullmatch(r"\d+ trials measured, \d+ failed", lines[1])
+    assert re.search(r"\nvalues tried of the model's knobs: \d+ of \d+\n", ran.out)
+    found = cli("--json", "explain", run).object
+    assert found["measured"] + found["failed"] == 65
+    assert found == cli("--json", "explain", run, "--seed", "0").object
+    shares = [k["share"] for k in found["knobs"]]
+    if found["obstacle"] is None:
+        assert lines[2].startswith("importance: choices predict ")
+        assert found["explained"] >= 0.2
+        assert max(shares) > 0.05
+    assert all(1 <= k["tried"] <= k["offered"] for k in found["knobs"])
+
+
+def test_explain_of_few_trials_is_honest(cli: Cli) -> None:
+    run = tuned(cli)["run"]
+    found = cli("--json", "explain", run).object
+    obstacle = f"too few trials: {found['measured']} measured, at least 30 are needed"
+    assert found["obstacle"] == obstacle
+    assert {k["share"] for k in found["knobs"]} == {None}
+    assert cli("explain", run).out.splitlines()[2] == f"importance: {obstacle}"
+
+
+def test_explain_refuses_a_model_that_changed(cli: Cli) -> None:
+    from autoturbo.datasets import workloads
+
+    cli.write("m.onnx", workloads.get(MODEL).file.read_bytes())
+    run = tuned(cli, model="m.onnx", trials=1)["run"]
+    cli.write("m.onnx", workloads.get("alexnet").file.read_bytes())
+    ran = cli("explain", run)
+    assert (ran.status, ran.err) == (
+        2, f"error: run {run}: m.onnx has changed; explain another run\n",
+    )  # fmt: skip
 
 
 def test_several_models_and_targets(cli: Cli) -> None:

@@ -34,7 +34,7 @@ USAGE_ERRORS = [
         "xyz",
         (
             "unknown command 'autoturbo xyz'; one of tune, resume, runs, show, inspect, space,"
-            " simulate, compare, verify, apply, targets, db, dataset, doctor"
+            " simulate, compare, explain, verify, apply, targets, db, dataset, doctor"
         ),
     ),
     ("targets lst", "unknown command 'autoturbo targets lst'; did you mean 'list'?"),
@@ -71,6 +71,9 @@ USAGE_ERRORS = [
         "tune m --time-budget 0s",
         "--time-budget: '0s' is not a duration; for example 90s, 10m or 1h30m",
     ),
+    ("tune m --patience 0", "--patience: '0' is out of range; from 1 to 2147483647"),
+    ("tune m --bound-gap 5", "--bound-gap: '5' is not a percentage; for example 5%"),
+    ("resume m --bound-gap x", "--bound-gap: 'x' is not a percentage; for example 5%"),
     ("tune m --dtype float15", "--dtype: 'float15' is not known; did you mean 'float16'?"),
     ("tune m --effort quik", "--effort: 'quik' is not known; did you mean 'quick'?"),
     ("tune m --sampler tpee", "--sampler: 'tpee' is not known; did you mean 'tpe'?"),

@@ -19,6 +19,7 @@ from search_doubles import (
     Landscape,
     interrupting,
     landscape,
+    measurement,
     patchy,
     raising,
     toy_graph,
@@ -41,6 +42,7 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.loop import BATCH
+from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import Scheduled
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.tuner import EFFORTS, Progress, TuneResult, resume, scheduler_version, tune
@@ -233,7 +235,7 @@ def test_the_space_ends_before_the_budget(go: Tune, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Space, "of", staticmethod(lambda *_, **__: small_space()))
     result = go(trials=500)
-    assert (result.trials, result.state) == (18, "done")
+    assert (result.trials, result.state, result.stopped) == (18, "done", Stop.SPACE)
     assert len({t.knobs.id for t in result.history}) == 18
 
 
@@ -244,6 +246,57 @@ def test_time_ends_a_run(go: Tune) -> None:
     assert (result.trials - 1) % BATCH == 0
     assert time.monotonic() - begun < 30
     assert go(trials=5, time_budget=60.0).trials == 5
+
+
+def near_bound(graph: Graph, target: Target, dtype: str) -> Landscape:
+    del graph, target, dtype
+    return NearBound()
+
+
+class NearBound(Landscape):
+    """The published heuristic is at twice the lower bound of 1 us, small tiles at the bound."""
+
+    def evaluate(self, knobs: Knobs) -> Any:
+        return measurement(1e-6 if knobs.tile_divisor == 2 else 2e-6)
+
+
+def test_it_stops_where_nothing_better_is_found(go: Tune) -> None:
+    result = go(trials=2000, patience=40)
+    better, best = 0, float("inf")
+    for trial in result.history:
+        if isinstance(trial.outcome, Measurement) and trial.outcome.latency < best:
+            better, best = trial.number, trial.outcome.latency
+    waited = result.trials - 1 - better
+    assert 40 <= waited < 40 + BATCH
+    assert (result.stopped, result.state) == (Stop.NO_PROGRESS, "done")
+    assert "done (no-progress)" in (result.run_folder / "log.txt").read_text()
+
+
+def test_it_stops_near_the_lower_bound(go: Tune) -> None:
+    result = go(trials=400, bound_gap=0.5, evaluator=near_bound)
+    assert result.stopped is Stop.BOUND
+    assert result.best.measurement.latency == 1e-6
+    assert result.trials - 1 - result.best.trial < BATCH
+    first = go("b", trials=400, bound_gap=1.0, evaluator=near_bound)
+    assert (first.trials, first.stopped) == (1, Stop.BOUND)
+
+
+def test_why_it_stopped(go: Tune) -> None:
+    assert go(trials=5).stopped is Stop.TRIALS
+    assert go(trials=None, time_budget=1e-9).stopped is Stop.TIME
+
+
+def test_early_stopping_is_the_same_after_a_resumption(go: Tune, carry_on: Tune) -> None:
+    rules = {"trials": 2000, "patience": 40, "baselines": ()}
+    whole = go("whole", **rules)
+    with pytest.raises(Killed):
+        go(**rules, evaluator=functools.partial(mortal, 30))
+    result = carry_on()
+    assert story(result) == story(whole)
+    assert (result.stopped, carry_on().trials) == (Stop.NO_PROGRESS, whole.trials)
+    more = carry_on(trials=whole.trials + 16)
+    assert (more.trials, more.stopped) == (whole.trials + 16, Stop.TRIALS)
+    assert carry_on(patience=1).stopped is Stop.NO_PROGRESS
 
 
 def test_progress_is_reported_after_every_outcome(go: Tune) -> None:

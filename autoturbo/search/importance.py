@@ -1,0 +1,228 @@
+"""Which knobs mattered in a run, which stand at their border, and how much of each was tried.
+
+Importance is judged on trials that the judging model has not seen. The trials are dealt into
+:data:`FOLDS` parts; trees are trained on all parts but one, and Shapley values say how much each
+choice adds to what they predict for the part left out. A knob's share is the covariance of what it
+adds with what was measured, over the variance of what was measured: a knob that the trees only
+believe in gets none, and the shares add up to what all knobs together account for.
+
+Why not Optuna's evaluators: functional ANOVA and mean decrease impurity fit a forest (scikit-learn,
+which we do not have) on parameters that all trials have, and say nothing of how well it fits;
+PED-ANOVA looks at one parameter at a time and takes the trials for samples of the whole space. A
+guided search samples near its best points, and knobs of sub-graphs mean something in part of the
+space only; Shapley values ask about the points that were tried and about no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.cost_models.booster import Booster
+from autoturbo.cost_models.features import Rows
+from autoturbo.schedule.knobs import AUTO, Knobs, KnobSpec, Value, knob_specs, subgraph_knob_specs
+from autoturbo.search.conditions import START, stands_for
+from autoturbo.search.objectives import Objective
+from autoturbo.search.progress import Trial
+from autoturbo.search.space import Space
+from autoturbo.search.subgraphs import Block
+
+FOLDS = 5
+"""Parts of the trials; the usual number."""
+
+FEWEST = 30
+"""Measured trials below which nothing is said of importance: a fold has six of them then."""
+
+EXPLAINED = 0.2
+"""Share of the variance that the trees must account for, on trials that they have not seen."""
+
+_TREES = 100
+
+Border = Literal["least", "greatest"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnobReport:
+    """One dimension of the space.
+
+    Attributes:
+        knob: its name.
+        layers: of the sub-graphs whose own knob it is; empty for the model's.
+        start: number of the start whose sub-graphs they are, 0 for the published heuristic.
+        share: of the variance of the (logarithm of the) objective; None where nothing is said.
+            Chance makes it a little less than 0 for a knob that does not matter.
+        best: its value in the best trial; None where nothing was measured.
+        border: the best value is the least or the greatest number offered, although the knob takes
+            further ones.
+        tried: values that were tried.
+        offered: values that there are.
+    """
+
+    knob: str
+    layers: tuple[str, ...]
+    start: int
+    share: float | None
+    best: Value | None
+    border: Border | None
+    tried: int
+    offered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """What a run's trials tell of its knobs.
+
+    Attributes:
+        measured: trials with a figure.
+        failed: trials without one.
+        explained: share of the variance that a model of the choices predicts for trials it has not
+            seen, 1 less the squared error over the variance; None where none was trained.
+        obstacle: why no importance is given, or None.
+        knobs: every dimension of the space, in its order.
+    """
+
+    measured: int
+    failed: int
+    explained: float | None
+    obstacle: str | None
+    knobs: tuple[KnobReport, ...]
+
+
+def importance_of(
+    space: Space, trials: Sequence[Trial], objective: Objective, seed: int = 0
+) -> Importance:
+    """Judge the knobs of a space by a run's trials.
+
+    Args:
+        space: that the trials were proposed from.
+        trials: of the run.
+        objective: what was sought.
+        seed: deals the trials into parts.
+
+    Raises:
+        KnobsError: a trial is no point of the space.
+    """
+    genes = np.asarray(
+        [space.genes_of(space.from_knobs(trial.knobs)) for trial in trials], np.int64
+    ).reshape(len(trials), len(space.dimensions))
+    scores = [objective.score(trial.outcome) for trial in trials]
+    known = np.asarray([score is not None for score in scores], bool)
+    figures = np.asarray([score for score in scores if score is not None], np.float64)
+    explained, shares = _judged(space.features(genes[known]), _logarithms(figures), seed)
+    obstacle = _obstacle(figures, explained)
+    best = genes[known][int(figures.argmin())] if len(figures) else None
+    knobs = [
+        _report(space, index, genes, best, None if obstacle else float(shares[index]))
+        for index in range(len(space.dimensions))
+    ]
+    return Importance(int(known.sum()), int((~known).sum()), explained, obstacle, tuple(knobs))
+
+
+def _obstacle(figures: NDArray[np.float64], explained: float | None) -> str | None:
+    if len(figures) < FEWEST:
+        return f"too few trials: {len(figures)} measured, at least {FEWEST} are needed"
+    if explained is None:
+        return "all trials measured the same"
+    if explained < EXPLAINED:
+        predicted = f"{100 * max(explained, 0.0):.0f} %"
+        return f"too few trials: they predict {predicted} of what differs between others"
+    return None
+
+
+def _logarithms(figures: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Factors count, not seconds; maximised figures are negative."""
+    logarithms: NDArray[np.float64] = np.sign(figures) * np.log(np.abs(figures))
+    return logarithms
+
+
+def _judged(
+    rows: Rows, labels: NDArray[np.float64], seed: int
+) -> tuple[float | None, NDArray[np.float64]]:
+    """What the trees explain, and each column's share of the variance."""
+    shares = np.zeros(rows.shape[1])
+    if len(labels) < FEWEST or np.ptp(labels) == 0:
+        return None, shares
+    added, predicted = np.zeros(rows.shape), np.zeros(len(labels))
+    part = np.random.default_rng(seed).permutation(len(labels)) % FOLDS
+    for fold in range(FOLDS):
+        held = part == fold
+        trees = Booster("reg:squarederror", seed)
+        trees.fit(rows[~held], labels[~held], trees=_TREES)
+        added[held], predicted[held] = trees.contributions(rows[held]), trees.predict(rows[held])
+    centred = labels - labels.mean()
+    variance = float(centred @ centred)
+    explained = 1.0 - float(((labels - predicted) ** 2).sum()) / variance
+    return explained, centred @ added / variance
+
+
+def _report(
+    space: Space,
+    index: int,
+    genes: NDArray[np.int64],
+    best: NDArray[np.int64] | None,
+    share: float | None,
+) -> KnobReport:
+    dimension, (block, knob) = space.dimensions[index], _owner(space, index)
+    value = None if best is None else dimension.choices[int(best[index])]
+    own = block is not None
+    start = _start(space, best)
+    spec = (subgraph_knob_specs() if own else knob_specs()).get(knob)
+    return KnobReport(
+        knob,
+        block.layers if block else (),
+        block.start if block else 0,
+        share,
+        value,
+        None
+        if spec is None or value is None or own
+        else _border(space, index, spec, getattr(start, knob) if value == AUTO else value),
+        len(np.unique(genes[:, index])),
+        len(dimension.choices),
+    )
+
+
+def _start(space: Space, point: NDArray[np.int64] | None) -> Knobs:
+    """What a point's ``"auto"`` stands for, where it is not ``"auto"`` itself."""
+    names = [d.name for d in space.dimensions]
+    number = 0 if point is None or START not in names else int(point[names.index(START)])
+    return space.starts[number]
+
+
+def _owner(space: Space, index: int) -> tuple[Block | None, str]:
+    """The block and the knob of a dimension."""
+    first = len(space.dimensions) - sum(len(block.choices) for block in space.blocks)
+    if index < first:
+        return None, space.dimensions[index].name
+    own = [(block, name) for block in space.blocks for name in block.choices]
+    return own[index - first]
+
+
+def _border(space: Space, index: int, spec: KnobSpec, value: Value) -> Border | None:
+    """At which end of the numbers offered a value stands, where the knob takes further ones."""
+    dimension = space.dimensions[index]
+    numbers = [n for c in dimension.choices if (n := _number(space, dimension.name, c)) is not None]
+    here = _number(space, dimension.name, value)
+    if spec.low is None or here is None or len(set(numbers)) < 3:  # noqa: PLR2004  of two values
+        return None  # each one is at a border
+    most = {"batches_per_cluster": space.share, "max_layers": space.layers}.get(dimension.name)
+    high = most if most is not None else spec.high
+    if here == min(numbers) and here > spec.low:
+        return "least"
+    if here == max(numbers) and (high is None or here < high):
+        return "greatest"
+    return None
+
+
+def _number(space: Space, name: str, value: Any) -> float | None:
+    """The number that a choice stands for; None for a word."""
+    if value == AUTO:
+        known = {"batches_per_cluster": space.share, "max_layers": space.layers}
+        value = known[name] if name in known else stands_for(name, AUTO)
+    return float(value) if isinstance(value, int | float) else None
+
+
+__all__ = ["FEWEST", "FOLDS", "Border", "Importance", "KnobReport", "importance_of"]

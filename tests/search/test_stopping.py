@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoturbo.errors import UsageError
+from autoturbo.search.objectives import pareto
+from autoturbo.search.settings import Settings
+from autoturbo.search.stopping import Drought
+
+
+def test_failures_and_equals_are_no_progress() -> None:
+    drought, lengths = Drought(), []
+    for scores in (None, (3.0,), (3.0,), None, (2.0,), (4.0,)):
+        drought.enter(scores)
+        lengths.append(drought.length)
+    assert lengths == [1, 0, 1, 2, 0, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=20))
+def test_a_new_point_of_the_front_is_progress(points: list[tuple[int, int]]) -> None:
+    drought = Drought()
+    for count, point in enumerate(points, 1):
+        drought.enter(point)
+        assert (drought.length == 0) == (count - 1 in pareto(points[:count]))
+
+
+def test_new_limits_take_the_place_of_old_ones_but_for_the_time() -> None:
+    asked = Settings(
+        *("int8", 10, "quick", 0, 5.0, "random", "latency", (), "runs"), patience=3, bound_gap=0.1
+    )
+    assert asked.extended(None, None, None, None) is asked
+
+    def limits(settings: Settings) -> tuple[float | None, ...]:
+        return settings.trials, settings.time_budget, settings.patience, settings.bound_gap
+
+    assert limits(asked.extended(20, None, None, None)) == (20, 5.0, None, None)
+    assert limits(asked.extended(None, 9.0, 4, None)) == (None, 9.0, 4, None)
+    assert limits(asked.extended(None, None, None, 0.2)) == (10, 5.0, None, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("objective", "patience", "gap", "message"),
+    [
+        ("latency", 0, None, "patience: 0 is too few; at least 1 trial"),
+        ("latency", None, -0.1, "the gap to the lower bound must be 0 or more"),
+        ("latency", None, float("nan"), "the gap to the lower bound must be 0 or more"),
+        ("ddr-bytes", None, 0.1, "stops no search for others; for latency and throughput alone"),
+    ],
+)
+def test_limits_that_make_no_sense(
+    objective: str, patience: int | None, gap: float | None, message: str
+) -> None:
+    asked = Settings(
+        *("int8", 10, "quick", 0, None, "random", objective, (), "runs"),
+        patience=patience, bound_gap=gap,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=message):
+        asked.check()
