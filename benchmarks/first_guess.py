@@ -3,8 +3,8 @@
 For each workload a cost model is trained on all models of a data set but that one (for a BERT of
 any length: but BERT). It predicts about a thousand candidates that a search would propose before it
 has measured anything: the search's openings (the dynamic programme's starts, numbers of samples,
-splits over clusters), mutants of them, and points at random. The published heuristic itself is none
-of them. The best predicted one is measured, then the best five.
+splits over clusters), mutants of them and of the heuristic, and points at random. The published
+heuristic itself is none of them. The best predicted one is measured, then the best five.
 
 *Gains* are the heuristic's latency over the guess's; above 1 the guess is faster. *Start* is the
 dynamic programme's first start, which needs no cost model.
@@ -80,7 +80,9 @@ def _table(folder: str) -> Table:
 def candidates(space: Space, rng: np.random.Generator) -> Genes:
     """What a search would propose before it has measured anything, but for the heuristic."""
     begun, random = openings(space), space.random(rng, RANDOM)
-    mutants = space.mutate(rng, begun[rng.integers(0, len(begun), MUTANTS)])
+    heuristic = np.zeros_like(begun)
+    parents = np.concatenate([heuristic, begun])[rng.integers(0, 2 * len(begun), MUTANTS)]
+    mutants = space.mutate(rng, parents)
     every = dict.fromkeys(map(tuple, np.concatenate([begun, mutants, random]).tolist()))
     every.pop((0,) * len(space.dimensions), None)
     return np.asarray(list(every), np.int64)
