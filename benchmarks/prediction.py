@@ -13,19 +13,18 @@ kernels emptied before each.
 
 ::
 
-    python benchmarks/prediction.py MODEL_FOLDER [NAME ...]
+    python benchmarks/prediction.py [NAME ...]
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from bench_tools import cpu_seconds, print_table
 
-from autoturbo.cost_models.pretrained import Pretrained
+from autoturbo.cost_models.pretrained import standard
 from autoturbo.cost_models.screening import Screen
 from autoturbo.cost_models.ways import Choice
 from autoturbo.datasets import workloads
@@ -72,11 +71,11 @@ def children(space: Space, rng: np.random.Generator, parents: Genes) -> Genes:
     return np.concatenate([near, far, space.cross(rng, first, second)])
 
 
-def figures(name: str, folder: Path) -> Row:
+def figures(name: str) -> Row:
     """One row of the table."""
     graph, target = import_model(workloads.get(name).file), load_target(TARGET)
     space = Space.of(graph, target, dtype=DTYPE, subgraphs=8)
-    rng, trained = np.random.default_rng(0), Pretrained.load(folder)
+    rng, trained = np.random.default_rng(0), standard()
     columns = choices(space)
 
     def fresh() -> Screen:
@@ -108,9 +107,9 @@ def figures(name: str, folder: Path) -> Row:
     return Row(name, at_random, rates[0], rates[-1], known, simulated, rates[-1] / simulated)
 
 
-def main(folder: str, *names: str) -> None:
+def main(*names: str) -> None:
     """One row per model."""
-    rows = [figures(name, Path(folder)) for name in names or MODELS]
+    rows = [figures(name) for name in names or MODELS]
     header = ("model", "random/s", "evolved: first/s", "last/s", "known/s", "simulated/s", "ratio")
     print_table(header, rows)
 

@@ -98,6 +98,9 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert "autoturbo/py.typed" in names
     assert "autoturbo/hardware/presets/stcp920.yaml" in names
     assert "autoturbo/datasets/workloads/models/resnet50.onnx" in names
+    assert {
+        f"autoturbo/cost_models/models/kernels/{n}" for n in ("card.json", "factors.ubj")
+    } <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [n for n in names if n.endswith((".weights.bin", ".pyc", ".nbi", ".nbc", ".db"))]
     sources = {str(f.relative_to(ROOT)) for f in (ROOT / "autoturbo").rglob("*.py")}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.parser import Parser
     from autoturbo.cost_models.evaluate import Result
     from autoturbo.cost_models.metrics import Scores
+    from autoturbo.cost_models.training import Table
 
 USAGE = "train|evaluate|list"
 EXAMPLE = "autoturbo cost-model evaluate measurements"
@@ -39,13 +40,27 @@ def _train(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.datasets.measurements import load_measurements
 
     data = load_measurements(options.folder)
-    notes = {"collection": {k: v for k, v in data.collection.items() if k != "parts"}}
-    model = train(Table.of(data), notes)
+    table = Table.of(data)
+    model = train(table, _notes(data.collection, table, judge=options.judge))
     model.save(options.output)
     console.emit({"folder": str(options.output), "card": model.card})
     text = f"{model.card['settings']} settings, {model.card['kernels']} kernels"
     console.answer(f"trained on {text}: {options.output}")
     return 0
+
+
+def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> dict[str, Any]:
+    """Where a model comes from, and how good what is trained like it is on what was held out."""
+    from autoturbo.cost_models.evaluate import accuracy
+
+    train = f"autoturbo cost-model train{' --judge' if judge else ''} measurements -o model"
+    recipe = collection["recipe"]
+    notes = {
+        "versions": collection["versions"],
+        "data": {k: collection[k] for k in ("schema", "seed", "settings")},
+        "reproduce": [f"{recipe['command']} -o measurements", train],
+    }
+    return {**notes, "accuracy": accuracy(table, "squared")} if judge else notes
 
 
 def _evaluate(options: argparse.Namespace, console: Console) -> int:
@@ -101,9 +116,9 @@ def _table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) 
 
 
 def _list(_: argparse.Namespace, console: Console) -> int:
-    from autoturbo.cost_models.pretrained import Pretrained, bundled
+    from autoturbo.cost_models.pretrained import CARD, bundled, read_card
 
-    cards = {name: Pretrained.load(folder).card for name, folder in bundled().items()}
+    cards = {name: read_card(folder / CARD) for name, folder in bundled().items()}
     console.emit({"models": cards})
     for name, card in cards.items():
         console.answer(f"{name}: {_described(card)}")
@@ -113,10 +128,15 @@ def _list(_: argparse.Namespace, console: Console) -> int:
 
 
 def _described(card: Mapping[str, Any]) -> str:
-    return (
+    learned = (
         f"{card['settings']} settings of {len(card['models'])} models on"
         f" {len(card['targets'])} targets"
     )
+    figures = (
+        f"{kind}s held out: {100 * said['pairwise']:.1f} % of pairs in order"
+        for kind, said in card.get("accuracy", {}).items()
+    )
+    return "; ".join((learned, *figures))
 
 
 def _method_names() -> tuple[str, ...]:
@@ -139,6 +159,8 @@ def _train_arguments(parser: Parser) -> None:
     _folder_argument(parser)
     text = "folder of the model, made where it is missing"
     parser.add_argument("-o", "--output", metavar="MODEL", type=Path, required=True, help=text)
+    text = "judge it on models and targets held out as well; the card says how it did"
+    parser.add_argument("--judge", action="store_true", help=text)
 
 
 def _evaluate_arguments(parser: Parser) -> None:
@@ -158,7 +180,7 @@ _ACTIONS = {
         "autoturbo cost-model train measurements -o model",
         _train,
         _train_arguments,
-        "FOLDER -o MODEL",
+        "FOLDER -o MODEL [--judge]",
     ),
     "evaluate": Subcommand(
         "Judge cost models on models and targets that are held out whole.",

@@ -89,6 +89,18 @@ def evaluate(table: Table, methods: Sequence[str], kinds: Sequence[str]) -> Iter
             yield _result(table, method, kind)
 
 
+def accuracy(table: Table, method: str) -> dict[str, Any]:
+    """What a card says of a method: means and first guesses by kind of group held out.
+
+    Raises:
+        UsageError: see :func:`evaluate`.
+    """
+    return {
+        result.kind: {**result.mean.as_dict(), "first_guess": result.guesses.as_dict()}
+        for result in evaluate(table, [method], KINDS)
+    }
+
+
 def _result(table: Table, method: str, kind: str) -> Result:
     names = table.groups[kind]
     groups, guesses = {}, []

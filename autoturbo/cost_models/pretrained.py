@@ -6,9 +6,10 @@ kernel depends on the kernel and not on the schedule around it: :class:`Predicto
 
 from __future__ import annotations
 
+import functools
 import importlib.resources
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,8 @@ import numpy as np
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE, override_rows, portable_rows
 from autoturbo.cost_models.ratios import base_seconds
-from autoturbo.cost_models.training import Table
+from autoturbo.cost_models.training import Mask, Table
+from autoturbo.datasets.measurements.columns import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.work import Floats
@@ -28,6 +30,9 @@ TREES: Final = 150
 """Trees of a pretrained model; more change the third digit of its accuracy."""
 
 CARD: Final = "card.json"
+STANDARD: Final = "kernels"
+"""The model in the package that is used unless another one is named."""
+
 _FACTORS: Final = "factors.ubj"
 _OBJECTIVE: Final = "reg:squarederror"
 
@@ -56,29 +61,59 @@ class Pretrained:
         """Read what :meth:`save` wrote.
 
         Raises:
-            InputError: a file is missing or damaged, or its features are of another version.
+            InputError: a file is missing or damaged, its features are of another version, or it
+                learned from what another scheduler or simulator measured.
         """
-        path = folder / CARD
-        try:
-            card = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise InputError("no card of a cost model that can be read", Location(path)) from None
-        if not isinstance(card, dict) or "features_schema" not in card:
-            raise InputError("not the card of a pretrained cost model", Location(path))
-        if card["features_schema"] != FEATURES_SCHEMA:
-            found = card["features_schema"]
-            message = f"features of version {found}, this release reads {FEATURES_SCHEMA}"
-            raise InputError(message, Location(path), "train it again")
+        card = read_card(folder / CARD)
         return Pretrained(Booster.load(folder / _FACTORS, _OBJECTIVE), card)
 
 
-def train(table: Table, notes: dict[str, Any]) -> Pretrained:
-    """A model from all measured settings of a data set, each weighing the same.
+def read_card(path: Path) -> dict[str, Any]:
+    """The card of a model that this release can use; the trees are not read.
 
     Raises:
-        UsageError: nothing in the data set was measured.
+        InputError: see :meth:`Pretrained.load`.
     """
-    known = np.flatnonzero(table.known)
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError("no card of a cost model that can be read", Location(path)) from None
+    if not isinstance(card, dict) or "features_schema" not in card:
+        raise InputError("not the card of a pretrained cost model", Location(path))
+    if card["features_schema"] != FEATURES_SCHEMA or card.get("names") != list(PORTABLE):
+        found = card["features_schema"]
+        message = f"features of version {found}, this release reads {FEATURES_SCHEMA}"
+        raise InputError(message, Location(path), "train it again")
+    if stale := _stale(card.get("versions", VERSIONS)):
+        message = f"it learned from {stale}"
+        raise InputError(message, Location(path), "collect the measurements again and train it")
+    return card
+
+
+def _stale(versions: object) -> str:
+    """What the measurements were made with that is no longer so, in words; empty where none is."""
+    if not isinstance(versions, Mapping):
+        return "measurements of unknown versions"
+    return ", ".join(
+        f"{name} {versions.get(name)} (this release has {ours})"
+        for name, ours in VERSIONS.items()
+        if versions.get(name) != ours
+    )
+
+
+def train(table: Table, notes: Mapping[str, Any], learn: Mask | None = None) -> Pretrained:
+    """A model from measured settings of a data set, each weighing the same.
+
+    Args:
+        table: the data set.
+        notes: more for the card: where the data is from, accuracy.
+        learn: which settings to learn from, ``(settings,)``; all if None.
+
+    Raises:
+        UsageError: none of them was measured.
+    """
+    chosen = table.measured if learn is None else table.measured & learn
+    known = np.flatnonzero(table.known & chosen[table.owner])
     if not len(known):
         raise UsageError("the data set has no measured setting")
     count = np.bincount(table.owner, minlength=len(table.latency))
@@ -88,9 +123,9 @@ def train(table: Table, notes: dict[str, Any]) -> Pretrained:
     booster.fit(table.rows[known], labels, weights / weights.mean(), trees=TREES)
     card = {
         **notes, "features_schema": FEATURES_SCHEMA, "names": list(PORTABLE),
-        "settings": int(table.measured.sum()), "kernels": len(known),
-        "models": sorted(set(table.groups["model"].tolist())),
-        "targets": sorted(set(table.groups["target"].tolist())),
+        "settings": int(chosen.sum()), "kernels": len(known), "trees": TREES,
+        "models": sorted(set(table.groups["model"][chosen].tolist())),
+        "targets": sorted(set(table.groups["target"][chosen].tolist())),
     }  # fmt: skip
     return Pretrained(booster, card)
 
@@ -99,6 +134,20 @@ def bundled() -> dict[str, Path]:
     """Folders of the models in the package, by name."""
     place = Path(str(importlib.resources.files("autoturbo.cost_models") / "models"))
     return {card.parent.name: card.parent for card in sorted(place.glob(f"*/{CARD}"))}
+
+
+@functools.cache
+def standard() -> Pretrained:
+    """The model in the package, read when it is first asked for.
+
+    Raises:
+        InputError: it is of other versions than this release, or damaged.
+        UsageError: this copy of the package has none.
+    """
+    found = bundled()
+    if STANDARD not in found:
+        raise UsageError(f"no cost model {STANDARD!r} is in the package", hint="install it again")
+    return Pretrained.load(found[STANDARD])
 
 
 @dataclass(eq=False)

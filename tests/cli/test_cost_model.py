@@ -27,6 +27,7 @@ def test_train_and_evaluate(cli: Cli, tmp_path: Path) -> None:
     trained = cli("--json", "cost-model", "train", "data", "-o", "model").object
     assert trained["card"] == Pretrained.load(tmp_path / "model").card
     assert trained["card"]["targets"] == ["ascend-910", "goya"]
+    assert "accuracy" not in trained["card"]
     asked = ("cost-model", "evaluate", "data", "--method", "alone", "--method", "squared")
     found = cli("--json", *asked, "--held-out", "target").object["results"]
     assert [r["method"] for r in found] == ["alone", "squared"]
@@ -38,7 +39,31 @@ def test_train_and_evaluate(cli: Cli, tmp_path: Path) -> None:
     assert "the data set has one model" in ran.err
 
 
+def test_judging_needs_more_than_one_of_a_kind(cli: Cli) -> None:
+    assert cli(*COLLECT).status == 0
+    ran = cli("cost-model", "train", "data", "--judge", "-o", "model")
+    assert (ran.status, ran.out) == (2, "")
+    assert "the data set has one model" in ran.err
+
+
 def test_list(cli: Cli) -> None:
     ran = cli("cost-model", "list")
     assert (ran.status, ran.err) == (0, "")
-    assert ran.out
+    assert ran.out.startswith("kernels: ")
+    assert "targets held out: " in ran.out
+    found = cli("--json", "cost-model", "list").object["models"]
+    assert len(found["kernels"]["targets"]) == 4
+
+
+def test_a_model_of_another_release_is_one_clear_line(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / "card.json").write_text('{"features_schema": 1}')
+    monkeypatch.setattr("autoturbo.cost_models.pretrained.bundled", lambda: {"old": folder})
+    ran = cli("cost-model", "list")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.endswith("; train it again\n")
+    assert "features of version 1" in ran.err
+    assert ran.err.count("\n") == 1

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from autoturbo.cost_models.evaluate import KINDS, evaluate
+from autoturbo.cost_models.evaluate import KINDS, accuracy, evaluate
 from autoturbo.cost_models.features import PORTABLE
 from autoturbo.cost_models.methods import METHODS
-from autoturbo.cost_models.pretrained import Pretrained, bundled, train
+from autoturbo.cost_models.pretrained import (
+    STANDARD,
+    Pretrained,
+    bundled,
+    read_card,
+    standard,
+    train,
+)
 from autoturbo.cost_models.training import Table
+from autoturbo.datasets.measurements.columns import VERSIONS
 from autoturbo.errors import InputError, UsageError
 from autoturbo.simulate.plan import COLUMNS
 
@@ -108,9 +117,70 @@ def test_a_damaged_card_is_named(tmp_path: Path, text: str, message: str) -> Non
         Pretrained.load(tmp_path)
 
 
-def test_the_models_in_the_package_can_be_read() -> None:
+def test_a_model_of_other_columns_is_refused(tmp_path: Path) -> None:
+    train(table(), {}).save(tmp_path)
+    _edit(tmp_path, names=["ratio.other"])
+    with pytest.raises(InputError, match="features of version"):
+        Pretrained.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("versions", "message"),
+    [
+        ({**VERSIONS, "simulator": "0"}, "it learned from simulator 0 \\(this release has"),
+        ({}, "scheduler None"),
+        (None, "measurements of unknown versions"),
+    ],
+)
+def test_a_model_of_other_measurements_is_refused(
+    tmp_path: Path, versions: object, message: str
+) -> None:
+    train(table(), {"versions": VERSIONS}).save(tmp_path)
+    assert Pretrained.load(tmp_path).factors.trained
+    _edit(tmp_path, versions=versions)
+    with pytest.raises(InputError, match=message):
+        Pretrained.load(tmp_path)
+
+
+def _edit(folder: Path, **changes: object) -> None:
+    card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps({**card, **changes}))
+
+
+def test_a_part_can_be_learned_from() -> None:
+    known = table()
+    model = train(known, {}, known.groups["model"] != "m0")
+    assert model.card["models"] == ["m1", "m2"]
+    assert model.card["settings"] == 4 * SETTINGS
+    spoilt = np.where(known.groups["model"][known.owner] == "m0", 1.0, known.times)
+    other = train(dataclasses.replace(known, times=spoilt), {}, known.groups["model"] != "m0")
+    assert (other.factors.predict(known.rows) == model.factors.predict(known.rows)).all()
+
+
+def test_the_model_in_the_package_says_what_it_is() -> None:
+    card = standard().card
+    assert STANDARD in bundled()
+    assert standard() is standard()
+    assert tuple(card["names"]) == PORTABLE
+    assert card["versions"] == dict(VERSIONS)
+    assert len(card["models"]) >= 10
+    assert card["accuracy"]["model"]["pairwise"] > 0.93
+    assert card["accuracy"]["target"]["pairwise"] > 0.93
+    assert [line.split()[2] for line in card["reproduce"]] == ["collect", "train"]
+
+
+def test_the_models_in_the_package_are_small_and_no_pickles() -> None:
     for folder in bundled().values():
-        assert tuple(Pretrained.load(folder).card["names"]) == PORTABLE
+        assert read_card(folder / "card.json")
+        assert sorted(f.name for f in folder.iterdir()) == ["card.json", "factors.ubj"]
+        assert sum(f.stat().st_size for f in folder.iterdir()) < 1.5e6
+
+
+def test_accuracy_is_told_by_what_was_held_out() -> None:
+    found = accuracy(table(), "squared")
+    assert list(found) == list(KINDS)
+    assert found["target"]["pairwise"] > 0.95
+    assert found["model"]["first_guess"]["pools"] == 6
 
 
 def test_nothing_measured_is_nothing_to_learn() -> None:
