@@ -12,7 +12,7 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search import starts
+from autoturbo.search import beginnings
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.tuner import Progress, TuneResult, resume, tune
 from autoturbo.verify.findings import Check
@@ -111,14 +111,14 @@ def test_placing_cuts_is_told_and_counts_as_time_of_the_run(
     model: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Progress] = []
-    begin, clock, place = time.monotonic, [0.0], starts.starts_of
+    begin, clock, place = time.monotonic, [0.0], beginnings.starts_of
 
     def slow(*args: Any, **named: Any) -> tuple[Knobs, ...]:
         clock[0] += 1000.0
         return place(*args, **named)
 
     monkeypatch.setattr(time, "monotonic", lambda: begin() + clock[0])
-    monkeypatch.setattr(starts, "starts_of", slow)
+    monkeypatch.setattr(beginnings, "starts_of", slow)
     result = run(
         model, tmp_path, trials=40, time_budget=999.0, baselines=(), on_progress=seen.append
     )
@@ -137,6 +137,6 @@ def test_a_run_keeps_its_starts_and_goes_on_with_them(
     begun = run(model, tmp_path, trials=20)
     with Database.open(tmp_path / "a.db") as store:
         assert store.run(begun.run).settings["starts"]
-    monkeypatch.setattr("autoturbo.search.starts.starts_of", lambda *_, **__: ())
+    monkeypatch.setattr("autoturbo.search.beginnings.starts_of", lambda *_, **__: ())
     again = resume(begun.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=40)
     assert [t.knobs for t in again.history] == [t.knobs for t in whole.history]
