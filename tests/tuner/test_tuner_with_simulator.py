@@ -12,7 +12,7 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search import beginnings
+from autoturbo.search.starts import starts_of
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.tuner import Progress, TuneResult, resume, tune
 from autoturbo.verify.findings import Check
@@ -111,14 +111,14 @@ def test_placing_cuts_is_told_and_counts_as_time_of_the_run(
     model: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Progress] = []
-    begin, clock, place = time.monotonic, [0.0], beginnings.starts_of
+    begin, clock = time.monotonic, [0.0]
 
     def slow(*args: Any, **named: Any) -> tuple[Knobs, ...]:
         clock[0] += 1000.0
-        return place(*args, **named)
+        return starts_of(*args, **named)
 
     monkeypatch.setattr(time, "monotonic", lambda: begin() + clock[0])
-    monkeypatch.setattr(beginnings, "starts_of", slow)
+    monkeypatch.setattr("autoturbo.search.beginnings.starts_of", slow)
     result = run(
         model, tmp_path, trials=40, time_budget=999.0, baselines=(), on_progress=seen.append
     )
