@@ -36,7 +36,7 @@ def main() -> int:
     failed = [" ".join(step) for step in STEPS if not run(step)]
     if failed:
         print("== failed:", ", ".join(failed), flush=True)
-    passed = run(("pytest", "-n", "auto", *sys.argv[1:]))
+    passed = run(("pytest", "-n", "auto", "--durations=20", *sys.argv[1:]))
     return 0 if passed and not failed else 1
 
 
