@@ -474,15 +474,19 @@ class _Run:
 
     def advisor(self) -> KernelAdvisor | None:
         """The kernel model, where a sum of kernel times is what is sought."""
-        from autoturbo.cost_models.advisor import KernelAdvisor
+        from autoturbo.cost_models.advisor import KernelAdvisor, Prior
         from autoturbo.cost_models.features import target_vector
         from autoturbo.schedule.statistics import STATISTICS
 
         if [o.name for o in self.objectives if o.name not in OF_KERNELS]:
             return None
         vector = target_vector(self.target, self.asked.dtype)
-        share = batch_share(self.graph, self.target)
-        return KernelAdvisor(self.workshop, vector, share, STATISTICS, self.asked.seed)
+        share, prior = batch_share(self.graph, self.target), None
+        try:
+            prior = Prior.of(self.workshop)
+        except AutoTurboError as error:
+            self.folder.log(f"the search starts without the cost model of the package: {error}")
+        return KernelAdvisor(self.workshop, vector, share, STATISTICS, self.asked.seed, prior)
 
     def baselines(self) -> dict[str, Measurement]:
         """Other schedulers; one that fails is left out and noted in the log."""

@@ -128,13 +128,14 @@ def run(pair: Pair, sampler: str, seed: int, trials: int) -> list[float | None]:
 
 
 def _advisor(pair: Pair, seed: int) -> Any:
-    from autoturbo.cost_models.advisor import KernelAdvisor
+    from autoturbo.cost_models.advisor import KernelAdvisor, Prior
     from autoturbo.cost_models.features import target_vector
     from autoturbo.schedule.statistics import STATISTICS
 
     vector = target_vector(pair.target, pair.evaluator.bench.dtype)
     share = batch_share(pair.graph, pair.target)
-    return KernelAdvisor(pair.evaluator, vector, share, STATISTICS, seed)
+    prior = Prior.of(pair.evaluator)
+    return KernelAdvisor(pair.evaluator, vector, share, STATISTICS, seed, prior)
 
 
 def _running_best(outcomes: Iterable[object]) -> list[float | None]:

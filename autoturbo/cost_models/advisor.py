@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from autoturbo.cost_models.features import (
     kernel_rows,
     knob_vector,
     override_rows,
+    portable_rows,
     setting_row,
 )
 from autoturbo.cost_models.model import FEWEST, CostModel, Example
@@ -30,8 +31,9 @@ from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.plan import COLUMNS
 
 if TYPE_CHECKING:
+    from autoturbo.cost_models.pretrained import Pretrained
     from autoturbo.schedule.knobs import Knobs
-    from autoturbo.simulate.contract import Evaluates
+    from autoturbo.simulate.contract import Evaluates, PlanStatistics
 
 _GROWTH = 1.15
 """The model is trained anew whenever this many times the settings are known: a fixed ladder of
@@ -39,6 +41,39 @@ sizes, so that the model at any moment follows from the settings known by then."
 
 _SEEN = 4096
 """Examples of settings kept for asking again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What is known of kernels before a run has measured any.
+
+    Attributes:
+        anchored: statistics with what kernels take alone; None for a setting without a plan.
+        model: trained beforehand.
+    """
+
+    anchored: Callable[[Knobs], PlanStatistics | None]
+    model: Pretrained
+
+    @staticmethod
+    def of(evaluator: Evaluates) -> Prior | None:
+        """The model in the package, where an evaluator tells what kernels take alone.
+
+        Raises:
+            InputError: that model is of other versions than this release.
+            UsageError: there is none.
+        """
+        from autoturbo.cost_models.pretrained import standard
+
+        anchored = getattr(evaluator, "anchored", None)
+        return None if anchored is None else Prior(anchored, standard())
+
+    def factors(self, statistics: NDArray[np.float64], own: Rows) -> NDArray[np.float64]:
+        """Times of kernels over what they take alone, ``(sub-graphs,)``."""
+        found: NDArray[np.float64] = np.exp(
+            self.model.factors.predict(portable_rows(statistics, own))
+        )
+        return found
 
 
 @dataclass
@@ -51,6 +86,7 @@ class KernelAdvisor:
         share: samples that ``batches_per_cluster="auto"`` stands for.
         statistics: names of the statistics' columns, where they are not the evaluator's.
         seed: of the trees.
+        prior: what it starts from; then it can rank at once, and learns how far the prior is off.
     """
 
     evaluator: Evaluates
@@ -58,6 +94,7 @@ class KernelAdvisor:
     share: int
     statistics: tuple[str, ...] = ()
     seed: int = 0
+    prior: Prior | None = None
     examples: list[Example] = field(default_factory=list)
     screened: int = 0
     _blind: bool = False
@@ -89,10 +126,13 @@ class KernelAdvisor:
         """Why it cannot rank, or None where it can."""
         if self._blind:
             return "the evaluator gives no statistics of kernels"
-        measured = sum(e.times is not None for e in self.examples)
-        if measured < FEWEST:
-            return f"{measured} of {FEWEST} measured settings that a cost model needs"
+        if self.prior is None and self._measured < FEWEST:
+            return f"{self._measured} of {FEWEST} measured settings that a cost model needs"
         return None
+
+    @property
+    def _measured(self) -> int:
+        return sum(e.times is not None for e in self.examples)
 
     def rank(self, settings: Sequence[Knobs]) -> NDArray[np.float64] | None:
         """``log`` of predicted seconds, less the log-odds of being feasible; lower is better.
@@ -101,15 +141,21 @@ class KernelAdvisor:
         """
         if self.obstacle:
             return None
-        model = self._current()
         found = [self._example(knobs) for knobs in settings]
         planned = [e for e in found if e is not None]
         self.screened += len(settings)
         scores = np.full(len(settings), np.inf)
+        scores[[e is not None for e in found]] = self._scores(planned)
+        return scores
+
+    def _scores(self, planned: Sequence[Example]) -> NDArray[np.float64]:
+        if self._measured < FEWEST:  # the prior alone
+            seconds = np.asarray([example.weights.sum() for example in planned])
+            return np.asarray(np.log(np.maximum(seconds, 1e-12)), np.float64)
+        model = self._current()
         seconds = np.maximum(model.predict(planned), 1e-12)
         chance = np.clip(model.feasibility(planned), 1e-3, 1.0)
-        scores[[e is not None for e in found]] = np.log(seconds) - np.log(chance)
-        return scores
+        return np.asarray(np.log(seconds) - np.log(chance), np.float64)
 
     def _current(self) -> CostModel:
         """The model of the largest rung of the ladder that the examples reach."""
@@ -136,7 +182,7 @@ class KernelAdvisor:
         return self._memory[key]
 
     def _build(self, knobs: Knobs) -> Example | None:
-        plan = self.evaluator.statistics(knobs)
+        plan = (self.prior.anchored if self.prior else self.evaluator.statistics)(knobs)
         if plan is None:
             return None
         self._columns = plan.values.shape[1]
@@ -144,7 +190,10 @@ class KernelAdvisor:
         own = override_rows(knobs, plan.overrides, len(plan.values))
         rows = kernel_rows(plan.values, own, vector, self.target)
         setting = setting_row(plan.values, plan.launches, own, vector, self.target)
-        return Example(rows, plan.launches, setting, base=base_seconds(plan.values))
+        base = base_seconds(plan.values)
+        if self.prior is not None:
+            base = base * self.prior.factors(plan.values, own)
+        return Example(rows, plan.launches, setting, base=base)
 
 
 def _times(outcome: Outcome, kernels: int) -> NDArray[np.float64] | None:

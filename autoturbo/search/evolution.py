@@ -2,7 +2,8 @@
 
 A reader's map::
 
-    nothing yet -> openings: the heuristic at every batch, starts, splits over clusters
+    nothing yet -> openings: the heuristic at every batch, starts, splits over clusters; where the
+                   kernel model has a prior, half of them what it expects most of
     history -> probes: the best measured point with one choice that usually matters changed
             -> parents (best measured) -> generations of children, ranked by the quick model
             -> without a gain for a while: the same around another start, or from immigrants
@@ -43,6 +44,9 @@ PROBES = 0.5
 
 ALIKE = 2
 """Points of one batch that may be predicted to be the same."""
+
+BEGUN = 96
+"""Mutants of openings and of the heuristic that a dearer model with a prior sees at the start."""
 
 _SPARSE_ROUNDS = 16
 """Rounds of drawing points with few choices for sub-graphs, before any point will do."""
@@ -118,7 +122,7 @@ class Evolution:
             near = _varied(best, _dearer(best, rerank), model, wanted - len(away))
             chosen = probed + near + away
         else:
-            chosen = fresh.unique(openings(space))[:count]
+            chosen = _begun(fresh, count, rerank)
         fresh.taken.update(chosen)
         mutants = _mutants(space, rng, parents, 8 * count)
         chosen += fresh.unique(mutants)[: count - len(chosen)]
@@ -229,6 +233,32 @@ def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
     if not best:
         return np.zeros((1, len(space.dimensions)), np.int64)
     return np.asarray([tried.genes for tried in best], np.int64)
+
+
+def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, ...]]:
+    """Openings; before them, in half the batch, the best few where a dearer model can tell."""
+    space, rng = fresh.space, fresh.rng
+    opened = fresh.unique(openings(space))
+    if _dearer(opened, rerank) is None:
+        return opened[:count]
+    heuristic = np.zeros((1, len(space.dimensions)), np.int64)
+    parents = np.concatenate([heuristic, np.asarray(opened, np.int64)])
+    mutants = space.mutate(rng, parents[rng.integers(0, len(parents), BEGUN)])
+    pool = fresh.unique(np.concatenate([parents[1:], mutants]))
+    best = _unlike(pool, _dearer(pool, rerank), count // 2)
+    return list(dict.fromkeys([*best, *opened]))[:count]
+
+
+def _unlike(
+    pool: list[tuple[int, ...]], scores: NDArray[np.float64] | None, count: int
+) -> list[tuple[int, ...]]:
+    """The best points, one of each prediction."""
+    if scores is None:
+        return []
+    kinds: dict[float, tuple[int, ...]] = {}
+    for index in np.argsort(scores, kind="stable").tolist():
+        kinds.setdefault(round(float(scores[index]), 3), pool[index])
+    return list(kinds.values())[:count]
 
 
 def _left(

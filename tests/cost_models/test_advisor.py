@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoturbo.cost_models.advisor import KernelAdvisor
+from autoturbo.cost_models.advisor import KernelAdvisor, Prior
 from autoturbo.cost_models.model import FEWEST
+from autoturbo.cost_models.pretrained import Predictor, standard
+from autoturbo.datasets import workloads
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.simulate.contract import PlanStatistics
+from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
 
 TARGET = np.zeros(3, np.float32)
@@ -157,3 +162,45 @@ def test_it_learns_what_the_knobs_of_one_sub_graph_do() -> None:
     scores = found.rank([own(n, prefetch_depth=3) for n in (40, 3, 20, 10)])
     assert scores is not None
     assert np.argsort(scores).tolist() == [1, 3, 2, 0]
+
+
+def with_prior(evaluator: Evaluator) -> KernelAdvisor:
+    return KernelAdvisor(evaluator, TARGET, 1, prior=Prior.of(evaluator))
+
+
+def squeezenet() -> Evaluator:
+    target = load_target("mlu100")  # no target of the data set
+    return Evaluator(import_model(workloads.get("squeezenet1_1").file), target, "float16")
+
+
+DEPTHS = [Knobs(prefetch_depth=n, max_layers=m) for n in (2, 4, 8) for m in (1, 2, 4, 8)]
+
+
+def test_with_a_prior_it_ranks_at_once_as_the_pretrained_model_does() -> None:
+    evaluator = squeezenet()
+    found = with_prior(evaluator)
+    scores = found.rank(DEPTHS)
+    assert found.obstacle is None
+    assert scores is not None
+    said = Predictor(evaluator, standard()).seconds(DEPTHS)
+    assert scores == pytest.approx(np.log(said))
+
+
+def test_with_a_prior_it_learns_what_the_prior_does_not_know() -> None:
+    evaluator = squeezenet()
+    found = with_prior(evaluator)
+    real = [evaluator.evaluate(knobs) for knobs in DEPTHS]
+    before = found.rank(DEPTHS)
+    for knobs, outcome in zip(DEPTHS, real, strict=True):
+        found.observe(knobs, outcome)
+    after = found.rank(DEPTHS)
+    assert before is not None
+    assert after is not None
+    there = [at for at, outcome in enumerate(real) if isinstance(outcome, Measurement)]
+    truth = np.log([o.latency for o in real if isinstance(o, Measurement)])
+    assert len(there) >= FEWEST
+    assert np.abs(after[there] - truth).mean() < 0.5 * np.abs(before[there] - truth).mean()
+
+
+def test_an_evaluator_that_tells_nothing_of_kernels_alone_has_no_prior() -> None:
+    assert Prior.of(Plans()) is None
