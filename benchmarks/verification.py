@@ -53,7 +53,7 @@ DRAWS = 50
 INSTANCES = 800
 """Of a schedule at most: ONNX Runtime takes minutes to load a model of several thousand calls."""
 
-SMALLER = {"unet": 2, "bert_large_s384": 4, "llama_prefill": None}
+SMALLER = {"unet": 1, "bert_large_s384": 4, "llama_prefill": None}
 """Batches of workloads that would take minutes a schedule; None is the file's own."""
 
 
