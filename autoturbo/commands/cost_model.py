@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.tables import titled_table
 from autoturbo.commands.values import one_of
 
 if TYPE_CHECKING:
@@ -86,13 +87,13 @@ def _evaluate(options: argparse.Namespace, console: Console) -> int:
 
 def _comparison(kind: str, results: Iterable[Result]) -> RichTable:
     cells = ((r.method, *_cells(r.mean), f"{r.guesses.better}/{r.guesses.pools}") for r in results)
-    return _table(f"{kind}s held out", ("method", *_TITLES, "faster"), cells)
+    return titled_table(f"{kind}s held out", ("method", *_TITLES, "faster"), cells)
 
 
 def _groups(result: Result) -> RichTable:
     title = f"{result.method} by {result.kind} held out"
     cells = ((name, *_cells(scores)) for name, scores in result.groups.items())
-    return _table(title, (result.kind, *_TITLES), cells)
+    return titled_table(title, (result.kind, *_TITLES), cells)
 
 
 _TITLES = ("pairwise", "tau", "top-1", "top-5", "top-10", "error")
@@ -102,17 +103,6 @@ def _cells(scores: Scores) -> list[str]:
     figures = (scores.pairwise, scores.tau, scores.top1, scores.top5, scores.top10)
     error = "-" if scores.error != scores.error else f"{100 * scores.error:.1f} %"
     return [*(f"{x:.3f}" for x in figures), error]
-
-
-def _table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> RichTable:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _list(_: argparse.Namespace, console: Console) -> int:

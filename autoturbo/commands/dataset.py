@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.loading import DEFAULT_TARGET, load_targets, model_file
 from autoturbo.commands.parser import Subcommand, add_subcommands
+from autoturbo.commands.tables import titled_table
 from autoturbo.commands.values import one_of, whole_number, wrong
 from autoturbo.errors import InterruptedRunError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import numpy as np
-    from rich.table import Table
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
@@ -194,8 +194,9 @@ def _print(folder: Path, card: Mapping[str, Any], console: Console) -> None:
     console.answer(f"{folder}: {rows['settings']} settings, {rows['kernels']} kernels, {there}")
     console.answer(", ".join(f"{name} {value}" for name, value in versions.items()))
     console.answer(", ".join(f"{name} {n}" for name, n in card["outcomes"].items()))
-    console.show(_table("models and targets", PAIR_TITLES, pair_cells(card)))
-    console.show(_table("latency over default", ("origin", *ORIGIN_TITLES), origin_cells(card)))
+    console.show(titled_table("models and targets", PAIR_TITLES, pair_cells(card)))
+    origins = titled_table("latency over default", ("origin", *ORIGIN_TITLES), origin_cells(card))
+    console.show(origins)
     sums = card["kernel_sums"]
     console.answer(
         f"sums of kernels: error {sums['alike']['largest_relative_error']:.1e} at most in"
@@ -203,18 +204,7 @@ def _print(folder: Path, card: Mapping[str, Any], console: Console) -> None:
         " out one pass"
     )
     if console.verbosity > 0:
-        console.show(_table("knobs", ("knob", "settings by value"), knob_cells(card)))
-
-
-def _table(title: str, columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*row)
-    return table
+        console.show(titled_table("knobs", ("knob", "settings by value"), knob_cells(card)))
 
 
 def _collect_arguments(parser: Parser) -> None:

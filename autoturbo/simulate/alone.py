@@ -24,10 +24,10 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Binding, Placement, Scope, chosen_binding, cores_used
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import InstanceGraph, Links, Parts, part_book, parts_of
+from autoturbo.schedule.instances import InstanceGraph, Parts
 from autoturbo.schedule.pipeline import KernelRules
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Split
+from autoturbo.schedule.side_by_side import side_by_side
 from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage, Template
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.streams import OUT_DDR, STREAM_COLUMNS
@@ -224,59 +224,12 @@ class _Layout(NamedTuple):
 
 
 def _lay_out(problem: Problem, subgraphs: Sequence[SubGraph]) -> _Layout:
-    parts = [parts_of(problem, s) for s in subgraphs]
-    layers = sorted({m for p in parts for t in p.inputs if (m := problem.producer[t]) >= 0})
-    whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
-    every = (*(parts_of(problem, s) for s in whole), *parts)
-    part = np.asarray([_commonest(p) for p in every], np.int64)
-    owner = np.arange(len(every))
-    links = _links(problem, every, part, {layer: at for at, layer in enumerate(layers)})
-    none = np.zeros(len(owner) + 1, np.int64)
-    graph = InstanceGraph(
-        problem, (*whole, *subgraphs), every, np.arange(len(every) + 1), owner,
-        np.asarray([p.shapes[at] for p, at in zip(every, part.tolist(), strict=True)], np.int64),
-        np.asarray([p.out_base + at * len(p.outputs) for p, at in _with(every, part)], np.int64),
-        np.asarray([p.in_base + at * len(p.inputs) for p, at in _with(every, part)], np.int64),
-        np.zeros(len(owner), np.int64), links, none, none[:0], none, none[:0],
-    )  # fmt: skip
-    return _Layout(graph, len(layers))
+    return _Layout(*side_by_side(problem, subgraphs, _commonest))
 
 
-def _with(parts: Sequence[Parts], chosen: Ints) -> list[tuple[Parts, int]]:
-    return list(zip(parts, chosen.tolist(), strict=True))
-
-
-def _commonest(parts: Parts) -> int:
+def _commonest(parts: Parts) -> Ints:
     """A part of the class that has most."""
     if len(parts.shapes) == 1:
-        return 0
+        return np.zeros(1, np.int64)
     _, first, counts = np.unique(parts.shapes, return_index=True, return_counts=True)
-    return int(first[counts.argmax()])
-
-
-def _links(problem: Problem, parts: Sequence[Parts], chosen: Ints, makers: dict[int, int]) -> Links:
-    """What every instance reads of whole producers, which are the first instances."""
-    rows: list[tuple[int, int, int, int]] = []
-    start = [0]
-    for at, (own, part) in enumerate(_with(parts, chosen)):
-        if at >= len(makers):
-            rows += _reads(problem, own, part, makers)
-        start.append(len(rows))
-    table = np.asarray(rows, np.int64).reshape(-1, 4)
-    columns = (np.ascontiguousarray(column) for column in table.T)
-    return Links(np.asarray(start, np.int64), *columns)
-
-
-def _reads(
-    problem: Problem, parts: Parts, part: int, makers: dict[int, int]
-) -> list[tuple[int, int, int, int]]:
-    """Slot, maker, its output and bytes of every input that a part has of another layer."""
-    base, regions = parts.in_base + part * len(parts.inputs), part_book(problem).regions.rows
-    found = []
-    for slot, tensor in enumerate(parts.inputs):
-        layer = problem.producer[tensor]
-        size = int((regions[base + slot, :, 1] - regions[base + slot, :, 0]).prod())
-        if layer >= 0 and size:
-            output = problem.layers[layer].outputs.index(tensor)
-            found.append((slot, makers[layer], output, size * int(problem.arrays.element[tensor])))
-    return found
+    return first[counts.argmax() :][:1]

@@ -26,11 +26,12 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import storage_ratio
 from autoturbo.schedule.bind import Placement, Scope, chosen_binding
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import InstanceGraph, Links, Parts, part_book, parts_of
+from autoturbo.schedule.instances import InstanceGraph, Parts
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import KernelRules, Workbench, rules_of
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.side_by_side import side_by_side
 from autoturbo.schedule.split import Split
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.streams import IN_DDR, LATE_DDR, OUT_DDR
@@ -205,59 +206,11 @@ _DDR = [IN_DDR, OUT_DDR, LATE_DDR]
 
 
 def _lay_out(problem: Problem, variants: Sequence[Variant]) -> _Layout:
-    parts = [parts_of(problem, v.subgraph) for v in variants]
-    layers = sorted({m for p in parts for t in p.inputs if (m := problem.producer[t]) >= 0})
-    whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
-    subgraphs = (*whole, *(v.subgraph for v in variants))
-    every = (*(parts_of(problem, s) for s in whole), *parts)
-    chosen = [np.unique(p.shapes, return_index=True, return_counts=True) for p in every]
-    owner = np.repeat(np.arange(len(every)), [len(c[1]) for c in chosen])
-    part = np.concatenate([c[1] for c in chosen])
-    first = np.searchsorted(owner, np.arange(len(every) + 1))
-    makers = {layer: at for at, layer in enumerate(layers)}
-    links = _links(problem, every, owner, part, makers)
-    none = np.zeros(len(owner) + 1, np.int64)
-    graph = InstanceGraph(
-        problem, subgraphs, every, first, owner, np.concatenate([c[0] for c in chosen]),
-        _rows(every, "out_base", "outputs", owner, part),
-        _rows(every, "in_base", "inputs", owner, part),
-        np.zeros(len(owner), np.int64), links, none, none[:0], none, none[:0],
-    )  # fmt: skip
-    return _Layout(graph, len(layers), np.concatenate([c[2] for c in chosen]).astype(np.float64))
+    graph, first = side_by_side(problem, [v.subgraph for v in variants], _each_shape)
+    counts = [np.unique(parts.shapes, return_counts=True)[1] for parts in graph.parts]
+    return _Layout(graph, first, np.concatenate(counts).astype(np.float64))
 
 
-def _rows(parts: Sequence[Parts], base: str, what: str, owner: Ints, part: Ints) -> Ints:
-    """First row of each instance in the book of regions."""
-    start = np.asarray([getattr(p, base) for p in parts], np.int64)
-    step = np.asarray([len(getattr(p, what)) for p in parts], np.int64)
-    found: Ints = start[owner] + part * step[owner]
-    return found
-
-
-def _links(
-    problem: Problem, parts: Sequence[Parts], owner: Ints, part: Ints, makers: dict[int, int]
-) -> Links:
-    """What every instance reads of whole producers, which are the first instances."""
-    rows, start = [], [0]
-    for at, own in zip(part.tolist(), owner.tolist(), strict=True):
-        if own >= len(makers):
-            rows += _reads(problem, parts[own], at, makers)
-        start.append(len(rows))
-    table = np.asarray(rows, np.int64).reshape(-1, 4)
-    columns = (np.ascontiguousarray(column) for column in table.T)
-    return Links(np.asarray(start, np.int64), *columns)
-
-
-def _reads(
-    problem: Problem, parts: Parts, part: int, makers: dict[int, int]
-) -> list[tuple[int, int, int, int]]:
-    """Slot, maker, its output and bytes of every input that a part has of another layer."""
-    base, regions = parts.in_base + part * len(parts.inputs), part_book(problem).regions.rows
-    found = []
-    for slot, tensor in enumerate(parts.inputs):
-        layer = problem.producer[tensor]
-        size = int((regions[base + slot, :, 1] - regions[base + slot, :, 0]).prod())
-        if layer >= 0 and size:
-            output = problem.layers[layer].outputs.index(tensor)
-            found.append((slot, makers[layer], output, size * int(problem.arrays.element[tensor])))
-    return found
+def _each_shape(parts: Parts) -> Ints:
+    """The first part of every shape, by shape."""
+    return np.unique(parts.shapes, return_index=True)[1]

@@ -1,0 +1,84 @@
+"""Sub-graphs as instances of one graph, each reading whole layers and none reading another.
+
+What a sub-graph takes alone is asked of many at once this way: the layers that they read come
+first, each as one part, then the chosen parts of every sub-graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.instances import InstanceGraph, Links, Parts, part_book, parts_of
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.split import Split
+
+
+def side_by_side(
+    problem: Problem, subgraphs: Sequence[SubGraph], choose: Callable[[Parts], Ints]
+) -> tuple[InstanceGraph, int]:
+    """A graph of some parts of sub-graphs, and how many whole layers come first in it.
+
+    Args:
+        problem: where the sub-graphs come from.
+        subgraphs: each in terms of the problem's layers; they may overlap.
+        choose: which parts of a sub-graph, as indices.
+    """
+    own = [parts_of(problem, s) for s in subgraphs]
+    layers = sorted({m for p in own for t in p.inputs if (m := problem.producer[t]) >= 0})
+    whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
+    parts = (*(parts_of(problem, s) for s in whole), *own)
+    chosen = [choose(p) for p in parts]
+    owner = np.repeat(np.arange(len(parts)), [len(c) for c in chosen])
+    part = np.concatenate(chosen)
+    makers = {layer: at for at, layer in enumerate(layers)}
+    none = np.zeros(len(owner) + 1, np.int64)
+    graph = InstanceGraph(
+        problem, (*whole, *subgraphs), parts, np.searchsorted(owner, np.arange(len(parts) + 1)),
+        owner, np.concatenate([p.shapes[c] for p, c in zip(parts, chosen, strict=True)]),
+        _rows(parts, "out_base", "outputs", owner, part),
+        _rows(parts, "in_base", "inputs", owner, part),
+        np.zeros(len(owner), np.int64), _links(problem, parts, owner, part, makers),
+        none, none[:0], none, none[:0],
+    )  # fmt: skip
+    return graph, len(layers)
+
+
+def _rows(parts: Sequence[Parts], base: str, what: str, owner: Ints, part: Ints) -> Ints:
+    """First row of each instance in the book of regions."""
+    start = np.asarray([getattr(p, base) for p in parts], np.int64)
+    step = np.asarray([len(getattr(p, what)) for p in parts], np.int64)
+    found: Ints = start[owner] + part * step[owner]
+    return found
+
+
+def _links(
+    problem: Problem, parts: Sequence[Parts], owner: Ints, part: Ints, makers: dict[int, int]
+) -> Links:
+    """What every instance reads of whole layers, which are the first instances."""
+    rows, start = [], [0]
+    for at, own in zip(part.tolist(), owner.tolist(), strict=True):
+        if own >= len(makers):
+            rows += _reads(problem, parts[own], at, makers)
+        start.append(len(rows))
+    table = np.asarray(rows, np.int64).reshape(-1, 4)
+    columns = (np.ascontiguousarray(column) for column in table.T)
+    return Links(np.asarray(start, np.int64), *columns)
+
+
+def _reads(
+    problem: Problem, parts: Parts, part: int, makers: dict[int, int]
+) -> list[tuple[int, int, int, int]]:
+    """Slot, maker, its output and bytes of every input that a part has of another layer."""
+    base, regions = parts.in_base + part * len(parts.inputs), part_book(problem).regions.rows
+    found = []
+    for slot, tensor in enumerate(parts.inputs):
+        layer = problem.producer[tensor]
+        size = int((regions[base + slot, :, 1] - regions[base + slot, :, 0]).prod())
+        if layer >= 0 and size:
+            output = problem.layers[layer].outputs.index(tensor)
+            found.append((slot, makers[layer], output, size * int(problem.arrays.element[tensor])))
+    return found
