@@ -114,9 +114,18 @@ def run(pair: Pair, sampler: str, seed: int, trials: int) -> list[float | None]:
     Raises:
         UsageError: the sampler needs a package that is not installed.
     """
+    loop = searched(pair, pair.space(sampler), sampler, seed, trials)
+    return running_best(t.outcome for t in loop.trials)
+
+
+def searched(pair: Pair, space: Space, sampler: str, seed: int, trials: int) -> Loop:
+    """One search of a space, ended.
+
+    Raises:
+        UsageError: the sampler needs a package that is not installed.
+    """
     from autoturbo.search.executors.in_process import InProcess
 
-    space = pair.space(sampler)
     search = Search(
         f"{pair.model}-{sampler}-{seed}", pair.model, pair.target.name, space,
         find_objectives("latency"), sampler, seed, trials,
@@ -124,7 +133,7 @@ def run(pair: Pair, sampler: str, seed: int, trials: int) -> list[float | None]:
     advisor = _advisor(pair, seed) if sampler == OURS else None
     loop = Loop(search, NoJournal(), InProcess(pair.evaluator), advisor)
     loop.run()
-    return _running_best(t.outcome for t in loop.trials)
+    return loop
 
 
 def _advisor(pair: Pair, seed: int) -> Any:
@@ -138,7 +147,8 @@ def _advisor(pair: Pair, seed: int) -> Any:
     return KernelAdvisor(pair.evaluator, vector, share, STATISTICS, seed, prior)
 
 
-def _running_best(outcomes: Iterable[object]) -> list[float | None]:
+def running_best(outcomes: Iterable[object]) -> list[float | None]:
+    """Best seconds after each of some outcomes; None while nothing ran."""
     best: float | None = None
     found = []
     for outcome in outcomes:

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import onnx
 from bench_tools import print_table
 from deeper import resnet101
-from search_quality import NoJournal, Pair, _advisor, _running_best
+from search_quality import Pair, running_best, searched
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
@@ -27,16 +27,12 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
-from autoturbo.search.executors.in_process import InProcess
-from autoturbo.search.loop import Loop, Search
 from autoturbo.search.names import OURS
-from autoturbo.search.objectives import find_objectives
 from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.search.starts import starts_of
 from autoturbo.search.transfer import decisions_of, transfer
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
 
 PAIRS = (
     ("resnet101", "resnet50"),
@@ -78,20 +74,9 @@ def tune(pair: Pair, starts: Sequence[Knobs], seed: int, trials: int) -> Tuned:
     """Search from some starts."""
     dtype = pair.evaluator.bench.dtype
     space = Space.of(pair.graph, pair.target, dtype=dtype, subgraphs=SUBGRAPHS, starts=starts)
-    search = Search(
-        f"{pair.model}-{seed}", pair.model, pair.target.name, space, find_objectives("latency"),
-        OURS, seed, trials,
-    )  # fmt: skip
-    loop = Loop(search, NoJournal(), InProcess(pair.evaluator), _advisor(pair, seed))
-    loop.run()
-    measured = [
-        (t.outcome.latency, t.number, t.knobs)
-        for t in loop.trials
-        if isinstance(t.outcome, Measurement)
-    ]
-    _, _, best = min(measured, key=lambda one: one[:2])
-    curve = [seconds or float("inf") for seconds in _running_best(t.outcome for t in loop.trials)]
-    return Tuned(curve, best)
+    loop = searched(pair, space, OURS, seed, trials)
+    curve = [seconds or float("inf") for seconds in running_best(t.outcome for t in loop.trials)]
+    return Tuned(curve, Knobs() if loop.best is None else loop.best.knobs)
 
 
 def compared(first: str, second: str, target: str, seeds: int, trials: int) -> list[object]:

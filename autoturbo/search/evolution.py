@@ -113,7 +113,7 @@ class Evolution:
         model = QuickModel.of(space, history)
         if model is not None:
             pool = self._evolve(space, rng, parents, model)
-            probed = _left(fresh, space, parents[0], history, count)
+            probed = _left(fresh, parents[0], history, count)
             fresh.taken.update(probed)
             wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
             away = self._away(fresh, history, model, int(wanted * AWAY), rerank)
@@ -262,12 +262,13 @@ def _unlike(
 
 
 def _left(
-    fresh: _Fresh, space: Space, best: Genes, history: Sequence[Tried], count: int
+    fresh: _Fresh, best: Genes, history: Sequence[Tried], count: int
 ) -> list[tuple[int, ...]]:
     """Openings that did not fit the first batch, and probes, in a part of an early batch."""
     if len(history) > PROBING or count == 1:
         return []
-    untried = fresh.unique(np.concatenate([openings(space), probes(space, best)]))
+    points = np.concatenate([openings(fresh.space), probes(fresh.space, best)])
+    untried = fresh.unique(points)
     return untried[: int(count * PROBES)]
 
 

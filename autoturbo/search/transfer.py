@@ -10,7 +10,7 @@ every other, and nothing is lost where it is bad.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -140,30 +140,44 @@ def transfer(graph: Graph, target: Target, known: Iterable[Decisions]) -> Transf
         target: the accelerator, for which the decisions were made.
         known: of other models, or of this one; of equals the first counts.
     """
-    found = [_taken_over(graph, target, decisions) for decisions in known]
-    best = max(found, key=lambda one: one.alike, default=None)
-    return best if best is not None and best.known >= ENOUGH else None
-
-
-def _taken_over(graph: Graph, target: Target, decisions: Decisions) -> Transfer:
     layers = layers_of(graph)
+    work = [sum(graph.operators[i].macs for i in layer.operators) for layer in layers]
+    receiver = [
+        _Receiver(layer.name, labels, macs)
+        for layer, labels, macs in zip(layers, layer_contexts(graph, layers), work, strict=True)
+    ]
+    found = [_taken_over(receiver, decisions) for decisions in known]
+    best = max(found, key=lambda one: one.alike, default=None)
+    if best is None or best.known < ENOUGH:
+        return None
+    return dataclasses.replace(best, knobs=_of_model(graph, target, best.knobs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Receiver:
+    """A layer that may take over a decision: its name, its labels, its arithmetic."""
+
+    name: str
+    labels: tuple[str, ...]
+    macs: int
+
+
+def _taken_over(layers: Sequence[_Receiver], decisions: Decisions) -> Transfer:
     by_label: dict[str, LayerDecision] = {}
     for one in decisions.layers:
         for label in one.contexts:
             by_label.setdefault(label, one)
-    work = [sum(graph.operators[i].macs for i in layer.operators) for layer in layers]
     overrides, known, alike = [], 0.0, 0.0
-    for layer, labels in zip(layers, layer_contexts(graph, layers), strict=True):
-        at, decision = _nearest(labels, by_label)
+    for layer in layers:
+        at, decision = _nearest(layer.labels, by_label)
         if decision is None:
             continue
         own = decision.own if decision.own is not None and at <= RADII else SubGraphKnobs("")
         overrides.append(dataclasses.replace(own, layer=layer.name, boundary=decision.boundary))
-        known += work[layer.index]
-        alike += work[layer.index] * (1 - at / len(labels))
-    knobs = _of_model(graph, target, decisions.knobs)
-    total = max(sum(work), 1)
-    taken = dataclasses.replace(knobs, overrides=tuple(overrides))
+        known += layer.macs
+        alike += layer.macs * (1 - at / len(layer.labels))
+    total = max(sum(layer.macs for layer in layers), 1)
+    taken = dataclasses.replace(decisions.knobs, overrides=tuple(overrides))
     return Transfer(taken, known / total, alike / total)
 
 
