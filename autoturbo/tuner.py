@@ -224,7 +224,7 @@ def tune(
         baselines=tuple(baselines),
         runs_folder=str(runs_folder),
         storage=storage,
-        subgraphs=searched_subgraphs(subgraphs, sampler, objective),
+        subgraphs=searched_subgraphs(subgraphs, sampler),
         patience=patience,
         bound_gap=bound_gap,
     )
@@ -316,7 +316,7 @@ def _starts(
     """What the search starts from besides the heuristic, kept with the run for :func:`resume`."""
     from autoturbo.search.beginnings import beginnings, decisions_for
 
-    wanted = places_cuts(asked.subgraphs, asked.sampler, asked.objective)
+    wanted = places_cuts(asked.subgraphs, asked.sampler)
     if not wanted or not graph.operators:
         return []
     if means.on_progress is not None:

@@ -92,7 +92,7 @@ def row(folder: str, name: str) -> Row:
     """One line of the table."""
     graph, target = import_model(workloads.get(name).file), load_target(TARGET)
     dtype = target.default_dtype
-    count = searched_subgraphs(None, OURS, "latency")
+    count = searched_subgraphs(None, OURS)
     starts = starts_of(graph, target, dtype=dtype)
     space = Space.of(graph, target, dtype=dtype, subgraphs=count, starts=starts)
     settings = [space.knobs_of(point) for point in candidates(space, np.random.default_rng(0))]

@@ -98,7 +98,7 @@ class Pair:
 
     def space(self, sampler: str) -> Space:
         """What a sampler searches by default."""
-        count = searched_subgraphs(None, sampler, "latency")
+        count = searched_subgraphs(None, sampler)
         if count not in self.spaces:
             dtype = self.evaluator.bench.dtype
             starts = starts_of(self.graph, self.target, dtype=dtype) if count else ()
@@ -118,7 +118,9 @@ def run(pair: Pair, sampler: str, seed: int, trials: int) -> list[float | None]:
     return running_best(t.outcome for t in loop.trials)
 
 
-def searched(pair: Pair, space: Space, sampler: str, seed: int, trials: int) -> Loop:
+def searched(
+    pair: Pair, space: Space, sampler: str, seed: int, trials: int, objective: str = "latency"
+) -> Loop:
     """One search of a space, ended.
 
     Raises:
@@ -128,7 +130,7 @@ def searched(pair: Pair, space: Space, sampler: str, seed: int, trials: int) -> 
 
     search = Search(
         f"{pair.model}-{sampler}-{seed}", pair.model, pair.target.name, space,
-        find_objectives("latency"), sampler, seed, trials,
+        find_objectives(objective), sampler, seed, trials,
     )  # fmt: skip
     advisor = _advisor(pair, seed) if sampler == OURS else None
     loop = Loop(search, NoJournal(), InProcess(pair.evaluator), advisor)

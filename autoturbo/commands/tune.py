@@ -134,8 +134,7 @@ def _search(pair: Pair, options: argparse.Namespace) -> str:
     from autoturbo.search.space import Space
 
     sampler = options.sampler or DEFAULT_SAMPLER
-    objective = ",".join(_objectives(options))
-    own = searched_subgraphs(options.subgraphs, sampler, objective)
+    own = searched_subgraphs(options.subgraphs, sampler)
     space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
     how = f"{_early(options)}sampler {sampler}, seed {options.seed}"
     if options.time_budget:
@@ -144,7 +143,7 @@ def _search(pair: Pair, options: argparse.Namespace) -> str:
     trials = min(options.trials or EFFORTS[effort], space.size)
     budget = f"{trials} trials" if options.trials else f"effort {effort}: {trials} trials"
     measuring = seconds_per_trial(pair, space, _SAMPLES) / options.jobs
-    placing = _PLACING_S if places_cuts(own, sampler, objective) else 0.0
+    placing = _PLACING_S if places_cuts(own, sampler) else 0.0
     return f"{budget}, about {clock(placing + trials * (measuring + _LEARNING_S))}; {how}"
 
 

@@ -232,7 +232,7 @@ class Loop:
     def _replayed(self, first: int) -> list[Knobs] | None:
         """A round that is recorded whole, where the sampler need not propose it again."""
         numbers = range(first, first + (BATCH if first else 1))
-        if self.search.sampler != OURS or len(self.search.objectives) > 1:
+        if self.search.sampler != OURS:
             return None
         if all(number in self._recorded for number in numbers):
             return [self._recorded[number].knobs for number in numbers]

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from autoturbo.cost_models.advisor import KernelAdvisor
 
 
+WEIGHED = 4
+"""Trials asked under the same weights of several objectives: a round has a few of them."""
+
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
@@ -258,16 +261,19 @@ def make_sampler(
         space: of the knobs.
         batch: trials asked before the next is told.
         advisor: the kernel model, for ours.
-        objectives: how many; ours works on one and hands over to NSGA-II.
+        objectives: how many; with several, ours asks for :data:`WEIGHED` at once and takes no
+            advice, which is on latency alone.
 
     Raises:
         UsageError: no sampler of that name, or a package that it needs is not installed.
     """
     check_sampler(name, objectives)
-    if name == "cost-model" and objectives == 1:
-        ours = CostModelSampler(seed, space=space, batch=batch, advisor=advisor)
+    if name == "cost-model":
+        advisor = advisor if objectives == 1 else None
+        at_once = batch if objectives == 1 else min(batch, WEIGHED)
+        ours = CostModelSampler(seed, space=space, batch=at_once, advisor=advisor)
         return SamplerChoice(name, ours, advisor=advisor)
-    make, ordinal = _OPTUNA["nsgaii" if name == "cost-model" else name]
+    make, ordinal = _OPTUNA[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:

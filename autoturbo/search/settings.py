@@ -23,7 +23,7 @@ SUBGRAPHS = 8
 """Kinds of sub-graphs whose own knobs our sampler searches by default."""
 
 
-def searched_subgraphs(asked: int | None, sampler: str, objective: str) -> int:
+def searched_subgraphs(asked: int | None, sampler: str) -> int:
     """Kinds of sub-graphs whose own knobs are searched: unless asked, only by our sampler.
 
     Others know neither conditions nor that most of these choices are best left alone.
@@ -31,22 +31,20 @@ def searched_subgraphs(asked: int | None, sampler: str, objective: str) -> int:
     Args:
         asked: by the user; None leaves it to the sampler.
         sampler: name of it.
-        objective: one name, or several with commas between them, which ours hands over.
     """
     if asked is not None:
         return asked
-    return SUBGRAPHS if sampler == OURS and "," not in objective else 0
+    return SUBGRAPHS if sampler == OURS else 0
 
 
-def places_cuts(subgraphs: int, sampler: str, objective: str) -> bool:
+def places_cuts(subgraphs: int, sampler: str) -> bool:
     """Whether the search starts from the cuts of a dynamic programme as well.
 
     Args:
         subgraphs: kinds of sub-graphs whose own knobs are searched.
         sampler: name of it.
-        objective: one name, or several with commas between them.
     """
-    return subgraphs > 0 and sampler == OURS and "," not in objective
+    return subgraphs > 0 and sampler == OURS
 
 
 def space_of_run(stored: Mapping[str, Any], graph: Graph, target: Target) -> Space:

@@ -253,9 +253,10 @@ def test_one_objective_samplers_are_refused_for_several() -> None:
         make_sampler("grid", 0, objectives=2)
 
 
-def test_ours_hands_several_objectives_over() -> None:
-    choice = make_sampler("cost-model", 0, objectives=2)
-    assert isinstance(choice.sampler, optuna.samplers.NSGAIISampler)
+def test_ours_takes_several_objectives_without_advice_on_one() -> None:
+    choice = make_sampler("cost-model", 0, batch=16, objectives=2)
+    assert isinstance(choice.sampler, CostModelSampler)
+    assert choice.advisor is None
 
 
 def conditional_space() -> Space:
