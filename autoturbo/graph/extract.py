@@ -1,0 +1,53 @@
+"""A part of a graph as a graph of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from autoturbo.graph.operators import Graph
+
+
+def extract(graph: Graph, operators: Iterable[int]) -> Graph:
+    """The graph of some operators.
+
+    What they read and do not make is an input, or a weight where it is constant; what others read,
+    or the model hands out, is an output. Tensors and operators keep their names and their order.
+
+    Args:
+        graph: the whole.
+        operators: indices into ``graph.operators``; at least one.
+
+    Raises:
+        ValueError: nothing that the operators make is used.
+    """
+    chosen = sorted(set(operators))
+    inside = set(chosen)
+    made = {t for index in chosen for t in graph.operators[index].outputs}
+    touched = made | {t for index in chosen for t in graph.operators[index].inputs}
+    old = sorted(touched)
+    new = {tensor: position for position, tensor in enumerate(old)}
+    read = [t for t in old if t not in made and not graph.tensors[t].constant]
+    used = [t for t in old if t in made and _is_used(graph, t, inside)]
+    if not used:
+        raise ValueError("the operators make nothing that is used")
+    return dataclasses.replace(
+        graph,
+        tensors=tuple(graph.tensors[t] for t in old),
+        operators=tuple(
+            dataclasses.replace(
+                graph.operators[index],
+                inputs=tuple(new[t] for t in graph.operators[index].inputs),
+                outputs=tuple(new[t] for t in graph.operators[index].outputs),
+            )
+            for index in chosen
+        ),
+        inputs=tuple(new[t] for t in read),
+        outputs=tuple(new[t] for t in used),
+        notes=(),
+    )
+
+
+def _is_used(graph: Graph, tensor: int, inside: set[int]) -> bool:
+    """Whether anything outside reads a tensor, or the model hands it out."""
+    return tensor in graph.outputs or bool(set(graph.consumers[tensor]) - inside)

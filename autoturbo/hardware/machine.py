@@ -1,0 +1,127 @@
+"""Machines: processing units of several kinds that share an off-chip memory.
+
+A processing unit is a :class:`~autoturbo.hardware.target.Target` of its own (clusters, cores,
+engines, buffers) that may take only some operators; CPU and NPU of one chip are two of them
+(PartitionTuner, ETRI Journal 45(2), 2023; baselines.md, section 3)::
+
+    DDR (shared bandwidth) -- units { Target, what it takes } -- links between units, switch cost
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from autoturbo.hardware.target import OffChip, Target
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRule:
+    """Layers that a unit takes, by the operator they are built around.
+
+    Attributes:
+        kinds: operator kinds of the anchor, as the graph spells them (``"Conv"``).
+        channels_multiple: input and output channels must be multiples of it.
+        grouped: whether it takes convolutions in groups, depthwise ones among them.
+        fused: kinds that may stand in the same layer beside the anchor.
+    """
+
+    kinds: tuple[str, ...]
+    channels_multiple: int = 1
+    grouped: bool = True
+    fused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A processing unit.
+
+    Attributes:
+        name: within its machine.
+        kind: name that equal units share (``npu`` of ``npu0`` and ``npu1``).
+        target: the unit alone, its off-chip memory being the machine's.
+        takes: layers it can run; empty where it runs everything.
+    """
+
+    name: str
+    kind: str
+    target: Target
+    takes: tuple[OperatorRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What data cross between two units, in both directions.
+
+    Attributes:
+        units: names of kinds or of units at its ends.
+        bandwidth: bytes per second.
+        latency: seconds to the first byte.
+        through_ddr: whether the copy reads and writes the shared memory.
+    """
+
+    units: tuple[str, str]
+    bandwidth: float
+    latency: float
+    through_ddr: bool = True
+
+    def joins(self, first: Unit, second: Unit) -> bool:
+        """Whether it is the one between two units."""
+        ends = {first.name, first.kind}, {second.name, second.kind}
+        one, other = self.units
+        return (one in ends[0] and other in ends[1]) or (one in ends[1] and other in ends[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Processing units and what joins them.
+
+    Attributes:
+        name: short name, usable in a file name.
+        description: one line for people; affects nothing.
+        units: at least one; the first takes everything.
+        ddr: the shared off-chip memory; its capacity is that of all units together.
+        switch: seconds it costs to hand over from one unit to another: driver, cache, interrupt.
+        links: between units; units that no link joins exchange data at the memory's bandwidth.
+    """
+
+    name: str
+    description: str
+    units: tuple[Unit, ...]
+    ddr: OffChip
+    switch: float
+    links: tuple[Link, ...] = ()
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second that the units' transfers have together."""
+        return self.ddr.bandwidth * self.ddr.efficiency
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Data types that every unit computes in."""
+        first, *others = (unit.target.dtypes for unit in self.units)
+        return tuple(dtype for dtype in first if all(dtype in other for other in others))
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over all that affects results: no names but those that links refer to."""
+        values: list[Any] = [
+            [[u.name, u.kind, u.target.hash, [_rule(r) for r in u.takes]] for u in self.units],
+            [self.ddr.capacity, self.ddr.bandwidth, self.ddr.latency, self.ddr.efficiency],
+            self.switch,
+            [[list(k.units), k.bandwidth, k.latency, k.through_ddr] for k in self.links],
+        ]
+        text = json.dumps(values, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def link(self, first: int, second: int) -> Link | None:
+        """The link between two units by index; None where the memory is all they share."""
+        ends = self.units[first], self.units[second]
+        return next((link for link in self.links if link.joins(*ends)), None)
+
+
+def _rule(rule: OperatorRule) -> list[Any]:
+    return [list(rule.kinds), rule.channels_multiple, rule.grouped, list(rule.fused)]

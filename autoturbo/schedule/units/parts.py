@@ -1,0 +1,152 @@
+"""Parts: layers that run as one on a unit, and how they depend on each other.
+
+A part is convex: no way leads out of it and back in, so that it can run when all that it reads is
+there. Parts of one unit are joined along the graph's edges as far as they stay convex, unless a cut
+is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from autoturbo.graph.layers import Layer
+from autoturbo.graph.operators import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Layers that one unit runs as one.
+
+    Attributes:
+        unit: index in the machine.
+        layers: indices, ascending.
+    """
+
+    unit: int
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who runs what.
+
+    Attributes:
+        parts: every layer once, each part after those that it reads from.
+    """
+
+    parts: tuple[Part, ...]
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """Per layer, its unit."""
+        found = {layer: part.unit for part in self.parts for layer in part.layers}
+        return tuple(found[layer] for layer in range(len(found)))
+
+
+def layer_producers(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], ...]:
+    """Per layer the layers that it reads from, ascending."""
+    owner = {operator: layer.index for layer in layers for operator in layer.operators}
+    return tuple(
+        tuple(sorted({owner[p] for t in layer.inputs if (p := graph.producer[t]) >= 0}))
+        for layer in layers
+    )
+
+
+def assign(
+    graph: Graph, layers: Sequence[Layer], units: Sequence[int], cuts: Collection[int] = ()
+) -> Assignment:
+    """Parts of layers whose units are known, as large as they may be.
+
+    Args:
+        graph: the model.
+        layers: its layers, in topological order.
+        units: per layer, its unit.
+        cuts: layers that open a part: they join nothing that they read from.
+    """
+    return merge(layer_producers(graph, layers), units, cuts)
+
+
+def merge(
+    producers: Sequence[Sequence[int]], units: Sequence[int], cuts: Collection[int] = ()
+) -> Assignment:
+    """Parts of layers by what each reads from, all before it; see :func:`assign`."""
+    merger = _Merger(units)
+    for layer, read in enumerate(producers):
+        merger.add(layer, read, join=layer not in cuts)
+    return merger.assignment()
+
+
+def part_producers(
+    graph: Graph, layers: Sequence[Layer], parts: Sequence[Part]
+) -> tuple[tuple[int, ...], ...]:
+    """Per part the parts that it reads from, ascending."""
+    owner = {layer: index for index, part in enumerate(parts) for layer in part.layers}
+    reads = layer_producers(graph, layers)
+    return tuple(
+        tuple(sorted({owner[r] for layer in part.layers for r in reads[layer]} - {index}))
+        for index, part in enumerate(parts)
+    )
+
+
+class _Merger:
+    """Parts that grow layer by layer; sets of parts are bits of an integer."""
+
+    def __init__(self, units: Sequence[int]) -> None:
+        self.units = units
+        self.members: dict[int, list[int]] = {}
+        self.part_of: dict[int, int] = {}
+        self.above: dict[int, int] = {}
+        """Per part, all parts that it depends on, itself left out."""
+
+    def add(self, layer: int, producers: Sequence[int], *, join: bool) -> None:
+        """Put a layer into a part of its own, and join it with those it reads from."""
+        self.members[layer], self.part_of[layer] = [layer], layer
+        read = {self.part_of[p] for p in producers}
+        self.above[layer] = self._closure(read)
+        for part in sorted(read) if join else ():
+            if self.units[part] == self.units[layer] and part in self.members:
+                self._join(part, self.part_of[layer])
+
+    def _closure(self, parts: Collection[int]) -> int:
+        found = 0
+        for part in parts:
+            found |= 1 << part | self.above[part]
+        return found
+
+    def _join(self, first: int, second: int) -> None:
+        """Make one of two parts, the second reading from the first, unless a way goes around."""
+        if first == second or self._goes_around(first, second):
+            return
+        for layer in self.members[first]:
+            self.part_of[layer] = second
+        self.members[second] = sorted(self.members.pop(first) + self.members[second])
+        self.above[second] = (self.above[second] | self.above.pop(first)) & ~(1 << first)
+        both = 1 << first | 1 << second
+        for part, above in self.above.items():
+            if above & both:
+                self.above[part] = (above & ~(1 << first)) | 1 << second | self.above[second]
+
+    def _goes_around(self, first: int, second: int) -> bool:
+        """Whether something between depends on the first, and the second on it, or the reverse."""
+        return any(
+            (self.above[second] >> part & 1 and self.above[part] >> first & 1)
+            or (self.above[first] >> part & 1 and self.above[part] >> second & 1)
+            for part in self.members
+            if part not in (first, second)
+        )
+
+    def assignment(self) -> Assignment:
+        """Parts in an order in which each comes after those that it depends on."""
+        order: list[int] = []
+        left = dict(self.above)
+        done = 0
+        while left:
+            ready = [part for part, above in left.items() if not above & ~done]
+            part = min(ready, key=lambda p: self.members[p][0])
+            order.append(part)
+            done |= 1 << part
+            del left[part]
+        return Assignment(
+            tuple(Part(self.units[part], tuple(self.members[part])) for part in order)
+        )

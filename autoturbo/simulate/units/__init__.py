@@ -1,0 +1,1 @@
+"""Kernels and transfers of several processing units in time."""

@@ -1,0 +1,95 @@
+"""What layers take on a processing unit, by themselves: the profiles that assignments are made of.
+
+A profile is the simulator's measurement of the published heuristic's schedule of the layers on the
+unit, launch and barrier included, with all that crosses their boundary in DDR. Layers of the same
+structure are profiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autoturbo.graph.extract import extract
+from autoturbo.graph.layers import Layer, layers_of
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.machine import Machine
+from autoturbo.schedule.units.support import units_of
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+
+SCHEDULER = "graphturbo"
+"""What schedules the layers of a part on its unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Layers on a unit.
+
+    Attributes:
+        seconds: alone, with the memory's whole bandwidth.
+        bytes: of shared memory, both directions.
+    """
+
+    seconds: float
+    bytes: float
+
+
+@dataclass(eq=False)
+class Profiles:
+    """Profiles of one model's layers on one machine's units.
+
+    Attributes:
+        graph: the model.
+        machine: what it runs on.
+        dtype: the compute type of all units.
+        layers: of the model.
+        units: per layer, the units that can run it.
+        made: schedules that were simulated so far.
+    """
+
+    graph: Graph
+    machine: Machine
+    dtype: str
+    layers: tuple[Layer, ...] = ()
+    units: tuple[tuple[int, ...], ...] = ()
+    made: int = 0
+    _known: dict[tuple[str, str], Profile | Failure] = field(default_factory=dict)
+    _asked: dict[tuple[int, tuple[int, ...]], Profile | Failure] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Cut the model into layers."""
+        self.layers = layers_of(self.graph)
+        self.units = units_of(self.machine, self.graph, self.layers)
+
+    def of(self, unit: int, layers: Sequence[int]) -> Profile | Failure:
+        """What some layers take together on a unit; a failure where they do not fit.
+
+        Raises:
+            ValueError: the unit does not take one of them.
+        """
+        key = (unit, tuple(layers))
+        if key not in self._asked:
+            for layer in layers:
+                if unit not in self.units[layer]:
+                    name = self.layers[layer].name
+                    message = f"unit {self.machine.units[unit].name} does not take layer {name}"
+                    raise ValueError(message)
+            self._asked[key] = self._profile(unit, layers)
+        return self._asked[key]
+
+    def _profile(self, unit: int, layers: Sequence[int]) -> Profile | Failure:
+        target = self.machine.units[unit].target
+        part = extract(self.graph, (o for layer in layers for o in self.layers[layer].operators))
+        key = (part.hash, target.hash)
+        if key not in self._known:
+            self.made += 1
+            outcome = Evaluator(part, target, self.dtype).measure_scheduler(SCHEDULER)
+            self._known[key] = _profile_of(outcome)
+        return self._known[key]
+
+
+def _profile_of(outcome: Outcome) -> Profile | Failure:
+    if isinstance(outcome, Measurement):
+        return Profile(outcome.latency, float(outcome.ddr_bytes))
+    return outcome

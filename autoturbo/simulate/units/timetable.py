@@ -1,0 +1,205 @@
+"""List scheduling of tasks on resources that share a memory's bandwidth.
+
+Processing units and links are resources: each does one task at a time. A task that runs alone takes
+its seconds and moves its bytes of shared memory evenly over them; tasks that run side by side and
+together ask for more than the memory has share it fairly (max-min: nobody gets more than it asks
+for, what is left over goes to the others), and those that get less take longer in proportion.
+
+A free resource takes the ready task with the longest path to the end (list scheduling by upward
+rank: Topcuoglu, Hariri and Wu, HEFT, IEEE TPDS 2002), of equals the first by number. Nothing waits
+for a task that is not ready yet.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A kernel on a unit, or a transfer on a link.
+
+    Attributes:
+        resource: index of what it keeps busy.
+        seconds: that it takes alone; 0 for one that only waits for others.
+        bytes: of shared memory that it reads and writes.
+        after: tasks that must have ended, by index; all smaller than its own.
+    """
+
+    resource: int
+    seconds: float
+    bytes: float
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A time in which nothing starts or ends.
+
+    Attributes:
+        begin: seconds.
+        end: seconds.
+        rates: bytes per second of the tasks that run, by task.
+    """
+
+    begin: float
+    end: float
+    rates: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """When every task runs.
+
+    Attributes:
+        begin: seconds, per task.
+        end: seconds, per task.
+        stretches: in order of time, those in which something runs.
+    """
+
+    begin: tuple[float, ...]
+    end: tuple[float, ...]
+    stretches: tuple[Stretch, ...] = field(default=(), repr=False)
+
+    @property
+    def makespan(self) -> float:
+        """Seconds until the last task has ended."""
+        return max(self.end, default=0.0)
+
+
+def upward_ranks(tasks: Sequence[Task]) -> list[float]:
+    """Seconds from the begin of each task to the end of all that waits for it, alone."""
+    ranks = [0.0] * len(tasks)
+    for index in range(len(tasks) - 1, -1, -1):
+        ranks[index] += tasks[index].seconds
+        for before in tasks[index].after:
+            ranks[before] = max(ranks[before], ranks[index])
+    return ranks
+
+
+def least_seconds(tasks: Sequence[Task], bandwidth: float) -> float:
+    """What no timetable beats: the longest path, the busiest resource, the bytes."""
+    busy: dict[int, float] = {}
+    for task in tasks:
+        busy[task.resource] = busy.get(task.resource, 0.0) + task.seconds
+    path = max(upward_ranks(tasks), default=0.0)
+    moved = sum(task.bytes for task in tasks) / bandwidth
+    return max(path, moved, max(busy.values(), default=0.0))
+
+
+def timetable(tasks: Sequence[Task], resources: int, bandwidth: float) -> Timetable:
+    """Run tasks by the rule of this module.
+
+    Args:
+        tasks: in an order in which each comes after those it waits for.
+        resources: how many there are.
+        bandwidth: bytes per second of the shared memory.
+
+    Raises:
+        ValueError: a task waits for a later one.
+    """
+    return _Run(tasks, resources, bandwidth).finished()
+
+
+def shares(demands: Sequence[float], bandwidth: float) -> list[float]:
+    """Max-min fair parts of a bandwidth, none larger than what is asked for."""
+    parts = list(demands)
+    if sum(demands) <= bandwidth:
+        return parts
+    left, waiting = bandwidth, sorted(range(len(demands)), key=lambda i: (demands[i], i))
+    for position, index in enumerate(waiting):
+        parts[index] = min(demands[index], left / (len(waiting) - position))
+        left -= parts[index]
+    return parts
+
+
+@dataclass(eq=False)
+class _Running:
+    """A task under way: the share of it that is still to do, and its demand per second alone."""
+
+    task: int
+    left: float
+    demand: float
+
+
+class _Run:
+    """The state of a simulation."""
+
+    def __init__(self, tasks: Sequence[Task], resources: int, bandwidth: float) -> None:
+        self.tasks, self.bandwidth = tasks, bandwidth
+        self.ranks = upward_ranks(tasks)
+        self.begin = [0.0] * len(tasks)
+        self.end = [0.0] * len(tasks)
+        self.waits = [len(task.after) for task in tasks]
+        self.readers: list[list[int]] = [[] for _ in tasks]
+        for index, task in enumerate(tasks):
+            for before in task.after:
+                if before >= index:
+                    raise ValueError(f"task {index} waits for task {before}, which comes later")
+                self.readers[before].append(index)
+        self.ready: list[list[tuple[float, int]]] = [[] for _ in range(resources)]
+        self.running: dict[int, _Running] = {}
+        self.stretches: list[Stretch] = []
+        self.now = 0.0
+
+    def finished(self) -> Timetable:
+        """Run all."""
+        for index, count in enumerate(self.waits):
+            if count == 0:
+                self._offer(index)
+        self._start()
+        while self.running:
+            self._advance()
+            self._start()
+        return Timetable(tuple(self.begin), tuple(self.end), tuple(self.stretches))
+
+    def _offer(self, index: int) -> None:
+        heapq.heappush(self.ready[self.tasks[index].resource], (-self.ranks[index], index))
+
+    def _start(self) -> None:
+        """Give every free resource its next task; a task without seconds is over at once."""
+        moved = True
+        while moved:
+            moved = False
+            for resource, queue in enumerate(self.ready):
+                if resource in self.running or not queue:
+                    continue
+                _, index = heapq.heappop(queue)
+                moved = True
+                self.begin[index] = self.now
+                seconds = self.tasks[index].seconds
+                if seconds > 0:
+                    demand = self.tasks[index].bytes / seconds
+                    self.running[resource] = _Running(index, 1.0, demand)
+                else:
+                    self._finish(index)
+
+    def _advance(self) -> None:
+        """To the next moment at which a task ends."""
+        running = list(self.running.items())
+        parts = shares([one.demand for _, one in running], self.bandwidth)
+        speeds = [
+            (part / one.demand if one.demand > 0 else 1.0) / self.tasks[one.task].seconds
+            for (_, one), part in zip(running, parts, strict=True)
+        ]
+        steps = [one.left / speed for (_, one), speed in zip(running, speeds, strict=True)]
+        step = min(steps)
+        rates = tuple((one.task, part) for (_, one), part in zip(running, parts, strict=True))
+        self.stretches.append(Stretch(self.now, self.now + step, rates))
+        self.now += step
+        for (resource, one), speed, own in zip(running, speeds, steps, strict=True):
+            # those that end now end exactly, whatever rounding left of them
+            if own <= step * (1 + 1e-12):
+                del self.running[resource]
+                self._finish(one.task)
+            else:
+                one.left -= step * speed
+
+    def _finish(self, index: int) -> None:
+        self.end[index] = self.now
+        for reader in self.readers[index]:
+            self.waits[reader] -= 1
+            if self.waits[reader] == 0:
+                self._offer(reader)

@@ -1,0 +1,97 @@
+"""Machines of several units: presets, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autoturbo.errors import TargetError
+from autoturbo.hardware.machine import Machine
+from autoturbo.hardware.machine_file import load_machine, machine_names
+
+PRESETS = Path(__file__).parents[2] / "autoturbo/hardware/presets/machines"
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_presets_are_valid_and_say_where_every_figure_comes_from(name: str) -> None:
+    machine = load_machine(name)
+    assert machine.name == name
+    assert machine.dtypes
+    assert not machine.units[0].takes
+    for line in (PRESETS / f"{name}.yaml").read_text().splitlines():
+        if re.match(r" *(- )?(?!kind|name|between)[a-z0-9_]+: *[^# ]", line):
+            assert re.search(r"# .*(source|estimate):? ", line), line
+
+
+def test_a_count_makes_alike_units() -> None:
+    machine = load_machine("zcu102-vta4")
+    assert [unit.name for unit in machine.units] == ["cpu", "npu0", "npu1", "npu2", "npu3"]
+    assert len({unit.target.hash for unit in machine.units}) == 2
+    assert machine.link(0, 3) is not None
+    assert machine.link(1, 2) is None
+
+
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((PRESETS / "zcu102-vta.yaml").read_text())
+    return found
+
+
+def loaded(tmp_path: Path, value: dict[str, Any]) -> Machine:
+    file = tmp_path / "machine.yaml"
+    file.write_text(yaml.safe_dump(value, sort_keys=False))
+    return load_machine(str(file))
+
+
+def test_the_hash_holds_figures_and_not_the_name(tmp_path: Path) -> None:
+    value = document()
+    same = {**value, "name": "other", "description": "another"}
+    assert loaded(tmp_path, same).hash == load_machine("zcu102-vta").hash
+    assert loaded(tmp_path, {**value, "switch_us": 1}).hash != load_machine("zcu102-vta").hash
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"units": []}, r"units: must be a list of 1 to 64 units"),
+        ({"switch_us": -1}, r"switch_us: must be a number from 0"),
+        ({"swich_us": 3}, r"swich_us: unknown field; did you mean 'switch_us'"),
+        ({"name": "No Good"}, r"name: not usable as a name"),
+        ({"links": [{"between": ["cpu", "gpu"], "bandwidth_gb_s": 1}]}, r"no unit is called 'gpu'"),
+        ({"links": [{"between": ["cpu"], "bandwidth_gb_s": 1}]}, r"must name two units"),
+        ({"schema_version": 9}, r"this release reads version 1"),
+        ({"ddr": {"capacity_gib": 4}}, r"ddr\.bandwidth_gb_s: missing field"),
+    ],
+)
+def test_what_is_wrong_is_said_where_it_stands(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TargetError, match=message) as found:
+        loaded(tmp_path, {**document(), **change})
+    assert "machine.yaml" in str(found.value)
+
+
+def test_what_is_wrong_inside_a_unit_is_said_with_the_unit(tmp_path: Path) -> None:
+    value = document()
+    value["units"][1]["engines"][0]["rows"] = 0
+    with pytest.raises(TargetError, match=r"units\[1\]\.engines\[0\]\.rows: must be at least 1"):
+        loaded(tmp_path, value)
+    value = document()
+    value["units"][1]["takes"][0]["kind"] = ["Conv"]
+    with pytest.raises(TargetError, match=r"units\[1\]\.takes\[0\]\.kind: unknown field"):
+        loaded(tmp_path, value)
+
+
+def test_the_first_unit_takes_everything(tmp_path: Path) -> None:
+    value = document()
+    value["units"].reverse()
+    with pytest.raises(TargetError, match="the first unit must take everything"):
+        loaded(tmp_path, value)
+
+
+def test_an_unknown_name_is_met_with_the_known_ones() -> None:
+    with pytest.raises(TargetError, match="unknown machine 'zcu102-vat'; did you mean"):
+        load_machine("zcu102-vat")
