@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autoturbo.graph.operators import Graph, element_bytes
+from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
 from autoturbo.schedule.units.parts import Assignment, Part, part_producers
 from autoturbo.simulate.measurement import Failure
-from autoturbo.simulate.units.profiles import Profile, Profiles
+from autoturbo.simulate.units.profiles import Profile, Profiles, copy_seconds
 from autoturbo.simulate.units.timetable import Task, Timetable, least_seconds, timetable
 
 
@@ -117,21 +117,13 @@ def measure_assignment(profiles: Profiles, assignment: Assignment) -> MachineOut
     )
 
 
-def copy_seconds(machine: Machine, first: int, second: int, copied: int) -> float:
-    """Seconds to hand bytes over from one unit to another, with the memory for itself."""
-    link = machine.link(first, second)
-    if link is None:
-        return machine.switch + machine.ddr.latency + 2 * copied / machine.bandwidth
-    return machine.switch + link.latency + copied / link.bandwidth
-
-
 class _Network:
     """Parts, what they hand over, and the resources that this takes."""
 
     def __init__(self, profiles: Profiles, assignment: Assignment) -> None:
         self.graph: Graph = profiles.graph
         self.machine: Machine = profiles.machine
-        self.dtype = profiles.dtype
+        self.profiles = profiles
         self.parts: tuple[Part, ...] = assignment.parts
         self.producers = part_producers(self.graph, profiles.layers, self.parts)
         operators = [
@@ -163,8 +155,7 @@ class _Network:
 
     def bytes(self, tensor: int) -> int:
         """Of a whole tensor in the shared memory."""
-        one = self.graph.tensors[tensor]
-        return one.elements * element_bytes(one.dtype, self.dtype)
+        return self.profiles.bytes(tensor)
 
     def readers(self, tensor: int, unit: int) -> list[int]:
         """Parts on a unit that read a tensor."""
@@ -249,6 +240,3 @@ class _Network:
                 ends += [table.end[when[part, other]] for other in places]
             yield begin, size
             yield max(ends), -size
-
-
-__all__ = ["Job", "MachineMeasurement", "MachineOutcome", "copy_seconds", "measure_assignment"]

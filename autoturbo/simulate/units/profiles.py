@@ -7,12 +7,13 @@ structure are profiled once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autoturbo.graph.extract import extract
 from autoturbo.graph.layers import Layer, layers_of
-from autoturbo.graph.operators import Graph
+from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.machine import Machine
 from autoturbo.schedule.units.support import units_of
 from autoturbo.simulate.evaluator import Evaluator
@@ -78,6 +79,21 @@ class Profiles:
             self._asked[key] = self._profile(unit, layers)
         return self._asked[key]
 
+    def seconds(self, unit: int, layers: Sequence[int]) -> float:
+        """Of layers together on a unit; infinite where they do not fit."""
+        found = self.of(unit, layers)
+        return found.seconds if isinstance(found, Profile) else math.inf
+
+    def handover(self, first: int, second: int, layer: int) -> float:
+        """Seconds to copy what a layer reads from one unit to another, the switch included."""
+        read = sum(self.bytes(tensor) for tensor in self.layers[layer].inputs)
+        return copy_seconds(self.machine, first, second, read)
+
+    def bytes(self, tensor: int) -> int:
+        """Of a whole tensor in the shared memory."""
+        one = self.graph.tensors[tensor]
+        return one.elements * element_bytes(one.dtype, self.dtype)
+
     def _profile(self, unit: int, layers: Sequence[int]) -> Profile | Failure:
         target = self.machine.units[unit].target
         part = extract(self.graph, (o for layer in layers for o in self.layers[layer].operators))
@@ -87,6 +103,14 @@ class Profiles:
             outcome = Evaluator(part, target, self.dtype).measure_scheduler(SCHEDULER)
             self._known[key] = _profile_of(outcome)
         return self._known[key]
+
+
+def copy_seconds(machine: Machine, first: int, second: int, copied: int) -> float:
+    """Seconds to hand bytes over from one unit to another, with the memory for itself."""
+    link = machine.link(first, second)
+    if link is None:
+        return machine.switch + machine.ddr.latency + 2 * copied / machine.bandwidth
+    return machine.switch + link.latency + copied / link.bandwidth
 
 
 def _profile_of(outcome: Outcome) -> Profile | Failure:

@@ -16,10 +16,9 @@ from autoturbo.schedule.units.parts import Assignment, Part, assign
 from autoturbo.simulate.measurement import Failure
 from autoturbo.simulate.units.machine import (
     MachineMeasurement,
-    copy_seconds,
     measure_assignment,
 )
-from autoturbo.simulate.units.profiles import Profile, Profiles
+from autoturbo.simulate.units.profiles import Profile, Profiles, copy_seconds
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,153 @@
+"""Units of layers by type, by profile, and by profile with groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autoturbo.graph.layers import Layer
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.machine import Machine
+from autoturbo.schedule.baselines.partition_tuner.branches import Branch, branches_of
+from autoturbo.schedule.units.parts import Assignment, assign, layer_producers
+
+LONGEST_GROUP = 3
+"""Layers that are profiled together at most (PartitionTuner: chains of two or three operators)."""
+
+
+class Costs(Protocol):
+    """What profiles say of one model on one machine."""
+
+    @property
+    def graph(self) -> Graph:
+        """The model."""
+        ...
+
+    @property
+    def machine(self) -> Machine:
+        """What it runs on."""
+        ...
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Of the model."""
+        ...
+
+    @property
+    def units(self) -> tuple[tuple[int, ...], ...]:
+        """Per layer, the units that can run it."""
+        ...
+
+    def seconds(self, unit: int, layers: Sequence[int]) -> float:
+        """Of layers together on a unit; infinite where they do not fit."""
+        ...
+
+    def handover(self, first: int, second: int, layer: int) -> float:
+        """Seconds to copy what a layer reads from one unit to another, the switch included."""
+        ...
+
+
+def static(costs: Costs) -> Assignment:
+    """By type: what a unit other than the first takes runs there, on the first such unit."""
+    units = [may[1] if len(may) > 1 else may[0] for may in costs.units]
+    return assign(costs.graph, costs.layers, units, range(len(units)))
+
+
+def profiled(costs: Costs) -> Assignment:
+    """By profiles of single layers, branch by branch (as DUET, without groups)."""
+    return _assigned(costs, 1)
+
+
+def partition_tuner(costs: Costs) -> Assignment:
+    """By profiles of single layers and of groups, branch by branch."""
+    return _assigned(costs, LONGEST_GROUP)
+
+
+SCHEDULERS: dict[str, Callable[[Costs], Assignment]] = {
+    "static": static,
+    "profiled": profiled,
+    "partition_tuner": partition_tuner,
+}
+"""By name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The best way to run the first layers of a branch, its last ones as a group on a unit."""
+
+    seconds: float
+    unit: int
+    length: int
+    before: _Step | None
+
+
+def _assigned(costs: Costs, longest: int) -> Assignment:
+    branches = branches_of(layer_producers(costs.graph, costs.layers))
+    units, heads = [0] * len(costs.layers), set[int]()
+    for index, branch in enumerate(branches):
+        step: _Step | None = _best_way(costs, branch.layers, longest)
+        end = len(branch.layers)
+        while step is not None:
+            group = branch.layers[end - step.length : end]
+            for layer in group:
+                units[layer] = _spread(costs, branch, index, step.unit, layer)
+            heads.add(group[0])
+            end, step = end - step.length, step.before
+    return assign(costs.graph, costs.layers, units, heads)
+
+
+def _best_way(costs: Costs, layers: Sequence[int], longest: int) -> _Step:
+    """Dynamic programme over units along a branch (Viterbi); kinds of units stand for all alike."""
+    kinds = _first_of_kind(costs.machine)
+    ways: list[dict[int, _Step]] = []
+    for end in range(1, len(layers) + 1):
+        found: dict[int, _Step] = {}
+        for unit in kinds:
+            for length in range(1, min(longest, end) + 1):
+                step = _extended(costs, ways, layers[end - length : end], unit)
+                if step is not None and (unit not in found or step.seconds < found[unit].seconds):
+                    found[unit] = step
+        ways.append(found)
+    return min(ways[-1].values(), key=lambda step: step.seconds)
+
+
+def _extended(
+    costs: Costs, ways: Sequence[dict[int, _Step]], group: Sequence[int], unit: int
+) -> _Step | None:
+    """A group on a unit after the best way to what comes before it."""
+    if any(unit not in costs.units[layer] for layer in group):
+        return None
+    own = costs.seconds(unit, group)
+    if math.isinf(own) or (len(group) > 1 and own >= sum(costs.seconds(unit, [i]) for i in group)):
+        return None  # a group that is no faster than its layers is none
+    first = len(ways) + 1 - len(group)
+    if first == 0:
+        return _Step(own, unit, len(group), None)
+    best = None
+    for step in ways[first - 1].values():
+        # what the layer reads goes there and what it makes comes back
+        moved = 0.0 if step.unit == unit else 2 * costs.handover(step.unit, unit, group[0])
+        total = step.seconds + moved + own
+        if best is None or total < best.seconds:
+            best = _Step(total, unit, len(group), step)
+    return best
+
+
+def _first_of_kind(machine: Machine) -> list[int]:
+    """The first unit of every kind."""
+    found: dict[str, int] = {}
+    for index, unit in enumerate(machine.units):
+        found.setdefault(unit.kind, index)
+    return list(found.values())
+
+
+def _spread(costs: Costs, branch: Branch, index: int, unit: int, layer: int) -> int:
+    """Branches side by side go to units of their own where there are enough of the kind."""
+    kind = costs.machine.units[unit].kind
+    alike = [i for i, one in enumerate(costs.machine.units) if one.kind == kind]
+    if len(branch.beside) == 1 or len(alike) == 1:
+        return unit
+    chosen = alike[branch.beside.index(index) % len(alike)]
+    return chosen if chosen in costs.units[layer] else unit
