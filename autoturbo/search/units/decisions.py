@@ -1,0 +1,88 @@
+"""What is decided on a machine: a unit for every layer, and where parts are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoturbo.schedule.baselines.partition_tuner.branches import branches_of
+from autoturbo.schedule.units.parts import Assignment, assign, layer_producers
+from autoturbo.simulate.units.profiles import Profiles
+
+LONGEST_RUN = 8
+"""Layers in a row that one step may move to another unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """A setting.
+
+    Attributes:
+        units: per layer, its unit.
+        cuts: layers that open a part.
+    """
+
+    units: tuple[int, ...]
+    cuts: frozenset[int]
+
+    def assignment(self, profiles: Profiles) -> Assignment:
+        """The parts that follow."""
+        return assign(profiles.graph, profiles.layers, self.units, self.cuts)
+
+
+def decisions_of(assignment: Assignment) -> Decisions:
+    """A setting that gives an assignment back, or one whose parts are no smaller."""
+    heads = frozenset(part.layers[0] for part in assignment.parts)
+    return Decisions(assignment.units, heads)
+
+
+def first_settings(profiles: Profiles, starts: Sequence[Assignment]) -> Iterator[Decisions]:
+    """Everything on each unit as far as it takes it, and the given starts, cut and whole."""
+    for unit in range(len(profiles.machine.units)):
+        units = tuple(unit if unit in may else may[0] for may in profiles.units)
+        yield Decisions(units, frozenset())
+    for start in starts:
+        yield decisions_of(start)
+        yield Decisions(start.units, frozenset())
+
+
+class Moves:
+    """Steps from one setting to another.
+
+    Args:
+        profiles: of the model on the machine.
+        rng: where chance comes from.
+    """
+
+    def __init__(self, profiles: Profiles, rng: np.random.Generator) -> None:
+        self.profiles, self.rng = profiles, rng
+        producers = layer_producers(profiles.graph, profiles.layers)
+        self.branches = [branch.layers for branch in branches_of(producers)]
+
+    def step(self, at: Decisions) -> Decisions:
+        """A setting near another one: a cut, a layer, some in a row, a branch or a part moved."""
+        kind = int(self.rng.integers(5))
+        count = len(self.profiles.layers)
+        layer = int(self.rng.integers(count))
+        if kind == 0:
+            return Decisions(at.units, at.cuts ^ {layer})
+        if kind == 1:
+            return self._moved(at, [layer])
+        if kind == 2:  # noqa: PLR2004  kinds of steps
+            end = layer + int(self.rng.integers(2, LONGEST_RUN + 1))
+            return self._moved(at, range(layer, min(end, count)))
+        if kind == 3:  # noqa: PLR2004  kinds of steps
+            return self._moved(at, self.branches[int(self.rng.integers(len(self.branches)))])
+        parts = at.assignment(self.profiles).parts
+        return self._moved(at, parts[int(self.rng.integers(len(parts)))].layers)
+
+    def _moved(self, at: Decisions, layers: Sequence[int]) -> Decisions:
+        """Some layers on another unit, as far as it takes them."""
+        unit = int(self.rng.integers(len(self.profiles.machine.units)))
+        units = list(at.units)
+        for layer in layers:
+            if unit in self.profiles.units[layer]:
+                units[layer] = unit
+        return Decisions(tuple(units), at.cuts)
