@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from autoturbo.commands.loading import Pair, add_model_options, add_target_options, load_pair
 from autoturbo.commands.tuning import REFERENCE
+from autoturbo.commands.units import compare_units
 
 if TYPE_CHECKING:
     import argparse
@@ -27,9 +28,13 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure all, print one table: what does not fit first, then the slowest."""
+    from autoturbo.hardware.machine_file import find_machine
     from autoturbo.report.tables import comparison
     from autoturbo.schedule.baselines import scheduler_names
 
+    machine = find_machine(options.target)
+    if machine is not None:
+        return compare_units(options, console, machine)
     pair = load_pair(options)
     evaluator = pair.evaluator()
     outcomes = {name: evaluator.measure_scheduler(name) for name in scheduler_names()}

@@ -270,7 +270,11 @@ def _model(name: str, options: argparse.Namespace) -> Graph:
 
 def _target(name: str) -> Target:
     from autoturbo.hardware import load_target
+    from autoturbo.hardware.machine_file import find_machine
 
+    if find_machine(name) is not None:
+        message = f"{name!r} is a machine of several processing units"
+        raise wrong("--target", message, "'autoturbo compare' takes it, this command does not")
     return load_target(name)
 
 

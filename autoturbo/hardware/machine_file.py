@@ -70,6 +70,20 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
     raise TargetError(f"unknown machine {name!r}", hint=hint)
 
 
+def find_machine(name: str) -> Machine | None:
+    """The machine of a name or file; None where it is a target's, or nothing's.
+
+    Raises:
+        TargetError: a file describes units, and is not a valid machine.
+    """
+    if name in machine_names():
+        return _preset(name)
+    if not name.endswith(_FILE_SUFFIXES) or not Path(name).is_file():
+        return None
+    document = read_document(Path(name), name)
+    return machine_of(document) if is_machine(document) else None
+
+
 @lru_cache(maxsize=16)
 def _preset(name: str) -> Machine:
     text = (_FOLDER / f"{name}.yaml").read_text("utf-8")
