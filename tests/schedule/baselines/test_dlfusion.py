@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoturbo.graph.domain import Region
 from autoturbo.graph.synthetic import convolution
 from autoturbo.hardware import load_target
 from autoturbo.schedule.baselines.dlfusion import (
@@ -124,3 +125,34 @@ def test_more_cores_help_a_large_layer_and_not_a_small_one() -> None:
     assert fused_seconds(little, target, "float16", 1) < 1.1 * fused_seconds(
         little, target, "float16", 32
     )
+
+
+HALOS = {
+    (56, 4): (1.07, 1.21),
+    (56, 8): (1.14, 1.43),
+    (56, 16): (1.25, 1.75),
+    (56, 32): (1.50, 2.50),
+    (28, 4): (1.14, 1.43),
+    (28, 8): (1.25, 1.75),
+    (28, 16): (1.50, 2.50),
+    (28, 32): (2.00, 4.00),
+}
+"""Rows and strips: work of two and of four fused 3 x 3 convolutions over that of unfused ones
+(Alwani et al., MICRO '16, as baselines.md, section 2, works it out)."""
+
+
+@pytest.mark.parametrize(("size", "strips"), sorted(HALOS))
+def test_fused_strips_recompute_their_halo(size: int, strips: int) -> None:
+    operator = convolution(16, size).operators[0]
+    shape = (1, 16, size, size)
+    rows = -(-size // strips)
+    first = (size // 2 // rows) * rows  # a strip in the middle, which no border cuts short
+    region: Region = ((0, 1), (0, 16), (first, first + rows), (0, size))
+    work = []
+    for _ in range(4):
+        axes = operator.axis_region({0: region})
+        work.append(math.prod(high - low for low, high in axes))
+        region = operator.input_region(0, axes, shape)
+    two, four = sum(work[:2]) / (2 * work[0]), sum(work) / (4 * work[0])
+    assert region[2] == (first - 4, first + rows + 4)
+    assert (round(two, 2), round(four, 2)) == HALOS[size, strips]
