@@ -15,6 +15,7 @@ from autoturbo.graph.extract import extract
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.machine import Machine
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.units.support import units_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -94,9 +95,18 @@ class Profiles:
         one = self.graph.tensors[tensor]
         return one.elements * element_bytes(one.dtype, self.dtype)
 
+    def schedule(self, unit: int, layers: Sequence[int]) -> Schedule:
+        """The schedule that a profile measures."""
+        target = self.machine.units[unit].target
+        return Evaluator(self._part(layers), target, self.dtype).scheduler(SCHEDULER)[0]
+
+    def _part(self, layers: Sequence[int]) -> Graph:
+        inside = (o for layer in layers for o in self.layers[layer].operators)
+        return extract(self.graph, inside)
+
     def _profile(self, unit: int, layers: Sequence[int]) -> Profile | Failure:
         target = self.machine.units[unit].target
-        part = extract(self.graph, (o for layer in layers for o in self.layers[layer].operators))
+        part = self._part(layers)
         key = (part.hash, target.hash)
         if key not in self._known:
             self.made += 1

@@ -1,0 +1,96 @@
+"""An assignment as one schedule of the whole model, for what only regions and order matter to.
+
+The parts' sub-graphs, splits and orders are taken over; places of buffers are not, for every unit
+has buffers of its own. What comes out is what is written as a model and run beside the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoturbo.errors import VerifyError
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.machine import Machine
+from autoturbo.schedule.baselines.ladder import LAYERWISE
+from autoturbo.schedule.bind import Placement, Scope, bind_instances
+from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.instances import make_instances
+from autoturbo.schedule.pipeline import assemble
+from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.schedule import Schedule, Share
+from autoturbo.schedule.units.parts import Part
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A sub-graph of a part: its layers in the whole model, and where it stands in its part."""
+
+    layers: tuple[int, ...]
+    part: int
+    own: int
+
+
+def whole_schedule(
+    graph: Graph, machine: Machine, dtype: str, parts: Sequence[Part], schedules: Sequence[Schedule]
+) -> Schedule:
+    """One schedule of a model from those of its parts.
+
+    Args:
+        graph: the model.
+        machine: what it runs on.
+        dtype: the compute type.
+        parts: of the model, each after those it reads from.
+        schedules: of the parts, on their units.
+
+    Raises:
+        VerifyError: a part processes its samples in several passes, or in clusters.
+    """
+    for schedule in schedules:
+        if schedule.share.loops > 1 or schedule.share.clusters > 1:
+            message = "a part processes the batch in several passes or on several clusters"
+            raise VerifyError(message, hint="take a smaller batch")
+    problem = make_problem(graph, machine.units[0].target, dtype)
+    pieces = sorted(
+        (
+            _Piece(_in_whole(problem, schedules[index], part, subgraph.layers), index, number)
+            for index, part in enumerate(parts)
+            for number, subgraph in enumerate(schedules[index].instances.subgraphs)
+        ),
+        key=lambda piece: piece.layers[-1],
+    )
+    subgraphs = tuple(
+        SubGraph(number, piece.layers, schedules[piece.part].instances.subgraphs[piece.own].split)
+        for number, piece in enumerate(pieces)
+    )
+    instances = make_instances(problem, subgraphs)
+    place = {(piece.part, piece.own): number for number, piece in enumerate(pieces)}
+    order = []
+    for index, schedule in enumerate(schedules):
+        own = schedule.instances
+        for instance in schedule.order:
+            subgraph = int(own.subgraph[instance])
+            first = int(instances.first[place[index, subgraph]])
+            order.append(first + instance - int(own.first[subgraph]))
+    placement = bind_instances(problem, instances, tuple(order), always=True)
+    scopes = tuple(max(scope, Scope.DDR) for scope in placement.scopes)
+    return assemble(
+        graph, problem, "units", LAYERWISE, Share(1, graph.batch, graph.batch), instances,
+        tuple(order), Placement(placement.bindings, scopes),
+    )  # fmt: skip
+
+
+def _in_whole(
+    problem: Problem, schedule: Schedule, part: Part, layers: Sequence[int]
+) -> tuple[int, ...]:
+    """Layers of a part's schedule as layers of the model; both are cut in the same way."""
+    own = schedule.problem
+    found = []
+    for layer in layers:
+        mine = [own.graph.operators[i].name for i in own.layers[layer].operators]
+        index = part.layers[layer]
+        theirs = [problem.graph.operators[i].name for i in problem.layers[index].operators]
+        if mine != theirs:
+            raise VerifyError(f"layer {own.layers[layer].name} is cut differently in its part")
+        found.append(index)
+    return tuple(found)
