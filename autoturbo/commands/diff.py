@@ -1,0 +1,201 @@
+"""Compare two schedules or runs: what they measured and which knobs differ.
+
+``--fail-if-slower`` makes it a check: the status is 1 where the second one is slower than allowed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from autoturbo.commands.values import percentage
+from autoturbo.errors import Location, RunError, ScheduleFileError
+from autoturbo.report.units import count, duration, percent, ratio, size
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Mapping
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+
+USAGE = "A B [options]"
+EXAMPLE = "autoturbo diff before.json after.json --fail-if-slower 2%"
+
+_FIGURES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "latency_s": ("latency", duration),
+    "throughput_per_s": ("samples/s", count),
+    "ddr_bytes": ("DDR", size),
+    "gb_bytes": ("GB", size),
+    "matrix_utilization": ("matrix engine", percent),
+    "vector_utilization": ("vector engine", percent),
+    "peak_lb_bytes": ("peak of LB", size),
+    "peak_gb_bytes": ("peak of GB", size),
+    "kernels": ("kernels", str),
+    "bound_fraction": ("of the lower bound", percent),
+}
+"""Figures of a measurement, as people read them."""
+
+
+class Side(NamedTuple):
+    """One of the two.
+
+    Attributes:
+        name: as the user named it.
+        of: model, batch, target, data type, scheduler.
+        measured: the object M of ``--json``.
+        knobs: plain values.
+    """
+
+    name: str
+    of: dict[str, Any]
+    measured: dict[str, Any]
+    knobs: dict[str, Any]
+
+
+def add_arguments(parser: Parser) -> None:
+    """The two, and what is allowed."""
+    for name in ("a", "b"):
+        text = "schedule file, or id of a run (its best trial)"
+        parser.add_argument(name, metavar=name.upper(), help=text)
+    text = "status 1 if the latency of B is more than this above A's"
+    slower = percentage("--fail-if-slower")
+    parser.add_argument("--fail-if-slower", metavar="P%", type=slower, help=text)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Compare and print."""
+    first, second = (_side(name, options.db) for name in (options.a, options.b))
+    slower = second.measured["latency_s"] / first.measured["latency_s"] - 1
+    allowed = options.fail_if_slower
+    failed = allowed is not None and slower > allowed
+    knobs = dict(_knobs(first, second))
+    console.emit(
+        {
+            "a": first.measured,
+            "b": second.measured,
+            "latency_ratio": slower + 1,
+            "of": {key: [first.of[key], second.of[key]] for key in _unlike(first, second)},
+            "knobs": {name: list(pair) for name, pair in knobs.items()},
+            "slower_than_allowed": failed,
+        }
+    )
+    if not console.json:
+        _print(first, second, knobs, console)
+    if failed:
+        console.say(f"B is {percent(slower)} slower than A; {percent(allowed)} is allowed")
+    return 1 if failed else 0
+
+
+def _side(name: str, database: str) -> Side:
+    path = Path(name)
+    if path.suffix == ".json" or path.is_file():
+        return _of_file(path)
+    return _of_run(name, database)
+
+
+def _of_file(path: Path) -> Side:
+    """A schedule file, by what it says it measures.
+
+    Raises:
+        ScheduleFileError: it cannot be read, is no schedule, or says nothing.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        of = {
+            "model": document["model"]["name"],
+            "batch": document["model"]["batch"],
+            "target": document["target"]["name"],
+            "dtype": document["dtype"],
+            "scheduler": document["scheduler"],
+        }
+        knobs, measured = dict(document["knobs"]), document["expected"]
+    except OSError as error:
+        raise ScheduleFileError(error.strerror or "cannot be read", Location(path)) from None
+    except (ValueError, KeyError, TypeError):
+        hint = "'autoturbo tune' writes them"
+        raise ScheduleFileError("not a schedule file", Location(path), hint) from None
+    if not isinstance(measured, dict) or "latency_s" not in measured:
+        message = "the file does not say what the schedule measures"
+        hint = "'autoturbo simulate MODEL --schedule FILE' measures it"
+        raise ScheduleFileError(message, Location(path, field="expected"), hint)
+    return Side(str(path), of, measured, knobs)
+
+
+def _of_run(name: str, path: str) -> Side:
+    """The best trial of a run.
+
+    Raises:
+        RunError: no such run, or no trial of it fits.
+    """
+    from autoturbo.database import Database
+    from autoturbo.simulate.measurement import Measurement
+
+    with Database.open(path, create=False, read_only=True) as database:
+        info = database.run(name)
+        trials = {trial.number: trial for trial in database.trials(info.id)}
+    best = trials.get(-1 if info.best_trial is None else info.best_trial)
+    if best is None or not isinstance(best.outcome, Measurement):
+        hint = f"'autoturbo show {info.id}' says what failed"
+        raise RunError(f"run {info.id} has no schedule", hint=hint)
+    of = {
+        "model": info.model,
+        "batch": info.batch,
+        "target": info.target,
+        "dtype": info.key.dtype,
+        "scheduler": "graphturbo",
+    }
+    return Side(f"run {info.id}", of, best.outcome.as_json(), best.knobs.as_dict())
+
+
+def _unlike(first: Side, second: Side) -> Iterator[str]:
+    """What makes a comparison doubtful: another model, batch, target."""
+    return (key for key in first.of if first.of[key] != second.of[key])
+
+
+def _knobs(first: Side, second: Side) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Knobs that differ, the model's by name and sub-graphs' by layer and name."""
+    one, two = _flat(first.knobs), _flat(second.knobs)
+    for name in dict.fromkeys((*one, *two)):
+        pair = one.get(name, "auto"), two.get(name, "auto")
+        if pair[0] != pair[1]:
+            yield name, pair
+
+
+def _flat(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: value for name, value in knobs.items() if name != "overrides"}
+    for override in knobs.get("overrides", ()):
+        for name, value in override.items():
+            if name != "layer":
+                found[f"{override['layer']}: {name}"] = value
+    return found
+
+
+def _print(
+    first: Side, second: Side, knobs: Mapping[str, tuple[Any, Any]], console: Console
+) -> None:
+    from autoturbo.report.tables import table
+
+    for letter, side in (("A", first), ("B", second)):
+        of = side.of
+        what = f"{of['model']} @ {of['target']}, batch {of['batch']}, {of['dtype']}"
+        console.answer(f"{letter}: {side.name}: {what}, {of['scheduler']}")
+    unlike = list(_unlike(first, second))
+    if unlike:
+        console.answer(f"not the same {', '.join(unlike)}: what follows compares unlike things")
+    console.show(table(("", "A", "B", "B over A"), list(_figures(first, second))))
+    if knobs:
+        rows = [(name, str(a), str(b)) for name, (a, b) in knobs.items()]
+        console.show(table(("knob", "A", "B"), rows, words=3, close=True))
+    else:
+        console.answer("all knobs are the same")
+
+
+def _figures(first: Side, second: Side) -> Iterator[tuple[str, str, str, str]]:
+    for key, (title, shown) in _FIGURES.items():
+        one, two = first.measured.get(key), second.measured.get(key)
+        if one is None or two is None:
+            continue
+        over = ratio(two / one) if one else "-"
+        yield title, shown(one), shown(two), over

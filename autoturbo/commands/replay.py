@@ -1,0 +1,88 @@
+"""Measure one trial of a run again, and say whether the numbers are the same.
+
+They are, to the bit, on any machine and any number of workers; where they are not, something that
+the measurement depends on has changed without its version, and the status is 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.commands.loading import model_of_run
+from autoturbo.commands.values import whole_number
+from autoturbo.errors import RunError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+    from autoturbo.database import RunInfo
+    from autoturbo.simulate.evaluator import Evaluator
+
+USAGE = "RUN TRIAL [options]"
+EXAMPLE = "autoturbo replay 4f1c 12"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The run and the trial."""
+    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
+    number = whole_number("TRIAL", 0)
+    parser.add_argument("trial", metavar="TRIAL", type=number, help="its number, from 0")
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Measure, compare, print."""
+    from autoturbo.database import Database
+    from autoturbo.report.tables import comparison
+    from autoturbo.simulate.measurement import Measurement
+
+    with Database.open(options.db, create=False, read_only=True) as database:
+        info = database.run(options.run)
+        trials = {trial.number: trial for trial in database.trials(info.id)}
+    if options.trial not in trials:
+        has = f"it has {len(trials)}, 0 to {max(trials)}" if trials else "it has none"
+        raise RunError(f"run {info.id} has no trial {options.trial}", hint=has)
+    recorded = trials[options.trial].outcome
+    replayed = _evaluator(info).evaluate(trials[options.trial].knobs)
+    changed = list(_changed(recorded.as_dict(), replayed.as_dict()))
+    values = (
+        replayed.as_json() if isinstance(replayed, Measurement) else {"failure": replayed.as_dict()}
+    )
+    said = {"run": info.id, "trial": options.trial, "same": not changed, "changed": changed}
+    console.emit({**said, **values})
+    if not console.json:
+        console.answer(f"run {info.id}, trial {options.trial}: {info.model} @ {info.target}")
+        console.show(comparison({"recorded": recorded, "replayed": replayed}, "recorded"))
+        console.answer(f"not the same: {', '.join(changed)}" if changed else "the same, to the bit")
+    return 1 if changed else 0
+
+
+def _evaluator(info: RunInfo) -> Evaluator:
+    """What measured the run's trials.
+
+    Raises:
+        RunError: the model, the target or the version is another one now, or is not recorded.
+    """
+    from autoturbo.hardware import Target
+    from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.tuner import pair_key, scheduler_version
+
+    if info.key.scheduler_version != scheduler_version():
+        message = f"run {info.id} is of another version of the scheduler"
+        raise RunError(message, hint="replay it with the release that its manifest names")
+    description = info.settings.get("target_description")
+    if description is None:
+        raise RunError(f"run {info.id}: its target is not recorded", hint="replay another run")
+    graph, target = model_of_run(info), Target.from_dict(description)
+    if pair_key(graph, target, info.key.dtype) != info.key:
+        raise RunError(f"run {info.id}: {info.model_file} has changed", hint="replay another run")
+    return Evaluator(graph, target, info.key.dtype)
+
+
+def _changed(recorded: Mapping[str, Any], replayed: Mapping[str, Any]) -> Iterator[str]:
+    """Fields that differ."""
+    for name in dict.fromkeys((*recorded, *replayed)):
+        if recorded.get(name) != replayed.get(name):
+            yield name
