@@ -170,7 +170,10 @@ def test_the_readme_tuning_command_ends_with_the_table(tmp_path: Path) -> None:
     words = fenced("command: tune").split(".venv/bin/autoturbo ")[1].split()
     command = [sys.executable, "-m", "autoturbo", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    said = [
+        line for line in done.stderr.splitlines() if not line.startswith("resnet50 @ stcp920 |")
+    ]
+    assert (done.returncode, said) == (0, [])  # a busy machine shows how far it is
     assert "\ntuned " in done.stdout
     assert "\nnext: " in done.stdout
 
