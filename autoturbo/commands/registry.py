@@ -21,6 +21,7 @@ from autoturbo.commands import (
     simulate,
     space,
     targets,
+    trace,
     tune,
     verify,
 )
@@ -57,6 +58,7 @@ COMMANDS: dict[str, Command] = {
     "explain": explain,
     "diff": diff,
     "replay": replay,
+    "trace": trace,
     "verify": verify,
     "apply": apply,
     "targets": targets,

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         has = f"it has {len(trials)}, 0 to {max(trials)}" if trials else "it has none"
         raise RunError(f"run {info.id} has no trial {options.trial}", hint=has)
     recorded = trials[options.trial].outcome
-    replayed = _evaluator(info).evaluate(trials[options.trial].knobs)
+    replayed = evaluator_of_run(info).evaluate(trials[options.trial].knobs)
     changed = list(_changed(recorded.as_dict(), replayed.as_dict()))
     values = (
         replayed.as_json() if isinstance(replayed, Measurement) else {"failure": replayed.as_dict()}
@@ -59,8 +59,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 1 if changed else 0
 
 
-def _evaluator(info: RunInfo) -> Evaluator:
-    """What measured the run's trials.
+def evaluator_of_run(info: RunInfo) -> Evaluator:
+    """What measured a run's trials.
 
     Raises:
         RunError: the model, the target or the version is another one now, or is not recorded.

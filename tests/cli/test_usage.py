@@ -34,8 +34,8 @@ USAGE_ERRORS = [
         "xyz",
         (
             "unknown command 'autoturbo xyz'; one of tune, resume, runs, show, inspect, space,"
-            " simulate, compare, explain, diff, replay, verify, apply, targets, db, dataset,"
-            " cost-model, doctor"
+            " simulate, compare, explain, diff, replay, trace, verify, apply, targets, db,"
+            " dataset, cost-model, doctor"
         ),
     ),
     ("targets lst", "unknown command 'autoturbo targets lst'; did you mean 'list'?"),

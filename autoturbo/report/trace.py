@@ -1,0 +1,220 @@
+"""A schedule in time for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
+
+The format is the trace event format of Chrome, which Perfetto reads: slices per engine, nested by
+kernel, layer and instruction; counters for the buffers' occupancy and for off-chip traffic; flows
+from the kernel that makes something to the kernels that read it. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autoturbo.atomic import atomic_write
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.instructions import ENGINES, Amount, Column, Role
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.intervals import KernelInterval, pass_intervals
+from autoturbo.verify.names import instance_name
+
+DETAILS = ("kernels", "layers", "instructions")
+"""How deep slices are nested."""
+
+_KERNELS = 0
+"""Thread of the kernels; engines follow in their order."""
+
+
+def trace_events(schedule: Schedule, detail: str = "layers") -> list[dict[str, Any]]:
+    """The events of one pass.
+
+    Args:
+        schedule: what is shown.
+        detail: one of :data:`DETAILS`.
+    """
+    kernels = pass_intervals(schedule)
+    events = list(_names(schedule))
+    for number, kernel in enumerate(kernels):
+        events += _kernel(schedule, kernel, number)
+        if detail != DETAILS[0]:
+            events += _engines(schedule, kernel, deep=detail == DETAILS[2])
+        events += _traffic(kernel)
+    events += _flows(schedule, kernels)
+    for cluster in range(len(schedule.timelines)):
+        events += _occupancy(schedule, kernels, cluster)
+    return events
+
+
+def write_trace(schedule: Schedule, path: Path, detail: str = "layers") -> int:
+    """Write a trace file, whole or not at all.
+
+    Returns:
+        The number of events.
+
+    Raises:
+        OSError: the path cannot be written.
+    """
+    events = trace_events(schedule, detail)
+    share = schedule.share
+    about = {
+        "model": schedule.model.name,
+        "target": schedule.problem.target.name,
+        "dtype": schedule.problem.dtype,
+        "passes": share.loops,
+        "clusters alike": share.copies,
+        "shown": "the first pass" + ("" if share.copies == 1 else " of one cluster"),
+    }
+    text = json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": about})
+    atomic_write(path, text.encode())
+    return len(events)
+
+
+def _us(seconds: float) -> float:
+    """Microseconds to a tenth of a nanosecond."""
+    return round(seconds * 1e6, 4)
+
+
+def _slice(
+    cluster: int, thread: int, name: str, begin: float, end: float, **arguments: object
+) -> dict[str, Any]:
+    return {
+        "ph": "X", "pid": cluster, "tid": thread, "name": name,
+        "ts": _us(begin), "dur": _us(end - begin), "args": arguments,
+    }  # fmt: skip
+
+
+def _names(schedule: Schedule) -> Iterator[dict[str, Any]]:
+    """Clusters are processes, the kernels and each engine a thread."""
+    alike = schedule.share.copies
+    for cluster in range(len(schedule.timelines)):
+        title = f"cluster {cluster}" if alike == 1 else f"cluster (all {alike} alike)"
+        yield _meta(cluster, 0, "process_name", title)
+        for thread, name in enumerate(("kernels", *ENGINES)):
+            yield _meta(cluster, thread, "thread_name", name)
+            yield {
+                "ph": "M", "pid": cluster, "tid": thread, "name": "thread_sort_index",
+                "args": {"sort_index": thread},
+            }  # fmt: skip
+
+
+def _meta(cluster: int, thread: int, what: str, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": cluster, "tid": thread, "name": what, "args": {"name": name}}
+
+
+def _kernel(schedule: Schedule, kernel: KernelInterval, number: int) -> Iterator[dict[str, Any]]:
+    """A kernel with its movements, launch and barrier inside."""
+    instances = schedule.instances
+    subgraph = int(instances.subgraph[kernel.instance])
+    layers = instances.subgraphs[subgraph].layers
+    yield _slice(
+        kernel.cluster, _KERNELS, instance_name(schedule, kernel.instance), kernel.begin,
+        kernel.end, number=number, subgraph=subgraph, layers=len(layers),
+        cores=list(schedule.placement.bindings[kernel.instance]),
+        output=schedule.placement.scopes[kernel.instance].name,
+    )  # fmt: skip
+    if kernel.launch > kernel.begin:
+        yield _slice(kernel.cluster, _KERNELS, "movements", kernel.begin, kernel.launch)
+    if kernel.body > kernel.launch:
+        yield _slice(kernel.cluster, _KERNELS, "launch", kernel.launch, kernel.body)
+
+
+def _engines(schedule: Schedule, kernel: KernelInterval, *, deep: bool) -> Iterator[dict[str, Any]]:
+    """Per engine a slice for every layer, and inside it one for each instruction."""
+    where = kernel.program.where
+    subgraph = int(schedule.instances.subgraph[kernel.instance])
+    layers = schedule.instances.subgraphs[subgraph].layers
+    for engine in range(len(ENGINES)):
+        own = np.flatnonzero(where[:, Column.ENGINE] == engine)
+        for run in _runs(where[own, Column.LAYER]):
+            indices = own[run]
+            layer = layers[int(where[indices[0], Column.LAYER])]
+            name = schedule.problem.layers[layer].name
+            begin, end = float(kernel.issued[indices[0]]), float(kernel.freed[indices[-1]])
+            busy = float((kernel.freed[indices] - kernel.issued[indices]).sum())
+            yield _slice(
+                kernel.cluster, 1 + engine, name, begin, end,
+                instructions=len(indices), busy_us=_us(busy),
+            )  # fmt: skip
+            for index in indices.tolist() if deep else ():
+                role = Role(int(where[index, Column.ROLE])).name.lower()
+                yield _slice(
+                    kernel.cluster, 1 + engine, role, float(kernel.issued[index]),
+                    float(kernel.freed[index]), tile=int(where[index, Column.TILE]),
+                )  # fmt: skip
+
+
+def _runs(layers: np.ndarray) -> Iterator[slice]:
+    """Stretches of an engine's instructions that belong to one layer."""
+    if not len(layers):
+        return
+    cuts = [0, *(np.flatnonzero(np.diff(layers)) + 1).tolist(), len(layers)]
+    for first, end in itertools.pairwise(cuts):
+        yield slice(first, end)
+
+
+def _traffic(kernel: KernelInterval) -> Iterator[dict[str, Any]]:
+    """Off-chip gigabytes per second of a cluster, mean over the kernel."""
+    seconds = kernel.end - kernel.begin
+    moved = float(kernel.program.amounts[:, Amount.DDR].sum())
+    yield _counter(kernel.cluster, "DDR GB/s", kernel.begin, moved / seconds / 1e9)
+
+
+def _counter(cluster: int, name: str, at: float, value: float) -> dict[str, Any]:
+    return {
+        "ph": "C", "pid": cluster, "tid": 0, "name": name, "ts": _us(at),
+        "args": {"value": round(value, 4)},
+    }  # fmt: skip
+
+
+def _flows(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Iterator[dict[str, Any]]:
+    """From the end of a kernel to the begin of those that read what it makes."""
+    at = {kernel.instance: kernel for kernel in kernels}
+    graph = schedule.instances
+    number = 0
+    for reader in kernels:
+        first, end = (int(graph.producer_start[reader.instance + i]) for i in (0, 1))
+        for maker in graph.producer[first:end].tolist():
+            number += 1
+            source = at[maker]
+            common = {"cat": "data", "name": "reads", "id": number, "tid": _KERNELS}
+            yield {
+                **common, "ph": "s", "pid": source.cluster,
+                "ts": _us(max(source.body, source.end - 1e-9)),
+            }  # fmt: skip
+            yield {**common, "ph": "f", "bp": "e", "pid": reader.cluster, "ts": _us(reader.body)}
+
+
+def _occupancy(
+    schedule: Schedule, kernels: Sequence[KernelInterval], cluster: int
+) -> Iterator[dict[str, Any]]:
+    """Kibibytes of LB (the busiest core's) and of GB, step by step."""
+    timeline = schedule.timelines[cluster]
+    times = _step_times(timeline.rows, [k for k in kernels if k.cluster == cluster])
+    buffers = timeline.buffers
+    for scope, sizes in ((Scope.LB, buffers.core_bytes), (Scope.GB, buffers.cluster_bytes)):
+        here = buffers.scope == scope
+        change = np.zeros(len(times) + 1, np.int64)
+        np.add.at(change, buffers.birth[here], sizes[here])
+        np.subtract.at(change, np.minimum(buffers.death[here] + 1, len(times)), sizes[here])
+        held = change.cumsum()[: len(times)]
+        for step in range(len(times)):
+            if step == 0 or held[step] != held[step - 1]:
+                yield _counter(cluster, f"{scope.name} KiB", times[step], held[step] / 1024)
+
+
+def _step_times(rows: np.ndarray, kernels: Sequence[KernelInterval]) -> list[float]:
+    """When every step of a timeline begins: movements before each kernel, then its layers."""
+    times = []
+    for number, kernel in enumerate(kernels):
+        times.append(kernel.begin)
+        begins = kernel.layers()[:, 0]
+        latest = kernel.body
+        for layer in range(int(rows[number + 1] - rows[number])):
+            known = layer < len(begins) and not np.isnan(begins[layer])
+            latest = max(latest, float(begins[layer])) if known else latest
+            times.append(latest)
+    return times

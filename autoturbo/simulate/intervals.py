@@ -1,0 +1,147 @@
+"""When everything happens in one pass of a schedule: kernels, layers, instructions, buffers.
+
+The same rules as :mod:`autoturbo.simulate.kernels` and :mod:`autoturbo.simulate.sequence`, which
+keep sums only; a test holds both to each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.instructions import ENGINES, Column, Instructions
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.work import Floats
+from autoturbo.simulate.kernels import Quantity, duration, rates_of
+from autoturbo.simulate.sequence import KernelMemory, MovementRates, movement_times
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelInterval:
+    """One kernel of a pass. Seconds from the pass's start.
+
+    Attributes:
+        cluster: that runs it.
+        instance: whose kernel it is.
+        begin: of the movements before it.
+        launch: end of the movements; the launch begins.
+        body: its first instruction may begin.
+        end: after the barrier.
+        program: its instructions.
+        issued: per instruction its begin, ``(instructions,)``.
+        freed: when its engine is free again.
+        done: when what waits for it may begin.
+    """
+
+    cluster: int
+    instance: int
+    begin: float
+    launch: float
+    body: float
+    end: float
+    program: Instructions
+    issued: Floats
+    freed: Floats
+    done: Floats
+
+    def layers(self) -> Floats:
+        """Begin and end of every layer, ``(layers, 2)``; of one without instructions, of nothing.
+
+        A layer runs from the begin of its first instruction, prefetches included, to the end of
+        its last.
+        """
+        where = self.program.where[:, Column.LAYER]
+        count = int(where.max()) + 1 if len(where) else 0
+        found = np.full((count, 2), np.nan)
+        for layer in range(count):
+            own = where == layer
+            if own.any():
+                found[layer] = self.issued[own].min(), self.done[own].max()
+        return found
+
+
+def pass_intervals(
+    schedule: Schedule, memory: KernelMemory | None = None
+) -> tuple[KernelInterval, ...]:
+    """All kernels of the first pass, in the order of the schedule.
+
+    Where clusters share out samples they all do the same: it is one cluster's.
+    """
+    memory = KernelMemory() if memory is None else memory
+    target = schedule.problem.target
+    rates = rates_of(target, schedule.problem.dtype)
+    fixed = target.overheads.kernel_launch + target.overheads.barrier
+    known: dict[bytes, tuple[Instructions, Floats, Floats, Floats]] = {}
+    free = [0.0] * len(schedule.timelines)
+    ends: dict[int, float] = {}
+    places = _places(schedule)
+    moves = [
+        movement_times(one.copied, one.crossing, MovementRates.of(target))[:, 0]
+        for one in schedule.timelines
+    ]
+    rows = [memory.rows(schedule, cluster) for cluster in range(len(schedule.timelines))]
+    found = []
+    for instance in schedule.order:
+        cluster, kernel = places[instance]
+        signatures, at = rows[cluster]
+        signature = signatures[kernel]
+        if signature not in known:
+            program = schedule.program(kernel, cluster)
+            known[signature] = (program, *issue(program.where, program.amounts, rates))
+        begin = max(free[cluster], _ready(schedule, instance, cluster, ends))
+        seconds = float(memory.totals.rows[at[kernel], Quantity.SECONDS])
+        launch = begin + float(moves[cluster][kernel])
+        body = launch + target.overheads.kernel_launch
+        end = launch + seconds + fixed
+        program, issued, freed, done = known[signature]
+        found.append(
+            KernelInterval(
+                cluster, instance, begin, launch, body, end,
+                program, issued + body, freed + body, done + body,
+            )
+        )  # fmt: skip
+        free[cluster] = ends[instance] = end
+    return tuple(found)
+
+
+def _places(schedule: Schedule) -> dict[int, tuple[int, int]]:
+    """Cluster and place in its order of every instance."""
+    return {
+        int(instance): (cluster, kernel)
+        for cluster, timeline in enumerate(schedule.timelines)
+        for kernel, instance in enumerate(timeline.order)
+    }
+
+
+def _ready(schedule: Schedule, instance: int, cluster: int, ends: dict[int, float]) -> float:
+    """When what an instance reads from other clusters is known to be there."""
+    if not schedule.cluster:
+        return 0.0
+    graph = schedule.instances
+    first, last = graph.producer_start[instance], graph.producer_start[instance + 1]
+    others = [int(p) for p in graph.producer[first:last] if schedule.cluster[int(p)] != cluster]
+    barrier = schedule.problem.target.overheads.barrier
+    return max((ends[p] + barrier for p in others), default=0.0)
+
+
+@njit(cache=True)
+def issue(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, Floats]:
+    """Begin of every instruction, end of its engine's work, and when it has completed."""
+    total = len(where)
+    begin, end, done = np.zeros(total), np.zeros(total), np.zeros(total)
+    free, completed = np.zeros(len(ENGINES)), np.zeros(len(ENGINES))
+    for index in range(total):
+        engine = where[index, Column.ENGINE]
+        start = free[engine]
+        for position in range(Column.AFTER, where.shape[1]):
+            before = where[index, position]
+            if before >= 0:
+                start = max(start, done[before])
+        length, latency = duration(engine, amounts[index], rates)
+        begin[index], end[index] = start, start + length
+        done[index] = completed[engine] = max(end[index] + latency, completed[engine])
+        free[engine] = end[index]
+    return begin, end, done
