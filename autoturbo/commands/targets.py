@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.parser import Subcommand, add_subcommands
@@ -12,8 +14,9 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.errors import AutoTurboError
+    from autoturbo.errors import AutoTurboError, TargetError
     from autoturbo.hardware import Target
+    from autoturbo.hardware.machine import Machine
 
 USAGE = "list|show|validate|schema|scaffold"
 EXAMPLE = "autoturbo targets show stcp920"
@@ -31,13 +34,43 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _list(_options: argparse.Namespace, console: Console) -> int:
     from autoturbo.hardware import load_target, preset_names
+    from autoturbo.hardware.machine_file import load_machine, machine_names
     from autoturbo.report.tables import definitions
 
     targets = [load_target(name) for name in preset_names()]
-    console.emit({"targets": [_summary(target) for target in targets]})
+    machines = [load_machine(name) for name in machine_names()]
+    console.emit(
+        {
+            "targets": [_summary(target) for target in targets],
+            "machines": [_summary_of_units(machine) for machine in machines],
+        }
+    )
     if not console.json:
-        console.show(definitions(map(_row, targets)))
+        console.show(definitions([*map(_row, targets), *map(_row_of_units, machines)]))
     return 0
+
+
+def _summary_of_units(machine: Machine) -> dict[str, Any]:
+    return {
+        "name": machine.name,
+        "description": machine.description,
+        "units": [{**_summary(u.target), "name": u.name, "kind": u.kind} for u in machine.units],
+        "dtypes": list(machine.dtypes),
+        "ddr_bytes_per_s": machine.ddr.bandwidth,
+        "hash": machine.hash,
+    }
+
+
+def _row_of_units(machine: Machine) -> tuple[str, str, str]:
+    """Its name, what it is, and what its units reach."""
+    from autoturbo.report.units import macs, size
+
+    dtype = machine.dtypes[0]
+    units = [
+        f"{unit.name} {macs(unit.target.matrix_macs_per_second(dtype))}/s" for unit in machine.units
+    ]
+    figures = (*units, f"in {dtype}", f"DDR {size(machine.ddr.bandwidth)}/s", "for 'compare'")
+    return machine.name, machine.description, ", ".join(figures)
 
 
 def _summary(target: Target) -> dict[str, Any]:
@@ -74,8 +107,14 @@ def _row(target: Target) -> tuple[str, str, str]:
 
 def _show(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.hardware import load_target
+    from autoturbo.hardware.machine_file import find_machine, machine_document
     from autoturbo.hardware.presets import is_builtin, preset_text
 
+    if find_machine(options.target) is not None:
+        document, text = machine_document(options.target)
+        console.emit(document)
+        console.document(text)
+        return 0
     target = load_target(options.target)
     console.emit(target.as_dict())
     if is_builtin(options.target):  # with its comments, which say where each figure is from
@@ -88,11 +127,38 @@ def _show(options: argparse.Namespace, console: Console) -> int:
 def _validate(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.hardware import validate_target_file
 
-    found = {name: validate_target_file(name) for name in options.files}
+    found = {
+        name: _wrong_with_machine(name) if _has_units(name) else validate_target_file(name)
+        for name in options.files
+    }
     for name, errors in found.items():
         console.emit(_verdict(name, list(errors)))
         _tell(name, list(errors), console)
     return 2 if any(found.values()) else 0
+
+
+def _has_units(name: str) -> bool:
+    """Whether a file describes a machine; one that cannot be read is checked as a target's."""
+    from autoturbo.errors import TargetError
+    from autoturbo.hardware.document import read_document
+    from autoturbo.hardware.machine_file import is_machine
+
+    try:
+        return is_machine(read_document(Path(name), name))
+    except TargetError:
+        return False
+
+
+def _wrong_with_machine(name: str) -> list[TargetError]:
+    """The first thing that is wrong with a machine's file, if anything is."""
+    from autoturbo.errors import TargetError
+    from autoturbo.hardware.machine_file import find_machine
+
+    try:
+        find_machine(name)
+    except TargetError as error:
+        return [error]
+    return []
 
 
 def _verdict(name: str, errors: list[AutoTurboError]) -> dict[str, Any]:

@@ -84,6 +84,17 @@ def find_machine(name: str) -> Machine | None:
     return machine_of(document) if is_machine(document) else None
 
 
+def machine_document(name: str) -> tuple[dict[str, Any], str]:
+    """What the file of a machine holds, and its text, comments and all.
+
+    Args:
+        name: of a preset, or the path of a file, that :func:`find_machine` knows.
+    """
+    path = _FOLDER / f"{name}.yaml" if name in machine_names() else Path(name)
+    text = path.read_text("utf-8-sig")
+    return dict(parse_document(text, name).value), text
+
+
 @lru_cache(maxsize=16)
 def _preset(name: str) -> Machine:
     text = (_FOLDER / f"{name}.yaml").read_text("utf-8")

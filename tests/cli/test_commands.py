@@ -15,6 +15,7 @@ from autoturbo.commands.loading import DEFAULT_TARGET, load_model, model_file
 from autoturbo.commands.space import seconds_per_trial
 from autoturbo.errors import InfeasibleError, MeasurerError, ModelError
 from autoturbo.hardware import DTYPES, load_target, preset_names, scaffold, target_schema
+from autoturbo.hardware.machine_file import machine_names
 from autoturbo.search import SAMPLERS
 from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.simulate.measurement import Failure
@@ -190,7 +191,8 @@ def test_targets_list(cli: Cli) -> None:
     assert [target["name"] for target in found] == list(preset_names())
     assert DEFAULT_TARGET in preset_names()
     lines = cli("targets", "list").out.splitlines()
-    assert [line.split()[0] for line in lines[::2]] == list(preset_names())
+    names = [*preset_names(), *machine_names()]
+    assert [line.split()[0] for line in lines[::2]] == names
     assert lines[1].strip() == (
         "1 x 32 cores, 131 TMAC/s in float16, LB 768 KiB, GB 32 MiB, DDR 1.20 TB/s"
     )

@@ -52,3 +52,18 @@ def test_a_data_type_that_a_unit_lacks_is_refused(cli: Cli) -> None:
     done = cli("compare", "squeezenet1_1", "--target", "zcu102-vta", "--dtype", "float32")
     assert done.status == 2
     assert "not all units of zcu102-vta compute in 'float32'; one of int8" in done.err
+
+
+def test_machines_are_listed_shown_and_checked(cli: Cli, machine: str) -> None:
+    found = cli("--json", "targets", "list").object["machines"]
+    assert [one["name"] for one in found] == ["kirin-970", "zcu102-vta", "zcu102-vta4"]
+    assert [unit["name"] for unit in found[1]["units"]] == ["cpu", "npu"]
+    assert "zcu102-vta4" in cli("targets", "list").out
+    assert cli("targets", "show", "zcu102-vta").out.rstrip() == PRESET.read_text().rstrip()
+    assert cli("--json", "targets", "show", "zcu102-vta").object["switch_us"] == 2000
+    assert cli("targets", "validate", machine).status == 0
+    cli.write("bad.yaml", Path(machine).read_text().replace("switch_us: 0", "switch_us: -1"))
+    ran = cli("targets", "validate", "bad.yaml")
+    assert ran.status == 2
+    assert "bad.yaml:" in ran.err
+    assert "switch_us: must be a number from 0" in ran.err
