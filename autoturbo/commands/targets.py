@@ -66,9 +66,9 @@ def _row_of_units(machine: Machine) -> tuple[str, str, str]:
     from autoturbo.report.units import macs, size
 
     dtype = machine.dtypes[0]
-    units = [
-        f"{unit.name} {macs(unit.target.matrix_macs_per_second(dtype))}/s" for unit in machine.units
-    ]
+    rates = {u.kind: u.target.matrix_macs_per_second(dtype) for u in machine.units}
+    counts = Counter(unit.kind for unit in machine.units)
+    units = [f"{count} x {kind} of {macs(rates[kind])}/s" for kind, count in counts.items()]
     figures = (*units, f"in {dtype}", f"DDR {size(machine.ddr.bandwidth)}/s", "for 'compare'")
     return machine.name, machine.description, ", ".join(figures)
 
