@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from autoturbo.compiled import borrowing
-from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate
+from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate_in
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import Split, clear_seen, operators_of, seed_box, sink
@@ -367,22 +367,30 @@ def _box_regions(
     seen = np.zeros(len(g.element), np.int64)
     box_low = np.zeros(len(g.axis_extent), np.int64)
     box_high = np.zeros(len(g.axis_extent), np.int64)
-    _seed(g, ops[-1], axes, bounds, low, high, seen)
-    propagate(g, ops, low, high, seen, box_low, box_high)
+    room = np.empty((6, MAX_AXES), np.int64)
+    seed_in(g, ops[-1], axes, bounds, low, high, seen, room)
+    propagate_in(g, ops, low, high, seen, box_low, box_high, room)
     return low, high, seen, box_low, box_high
 
 
-@njit(cache=True)
-def _seed(
-    g: GraphArrays, op: int, axes: Ints, bounds: Ints, low: Ints, high: Ints, seen: Ints
+@borrowing
+def seed_in(
+    g: GraphArrays,
+    op: int,
+    axes: Ints,
+    bounds: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    room: Ints,
 ) -> None:
-    """Set the wanted regions of an operator's outputs to one box."""
-    axis_low, axis_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    """Set the wanted regions of an operator's outputs to one box; ``(4, MAX_AXES)`` are room."""
+    axis_low, axis_high = room[0], room[1]
     for index in range(g.axis_start[op + 1] - g.axis_start[op]):
         axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
     for index in range(len(axes)):
         axis_low[axes[index]], axis_high[axes[index]] = bounds[index, 0], bounds[index, 1]
-    seed_box(g, op, axis_low, axis_high, low, high, seen)
+    seed_box(g, op, axis_low, axis_high, low, high, seen, room[2], room[3])
 
 
 @borrowing
@@ -443,12 +451,13 @@ def _cut_up(
     seen = np.zeros(len(g.element), np.int64)
     box_low = np.zeros(len(g.axis_extent), np.int64)
     box_high = np.zeros(len(g.axis_extent), np.int64)
+    room = np.empty((6, MAX_AXES), np.int64)
     kinds, leaders = np.zeros(count, np.int64), np.zeros(count, np.int64)
     hashes, classes = np.zeros((count, 2), np.int64), 0
     for part in range(count):
         clear_seen(g, ops, seen)
-        _seed(g, ops[-1], axes, bounds[part], low, high, seen)
-        propagate(g, ops, low, high, seen, box_low, box_high)
+        seed_in(g, ops[-1], axes, bounds[part], low, high, seen, room)
+        propagate_in(g, ops, low, high, seen, box_low, box_high, room)
         _note_regions(g, outputs, low, high, seen, made[part])
         _note_regions(g, inputs, low, high, seen, needed[part])
         first, second = _extents_hash(g, ops, low, high, seen, box_low, box_high)

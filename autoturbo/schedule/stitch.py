@@ -86,7 +86,8 @@ class Stage(IntEnum):
 
 STAGE_COLUMNS = len(Stage)
 
-_MAX_RANK = 16
+MAX_RANK = 16
+"""Most dimensions of a tensor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +147,7 @@ def _stitch(
     held = {problem.layers[x].outputs[0]: b for x, b in zip(layers, bindings, strict=True)}
     table = _binding_table(problem, held | wanted)
     stages, foreign = _stage_table(
-        problem.arrays, problem.layer_arrays, problem.work, _layout(problem),
+        problem.arrays, problem.layer_arrays, problem.work, memory_layout(problem),
         np.asarray(layers, np.int64), shape.low, shape.high, shape.seen, table,
     )  # fmt: skip
     sizes = _Sizes(problem, shape, _all_outputs(problem, layers, bindings) | wanted)
@@ -229,7 +230,7 @@ class _Sizes:
         return int(parts.prod()) * int(self.problem.arrays.element[tensor])
 
 
-def _layout(problem: Problem) -> Ints:
+def memory_layout(problem: Problem) -> Ints:
     """Dimensions of all tensors, end to end, from the outermost in memory; remembered."""
     found = problem.memory.get("layout")
     if not isinstance(found, np.ndarray):
@@ -257,7 +258,7 @@ def _writes(problem: Problem, layer: int, sizes: _Sizes) -> tuple[tuple[int, int
 
 def _binding_table(problem: Problem, held: dict[int, Binding]) -> Ints:
     """Binding factors per tensor; row of zeros where a tensor has none."""
-    table = np.zeros((len(problem.graph.tensors), _MAX_RANK), np.int64)
+    table = np.zeros((len(problem.graph.tensors), MAX_RANK), np.int64)
     for tensor, binding in held.items():
         table[tensor, : len(binding)] = binding
     return table
@@ -478,7 +479,7 @@ def _want(
 ) -> None:
     """Ask for a core's part of a layer's outputs; others than the first are bound like it."""
     for tensor in outputs:
-        for dim in range(_MAX_RANK):
+        for dim in range(MAX_RANK):
             if table[tensor, dim] == 0:
                 table[tensor, dim] = table[outputs[0], dim]
         if seen[tensor] and _core_region(g, tensor, core, table, low, high, part_low, part_high):
