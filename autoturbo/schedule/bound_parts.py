@@ -215,9 +215,7 @@ def _batch(problem: Problem, parts: Sequence[Bound]) -> _Batch:
     bounds = np.asarray([b for s in shapes for b in s.cut.bounds], np.int64).reshape(-1, 2)
     cores = np.asarray([p.cores for p in parts], np.int64)
     depth = np.asarray([p.depth for p in parts], np.int64)
-    return _Batch(
-        layer_start, layers, input_start, inputs, cut_start, axes, bounds, cores, depth
-    )
+    return _Batch(layer_start, layers, input_start, inputs, cut_start, axes, bounds, cores, depth)
 
 
 def _flat(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
@@ -336,9 +334,7 @@ def _bind_one(
     _bind_layers(g, a, k, layers, b.cores[part], b.depth[part], r)
     stages = t.stages[first:end]
     r.foreign[:] = 0
-    fill_stages(
-        g, a, w, layout, layers, r.low, r.high, r.seen, r.table, core, stages, r.foreign
-    )
+    fill_stages(g, a, w, layout, layers, r.low, r.high, r.seen, r.table, core, stages, r.foreign)
     head = t.heads[part]
     head[Head.ROW], head[Head.LAYERS] = first, end - first
     head[Head.SLOT], head[Head.SLOTS] = b.input_start[part], len(inputs)
@@ -576,4 +572,3 @@ def _core_bytes(g: GraphArrays, tensor: int, like: int, r: _Room) -> int:
         extent = max(r.high[first + dim] - r.low[first + dim], 0)
         size *= -(-extent // r.table[like, dim]) if dim < rank else extent
     return int(size)
-

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -268,28 +268,33 @@ def external_inputs(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
 
 def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
     """Contiguous parts of near-equal length that cover ``range(extent)``; larger ones first."""
+    return [(low, high) for low, high in _bounds(extent, factor).tolist()]
+
+
+def _bounds(extent: int, factor: int) -> Ints:
+    """:func:`part_bounds` as an array ``(parts, 2)``."""
     size, rest = divmod(extent, factor)
-    sizes = [size + (part < rest) for part in range(factor)]
-    ends = np.cumsum(sizes).tolist()
-    return [(end - length, end) for end, length in zip(ends, sizes, strict=True)]
+    ends = np.arange(factor + 1)
+    ends = ends * size + np.minimum(ends, rest)
+    return np.stack((ends[:-1], ends[1:]), axis=1)
 
 
-def cuts_of(problem: Problem, layers: tuple[int, ...], split: Split) -> list[Cut]:
-    """The boxes that a split makes, the outer axis slowest."""
-    axes = split.axes
-    extents = [sink(problem, layers).axes[axis].extent for axis, _ in axes]
-    bounds = [part_bounds(e, factor) for e, (_, factor) in zip(extents, axes, strict=True)]
-    names = tuple(axis for axis, _ in axes)
-    return [Cut(names, box) for box in _boxes(bounds)]
+def boxes_of(
+    problem: Problem, layers: tuple[int, ...], split: Split
+) -> tuple[tuple[int, ...], Ints]:
+    """The axes that a split cuts, and its boxes ``(parts, axes, 2)``, the outer axis slowest."""
+    axes, operator = split.axes, sink(problem, layers)
+    boxes = np.zeros((1, 0, 2), np.int64)
+    for axis, factor in axes:
+        bounds = _bounds(operator.axes[axis].extent, factor)
+        outer, inner = np.repeat(boxes, factor, axis=0), np.tile(bounds, (len(boxes), 1))
+        boxes = np.concatenate((outer, inner[:, None]), axis=1)
+    return tuple(axis for axis, _ in axes), boxes
 
 
-def _boxes(bounds: list[list[tuple[int, int]]]) -> Iterator[tuple[tuple[int, int], ...]]:
-    if not bounds:
-        yield ()
-        return
-    for outer in bounds[0]:
-        for inner in _boxes(bounds[1:]):
-            yield (outer, *inner)
+def cut_at(axes: tuple[int, ...], boxes: Ints, index: int) -> Cut:
+    """One of the boxes of :func:`boxes_of`."""
+    return Cut(axes, tuple((low, high) for low, high in boxes[index].tolist()))
 
 
 def parts_of(problem: Problem, subgraph: SubGraph) -> Parts:
@@ -306,23 +311,22 @@ def parts_of(problem: Problem, subgraph: SubGraph) -> Parts:
 
 def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
     layers = subgraph.layers
-    cuts = cuts_of(problem, layers, subgraph.split)
+    axes, boxes = boxes_of(problem, layers, subgraph.split)
     inputs = external_inputs(problem, layers)
     outputs = problem.layers[layers[-1]].outputs
     made, needed, kinds, leaders, hashes = _cut_up(
         problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
-        np.asarray(cuts[0].axes, np.int64),
-        np.asarray([c.bounds for c in cuts], np.int64).reshape(len(cuts), len(cuts[0].axes), 2),
+        np.asarray(axes, np.int64), boxes,
         np.asarray(outputs, np.int64), np.asarray(inputs, np.int64), book.rank,
     )  # fmt: skip
     known = [
-        _shape_index(book, layers, cuts[leader], *pair)
+        _shape_index(book, layers, cut_at(axes, boxes, leader), *pair)
         for leader, pair in zip(leaders.tolist(), hashes.tolist(), strict=True)
     ]
     element = problem.arrays.element[np.asarray(outputs, np.int64)]
     sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * element[None]
     return Parts(
-        len(book.parts), layers, len(cuts), inputs, outputs, np.asarray(known, np.int64)[kinds],
+        len(book.parts), layers, len(boxes), inputs, outputs, np.asarray(known, np.int64)[kinds],
         book.regions.add(made), book.regions.add(needed), sizes.sum(axis=1).astype(np.int64),
     )  # fmt: skip
 

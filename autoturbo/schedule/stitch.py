@@ -580,9 +580,7 @@ def fill_stages(
             g, outputs, core, table, low, high, seen, core_low, core_high, core_seen, part_low,
             part_high,
         )  # fmt: skip
-        propagate_in(
-            g, ops, core_low, core_high, core_seen, room.box_low, room.box_high, room.axes
-        )
+        propagate_in(g, ops, core_low, core_high, core_seen, room.box_low, room.box_high, room.axes)
         for op in ops:
             moved = _output_bytes(g, op, core_low, core_high, core_seen)
             _add_operator(w, g, op, room.box_low, room.box_high, row, moved, part_low)

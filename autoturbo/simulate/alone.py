@@ -191,9 +191,7 @@ def _streams(graph: InstanceGraph, numbers: Ints) -> Written:
     zones, cores = Zones.of(problem.target), problem.target.cores
     order, subgraphs = np.arange(graph.count), len(graph.subgraphs)
     nowhere, ddr = np.zeros(graph.count, np.int64), np.full(graph.count, int(Scope.DDR))
-    movements = move(
-        graph, order, nowhere, ddr, numbers, tables, np.zeros((0, cores), np.int64)
-    )
+    movements = move(graph, order, nowhere, ddr, numbers, tables, np.zeros((0, cores), np.int64))
     pins = Pins(np.full((subgraphs, 4), -1, np.int64), np.zeros((subgraphs, 2), np.int64))
     victims = np.full(subgraphs, VICTIMS[BufferRules().victim])
     return write(
