@@ -1,6 +1,6 @@
 """Where the CPU time of a standard tuning run goes: measuring, and what the loop does around it.
 
-A run of ``autoturbo.tune`` with one worker in this process, records kept, every second counted once:
+A run of ``autoturbo.tune`` in this process, records kept, every second counted once:
 
 * *measure*: scheduling and simulating what was proposed, baselines included;
 * *propose*: sampler and space, without what they ask of the cost model;
@@ -26,6 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench_tools import print_table
+
 import autoturbo
 from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.model import CostModel
@@ -36,7 +38,6 @@ from autoturbo.search.loop import Loop
 from autoturbo.search.settings import EFFORTS
 from autoturbo.search.study import Asker
 from autoturbo.simulate.evaluator import Evaluator
-from bench_tools import print_table
 
 NAMES = ("resnet50", "bert_base_s128", "mobilenet_v2")
 

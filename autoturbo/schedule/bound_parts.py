@@ -236,7 +236,9 @@ def _loops(problem: Problem) -> _Loops:
 def _make_loops(problem: Problem) -> _Loops:
     graph, starts = problem.graph, problem.arrays.dim_start
     order = [dim for dims in problem.loop_order for dim in dims]
-    spread, steps, matches = np.zeros(len(order), np.int64), [], []
+    spread = np.zeros(len(order), np.int64)
+    steps: list[tuple[int, int, int]] = []
+    matches: list[int] = []
     step_start, last = [0], [layer.operators[-1] for layer in problem.layers]
     weights = []
     for layer in problem.layers:

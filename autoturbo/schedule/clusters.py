@@ -61,7 +61,9 @@ def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph
 
 
 def rows_for(problem: Problem, rules: GroupRules, split: str) -> Ints:
-    """Algorithm 2 (rows of :func:`autoturbo.schedule.group.group_rows`), with sub-graphs that clusters cannot share out kept apart in the middle.
+    """Algorithm 2, with sub-graphs that clusters cannot share out kept apart in the middle.
+
+    Rows of :func:`autoturbo.schedule.group.group_rows`.
 
     A part of an output needs all that several layers before it make, and a sub-graph is never on
     two stages: what was merged for one cluster may be too large for several. Such a sub-graph is
