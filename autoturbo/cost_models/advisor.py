@@ -141,7 +141,7 @@ class KernelAdvisor:
         """
         if self.obstacle:
             return None
-        found = [self._example(knobs) for knobs in settings]
+        found = self._examples(settings)
         planned = [e for e in found if e is not None]
         self.screened += len(settings)
         scores = np.full(len(settings), np.inf)
@@ -174,25 +174,46 @@ class KernelAdvisor:
         return tuple(str(number) for number in range(self._columns))
 
     def _example(self, knobs: Knobs) -> Example | None:
-        key = knobs.canonical()
-        if key not in self._memory:
-            if len(self._memory) >= _SEEN:
-                self._memory.clear()
-            self._memory[key] = self._build(knobs)
-        return self._memory[key]
+        return self._examples([knobs])[0]
 
-    def _build(self, knobs: Knobs) -> Example | None:
-        plan = (self.prior.anchored if self.prior else self.evaluator.statistics)(knobs)
-        if plan is None:
-            return None
+    def _examples(self, settings: Sequence[Knobs]) -> list[Example | None]:
+        """Examples of settings, each built once; None for a setting without a plan."""
+        keys = [knobs.canonical() for knobs in settings]
+        asked = dict(zip(keys, settings, strict=True))
+        new = {key: knobs for key, knobs in asked.items() if key not in self._memory}
+        known = {key: self._memory[key] for key in asked if key not in new}
+        built = dict(zip(new, self._build(list(new.values())), strict=True))
+        if len(self._memory) + len(built) > _SEEN:
+            self._memory.clear()
+        self._memory |= built
+        return [built[key] if key in built else known[key] for key in keys]
+
+    def _build(self, settings: Sequence[Knobs]) -> list[Example | None]:
+        """Examples of new settings; the prior is asked once for all."""
+        statistics = self.prior.anchored if self.prior else self.evaluator.statistics
+        plans = [statistics(knobs) for knobs in settings]
+        there = [(k, plan) for k, plan in zip(settings, plans, strict=True) if plan is not None]
+        if not there:
+            return [None] * len(settings)
+        own = [override_rows(k, plan.overrides, len(plan.values)) for k, plan in there]
+        values = np.concatenate([plan.values for _, plan in there])
+        base = base_seconds(values)
+        if self.prior is not None:
+            base = base * self.prior.factors(values, np.concatenate(own))
+        bases = np.split(base, np.cumsum([len(rows) for rows in own])[:-1])
+        built = (
+            self._one(knobs, plan, rows, seconds)
+            for (knobs, plan), rows, seconds in zip(there, own, bases, strict=True)
+        )
+        return [None if plan is None else next(built) for plan in plans]
+
+    def _one(
+        self, knobs: Knobs, plan: PlanStatistics, own: Rows, base: NDArray[np.float64]
+    ) -> Example:
         self._columns = plan.values.shape[1]
         vector = knob_vector(knobs, self.share)
-        own = override_rows(knobs, plan.overrides, len(plan.values))
         rows = kernel_rows(plan.values, own, vector, self.target)
         setting = setting_row(plan.values, plan.launches, own, vector, self.target)
-        base = base_seconds(plan.values)
-        if self.prior is not None:
-            base = base * self.prior.factors(plan.values, own)
         return Example(rows, plan.launches, setting, base=base)
 
 

@@ -68,6 +68,7 @@ class Kernels:
         self._facts = Store((len(STATISTICS),), np.float64)
         self._laid_numbers, self._laid = Numbering(), Store()
         self._rules: list[KernelRules] = []
+        self._own: dict[tuple[str, bytes], tuple[int, SubGraphKnobs | None]] = {}
         self._problems: dict[int, int] = {}
         self._problem_of = Store()
 
@@ -117,8 +118,7 @@ class Kernels:
         splits = codes[:, [*columns, NAMED]]
         numbers = self._cut_numbers.of_pairs(parts, self._splits.of(splits))
         for at in firsts(numbers, self._cuts.count).tolist():
-            part, chosen = self._parts[parts[at]], self._chosen(columns, splits[at])
-            self._cuts.add([self._settle(part, chosen, named=bool(splits[at, -1]))])
+            self._cuts.add([self._settle(self._parts[parts[at]], columns, splits[at])])
         found: Ints = self._cuts.rows[numbers]
         return found
 
@@ -126,19 +126,27 @@ class Kernels:
         pairs = zip(columns, codes.tolist(), strict=False)
         return {FIELDS[column]: self._ways.values[column][code] for column, code in pairs}
 
-    def _settle(self, part: Part, chosen: dict[str, Value], *, named: bool) -> list[int]:
-        scale = chosen.pop("factor_scale")
-        own, problem = None, part.problem
-        if any(value != AUTO for value in chosen.values()):
-            last = problem.layers[part.subgraph.layers[-1]].name
-            own = SubGraphKnobs(last if named else "", **chosen)  # type: ignore[arg-type]
-        times = 1 if scale == AUTO else int(scale)
+    def _settle(self, part: Part, columns: Sequence[int], codes: Ints) -> list[int]:
+        problem = part.problem
+        last = problem.layers[part.subgraph.layers[-1]].name if codes[-1] else ""
+        key = (last, codes.tobytes())
+        if key not in self._own:
+            self._own[key] = self._own_split(last, self._chosen(columns, codes))
+        times, own = self._own[key]
         try:
             cut = settled(problem, part.subgraph, times, own, part.kind, part.room)
         except KnobsError:
             return [-1, 0]
         launches = -(-cut.split.instances // part.clusters) * part.loops
         return [self._final_number(problem, cut), launches]
+
+    def _own_split(self, layer: str, chosen: dict[str, Value]) -> tuple[int, SubGraphKnobs | None]:
+        """What the settled split of a sub-graph follows from: its scale and its own choices."""
+        scale = chosen.pop("factor_scale")
+        times = 1 if scale == AUTO else int(scale)
+        if all(value == AUTO for value in chosen.values()):
+            return times, None
+        return times, SubGraphKnobs(layer, **chosen)  # type: ignore[arg-type]
 
     def _final_number(self, problem: Problem, cut: SubGraph) -> int:
         samples = self._problems.setdefault(id(problem), len(self._problems))

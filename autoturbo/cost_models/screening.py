@@ -28,14 +28,13 @@ from autoturbo.cost_models.screened_kernels import Kernels, Part
 from autoturbo.cost_models.ways import Choice, Ways
 from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.clusters import PARTS, cluster_axis
+from autoturbo.schedule.clusters import PARTS, cluster_axis, rows_for
 from autoturbo.schedule.group import GroupRules, SubGraph, group_rows, subgraph_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.own_splits import room_for_parts
-from autoturbo.schedule.pipeline import Workbench, grouped
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
-from autoturbo.schedule.split import SplitRules
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Floats
 
@@ -71,8 +70,7 @@ class Screen:
         self._numbers = RowNumbering(widths)
         self._ways = Ways(self._choices)
         self._kernels = Kernels(model, self._ways)
-        self._parts: dict[tuple[object, ...], _Entry] = {}
-        self._rows: dict[tuple[int, ...], _Entry] = {}
+        self._rows: dict[tuple[int, int, str, int], dict[tuple[int, int, int], _Entry]] = {}
         self._start = Store()
         self._start.add([0])
         self._entries = Store((len(_Entry._fields),))
@@ -129,34 +127,31 @@ class Screen:
 
     def _grouped(self, knobs: Knobs) -> list[_Entry]:
         share = self._bench.share(knobs.batches_per_cluster, knobs.cluster_split)
-        problem, kind = self._bench.problem(share.batches), share.split
-        if kind == BATCH:
-            rows = group_rows(problem, GroupRules.of(knobs)).tolist()
-            return [self._entry_of_row(problem, share, index, r) for index, r in enumerate(rows)]
-        room = 0
-        if kind in PARTS:
-            room = room_for_parts(problem, SplitRules.of(knobs).lb_fill)
-        return [self._entry(problem, share, room, s) for s in grouped(problem, kind, knobs)]
-
-    def _entry_of_row(
-        self, problem: Problem, share: Share, index: int, row: Sequence[int]
-    ) -> _Entry:
-        """The entry of a row of :func:`autoturbo.schedule.group.group_rows`."""
-        key = (share.batches, share.loops, *row[1:4])
-        if key not in self._rows:
-            self._rows[key] = self._entry(problem, share, 0, subgraph_of(problem, index, row))
-        return self._rows[key]
-
-    def _entry(self, problem: Problem, share: Share, room: int, subgraph: SubGraph) -> _Entry:
+        problem, rules, room = self._bench.problem(share.batches), GroupRules.of(knobs), 0
+        if share.split == BATCH:
+            rows = group_rows(problem, rules)
+        else:
+            rows = rows_for(problem, rules, share.split)
         kind = share.split if share.split in PARTS else BATCH
-        key = (share.batches, share.loops, kind, room, subgraph.layers, subgraph.split)
-        if key not in self._parts:
-            shared = kind != BATCH and cluster_axis(problem, subgraph.layers, kind) >= 0
-            clusters = problem.target.clusters if shared else 1
-            number = self._kernels.add(Part(problem, subgraph, kind, room, clusters, share.loops))
-            blocks = self._ways.blocks_in([problem.layers[x].name for x in subgraph.layers])
-            self._parts[key] = _Entry(number, blocks)
-        return self._parts[key]
+        if kind != BATCH:
+            room = room_for_parts(problem, rules.splits.lb_fill)
+        known = self._rows.setdefault((share.batches, share.loops, kind, room), {})
+        entries = []
+        for row in rows.tolist():
+            key = (row[1], row[2], row[3])
+            if key not in known:
+                known[key] = self._entry(problem, share, kind, room, subgraph_of(problem, 0, row))
+            entries.append(known[key])
+        return entries
+
+    def _entry(
+        self, problem: Problem, share: Share, kind: str, room: int, subgraph: SubGraph
+    ) -> _Entry:
+        shared = kind != BATCH and cluster_axis(problem, subgraph.layers, kind) >= 0
+        clusters = problem.target.clusters if shared else 1
+        number = self._kernels.add(Part(problem, subgraph, kind, room, clusters, share.loops))
+        blocks = self._ways.blocks_in([problem.layers[x].name for x in subgraph.layers])
+        return _Entry(number, blocks)
 
 
 @njit(cache=True)

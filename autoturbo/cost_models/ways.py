@@ -84,7 +84,7 @@ class Ways:
         self._blocks = [self._block(own) for own in layers]
         self._block_of = {name: at for at, own in enumerate(layers) for name in own}
         self._hits: dict[tuple[tuple[int, bool], ...], int] = {(): 0}
-        self._laid_over: dict[tuple[object, ...], int] = {}
+        self._over_numbers, self._over_found = Numbering(), Store()
         self._single = Store((2,))
         self._single.add([[-1, 0]])
         self._numbers = Numbering()
@@ -171,26 +171,26 @@ class Ways:
         found[blocks == 0] = 0
         for key, number in self._hits.items():
             if len(key) > 1 and len(there := np.flatnonzero(blocks == number)):
-                table = own[np.ix_(owner[there], np.asarray([block for block, _ in key]))]
-                kinds, which = np.unique(table, axis=0, return_inverse=True)
-                over = [self._over(key, numbers) for numbers in kinds.tolist()]
-                found[there] = np.asarray(over, np.int64)[which.reshape(-1)]
+                found[there] = self._several(key, own[owner[there]])
         return found
 
-    def _over(self, blocks: tuple[tuple[int, bool], ...], numbers: Sequence[int]) -> int:
-        """Number of own values of several blocks, each in turn over those before it; remembered."""
-        key = (blocks, tuple(numbers))
-        if key not in self._laid_over:
-            self._laid_over[key] = self._lay_over(blocks, numbers)
-        return self._laid_over[key]
+    def _several(self, blocks: Sequence[tuple[int, bool]], own: Ints) -> Ints:
+        """Numbers of own values of several blocks, each in turn over those before it."""
+        found, named = np.zeros(len(own), np.int64), np.zeros(len(own), np.bool_)
+        for block, last in blocks:
+            said = own[:, block] > 0
+            found[said] = self._over(found[said], own[said, block])
+            named[said] = last
+        return found + ((found > 0) & named)
 
-    def _lay_over(self, blocks: tuple[tuple[int, bool], ...], numbers: Sequence[int]) -> int:
-        own, named = SubGraphKnobs(""), False
-        for (_, last), number in zip(blocks, numbers, strict=True):
-            if number:
-                own, named = self._knobs[number // 2].over(own), last
-        number = self._own_number(own)
-        return number + (number > 0 and named)
+    def _over(self, first: Ints, second: Ints) -> Ints:
+        """Numbers of own values over others; each pair is found out once."""
+        pairs = self._over_numbers.of_pairs(first, second)
+        for at in firsts(pairs, self._over_found.count).tolist():
+            own = self._knobs[second[at] // 2].over(self._knobs[first[at] // 2])
+            self._over_found.add([self._own_number(own)])
+        found: Ints = self._over_found.rows[pairs]
+        return found
 
     def numbers(self, models: Ints, own: Ints) -> Ints:
         """Numbers of the ways of some choices of the model and own values."""

@@ -252,14 +252,11 @@ def propagate(
         box_high: likewise.
     """
     room = np.empty((6, MAX_AXES), np.int64)
-    _propagate(
-        g, ops, low, high, seen, box_low, box_high,
-        room[0], room[1], room[2], room[3], room[4], room[5],
-    )  # fmt: skip
+    propagate_in(g, ops, low, high, seen, box_low, box_high, room)
 
 
 @borrowing
-def _propagate(
+def propagate_in(
     g: GraphArrays,
     ops: Ints,
     low: Ints,
@@ -267,13 +264,11 @@ def _propagate(
     seen: Ints,
     box_low: Ints,
     box_high: Ints,
-    axis_low: Ints,
-    axis_high: Ints,
-    part_low: Ints,
-    part_high: Ints,
-    one_low: Ints,
-    one_high: Ints,
+    room: Ints,
 ) -> None:
+    """:func:`propagate` for callers that bring room, ``(6, MAX_AXES)``."""
+    axis_low, axis_high, part_low = room[0], room[1], room[2]
+    part_high, one_low, one_high = room[3], room[4], room[5]
     for index in range(len(ops) - 1, -1, -1):
         op = ops[index]
         start, end = g.axis_start[op], g.axis_start[op + 1]

@@ -140,7 +140,7 @@ def _match(
     return -1
 
 
-def _steps_back(
+def steps_back(
     problem: Problem, layer: int
 ) -> tuple[tuple[int, tuple[tuple[int, tuple[int, ...]], ...]], ...]:
     """A layer's operators from the last to the first, remembered.
@@ -169,7 +169,7 @@ def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Bin
     wanted: dict[int, Binding] = {}
     if last.outputs and not last.opaque:
         wanted[last.outputs[0]] = binding
-    for output, inputs in _steps_back(problem, layer):
+    for output, inputs in steps_back(problem, layer):
         known = wanted.get(output)
         if known is None:
             continue

@@ -17,8 +17,15 @@ from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Placement, Scope
-from autoturbo.schedule.group import GroupRules, SubGraph, group
-from autoturbo.schedule.instances import Cut, InstanceGraph, box_regions, cuts_of, part_bounds
+from autoturbo.schedule.group import GroupRules, SubGraph, group_rows, layers_in, subgraph_of
+from autoturbo.schedule.instances import (
+    Cut,
+    InstanceGraph,
+    box_regions,
+    boxes_of,
+    cut_at,
+    part_bounds,
+)
 from autoturbo.schedule.part_work import COLUMNS, part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
@@ -43,31 +50,44 @@ def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
 
 
 def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
+    """:func:`rows_for` as sub-graphs, remembered."""
+    key = ("group for", rules, split)
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        rows = rows_for(problem, rules, split).tolist()
+        found = tuple(subgraph_of(problem, index, row) for index, row in enumerate(rows))
+        problem.memory[key] = found
+    return found
+
+
+def rows_for(problem: Problem, rules: GroupRules, split: str) -> Ints:
     """Algorithm 2, with sub-graphs that clusters cannot share out kept apart in the middle.
+
+    Rows of :func:`autoturbo.schedule.group.group_rows`.
 
     A part of an output needs all that several layers before it make, and a sub-graph is never on
     two stages: what was merged for one cluster may be too large for several. Such a sub-graph is
     cut after the layer nearest to half of its work, until none is too large.
     """
     while True:
-        subgraphs = group(problem, rules)
-        ends = (_too_large(problem, s.layers, split) for s in subgraphs)
+        rows = group_rows(problem, rules)
+        ends = (_too_large(problem, number, split) for number in rows[:, 1].tolist())
         cuts = {problem.layers[end].name for end in ends if end >= 0}
         if cuts <= rules.cuts:
-            return subgraphs
+            return rows
         rules = dataclasses.replace(rules, cuts=rules.cuts | cuts)
 
 
-def _too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
-    """The layer to cut a sub-graph after, -1 if it may stay; remembered.
+def _too_large(problem: Problem, number: int, split: str) -> int:
+    """The layer to cut the sub-graph of a set of layers after, -1 if it may stay; remembered.
 
     It is too large with more than a stage's work, or if it is slower than its halves, or than its
     layers one by one.
     """
-    key = ("too large", layers, split)
+    key = ("too large", number, split)
     found = problem.memory.get(key)
     if not isinstance(found, int):
-        found = _end_of_too_large(problem, layers, split)
+        found = _end_of_too_large(problem, layers_in(problem, number), split)
         problem.memory[key] = found
     return found
 
@@ -243,9 +263,9 @@ def _footprint(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
 
 
 def _middle_footprint(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
-    cuts = cuts_of(problem, layers, split)
+    axes, boxes = boxes_of(problem, layers, split)
     inner = split.inner_factor
-    middle = cuts[len(cuts) // inner // 2 * inner + inner // 2]
+    middle = cut_at(axes, boxes, len(boxes) // inner // 2 * inner + inner // 2)
     shape = box_regions(problem, layers, middle)
     return int(peak_bytes(
         problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64), shape.low, shape.high,

@@ -31,7 +31,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.merging import DIMS, Merger, Rules
+from autoturbo.schedule.merging import DIMS, Flags, Merger, Rules
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import POLICIES, UNFIT, Split, SplitRules
 
@@ -109,6 +109,11 @@ def subgraph_of(problem: Problem, index: int, row: Sequence[int]) -> SubGraph:
     return SubGraph(index, _merger(problem).layers(number), split)
 
 
+def layers_in(problem: Problem, number: int) -> tuple[int, ...]:
+    """The layers of a set that a row of :func:`group_rows` names, in order."""
+    return _merger(problem).layers(number)
+
+
 def _merger(problem: Problem) -> Merger:
     """What groups a problem's layers, remembered."""
     found = problem.memory.get("merger")
@@ -120,7 +125,7 @@ def _merger(problem: Problem) -> Merger:
 
 def _compiled(problem: Problem, rules: GroupRules) -> Rules:
     """Rules for compiled code."""
-    splits, names = rules.splits, [layer.name for layer in problem.layers]
+    splits = rules.splits
     return Rules(
         room=int(problem.cluster_lb_bytes * splits.lb_fill),
         limit=splits.recompute_limit,
@@ -131,9 +136,17 @@ def _compiled(problem: Problem, rules: GroupRules) -> Rules:
         merged_ratio=rules.merged_ratio,
         max_layers=rules.max_layers,
         order=np.asarray(["sdb".index(letter) for letter in rules.order], np.int64),
-        cuts=np.asarray([name in rules.cuts for name in names], np.bool_),
-        merges=np.asarray([name in rules.merges for name in names], np.bool_),
+        cuts=_flags(problem, rules.cuts),
+        merges=_flags(problem, rules.merges),
     )
+
+
+def _flags(problem: Problem, names: frozenset[str]) -> Flags:
+    """Per layer, whether it is named."""
+    found = np.zeros(len(problem.layers), np.bool_)
+    if names:
+        found[[layer.index for layer in problem.layers if layer.name in names]] = True
+    return found
 
 
 def upsamples(problem: Problem, layer: Layer) -> bool:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numba import njit
 
 from autoturbo.compiled import borrowing
-from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate
+from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate_in
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import Split, clear_seen, operators_of, seed_box, sink
@@ -268,28 +268,33 @@ def external_inputs(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
 
 def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
     """Contiguous parts of near-equal length that cover ``range(extent)``; larger ones first."""
+    return [(low, high) for low, high in _bounds(extent, factor).tolist()]
+
+
+def _bounds(extent: int, factor: int) -> Ints:
+    """:func:`part_bounds` as an array ``(parts, 2)``."""
     size, rest = divmod(extent, factor)
-    sizes = [size + (part < rest) for part in range(factor)]
-    ends = np.cumsum(sizes).tolist()
-    return [(end - length, end) for end, length in zip(ends, sizes, strict=True)]
+    ends = np.arange(factor + 1)
+    ends = ends * size + np.minimum(ends, rest)
+    return np.stack((ends[:-1], ends[1:]), axis=1)
 
 
-def cuts_of(problem: Problem, layers: tuple[int, ...], split: Split) -> list[Cut]:
-    """The boxes that a split makes, the outer axis slowest."""
-    axes = split.axes
-    extents = [sink(problem, layers).axes[axis].extent for axis, _ in axes]
-    bounds = [part_bounds(e, factor) for e, (_, factor) in zip(extents, axes, strict=True)]
-    names = tuple(axis for axis, _ in axes)
-    return [Cut(names, box) for box in _boxes(bounds)]
+def boxes_of(
+    problem: Problem, layers: tuple[int, ...], split: Split
+) -> tuple[tuple[int, ...], Ints]:
+    """The axes that a split cuts, and its boxes ``(parts, axes, 2)``, the outer axis slowest."""
+    axes, operator = split.axes, sink(problem, layers)
+    boxes = np.zeros((1, 0, 2), np.int64)
+    for axis, factor in axes:
+        bounds = _bounds(operator.axes[axis].extent, factor)
+        outer, inner = np.repeat(boxes, factor, axis=0), np.tile(bounds, (len(boxes), 1))
+        boxes = np.concatenate((outer, inner[:, None]), axis=1)
+    return tuple(axis for axis, _ in axes), boxes
 
 
-def _boxes(bounds: list[list[tuple[int, int]]]) -> Iterator[tuple[tuple[int, int], ...]]:
-    if not bounds:
-        yield ()
-        return
-    for outer in bounds[0]:
-        for inner in _boxes(bounds[1:]):
-            yield (outer, *inner)
+def cut_at(axes: tuple[int, ...], boxes: Ints, index: int) -> Cut:
+    """One of the boxes of :func:`boxes_of`."""
+    return Cut(axes, tuple((low, high) for low, high in boxes[index].tolist()))
 
 
 def parts_of(problem: Problem, subgraph: SubGraph) -> Parts:
@@ -306,23 +311,22 @@ def parts_of(problem: Problem, subgraph: SubGraph) -> Parts:
 
 def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
     layers = subgraph.layers
-    cuts = cuts_of(problem, layers, subgraph.split)
+    axes, boxes = boxes_of(problem, layers, subgraph.split)
     inputs = external_inputs(problem, layers)
     outputs = problem.layers[layers[-1]].outputs
     made, needed, kinds, leaders, hashes = _cut_up(
         problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
-        np.asarray(cuts[0].axes, np.int64),
-        np.asarray([c.bounds for c in cuts], np.int64).reshape(len(cuts), len(cuts[0].axes), 2),
+        np.asarray(axes, np.int64), boxes,
         np.asarray(outputs, np.int64), np.asarray(inputs, np.int64), book.rank,
     )  # fmt: skip
     known = [
-        _shape_index(book, layers, cuts[leader], *pair)
+        _shape_index(book, layers, cut_at(axes, boxes, leader), *pair)
         for leader, pair in zip(leaders.tolist(), hashes.tolist(), strict=True)
     ]
     element = problem.arrays.element[np.asarray(outputs, np.int64)]
     sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * element[None]
     return Parts(
-        len(book.parts), layers, len(cuts), inputs, outputs, np.asarray(known, np.int64)[kinds],
+        len(book.parts), layers, len(boxes), inputs, outputs, np.asarray(known, np.int64)[kinds],
         book.regions.add(made), book.regions.add(needed), sizes.sum(axis=1).astype(np.int64),
     )  # fmt: skip
 
@@ -367,22 +371,30 @@ def _box_regions(
     seen = np.zeros(len(g.element), np.int64)
     box_low = np.zeros(len(g.axis_extent), np.int64)
     box_high = np.zeros(len(g.axis_extent), np.int64)
-    _seed(g, ops[-1], axes, bounds, low, high, seen)
-    propagate(g, ops, low, high, seen, box_low, box_high)
+    room = np.empty((6, MAX_AXES), np.int64)
+    seed_in(g, ops[-1], axes, bounds, low, high, seen, room)
+    propagate_in(g, ops, low, high, seen, box_low, box_high, room)
     return low, high, seen, box_low, box_high
 
 
-@njit(cache=True)
-def _seed(
-    g: GraphArrays, op: int, axes: Ints, bounds: Ints, low: Ints, high: Ints, seen: Ints
+@borrowing
+def seed_in(
+    g: GraphArrays,
+    op: int,
+    axes: Ints,
+    bounds: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    room: Ints,
 ) -> None:
-    """Set the wanted regions of an operator's outputs to one box."""
-    axis_low, axis_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    """Set the wanted regions of an operator's outputs to one box; ``(4, MAX_AXES)`` are room."""
+    axis_low, axis_high = room[0], room[1]
     for index in range(g.axis_start[op + 1] - g.axis_start[op]):
         axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
     for index in range(len(axes)):
         axis_low[axes[index]], axis_high[axes[index]] = bounds[index, 0], bounds[index, 1]
-    seed_box(g, op, axis_low, axis_high, low, high, seen)
+    seed_box(g, op, axis_low, axis_high, low, high, seen, room[2], room[3])
 
 
 @borrowing
@@ -443,12 +455,13 @@ def _cut_up(
     seen = np.zeros(len(g.element), np.int64)
     box_low = np.zeros(len(g.axis_extent), np.int64)
     box_high = np.zeros(len(g.axis_extent), np.int64)
+    room = np.empty((6, MAX_AXES), np.int64)
     kinds, leaders = np.zeros(count, np.int64), np.zeros(count, np.int64)
     hashes, classes = np.zeros((count, 2), np.int64), 0
     for part in range(count):
         clear_seen(g, ops, seen)
-        _seed(g, ops[-1], axes, bounds[part], low, high, seen)
-        propagate(g, ops, low, high, seen, box_low, box_high)
+        seed_in(g, ops[-1], axes, bounds[part], low, high, seen, room)
+        propagate_in(g, ops, low, high, seen, box_low, box_high, room)
         _note_regions(g, outputs, low, high, seen, made[part])
         _note_regions(g, inputs, low, high, seen, needed[part])
         first, second = _extents_hash(g, ops, low, high, seen, box_low, box_high)

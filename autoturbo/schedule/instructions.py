@@ -217,7 +217,7 @@ def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
     return starts, np.asarray([p for own in positions for p in own], np.int64)
 
 
-@njit(cache=True)
+@borrowing
 def weight_tiles(stages: Floats, tiles: Ints, layer: int) -> int:
     """Weight tiles that a layer loads, repetitions included."""
     if stages[layer, Stage.WEIGHTS] <= 0:

@@ -314,20 +314,31 @@ def seed_outputs(
     g: GraphArrays, op: int, axis: int, start: int, stop: int, low: Ints, high: Ints, seen: Ints
 ) -> None:
     """Set the wanted regions of an operator's outputs to one part along an axis."""
-    axis_low, axis_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    room = np.empty((4, MAX_AXES), np.int64)
+    axis_low, axis_high = room[0], room[1]
     for index in range(g.axis_start[op + 1] - g.axis_start[op]):
         axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
     if axis >= 0:
         axis_low[axis], axis_high[axis] = start, stop
-    seed_box(g, op, axis_low, axis_high, low, high, seen)
+    seed_box(g, op, axis_low, axis_high, low, high, seen, room[2], room[3])
 
 
-@njit(cache=True)
+@borrowing
 def seed_box(
-    g: GraphArrays, op: int, axis_low: Ints, axis_high: Ints, low: Ints, high: Ints, seen: Ints
+    g: GraphArrays,
+    op: int,
+    axis_low: Ints,
+    axis_high: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    part_low: Ints,
+    part_high: Ints,
 ) -> None:
-    """Set the wanted regions of an operator's outputs to what a box of its domain makes."""
-    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
+    """Set the wanted regions of an operator's outputs to what a box of its domain makes.
+
+    ``part_low`` and ``part_high`` are room.
+    """
     for position in range(g.out_start[op], g.out_start[op + 1]):
         tensor = g.out_tensor[position]
         if read_region(g, g.out_slot[position], tensor, axis_low, axis_high, part_low, part_high):

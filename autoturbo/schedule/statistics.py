@@ -10,7 +10,7 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import cuts_of
+from autoturbo.schedule.instances import boxes_of, cut_at
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.part_work import COLUMNS, part_work
@@ -54,7 +54,7 @@ def part_row(problem: Problem, subgraph: SubGraph) -> Floats:
     key = ("statistics", subgraph.layers, subgraph.split.axes)
     found = problem.memory.get(key)
     if not isinstance(found, np.ndarray):
-        cuts = cuts_of(problem, subgraph.layers, subgraph.split)
-        found = part_work(problem, subgraph.layers, cuts[len(cuts) // 2])
+        axes, boxes = boxes_of(problem, subgraph.layers, subgraph.split)
+        found = part_work(problem, subgraph.layers, cut_at(axes, boxes, len(boxes) // 2))
         problem.memory[key] = found
     return found

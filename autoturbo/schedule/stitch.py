@@ -11,23 +11,26 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import (
     MAX_AXES,
     GraphArrays,
     Ints,
     domain_points,
     need,
-    propagate,
+    propagate_in,
     region_bytes,
 )
 from autoturbo.schedule.bind import Binding, extents_in, layer_bindings
 from autoturbo.schedule.hazards import clearances
 from autoturbo.schedule.instances import PartShape, external_inputs
 from autoturbo.schedule.problem import LayerArrays, Problem
+from autoturbo.schedule.split import clear_seen
 from autoturbo.schedule.work import (
     COLUMNS,
     COUNT,
@@ -83,7 +86,8 @@ class Stage(IntEnum):
 
 STAGE_COLUMNS = len(Stage)
 
-_MAX_RANK = 16
+MAX_RANK = 16
+"""Most dimensions of a tensor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +147,7 @@ def _stitch(
     held = {problem.layers[x].outputs[0]: b for x, b in zip(layers, bindings, strict=True)}
     table = _binding_table(problem, held | wanted)
     stages, foreign = _stage_table(
-        problem.arrays, problem.layer_arrays, problem.work, _layout(problem),
+        problem.arrays, problem.layer_arrays, problem.work, memory_layout(problem),
         np.asarray(layers, np.int64), shape.low, shape.high, shape.seen, table,
     )  # fmt: skip
     sizes = _Sizes(problem, shape, _all_outputs(problem, layers, bindings) | wanted)
@@ -226,7 +230,7 @@ class _Sizes:
         return int(parts.prod()) * int(self.problem.arrays.element[tensor])
 
 
-def _layout(problem: Problem) -> Ints:
+def memory_layout(problem: Problem) -> Ints:
     """Dimensions of all tensors, end to end, from the outermost in memory; remembered."""
     found = problem.memory.get("layout")
     if not isinstance(found, np.ndarray):
@@ -254,13 +258,13 @@ def _writes(problem: Problem, layer: int, sizes: _Sizes) -> tuple[tuple[int, int
 
 def _binding_table(problem: Problem, held: dict[int, Binding]) -> Ints:
     """Binding factors per tensor; row of zeros where a tensor has none."""
-    table = np.zeros((len(problem.graph.tensors), _MAX_RANK), np.int64)
+    table = np.zeros((len(problem.graph.tensors), MAX_RANK), np.int64)
     for tensor, binding in held.items():
         table[tensor, : len(binding)] = binding
     return table
 
 
-@njit(cache=True)
+@borrowing
 def _core_region(
     g: GraphArrays,
     tensor: int,
@@ -290,7 +294,7 @@ def _core_region(
     return left == 0
 
 
-@njit(cache=True)
+@borrowing
 def _busiest_core(g: GraphArrays, tensor: int, table: Ints, low: Ints, high: Ints) -> int:
     """A core with a full part of a tensor, inside where there is one: its halo has all sides."""
     core = 0
@@ -302,7 +306,7 @@ def _busiest_core(g: GraphArrays, tensor: int, table: Ints, low: Ints, high: Int
     return core
 
 
-@njit(cache=True)
+@borrowing
 def _cores_with_a_part(g: GraphArrays, tensor: int, table: Ints, low: Ints, high: Ints) -> int:
     """Cores that have a part of a tensor's region; parts of equal size may leave some without."""
     cores = 1
@@ -314,7 +318,7 @@ def _cores_with_a_part(g: GraphArrays, tensor: int, table: Ints, low: Ints, high
     return cores
 
 
-@njit(cache=True)
+@borrowing
 def _foreign_bytes(
     g: GraphArrays,
     tensor: int,
@@ -324,12 +328,13 @@ def _foreign_bytes(
     high: Ints,
     core_low: Ints,
     core_high: Ints,
+    own_low: Ints,
+    own_high: Ints,
 ) -> int:
     """Bytes of a tensor that a core needs and another core has; none if it is not bound."""
     if table[tensor, 0] == 0:
         return 0
     first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
-    own_low, own_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
     needed, common = 1, 1
     has = _core_region(g, tensor, core, table, low, high, own_low, own_high)
     for dim in range(rank):
@@ -340,12 +345,19 @@ def _foreign_bytes(
     return size
 
 
-@njit(cache=True)
+@borrowing
 def _add_operator(
-    w: WorkArrays, g: GraphArrays, op: int, box_low: Ints, box_high: Ints, row: Floats, moved: int
+    w: WorkArrays,
+    g: GraphArrays,
+    op: int,
+    box_low: Ints,
+    box_high: Ints,
+    row: Floats,
+    moved: int,
+    sizes: Ints,
 ) -> None:
-    """Add one operator's work on one core to its layer's row."""
-    sizes = np.ones(ROLES, np.int64)
+    """Add one operator's work on one core to its layer's row; ``sizes`` is room."""
+    sizes[:ROLES] = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
         sizes[w.role[axis]] *= max(box_high[axis] - box_low[axis], 0)
     points = domain_points(g, op, box_low, box_high)
@@ -363,7 +375,7 @@ def _add_operator(
         row[Stage.MOVED] += moved
 
 
-@njit(cache=True)
+@borrowing
 def _output_bytes(g: GraphArrays, op: int, low: Ints, high: Ints, seen: Ints) -> int:
     total = 0
     for position in range(g.out_start[op], g.out_start[op + 1]):
@@ -372,7 +384,7 @@ def _output_bytes(g: GraphArrays, op: int, low: Ints, high: Ints, seen: Ints) ->
     return total
 
 
-@njit(cache=True)
+@borrowing
 def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, low: Ints, high: Ints, seen: Ints) -> int:
     """Bytes of constants that an operator reads; one that only moves data reads what it writes."""
     total = 0
@@ -386,7 +398,7 @@ def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, low: Ints, high: Ints,
     return total
 
 
-@njit(cache=True)
+@borrowing
 def _run_bytes(g: GraphArrays, layout: Ints, tensor: int, low: Ints, high: Ints) -> int:
     """Consecutive bytes that a region of a tensor has in memory."""
     first = g.dim_start[tensor]
@@ -399,24 +411,25 @@ def _run_bytes(g: GraphArrays, layout: Ints, tensor: int, low: Ints, high: Ints)
     return run
 
 
-@njit(cache=True)
-def _mean_run(
-    g: GraphArrays, layout: Ints, tensors: Ints, low: Ints, high: Ints, seen: Ints, constant: int
-) -> float:
-    """Bytes of the regions of some tensors over the number of their runs in memory; 0 for none.
-
-    Of the weights only if ``constant``, else of the activations only.
-    """
-    size, runs = 0.0, 0.0
-    for tensor in tensors:
-        if seen[tensor] and g.constant[tensor] == constant:
-            part = region_bytes(g, tensor, low, high)
-            size += part
-            runs += np.ceil(part / _run_bytes(g, layout, tensor, low, high))
-    return size / runs if runs else 0.0
+@borrowing
+def _add_run(
+    g: GraphArrays, layout: Ints, tensor: int, low: Ints, high: Ints, runs: Floats
+) -> None:
+    """Add bytes and runs in memory of a tensor's region to ``runs``."""
+    part = region_bytes(g, tensor, low, high)
+    runs[0] += part
+    runs[1] += np.ceil(part / _run_bytes(g, layout, tensor, low, high))
 
 
-@njit(cache=True)
+@borrowing
+def _mean_run(runs: Floats) -> float:
+    """Bytes over the number of runs, which are forgotten; 0 for none."""
+    found = runs[0] / runs[1] if runs[1] else 0.0
+    runs[:] = 0.0
+    return found
+
+
+@borrowing
 def _add_runs(
     g: GraphArrays,
     a: LayerArrays,
@@ -425,20 +438,31 @@ def _add_runs(
     low: Ints,
     high: Ints,
     seen: Ints,
+    runs: Floats,
     row: Floats,
 ) -> None:
-    """Runs in memory of what the cluster's part of a layer reads and writes."""
-    read = a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]
-    written = a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]
-    ops = a.op[a.op_start[layer] : a.op_start[layer + 1]]
-    row[Stage.RUN_READ] = _mean_run(g, layout, read, low, high, seen, 0)
-    row[Stage.RUN_WRITTEN] = _mean_run(g, layout, written, low, high, seen, 0)
-    used = [g.in_tensor[s] for op in ops for s in range(g.in_start[op], g.in_start[op + 1])]
-    weights = np.asarray(used, np.int64) if used else np.zeros(0, np.int64)
-    row[Stage.RUN_WEIGHTS] = _mean_run(g, layout, weights, low, high, seen, 1)
+    """Runs in memory of what the cluster's part of a layer reads and writes.
+
+    Of every kind of tensor bytes of the regions over the number of their runs; of weights each
+    time that they are read.
+    """
+    runs[:] = 0.0
+    for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
+        if seen[tensor] and not g.constant[tensor]:
+            _add_run(g, layout, tensor, low, high, runs)
+    row[Stage.RUN_READ] = _mean_run(runs)
+    for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
+        if seen[tensor] and not g.constant[tensor]:
+            _add_run(g, layout, tensor, low, high, runs)
+    row[Stage.RUN_WRITTEN] = _mean_run(runs)
+    for op in a.op[a.op_start[layer] : a.op_start[layer + 1]]:
+        for tensor in g.in_tensor[g.in_start[op] : g.in_start[op + 1]]:
+            if seen[tensor] and g.constant[tensor]:
+                _add_run(g, layout, tensor, low, high, runs)
+    row[Stage.RUN_WEIGHTS] = _mean_run(runs)
 
 
-@njit(cache=True)
+@borrowing
 def _want(
     g: GraphArrays,
     outputs: Ints,
@@ -450,15 +474,43 @@ def _want(
     core_low: Ints,
     core_high: Ints,
     core_seen: Ints,
+    part_low: Ints,
+    part_high: Ints,
 ) -> None:
     """Ask for a core's part of a layer's outputs; others than the first are bound like it."""
-    part_low, part_high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
     for tensor in outputs:
-        for dim in range(_MAX_RANK):
+        for dim in range(MAX_RANK):
             if table[tensor, dim] == 0:
                 table[tensor, dim] = table[outputs[0], dim]
         if seen[tensor] and _core_region(g, tensor, core, table, low, high, part_low, part_high):
             need(g, tensor, part_low, part_high, core_low, core_high, core_seen)
+
+
+class CoreRoom(NamedTuple):
+    """Room to compute what one core needs of a part.
+
+    Regions of tensors, which are seen, intervals of axes; ``axes`` ``(6, MAX_AXES)``, and ``runs``
+    bytes and runs in memory.
+    """
+
+    low: Ints
+    high: Ints
+    seen: Ints
+    box_low: Ints
+    box_high: Ints
+    axes: Ints
+    runs: Floats
+
+
+@njit(cache=True)
+def core_room(g: GraphArrays) -> CoreRoom:
+    """Room for any part of a graph."""
+    dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
+    return CoreRoom(
+        np.zeros(dims, np.int64), np.zeros(dims, np.int64), np.zeros(tensors, np.int64),
+        np.zeros(axes, np.int64), np.zeros(axes, np.int64), np.zeros((6, MAX_AXES), np.int64),
+        np.zeros(2),
+    )  # fmt: skip
 
 
 @njit(cache=True)
@@ -478,36 +530,73 @@ def _stage_table(
     inputs = 0
     for layer in layers:
         inputs += a.in_start[layer + 1] - a.in_start[layer]
-    foreign, at = np.zeros(inputs, np.int64), 0
-    core_low, core_high = np.zeros(len(low), np.int64), np.zeros(len(low), np.int64)
-    core_box_low = np.zeros(len(g.axis_extent), np.int64)
-    core_box_high = np.zeros(len(g.axis_extent), np.int64)
-    core_seen = np.zeros(len(seen), np.int64)
+    foreign = np.zeros(inputs, np.int64)
+    fill_stages(g, a, w, layout, layers, low, high, seen, table, core_room(g), rows, foreign)
+    return rows, foreign
+
+
+@borrowing
+def fill_stages(
+    g: GraphArrays,
+    a: LayerArrays,
+    w: WorkArrays,
+    layout: Ints,
+    layers: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    table: Ints,
+    room: CoreRoom,
+    rows: Floats,
+    foreign: Ints,
+) -> None:
+    """Rows of a part's layers, and what a core gets from others, into arrays that are 0.
+
+    Args:
+        g: the graph.
+        a: its layers.
+        w: its work.
+        layout: dimensions of all tensors from the outermost in memory.
+        layers: of the part.
+        low: regions of the part, over all dimensions of all tensors.
+        high: likewise.
+        seen: per tensor, 1 if the part touches it.
+        table: binding per tensor, 0 where it has none; outputs after the first get the first's.
+        room: any contents.
+        rows: ``(layers, STAGE_COLUMNS)``.
+        foreign: bytes by input, layer by layer.
+    """
+    at, core_low, core_high, core_seen = 0, room.low, room.high, room.seen
+    part_low, part_high = room.axes[0], room.axes[1]
     for index in range(len(layers)):
         layer, row = layers[index], rows[index]
         ops = a.op[a.op_start[layer] : a.op_start[layer + 1]]
-        core_seen[:] = 0
+        clear_seen(g, ops, core_seen)
         output = a.out_tensor[a.out_start[layer]]
         core = _busiest_core(g, output, table, low, high)
         row[Stage.CORES] = _cores_with_a_part(g, output, table, low, high)
         outputs = a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]
-        _want(g, outputs, core, table, low, high, seen, core_low, core_high, core_seen)
-        propagate(g, ops, core_low, core_high, core_seen, core_box_low, core_box_high)
+        _want(
+            g, outputs, core, table, low, high, seen, core_low, core_high, core_seen, part_low,
+            part_high,
+        )  # fmt: skip
+        propagate_in(g, ops, core_low, core_high, core_seen, room.box_low, room.box_high, room.axes)
         for op in ops:
             moved = _output_bytes(g, op, core_low, core_high, core_seen)
-            _add_operator(w, g, op, core_box_low, core_box_high, row, moved)
+            _add_operator(w, g, op, room.box_low, room.box_high, row, moved, part_low)
             row[Stage.WEIGHTS] += _weight_bytes(g, w, op, low, high, seen)
             row[Stage.CORE_WEIGHTS] += _weight_bytes(g, w, op, core_low, core_high, core_seen)
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
             if core_seen[tensor]:
                 row[Stage.READ] += region_bytes(g, tensor, core_low, core_high)
-                foreign[at] = _foreign_bytes(g, tensor, core, table, low, high, core_low, core_high)
+                foreign[at] = _foreign_bytes(
+                    g, tensor, core, table, low, high, core_low, core_high, part_low, part_high
+                )
                 row[Stage.EXCHANGED] += foreign[at]
             at += 1
         for tensor in outputs:
             if core_seen[tensor]:
                 row[Stage.WRITTEN] += region_bytes(g, tensor, core_low, core_high)
-        _add_runs(g, a, layout, layer, low, high, seen, row)
+        _add_runs(g, a, layout, layer, low, high, seen, room.runs, row)
         element = max(g.element[output], 1)
         row[Stage.STEPS] = max(row[Stage.WRITTEN] // element, 1)
-    return rows, foreign

@@ -16,6 +16,7 @@ from enum import IntEnum
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.allocate import Zones
@@ -153,12 +154,12 @@ def _weight_room(target: Target, zones: Zones, knobs: Knobs) -> int:
     return max(int(float(knobs.weight_share) * target.lb.capacity), own)
 
 
-@njit(cache=True)
+@borrowing
 def _ceil(a: float, b: float) -> int:
     return int(np.ceil(a / b)) if b > 0 else 1
 
 
-@njit(cache=True)
+@borrowing
 def _best_cut(extent: float, native: int, least: int) -> int:
     """Tiles of an extent, at least ``least`` and at most twice that, that waste least of an array.
 
@@ -174,7 +175,7 @@ def _best_cut(extent: float, native: int, least: int) -> int:
     return best
 
 
-@njit(cache=True)
+@borrowing
 def _product_tiles(row: Floats, parts: int, tiles: int, rules: Ints, out: Ints) -> None:
     """Cut a matrix layer into at least ``parts`` weight tiles and ``tiles`` results.
 
@@ -199,10 +200,18 @@ def _product_tiles(row: Floats, parts: int, tiles: int, rules: Ints, out: Ints) 
 @njit(cache=True)
 def tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: int) -> Ints:
     """The table of tiles."""
-    counts = np.ones((len(stages), TILING_COLUMNS), np.int64)
+    counts = np.empty((len(stages), TILING_COLUMNS), np.int64)
+    cut_tiles(stages, streams, rules, resident, counts)
+    return counts
+
+
+@borrowing
+def cut_tiles(stages: Floats, streams: Ints, rules: Ints, resident: int, counts: Ints) -> None:
+    """:func:`tile_counts` into the first rows of ``counts``."""
     slots, cores = rules[Rule.AHEAD] + 1, rules[Rule.CORES]
     for layer in range(len(stages)):
         row, out = stages[layer], counts[layer]
+        out[:] = 1
         parts = max(_ceil(row[Stage.CORE_WEIGHTS] * slots, rules[Rule.WEIGHT_ROOM]), 1)
         parts = 1 if resident == 2 else parts * rules[Rule.DIVISOR]  # noqa: PLR2004  in LB
         read = _read_bytes(streams[layer]) / cores + row[Stage.EXCHANGED]
@@ -219,10 +228,9 @@ def tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: int) -> In
         in_gb = streams[layer, IN_DDR] * 2 <= rules[Rule.GB_STAGING] and rules[Rule.HAS_GB]
         out[Tiling.KEPT] = 2 if in_lb else int(in_gb)
         out[Tiling.ROWS_OUTSIDE] = _rows_outside(row, streams[layer], rules, out, resident)
-    return counts
 
 
-@njit(cache=True)
+@borrowing
 def _rows_outside(row: Floats, streams: Ints, rules: Ints, tiles: Ints, resident: int) -> int:
     """1 if weights that are loaded again for every row tile cost less than inputs for every column.
 
@@ -238,6 +246,6 @@ def _rows_outside(row: Floats, streams: Ints, rules: Ints, tiles: Ints, resident
     return int(again)
 
 
-@njit(cache=True)
+@borrowing
 def _read_bytes(streams: Ints) -> float:
     return float(streams[IN_GB] + streams[IN_DDR] + streams[LATE_GB] + streams[LATE_DDR])

@@ -6,9 +6,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Engine, Graph, Operator
@@ -60,7 +60,7 @@ class WorkArrays(NamedTuple):
     whole: Ints
 
 
-@njit(cache=True)
+@borrowing
 def shown_points(g: GraphArrays, w: WorkArrays, op: int, box_low: Ints, box_high: Ints) -> int:
     """Points of the axes that appear in an operator's outputs, inside its axis intervals."""
     points = 1
@@ -134,7 +134,7 @@ def whole_depth(target: Target) -> int:
     return target.matrix.rows if target.matrix.dataflow == "channel_stationary" else 1
 
 
-@njit(cache=True)
+@borrowing
 def depth_of(channels: float, positions: float, whole: int) -> float:
     """The reduction of a product as the array sees it."""
     return float(np.ceil(channels / whole) * whole * positions)
@@ -185,7 +185,7 @@ def matrix_cycles_of(operator: Operator, target: Target, dtype: str) -> float:
     return float(cycles) / dict(engine.rate).get(dtype, 1.0)
 
 
-@njit(cache=True)
+@borrowing
 def matrix_cycles(count: float, m: float, n: float, k: float, array: Floats) -> float:
     """Cycles of ``count`` products M x N x K on an array (:func:`array_of`).
 
@@ -208,7 +208,7 @@ def matrix_cycles(count: float, m: float, n: float, k: float, array: Floats) -> 
     return float(count * cycles - (0.0 if array[Array.FOLDS_OVERLAP] else 1.0))
 
 
-@njit(cache=True)
+@borrowing
 def _cycles(m: float, n: float, k: float, array: Floats) -> float:
     """Folds times the cycles of one, for one orientation of a product."""
     rows, columns, dataflow = array[Array.ROWS], array[Array.COLUMNS], int(array[Array.DATAFLOW])

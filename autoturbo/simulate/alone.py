@@ -19,21 +19,26 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.bind import Binding, Placement, Scope, chosen_binding, cores_used
+from autoturbo.schedule.allocate import VICTIMS, Zones
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.bound_parts import Bound, Known, bind_parts, bound_parts
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import InstanceGraph, Parts
+from autoturbo.schedule.movement import move
 from autoturbo.schedule.pipeline import KernelRules
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.side_by_side import side_by_side
-from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage, Template
+from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.streams import OUT_DDR, STREAM_COLUMNS
-from autoturbo.schedule.templates import template_book
-from autoturbo.schedule.timeline import RESIDENCES, BufferRules, Timeline, build_timeline
+from autoturbo.schedule.templates import Head
+from autoturbo.schedule.timeline import RESIDENCES, BufferRules
 from autoturbo.schedule.work import Floats
+from autoturbo.schedule.writer import Pins, Written, write
 from autoturbo.simulate.estimate import BUSY, Estimate, estimates
 from autoturbo.simulate.kernels import rates_of
 from autoturbo.simulate.sequence import MovementRates, movement_times
@@ -50,6 +55,9 @@ buffers, overheads included; seconds of the copies from DDR and from GB before i
 has and ``near_s`` has not; busy seconds of the engines and bytes of DDR and GB with the boundary in
 DDR; bytes of DDR without it; what the kernel spills; what one core gets from others; weights that a
 core keeps, whether all parts share them, and cores that work."""
+
+
+Flags = NDArray[np.bool_]
 
 
 class Alone(NamedTuple):
@@ -159,72 +167,81 @@ def _book(problem: Problem) -> _Book:
 
 def _add(problem: Problem, book: _Book, wanted: Sequence[tuple[SubGraph, int, int | None]]) -> None:
     """Lay out parts that are not in the book yet."""
-    layout = _lay_out(problem, [subgraph for subgraph, _, _ in wanted])
-    graph, first = layout.graph, layout.first
-    cores = problem.target.cores
-    spread = [(cores, None)] * first + [(own, depth) for _, own, depth in wanted]
-    bindings = [
-        chosen_binding(problem, shape, *how)
-        for shape, how in zip(graph.shape.tolist(), spread, strict=True)
+    graph, first = side_by_side(problem, [subgraph for subgraph, _, _ in wanted], _commonest)
+    spread = [(problem.target.cores, None)] * first + [(own, depth) for _, own, depth in wanted]
+    bound = [
+        Bound(shape, graph.parts[own].inputs, cores, -1 if depth is None else depth)
+        for shape, own, (cores, depth) in zip(
+            graph.shape.tolist(), graph.subgraph.tolist(), spread, strict=True
+        )
     ]
-    placement = Placement(tuple(bindings), (Scope.DDR,) * graph.count)
-    rules = [BufferRules()] * graph.count
-    timeline = build_timeline(problem, graph, list(range(graph.count)), placement, rules)
-    for at, (subgraph, _, _) in enumerate(wanted, first):
-        _note(problem, book, timeline, at, subgraph, bindings[at])
+    numbers = bind_parts(problem, bound)
+    cut = np.asarray([subgraph.split.instances > 1 for subgraph, _, _ in wanted])
+    _note(problem, book, numbers[first:], _streams(graph, numbers), first, cut)
+
+
+def _streams(graph: InstanceGraph, numbers: Ints) -> Written:
+    """What kernels stream one after another, with all that instances hand over in DDR.
+
+    Args:
+        graph: instances, in order.
+        numbers: of the bound parts.
+    """
+    problem, tables = graph.problem, bound_parts(graph.problem).tables()
+    zones, cores = Zones.of(problem.target), problem.target.cores
+    order, subgraphs = np.arange(graph.count), len(graph.subgraphs)
+    nowhere, ddr = np.zeros(graph.count, np.int64), np.full(graph.count, int(Scope.DDR))
+    movements = move(graph, order, nowhere, ddr, numbers, tables, np.zeros((0, cores), np.int64))
+    pins = Pins(np.full((subgraphs, 4), -1, np.int64), np.zeros((subgraphs, 2), np.int64))
+    victims = np.full(subgraphs, VICTIMS[BufferRules().victim])
+    return write(
+        order, graph.subgraph, graph.links, ddr, numbers, tables, movements, victims, pins,
+        zones.lb, zones.gb,
+    )  # fmt: skip
 
 
 def _note(
-    problem: Problem, book: _Book, timeline: Timeline, at: int, subgraph: SubGraph, binding: Binding
+    problem: Problem, book: _Book, numbers: Ints, written: Written, first: int, cut: Flags
 ) -> None:
-    template = template_book(problem).templates[int(timeline.templates[at])]
-    far = timeline.streams[timeline.rows[at] : timeline.rows[at + 1]]
-    near = far.copy()
-    outputs = sum(size for _, size, _ in template.writes[-1])
-    near[-1, OUT_DDR] = max(int(near[-1, OUT_DDR]) - outputs, 0)
-    shared, stages = _weights_shared(problem, template), template.stages
-    copied = timeline.copied[at]
+    """Enter the kernels from ``first`` on; ``cut`` says which have several instances."""
+    bound = bound_parts(problem)
+    heads, known = bound.heads.rows[numbers], bound.facts.rows[numbers]
+    starts = written.rows[first:] - written.rows[first]
+    owner = np.repeat(np.arange(len(numbers)), np.diff(starts))
+    layer = np.arange(starts[-1]) - starts[owner]
+    stages = bound.stages.rows[heads[owner, Head.ROW] + layer]
+    far = written.streams[written.rows[first] :]
+    near, last = far.copy(), starts[1:] - 1
+    near[last, OUT_DDR] = np.maximum(near[last, OUT_DDR] - known[:, Known.OUTPUTS], 0)
+    copied = written.copied[first:]
+    shared = (heads[:, Head.WHOLE] > 0) & (known[:, Known.WEIGHTS] > 0)
+    facts = np.column_stack((
+        *_copy_seconds(problem.target, copied.sum(axis=1)), copied[:, Scope.DDR],
+        _sums(near.sum(axis=1), starts), _sums(stages[:, Stage.EXCHANGED], starts),
+        _sums(stages[:, Stage.CORE_WEIGHTS], starts), shared, known[:, Known.CORES],
+        shared & cut,
+    ))  # fmt: skip
+    book.start.add(book.far.count + starts[1:])
     book.stages.add(stages)
     book.far.add(far)
     book.near.add(near)
-    book.start.add([book.far.count])
-    book.facts.add([
-        *_copy_seconds(problem.target, copied), copied[Scope.DDR], near.sum(),
-        stages[:, Stage.EXCHANGED].sum(), stages[:, Stage.CORE_WEIGHTS].sum(), shared,
-        cores_used(binding), shared and subgraph.split.instances > 1,
-    ])  # fmt: skip
+    book.facts.add(facts)
 
 
-def _copy_seconds(target: Target, copied: Ints) -> tuple[float, float]:
-    """Seconds of the copies before a kernel, from DDR as they are and if they came from GB."""
-    total = int(copied.sum())
-    table = np.asarray([[0, 0, total], [0, total, 0]], np.int64)
-    times = movement_times(table, np.zeros(2, np.int64), MovementRates.of(target))
-    return float(times[0, 0]), float(times[1, 0])
+def _sums(values: Ints | Floats, starts: Ints) -> Floats:
+    """Per kernel, the sum over its layers: whole numbers of bytes, exact in any order."""
+    found: Floats = np.add.reduceat(values, starts[:-1])
+    return found
 
 
-def _weights_shared(problem: Problem, template: Template) -> bool:
-    """Whether a part reads all weights of its sub-graph, so that further parts can use them."""
-    weights = int(template.stages[:, Stage.WEIGHTS].sum())
-    whole = sum(
-        problem.graph.tensors[t].elements * int(problem.arrays.element[t])
-        for layer in template.layers
-        for index in problem.layers[layer].operators
-        for t in problem.graph.operators[index].inputs
-        if problem.graph.tensors[t].constant
-    )
-    return weights == whole > 0
-
-
-class _Layout(NamedTuple):
-    """Sub-graphs as instances of one graph; ``first`` are whole producers of what they read."""
-
-    graph: InstanceGraph
-    first: int
-
-
-def _lay_out(problem: Problem, subgraphs: Sequence[SubGraph]) -> _Layout:
-    return _Layout(*side_by_side(problem, subgraphs, _commonest))
+def _copy_seconds(target: Target, sizes: Ints) -> tuple[Floats, Floats]:
+    """Seconds of the copies before kernels, from DDR as they are and if they came from GB."""
+    none, count = np.zeros(len(sizes), np.int64), len(sizes)
+    table = np.concatenate((
+        np.column_stack((none, none, sizes)), np.column_stack((none, sizes, none))
+    ))  # fmt: skip
+    seconds: Floats = movement_times(table, np.zeros(2 * count, np.int64), MovementRates.of(target))
+    return seconds[:count, 0], seconds[count:, 0]
 
 
 def _commonest(parts: Parts) -> Ints:

@@ -24,8 +24,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
-from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.work import Floats
 
@@ -91,7 +91,7 @@ def dram_efficiency(
     return float(run / seconds / target.ddr.bandwidth)
 
 
-@njit(cache=True)
+@borrowing
 def run_seconds(run: float, m: Floats) -> float:
     """Seconds for which a run of some bytes keeps the whole off-chip memory."""
     if m[Memory.BURST] == 0:
@@ -104,7 +104,7 @@ def run_seconds(run: float, m: Floats) -> float:
     return float(max(data, opening) / _channels_busy(run, span, m))
 
 
-@njit(cache=True)
+@borrowing
 def _group_delay(run: float, m: Floats) -> float:
     """How much longer a run's bursts take because they follow each other in one bank group."""
     if m[Memory.SPREAD] > 1:
@@ -115,14 +115,14 @@ def _group_delay(run: float, m: Floats) -> float:
     return float(1.0 + alone * (m[Memory.GROUP_GAP] - 1.0) * together)
 
 
-@njit(cache=True)
+@borrowing
 def _channels_busy(run: float, span: float, m: Floats) -> float:
     """Share of the channels that have work, for runs at random places."""
     waiting = max(m[Memory.CHANNELS] * m[Memory.QUEUE] / run, 1.0)
     return float(waiting / (waiting + m[Memory.CHANNELS] / span - 1.0))
 
 
-@njit(cache=True)
+@borrowing
 def turnaround_seconds(read: float, written: float, m: Floats) -> float:
     """Seconds that the bus loses between reading and writing so many bytes side by side."""
     if m[Memory.BURST] == 0 or read <= 0 or written <= 0:

@@ -13,6 +13,7 @@ from enum import IntEnum
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.instructions import (
     AMOUNT_COLUMNS,
@@ -28,7 +29,7 @@ from autoturbo.schedule.instructions import (
 )
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.streams import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
-from autoturbo.schedule.tiling import Rule, Tiling, tile_counts
+from autoturbo.schedule.tiling import TILING_COLUMNS, Rule, Tiling, cut_tiles
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.dram import turnaround_seconds
 from autoturbo.simulate.kernels import Rate, duration
@@ -92,10 +93,28 @@ def estimate(stages: Floats, streams: Ints, rules: Ints, resident: int, rates: F
         resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         rates: of :func:`autoturbo.simulate.kernels.rates_of`.
     """
-    out = np.zeros(ESTIMATES)
-    tiles = tile_counts(stages, streams, rules, resident)
-    busy, q = np.zeros(len(ENGINES)), np.zeros(AMOUNT_COLUMNS)
-    pace, last = np.zeros(PACES), 0.0
+    out, notes = np.zeros(ESTIMATES), np.zeros((3, AMOUNT_COLUMNS))
+    tiles = np.empty((len(stages), TILING_COLUMNS), np.int64)
+    _estimate(stages, streams, rules, resident, rates, tiles, notes, out)
+    return out
+
+
+@borrowing
+def _estimate(
+    stages: Floats,
+    streams: Ints,
+    rules: Ints,
+    resident: int,
+    rates: Floats,
+    tiles: Ints,
+    notes: Floats,
+    out: Floats,
+) -> None:
+    """:func:`estimate` into ``out``, which is 0; ``tiles`` and ``notes`` are room."""
+    cut_tiles(stages, streams, rules, resident, tiles)
+    busy, q, pace = notes[0, : len(ENGINES)], notes[1], notes[2, :PACES]
+    q[:] = 0.0
+    last = 0.0
     for layer in range(len(stages)):
         busy[:], pace[:] = 0.0, 0.0
         row, stream, tile = stages[layer], streams[layer], tiles[layer]
@@ -108,14 +127,13 @@ def estimate(stages: Floats, streams: Ints, rules: Ints, resident: int, rates: F
         _outputs(row, stream, tile, rules, rates, q, busy, pace, out)
         for engine in range(len(ENGINES)):
             out[Estimate.BUSY_DMA_IN + engine] += busy[engine]
-        out[Estimate.LAYERS] += max(busy.max(), pace[Pace.LEAST]) + fill + pace[Pace.FILL]
+        out[Estimate.LAYERS] += max(_largest(busy), pace[Pace.LEAST]) + fill + pace[Pace.FILL]
         out[Estimate.SERIAL] += busy.sum()
         out[Estimate.CHAIN] += max(busy[MATRIX_ENGINE], busy[VECTOR_ENGINE], pace[Pace.LEAST])
         out[Estimate.CHAIN] += fill if layer == 0 else 0.0
         last = pace[Pace.FILL]
     out[Estimate.CHAIN] += last
     _finish(out, rules, rates)
-    return out
 
 
 @njit(cache=True)
@@ -144,16 +162,50 @@ def estimates(
         rates: of :func:`autoturbo.simulate.kernels.rates_of`.
     """
     count = len(first)
-    found = np.empty((2, count, ESTIMATES))
+    found = np.zeros((2, count, ESTIMATES))
+    longest = 0
     for kernel in range(count):
-        own = slice(first[kernel], end[kernel])
-        rule, kept = rules[which[kernel]], resident[kernel]
-        found[0, kernel] = estimate(stages[own], near[own], rule, kept, rates)
-        found[1, kernel] = estimate(stages[own], far[own], rule, kept, rates)
+        longest = max(longest, end[kernel] - first[kernel])
+    tiles, notes = np.empty((longest, TILING_COLUMNS), np.int64), np.zeros((3, AMOUNT_COLUMNS))
+    _estimates(
+        first, end, stages, near, far, rules, which, resident, rates, tiles, notes, found[0],
+        found[1],
+    )  # fmt: skip
     return found[0], found[1]
 
 
-@njit(cache=True)
+@borrowing
+def _estimates(
+    first: Ints,
+    end: Ints,
+    stages: Floats,
+    near: Ints,
+    far: Ints,
+    rules: Ints,
+    which: Ints,
+    resident: Ints,
+    rates: Floats,
+    tiles: Ints,
+    notes: Floats,
+    nears: Floats,
+    fars: Floats,
+) -> None:
+    for kernel in range(len(first)):
+        own = slice(first[kernel], end[kernel])
+        rule, kept = rules[which[kernel]], resident[kernel]
+        _estimate(stages[own], near[own], rule, kept, rates, tiles, notes, nears[kernel])
+        _estimate(stages[own], far[own], rule, kept, rates, tiles, notes, fars[kernel])
+
+
+@borrowing
+def _largest(values: Floats) -> float:
+    largest = values[0]
+    for value in values:
+        largest = max(largest, value)
+    return float(largest)
+
+
+@borrowing
 def _finish(out: Floats, rules: Ints, rates: Floats) -> None:
     """The kernel's seconds from those of its engines and layers."""
     clusters = rates[Rate.CLUSTERS]
@@ -165,14 +217,14 @@ def _finish(out: Floats, rules: Ints, rates: Floats) -> None:
     if rules[Rule.SERIAL]:
         seconds = out[Estimate.SERIAL]
     elif rules[Rule.ACROSS]:
-        busiest = out[Estimate.BUSY_DMA_IN : Estimate.BUSY_DMA_OUT + 1].max()
+        busiest = _largest(out[Estimate.BUSY_DMA_IN : Estimate.BUSY_DMA_OUT + 1])
         seconds = max(busiest, out[Estimate.CHAIN])
     else:
         seconds = out[Estimate.LAYERS]
     out[Estimate.SECONDS] = max(seconds, memory)
 
 
-@njit(cache=True)
+@borrowing
 def _issue(
     engine: int, count: float, work: float, rates: Floats, q: Floats, busy: Floats, pace: Floats,
     out: Floats,
@@ -197,7 +249,7 @@ def _issue(
     q[:] = 0.0
 
 
-@njit(cache=True)
+@borrowing
 def _weights(
     row: Floats,
     tile: Ints,
@@ -228,7 +280,7 @@ def _weights(
         _issue(TRANSFER, count, work, rates, q, busy, pace, out)
 
 
-@njit(cache=True)
+@borrowing
 def _inputs(
     row: Floats,
     stream: Ints,
@@ -270,7 +322,7 @@ def _inputs(
         _issue(TRANSFER, count * anew, work, rates, q, busy, pace, out)
 
 
-@njit(cache=True)
+@borrowing
 def _work(
     row: Floats,
     tile: Ints,
@@ -303,7 +355,7 @@ def _work(
     pace[Pace.WORK] = max(busy[MATRIX_ENGINE], busy[VECTOR_ENGINE])
 
 
-@njit(cache=True)
+@borrowing
 def _outputs(
     row: Floats,
     stream: Ints,

@@ -23,6 +23,7 @@ from enum import IntEnum
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target, storage_ratio
 from autoturbo.schedule.instructions import (
@@ -213,7 +214,7 @@ def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
     return KernelTime(_run(instructions.where, instructions.amounts, rates))
 
 
-@njit(cache=True)
+@borrowing
 def _ddr_seconds(size: float, run: float, r: Floats) -> float:
     """Seconds of a cluster's DMA for bytes in runs of some length, all clusters asking alike.
 
@@ -225,7 +226,7 @@ def _ddr_seconds(size: float, run: float, r: Floats) -> float:
     return float(max(r[Rate.CLUSTERS] * chip, size / r[Rate.DMA]))
 
 
-@njit(cache=True)
+@borrowing
 def duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
     """Seconds that an instruction occupies its engine, and its latency on top."""
     stored = r[Rate.STORED]

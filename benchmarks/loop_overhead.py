@@ -1,0 +1,129 @@
+"""Where the CPU time of a standard tuning run goes: measuring, and what the loop does around it.
+
+A run of ``autoturbo.tune`` in this process, records kept, every second counted once:
+
+* *measure*: scheduling and simulating what was proposed, baselines included;
+* *propose*: sampler and space, without what they ask of the cost model;
+* *predict*: the cost model's statistics, features and predictions of candidates;
+* *learn*: training the cost model, and entering outcomes;
+* *record*: database, log and the study that the user sees;
+* *rest*: starts placed by the dynamic programme, checks of what is handed out, all else.
+
+*overhead* is propose, predict, learn and record over the whole.
+
+::
+
+    python benchmarks/loop_overhead.py [--trials N] [--target NAME] [NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench_tools import print_table
+
+import autoturbo
+from autoturbo.cost_models.advisor import KernelAdvisor
+from autoturbo.cost_models.model import CostModel
+from autoturbo.cost_models.pretrained import standard
+from autoturbo.datasets import workloads
+from autoturbo.search.journal import Journal
+from autoturbo.search.loop import Loop
+from autoturbo.search.settings import EFFORTS
+from autoturbo.search.study import Asker
+from autoturbo.simulate.evaluator import Evaluator
+
+NAMES = ("resnet50", "bert_base_s128", "mobilenet_v2")
+
+WHERE: tuple[tuple[str, type, tuple[str, ...]], ...] = (
+    ("measure", Evaluator, ("evaluate", "measure_scheduler")),
+    ("propose", Asker, ("ask",)),
+    ("predict", KernelAdvisor, ("rank",)),
+    ("learn", CostModel, ("fit",)),
+    ("learn", Asker, ("tell",)),
+    ("record", Journal, ("add", "flush", "log")),
+    ("record", Loop, ("_fill_mirror",)),
+)
+"""Methods by what they count as; the innermost of those under way has the time."""
+
+PARTS = tuple(dict.fromkeys(part for part, _, _ in WHERE))
+
+
+class Shares:
+    """CPU seconds by what they are spent on."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys((*PARTS, "rest"), 0.0)
+        self._under_way = ["rest"]
+        self._since = time.process_time()
+
+    def switch(self) -> None:
+        """Give the time since the last switch to what is under way."""
+        now = time.process_time()
+        self.seconds[self._under_way[-1]] += now - self._since
+        self._since = now
+
+    def counting(self, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method whose time counts as a part."""
+
+        @functools.wraps(method)
+        def counted(*args: Any, **named: Any) -> Any:
+            self.switch()
+            self._under_way.append(part)
+            try:
+                return method(*args, **named)
+            finally:
+                self.switch()
+                self._under_way.pop()
+
+        return counted
+
+
+def shares(name: str, target: str, trials: int) -> Shares:
+    """Where one run's time goes."""
+    graph, machine = autoturbo.load_model(workloads.get(name).file), autoturbo.load_target(target)
+    found = Shares()
+    originals = [(own, method, getattr(own, method)) for _, own, ms in WHERE for method in ms]
+    try:
+        for part, own, methods in WHERE:
+            for method in methods:
+                setattr(own, method, found.counting(part, getattr(own, method)))
+        with tempfile.TemporaryDirectory() as folder:
+            autoturbo.tune(
+                graph, machine, trials=trials, database=Path(folder) / "autoturbo.db",
+                runs_folder=folder,
+            )  # fmt: skip
+        found.switch()
+    finally:
+        for own, method, original in originals:
+            setattr(own, method, original)
+    return found
+
+
+def main() -> None:
+    """One row per workload."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workload", nargs="*", default=None)
+    parser.add_argument("--target", default="stcp920")
+    parser.add_argument("--trials", type=int, default=EFFORTS["standard"])
+    options = parser.parse_args()
+    standard()  # what is loaded and compiled once belongs to no run
+    shares("squeezenet1_1", options.target, 20)
+    rows = []
+    for name in options.workload or NAMES:
+        seconds = shares(name, options.target, options.trials).seconds
+        total = sum(seconds.values())
+        around = sum(seconds[part] for part in PARTS if part != "measure")
+        rows.append((name, *seconds.values(), total, f"{around / total:.0%}"))
+    print(f"{options.target}, {options.trials} trials; CPU seconds")
+    print_table(("workload", *PARTS, "rest", "total", "overhead"), rows)
+
+
+if __name__ == "__main__":
+    main()
