@@ -100,7 +100,7 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
 
     with Database.open(options.db, create=False, read_only=True) as database:
-        counts = database.export_jsonl(options.file)
+        counts = database.export(options.file)
     console.emit({"file": str(options.file), "counts": dataclasses.asdict(counts)})
     console.say(f"{options.file}: {_counted(counts)}")
     return 0
@@ -110,7 +110,7 @@ def _import(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
 
     with Database.open(options.db) as database:
-        result = database.import_jsonl(options.file)
+        result = database.take_in(options.file)
     console.emit({"file": str(options.file), **dataclasses.asdict(result)})
     console.say(f"read {_counted(result.read)}; new or better {_counted(result.changed)}")
     return 0

@@ -360,10 +360,10 @@ def test_a_database_of_version_1_can_be_read_without_migrating_it(tmp_path: Path
         assert database.best() == (samples.best(),)
         assert database.run("aa00").best_trial == 2
         assert database.explain_miss(model="bert")
-        database.export_jsonl(tmp_path / "out.jsonl")
+        database.export(tmp_path / "out.jsonl")
     assert path.read_bytes() == before
     with Database.open(tmp_path / "new.db") as database:
-        assert database.import_jsonl(tmp_path / "out.jsonl").changed.best == 1
+        assert database.take_in(tmp_path / "out.jsonl").changed.best == 1
 
 
 def test_a_copy_of_the_file_is_a_database(tmp_path: Path) -> None:
