@@ -21,13 +21,14 @@ from autoturbo.database.records import (
     ImportResult,
     KernelRecord,
     PairKey,
+    Record,
     Verified,
 )
 from autoturbo.database.run_store import RunStore
 from autoturbo.errors import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from autoturbo.schedule.knobs import Knobs
 
@@ -215,6 +216,15 @@ class Database(RunStore):
         """
         with importing.opened(Path(path), self.path) as merge_into, self._writing() as connection:
             return merge_into(connection)
+
+    def merge_in(self, records: Iterable[tuple[Location, Record]]) -> ImportResult:
+        """Merge records, each with where it is from, in one transaction.
+
+        Raises:
+            DatabaseError: a record contradicts the database, or the database cannot be written.
+        """
+        with self._writing() as connection:
+            return importing.merge_records(connection, records)
 
     def counts(self) -> Counts:
         """How many records of each kind there are.
