@@ -115,7 +115,8 @@ def _tell(saved: Salvaged, path: str | Path, console: Console) -> None:
         console.say(f"lost: best schedules of {runs}; 'autoturbo resume' writes them again")
     if saved.orphans:
         text = f"{saved.orphans} trials without their run are in {saved.orphans_file}"
-        console.say(f"{text}; 'autoturbo db import' takes them in once the run is there")
+        console.say(f"{text}:")
+        console.say("'autoturbo db import' the run's manifest.json, then them")
     if not (gone or saved.lost_best or saved.orphans):
         console.say("nothing is known to be lost; what was written last may be")
 

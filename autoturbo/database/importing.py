@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sqlite3
 from collections import Counter
 from contextlib import contextmanager
@@ -10,17 +11,20 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from autoturbo.database import tables
 from autoturbo.database.failures import explained
-from autoturbo.database.formats import decode, parse_line
+from autoturbo.database.formats import canonical, decode, parse_line
 from autoturbo.database.merging import TABLES, merge, merge_trial_row
 from autoturbo.database.records import (
+    RECORD_SCHEMA,
     BestSchedule,
     Counts,
     ImportResult,
     KernelRecord,
     Record,
     RunInfo,
+    RunState,
     TrialRecord,
 )
+from autoturbo.database.run_folder import MANIFEST
 from autoturbo.errors import DatabaseError, Location
 
 if TYPE_CHECKING:
@@ -35,6 +39,8 @@ _PARQUET = b"PAR1"
 @contextmanager
 def opened(path: Path, database: Path) -> Iterator[Merge]:
     """What merges a file, told by its first bytes: a database, a Parquet file, or JSON lines.
+
+    A run's ``manifest.json`` is the record of the run.
 
     Raises:
         DatabaseError: the file cannot be read.
@@ -54,7 +60,8 @@ def opened(path: Path, database: Path) -> Iterator[Merge]:
             lines = parquet_lines(file, path)
             yield lambda connection: merge_records(connection, _parsed(lines))
         else:
-            yield lambda connection: merge_records(connection, _parsed(_lines(file, path)))
+            found = _manifest(file, path) if path.name == MANIFEST else _lines(file, path)
+            yield lambda connection: merge_records(connection, _parsed(found))
 
 
 def merge_records(
@@ -94,6 +101,18 @@ def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
     for number, line in enumerate(file, start=1):
         if line.strip():
             yield Location(path, number), line
+
+
+def _manifest(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
+    """The run that its folder's manifest tells of: one whose record is lost comes back."""
+    try:
+        values = json.load(file)
+        state: RunState = "interrupted"
+        run = {name: values[name] for name in values if name not in ("schema", "space")}
+        text = canonical({**run, "kind": "run", "schema": RECORD_SCHEMA, "state": state})
+    except (ValueError, TypeError, RecursionError):
+        raise DatabaseError("not a run's manifest", Location(path)) from None
+    yield Location(path), text.encode()
 
 
 def _open(path: Path) -> BinaryIO:
