@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.db_health import CHECK, STATS, counted
 from autoturbo.commands.parser import Subcommand, add_subcommands
-from autoturbo.commands.values import whole_number
+from autoturbo.commands.values import one_of, whole_number
 
 if TYPE_CHECKING:
     import argparse
@@ -125,14 +125,22 @@ def _take_in(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _schema(_options: argparse.Namespace, console: Console) -> int:
+def _schema(options: argparse.Namespace, console: Console) -> int:
     import json
 
-    from autoturbo.database import record_schema
-
-    console.emit(record_schema())
-    console.document(json.dumps(record_schema(), indent=2))
+    schema = published_schemas()[options.of]
+    console.emit(schema)
+    console.document(json.dumps(schema, indent=2))
     return 0
+
+
+def published_schemas() -> dict[str, dict[str, Any]]:
+    """The JSON schemas of what leaves AutoTurbo for other programs, by name."""
+    from autoturbo.database import record_schema
+    from autoturbo.schedule.files import schedule_schema
+    from autoturbo.schedule.kernels_file import kernels_schema
+
+    return {"record": record_schema(), "schedule": schedule_schema(), "kernels": kernels_schema()}
 
 
 def _as_json(best: BestSchedule) -> dict[str, Any]:
@@ -204,6 +212,12 @@ def _merge_arguments(parser: Parser) -> None:
     parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help=text)
 
 
+def _schema_arguments(parser: Parser) -> None:
+    text = "record, schedule or kernels (default: record)"
+    choose = one_of("OF", lambda: ("record", "schedule", "kernels"))
+    parser.add_argument("of", metavar="OF", nargs="?", type=choose, default="record", help=text)
+
+
 _ACTIONS = {
     "list": Subcommand("List what the database holds.", "autoturbo db list", _list),
     "best": Subcommand(
@@ -233,6 +247,10 @@ _ACTIONS = {
     ),
     "check": CHECK,
     "schema": Subcommand(
-        "Print the JSON schema of a line of an export.", "autoturbo db schema", _schema
+        "Print a JSON schema: of a line of an export, of schedule or of kernels files.",
+        "autoturbo db schema",
+        _schema,
+        _schema_arguments,
+        "[record|schedule|kernels]",
     ),
 }

@@ -346,7 +346,7 @@ def expected_of(version: int) -> tuple[object, ...]:
     if version == 1:
         trials = tuple(samples.trial(n, 0.01 / (n + 1)) for n in range(3))
         return (samples.run_info(), trials, samples.best())
-    verified, decisions = samples.verified(), {"knobs": {}, "layers": []}
+    verified, decisions = samples.verified(), dict[str, object](knobs={}, layers=[])
     trials = (samples.trial(0), samples.trial(1, 0.005), samples.trial(2, None))
     best = samples.best(verified=verified, decisions=decisions)
     return (samples.run_info(refused=(samples.refused(),)), trials, best)
@@ -373,7 +373,7 @@ def test_a_database_of_an_earlier_version_keeps_all(
         assert database.explain_miss(model="bert")
         key = {name: getattr(samples.KEY, name) for name in ("target_hash", "dtype")}
         known = database.decisions(**key, scheduler_version=samples.KEY.scheduler_version)
-        decisions: object = getattr(best, "decisions")  # noqa: B009
+        decisions = getattr(best, "decisions")  # noqa: B009
         assert known == (((samples.KEY.graph_hash, decisions),) if decisions else ())
         whole = samples.content(database, tmp_path / "out.jsonl")
     assert (path.read_bytes() == before) == read_only
