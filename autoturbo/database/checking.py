@@ -13,7 +13,7 @@ from autoturbo.database.formats import parse_line
 from autoturbo.database.merging import TABLES, row_of
 from autoturbo.database.packing import unpack
 from autoturbo.database.records import BestSchedule, RunInfo, TrialRecord
-from autoturbo.errors import AutoTurboError, Location
+from autoturbo.errors import AutoTurboError, DatabaseError, Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,17 +46,23 @@ def check(path: str | Path) -> Checked:
     """Check a database file; nothing of it is changed.
 
     Raises:
-        DatabaseError: it cannot be opened at all.
+        DatabaseError: there is no such file, or it is not one that this version can read.
     """
     path = Path(path)
-    connection = tables.connect(path, create=False, read_only=True, timeout_s=30.0)
+    try:
+        connection = tables.connect(path, create=False, read_only=True, timeout_s=30.0)
+    except DatabaseError as error:
+        code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+        if code not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            raise
+        return Checked(0, (error.message,))
     try:
         connection.execute("BEGIN")
         found = list(_structure(connection))
         count, wrong = _records(connection)
         found += wrong
     except sqlite3.Error as error:
-        return Checked(0, (str(explained(error, path)),))
+        return Checked(0, (str(getattr(explained(error, path), "message", error)),))
     finally:
         connection.close()
     return Checked(count, tuple(found[:_MOST]), max(len(found) - _MOST, 0))

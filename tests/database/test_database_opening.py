@@ -20,7 +20,7 @@ from autoturbo.errors import DatabaseError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RESTORE = "restore the file from a copy, or import the last export into a new one"
+RESTORE = "'autoturbo db check --repair' saves what can be read, or restore it from a copy"
 
 
 def raw(path: Path, *statements: str) -> None:
