@@ -185,7 +185,7 @@ def move(database: Database, folder: Path, clock: Clock) -> None:
     for file in files:
         clock.time(f"export as {file.suffix}", records, lambda file=file: database.export(file))  # type: ignore[misc]
         print(f"  {file.suffix}: {file.stat().st_size / records:,.0f} bytes a record")
-    for file in (files[0], files[2]):  # a Parquet file is taken in as its lines are
+    for file in (files[2], files[0]):  # a Parquet file is taken in as its lines are
         with Database.open(folder / f"copy-of{file.suffix}.db") as copy:
             clock.time(f"take in {file.suffix}", records, lambda file=file: copy.take_in(file))  # type: ignore[misc]
             if file.suffix == ".db":

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import database_kills
 with tempfile.TemporaryDirectory() as folder:
-    tally = database_kills.kill(8, 0, 48, Path(folder))
+    tally = database_kills.kill(8, 0, 32, Path(folder))
 print(json.dumps([tally.kills, tally.finished, tally.acknowledged]))
 """
 
