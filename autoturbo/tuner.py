@@ -244,7 +244,8 @@ def tune(
             _stored(asked, key, graph.batch, more), _versions(), now(),
         )  # fmt: skip
         info = _register(draft, store)
-        return _carry_out(_Run(graph, target, asked, means, store, info))
+        with store.holding(info.id):
+            return _carry_out(_Run(graph, target, asked, means, store, info))
 
 
 def resume(
@@ -285,7 +286,8 @@ def resume(
         bound_gap: likewise.
 
     Raises:
-        RunError: no such run, or what it depends on has changed: model, target, scheduler.
+        RunError: no such run, one that another process works on, or what it depends on has
+            changed: model, target, scheduler.
         AutoTurboError: whatever :func:`tune` raises.
     """
     path = DATABASE if database is None else database
@@ -301,8 +303,9 @@ def resume(
         make = evaluator or _default_workshop()
         means = _Means(jobs, ray, timeout_s, on_progress, make, verifier)
         _check(asked, means, target)
-        store.set_state(info.id, "running")
-        return _carry_out(_Run(graph, target, asked, means, store, info))
+        with store.holding(info.id):
+            store.set_state(info.id, "running")
+            return _carry_out(_Run(graph, target, asked, means, store, info))
 
 
 def _starts(
@@ -321,7 +324,7 @@ def _starts(
         return []
     if means.on_progress is not None:
         means.on_progress(Progress(graph.name, target.name, 0, asked.total, phase="placing cuts"))
-    known = decisions_for(store, key) if store is not None else ()
+    known = decisions_for(store, key, graph) if store is not None else ()
     return [start.as_dict() for start in beginnings(graph, target, asked.dtype, known)]
 
 

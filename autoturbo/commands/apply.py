@@ -1,5 +1,6 @@
 """Write a model with its schedule as ONNX: every instance a call of a function.
 
+A name that ends in ``.json`` gives the schedule spelled out instead: kernels, tiles, buffers.
 The schedule is the best one in the database, or of a schedule file, a knobs file, or a scheduler.
 """
 
@@ -35,24 +36,33 @@ USAGE = "MODEL [--db PATH | --schedule FILE | --knobs FILE | --scheduler NAME] -
 EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.stcp920.onnx"
 
 
+_VERIFIED = ("regions", "memory")
+
+
 def add_arguments(parser: Parser) -> None:
     """The model, the target, what gives the schedule, and where it goes."""
     add_model_options(parser)
     add_target_options(parser)
     add_schedule_options(parser, "the best in the database")
-    text = "the scheduled model (ONNX)"
+    text = "the scheduled model (ONNX), or its kernels spelled out where it ends in .json"
     add = parser.add_argument
     add("-o", "--output", metavar="FILE", type=Path, required=True, help=text)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Find the schedule, check it, write the model, say what to do with it."""
-    from autoturbo.commands.applying import apply_schedule, check_place
+    from autoturbo.commands.applying import apply_schedule, check_place, write_kernels
 
     check_place(options.output, model_file(options.model))
     pair = load_pair(options)
     chosen = _chosen(options, pair)
     console.say(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}: {chosen.name}")
+    if options.output.suffix == ".json":
+        file = write_kernels(chosen.schedule, options.model, options.output)
+        console.emit({**_of_pair(pair, chosen), "file": str(file), "verified": _VERIFIED})
+        console.say(f"written   {file}")
+        console.say(f"verified  {', '.join(_VERIFIED)}")
+        return 0
     applied = apply_schedule(chosen.schedule, options.model, options.output)
     console.emit(_as_json(pair, chosen, applied))
     if not console.json:
@@ -66,12 +76,18 @@ def _chosen(options: argparse.Namespace, pair: Pair) -> Chosen:
     return schedule_of_database(options.db, pair)
 
 
-def _as_json(pair: Pair, chosen: Chosen, applied: Applied) -> dict[str, Any]:
+def _of_pair(pair: Pair, chosen: Chosen) -> dict[str, Any]:
     return {
         "model": pair.model.name,
         "target": pair.target.name,
         "dtype": pair.dtype,
         "scheduler": chosen.name,
+    }
+
+
+def _as_json(pair: Pair, chosen: Chosen, applied: Applied) -> dict[str, Any]:
+    return {
+        **_of_pair(pair, chosen),
         "file": str(applied.file),
         "data_files": [str(file) for file in applied.data_files],
         "missing": list(applied.missing),
@@ -79,7 +95,7 @@ def _as_json(pair: Pair, chosen: Chosen, applied: Applied) -> dict[str, Any]:
         "instances": applied.instances,
         "nodes": applied.nodes,
         "passes": applied.passes,
-        "verified": ["regions", "memory"],
+        "verified": _VERIFIED,
     }
 
 
@@ -93,7 +109,7 @@ def _print(applied: Applied, next_command: str, console: Console) -> None:
         "weights": ", ".join(map(str, applied.data_files)),
         "missing": ", ".join(applied.missing),
         "holds": ", ".join(_counted(number, name) for name, number in counts.items()),
-        "verified": "regions, memory",
+        "verified": ", ".join(_VERIFIED),
         "next:": next_command,
     }
     for name, line in lines.items():

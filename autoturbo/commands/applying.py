@@ -30,23 +30,47 @@ def apply_schedule(schedule: Schedule, model: str | Path, out: str | Path) -> Ap
         VerifyError: the schedule cannot be written as ONNX.
         ModelError: the file is not usable.
     """
-    from autoturbo.verify import verify_schedule
     from autoturbo.verify.regional import RegionError
     from autoturbo.verify.scheduled_file import write_scheduled_model
     from autoturbo.verify.scheduled_model import BuildError
 
     source, place = model_file(model), Path(out)
     check_place(place, source)
+    _check(schedule, model)
+    try:
+        return write_scheduled_model(schedule, source, place)
+    except (BuildError, RegionError) as error:
+        raise RefusedError(f"the schedule does not compute it: {error}", Location(model)) from None
+
+
+def write_kernels(schedule: Schedule, model: str | Path, out: str | Path) -> Path:
+    """Write a schedule spelled out, for compilers without this code (docs/schedule-format.md).
+
+    Regions and memory are checked first, as :func:`apply_schedule` does. Gives the file.
+
+    Raises:
+        UsageError: ``out`` is the model itself, or cannot be written.
+        RefusedError: the schedule does not compute the model.
+    """
+    from autoturbo.atomic import atomic_write
+    from autoturbo.schedule.kernels_file import kernels_text
+
+    check_place(Path(out), model_file(model))
+    _check(schedule, model)
+    atomic_write(out, kernels_text(schedule))
+    return Path(out)
+
+
+def _check(schedule: Schedule, model: str | Path) -> None:
+    """Regions and memory; raises RefusedError."""
+    from autoturbo.verify import verify_schedule
+
     findings = verify_schedule(schedule, numbers=False).findings
     if findings:
         more = f", and {len(findings) - 1} more" if findings[1:] else ""
         message = f"the schedule fails the {findings[0].check.value} check: {findings[0].message}"
         hint = "nothing was written; 'autoturbo verify' lists all that it finds"
         raise RefusedError(message + more, Location(model), hint)
-    try:
-        return write_scheduled_model(schedule, source, place)
-    except (BuildError, RegionError) as error:
-        raise RefusedError(f"the schedule does not compute it: {error}", Location(model)) from None
 
 
 def check_place(out: Path, model: Path) -> None:

@@ -6,8 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.db_health import CHECK, STATS, counted
 from autoturbo.commands.parser import Subcommand, add_subcommands
-from autoturbo.commands.values import whole_number
+from autoturbo.commands.values import one_of, whole_number
 
 if TYPE_CHECKING:
     import argparse
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.database import BestFilter, BestSchedule, Counts
+    from autoturbo.database import BestFilter, BestSchedule
 
-USAGE = "list|best|export|import"
+USAGE = "list|best|stats|export|import|merge|check|schema"
 EXAMPLE = "autoturbo db best --model resnet50 --target stcp920"
 
 
@@ -40,7 +41,7 @@ def _list(options: argparse.Namespace, console: Console) -> int:
         counts, best = database.counts(), database.best()
     console.emit({"counts": dataclasses.asdict(counts), "best": [_as_json(b) for b in best]})
     if not console.json:
-        console.answer(f"{options.db}: {_counted(counts)}")
+        console.answer(f"{options.db}: {counted(counts)}")
         console.show(_table(best))
     return 0
 
@@ -64,18 +65,23 @@ def _best(options: argparse.Namespace, console: Console) -> int:
 
 def _filter(options: argparse.Namespace) -> BestFilter:
     """Files and presets are looked up by what is in them, everything else by its name."""
-    asked: BestFilter = {"dtype": options.dtype, "batch": options.batch}
+    asked: BestFilter = {
+        "dtype": options.dtype, "batch": options.batch,
+        "scheduler_version": options.scheduler_version,
+    }  # fmt: skip
+    if options.graph_hash:
+        asked["graph_hash"] = options.graph_hash
     if options.model and Path(options.model).is_file():
         from autoturbo.commands.loading import load_model
 
         asked["graph_hash"] = load_model(options.model, batch=options.batch).hash
-    else:
+    elif options.model:
         asked["model"] = options.model
     if options.target and _is_known_target(options.target):
         from autoturbo.hardware import load_target
 
         asked["target_hash"] = load_target(options.target).hash
-    else:
+    elif options.target:
         asked["target"] = options.target
     return asked
 
@@ -100,28 +106,49 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
 
     with Database.open(options.db, create=False, read_only=True) as database:
-        counts = database.export_jsonl(options.file)
+        counts = database.export(options.file, best_only=options.best)
     console.emit({"file": str(options.file), "counts": dataclasses.asdict(counts)})
-    console.say(f"{options.file}: {_counted(counts)}")
+    console.say(f"{options.file}: {counted(counts)}")
     return 0
 
 
-def _import(options: argparse.Namespace, console: Console) -> int:
+def _take_in(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
 
     with Database.open(options.db) as database:
-        result = database.import_jsonl(options.file)
-    console.emit({"file": str(options.file), **dataclasses.asdict(result)})
-    console.say(f"read {_counted(result.read)}; new or better {_counted(result.changed)}")
+        for file in options.files:
+            result = database.take_in(file)
+            console.emit({"file": str(file), **dataclasses.asdict(result)})
+            name = f"{file}: " if options.files[1:] else ""
+            read, changed = counted(result.read), counted(result.changed)
+            console.say(f"{name}read {read}; new or better {changed}")
     return 0
+
+
+def _schema(options: argparse.Namespace, console: Console) -> int:
+    import json
+
+    schema = published_schemas()[options.of]
+    console.emit(schema)
+    console.document(json.dumps(schema, indent=2))
+    return 0
+
+
+def published_schemas() -> dict[str, dict[str, Any]]:
+    """The JSON schemas of what leaves AutoTurbo for other programs, by name."""
+    from autoturbo.database import record_schema
+    from autoturbo.schedule.files import schedule_schema
+    from autoturbo.schedule.kernels_file import kernels_schema
+
+    return {"record": record_schema(), "schedule": schedule_schema(), "kernels": kernels_schema()}
 
 
 def _as_json(best: BestSchedule) -> dict[str, Any]:
     return {
+        **dataclasses.asdict(best.key),
         "model": best.model,
         "target": best.target,
         "batch": best.batch,
-        "dtype": best.key.dtype,
         "run": best.run,
         "trial": best.trial,
         "created": best.created,
@@ -154,25 +181,41 @@ def _checks(best: BestSchedule) -> str:
     return f"{len(best.verified.checks) if best.verified else 0}/{len(Check)}"
 
 
-def _counted(counts: Counts) -> str:
-    parts = dataclasses.asdict(counts).items()
-    names = {"runs": "run", "trials": "trial", "best": "best schedule", "kernels": "kernel"}
-    return ", ".join(f"{n} {names[key]}{'' if n == 1 else 's'}" for key, n in parts)
-
-
 def _best_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("--model", metavar="MODEL", help="name, or a file: then by what is in it")
     add("--target", metavar="T", help="name, or a file")
     add("--batch", metavar="N", type=whole_number("--batch", 1), help="samples processed at once")
     add("--dtype", metavar="TYPE", help="data type")
+    add("--graph-hash", metavar="HASH", help="of the model, as --json shows it")
+    text = "of the scheduler that made it, as --json shows it"
+    add("--scheduler-version", metavar="V", help=text)
     add("--explain-miss", action="store_true", help="say why nothing matches")
     text = "write the schedule that matches"
     add("-o", "--output", metavar="FILE", type=Path, help=text)
 
 
-def _file_argument(parser: Parser) -> None:
-    parser.add_argument("file", metavar="FILE", type=Path, help="records as JSON lines")
+def _export_arguments(parser: Parser) -> None:
+    text = "ends in .parquet (Parquet), .db or .sqlite (a database to read), else JSON lines"
+    parser.add_argument("file", metavar="FILE", type=Path, help=text)
+    text = "only the best schedules: no runs, trials and kernel times"
+    parser.add_argument("--best", action="store_true", help=text)
+
+
+def _import_arguments(parser: Parser) -> None:
+    text = "JSON lines, Parquet, or another database"
+    parser.add_argument("files", metavar="FILE", type=Path, nargs=1, help=text)
+
+
+def _merge_arguments(parser: Parser) -> None:
+    text = "another database, or an export"
+    parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help=text)
+
+
+def _schema_arguments(parser: Parser) -> None:
+    text = "record, schedule or kernels (default: record)"
+    choose = one_of("OF", lambda: ("record", "schedule", "kernels"))
+    parser.add_argument("of", metavar="OF", nargs="?", type=choose, default="record", help=text)
 
 
 _ACTIONS = {
@@ -180,18 +223,34 @@ _ACTIONS = {
     "best": Subcommand(
         "Show the best schedules that match.", EXAMPLE, _best, _best_arguments, "[options]"
     ),
+    "stats": STATS,
     "export": Subcommand(
-        "Write every record as JSON lines.",
+        "Write every record: JSON lines, Parquet, or a database to be read only.",
         "autoturbo db export records.jsonl",
         _export,
-        _file_argument,
-        "FILE",
+        _export_arguments,
+        "FILE [--best]",
     ),
     "import": Subcommand(
         "Merge an export, keeping the better of two records.",
         "autoturbo db import records.jsonl",
-        _import,
-        _file_argument,
+        _take_in,
+        _import_arguments,
         "FILE",
+    ),
+    "merge": Subcommand(
+        "Merge other databases, keeping the better of two records.",
+        "autoturbo db merge theirs.db",
+        _take_in,
+        _merge_arguments,
+        "FILE...",
+    ),
+    "check": CHECK,
+    "schema": Subcommand(
+        "Print a JSON schema: of a line of an export, of schedule or of kernels files.",
+        "autoturbo db schema",
+        _schema,
+        _schema_arguments,
+        "[record|schedule|kernels]",
     ),
 }

@@ -26,10 +26,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     with Database.open(options.db, create=False, read_only=True) as database:
         runs = database.runs()
-    console.emit({"runs": [as_json(info) for info in runs]})
+        states = {info.id: database.state(info) for info in runs}
+    console.emit({"runs": [{**as_json(info), "state": states[info.id]} for info in runs]})
     if not console.json:
         headers = ("run", "model", "target", "state", "trials", "best", "gain")
-        rows = map(_row, runs)
+        rows = (_row(info, states[info.id]) for info in runs)
         console.show(table(headers, rows, words=4, whole=("run", "state"), close=True))
         for info in runs:
             console.detail(f"{info.id} was started at {info.created}")
@@ -71,9 +72,9 @@ def budget(info: RunInfo) -> str:
     return str(info.trials) if total is None else f"{info.trials}/{total}"
 
 
-def _row(info: RunInfo) -> tuple[str, ...]:
+def _row(info: RunInfo, state: str) -> tuple[str, ...]:
     from autoturbo.report.units import duration
 
     best = "-" if info.best_latency is None else duration(info.best_latency)
-    names = (info.id, info.model, info.target, info.state)
+    names = (info.id, info.model, info.target, state)
     return (*names, budget(info), best, gain(info))

@@ -6,6 +6,7 @@ Importing this package loads the standard library's ``sqlite3`` and nothing heav
 from __future__ import annotations
 
 from autoturbo.atomic import atomic_write
+from autoturbo.database.checking import Checked, check
 from autoturbo.database.formats import record_schema
 from autoturbo.database.records import (
     DATABASE_SCHEMA,
@@ -23,6 +24,7 @@ from autoturbo.database.records import (
     Verified,
 )
 from autoturbo.database.run_folder import RESULT_SETTINGS, RunFolder, run_id
+from autoturbo.database.salvage import Salvaged, repair, salvage
 from autoturbo.database.store import BestFilter, Database
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "RUN_STATES",
     "BestFilter",
     "BestSchedule",
+    "Checked",
     "Counts",
     "Database",
     "ImportResult",
@@ -41,9 +44,13 @@ __all__ = [
     "RunFolder",
     "RunInfo",
     "RunState",
+    "Salvaged",
     "TrialRecord",
     "Verified",
     "atomic_write",
+    "check",
     "record_schema",
+    "repair",
     "run_id",
+    "salvage",
 ]

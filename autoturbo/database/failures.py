@@ -10,7 +10,8 @@ from autoturbo.errors import DatabaseError, Location
 if TYPE_CHECKING:
     from pathlib import Path
 
-_RESTORE = "restore the file from a copy, or import the last export into a new one"
+_RESTORE = "'autoturbo db check --repair' saves what can be read, or restore it from a copy"
+NO_DATABASE = "give another file with --db, or 'autoturbo db check --repair' if it was one"
 _FREE = "free some space and resume: what was recorded is safe"
 _WRITABLE = "the file and its folder must be writable, or give another --db"
 
@@ -23,7 +24,7 @@ _MEANINGS = {
     sqlite3.SQLITE_CANTOPEN: ("the database cannot be opened", _WRITABLE),
     sqlite3.SQLITE_FULL: ("the disk is full", _FREE),
     sqlite3.SQLITE_CORRUPT: ("the database is damaged", _RESTORE),
-    sqlite3.SQLITE_NOTADB: ("not an SQLite database", "give another file with --db"),
+    sqlite3.SQLITE_NOTADB: ("not an SQLite database", NO_DATABASE),
     sqlite3.SQLITE_IOERR: ("the disk reports an error", "what was recorded before is safe"),
 }
 

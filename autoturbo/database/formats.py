@@ -6,6 +6,7 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.database.packing import unpack
 from autoturbo.database.records import (
     RECORD_SCHEMA,
     RUN_STATES,
@@ -73,7 +74,8 @@ def encode(record: Record) -> str:
     """
     kind = _NAMES[type(record)]
     try:
-        return _text({"kind": kind, "schema": RECORD_SCHEMA, **shape(kind).load(record.as_dict())})
+        values = shape(kind).load(record.as_dict())
+        return canonical({"kind": kind, "schema": RECORD_SCHEMA, **values})
     except MismatchError as error:
         message = f"{kind} record: {error.path}: {error.message}"
         if error.path.startswith(("measurement", "failure", "seconds")):
@@ -81,14 +83,14 @@ def encode(record: Record) -> str:
         raise ValueError(message) from None
 
 
-def decode(text: str, at: Location) -> Record:
-    """Read a text that the database wrote.
+def decode(kept: str | bytes, at: Location) -> Record:
+    """Read a record that the database wrote, packed or as text.
 
     Raises:
-        DatabaseError: the text is damaged or of a version that this one cannot read.
+        DatabaseError: it is damaged or of a version that this one cannot read.
     """
     try:
-        values = json.loads(text)
+        values = json.loads(unpack(kept))
         return _built(values.pop("kind"), values)
     except KnobsError as error:
         hint = "another version of the scheduler wrote it"
@@ -96,6 +98,20 @@ def decode(text: str, at: Location) -> Record:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"a damaged record: {type(error).__name__}: {error}"
         raise DatabaseError(message, at, "restore the file from a copy") from None
+
+
+def values_of(kept: bytes, at: Location) -> dict[str, Any]:
+    """A packed JSON object beside a record.
+
+    Raises:
+        DatabaseError: it is damaged.
+    """
+    try:
+        values: dict[str, Any] = json.loads(unpack(kept))
+    except ValueError as error:
+        hint = "restore the file from a copy"
+        raise DatabaseError(f"a damaged record: {error}", at, hint) from None
+    return values
 
 
 def parse_line(line: bytes, at: Location) -> Record:
@@ -216,5 +232,6 @@ def _field(at: Location, name: str) -> Location:
     return Location(at.file, at.line, None, name or None)
 
 
-def _text(values: Mapping[str, Any]) -> str:
+def canonical(values: Mapping[str, Any]) -> str:
+    """JSON values as one line of ASCII: the same values, the same text."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)

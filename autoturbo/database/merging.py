@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.database.formats import decode, encode
+from autoturbo.database.formats import canonical, decode, encode
+from autoturbo.database.packing import pack
 from autoturbo.database.records import BestSchedule, KernelRecord, Record, RunInfo, TrialRecord
 from autoturbo.database.run_folder import RESULT_SETTINGS
 from autoturbo.errors import DatabaseError, Location
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _STATES = ("done", "failed", "interrupted", "running")  # what is over outranks what may go on
 _KEY_COLUMNS = ("graph_hash", "target_hash", "dtype", "scheduler_version")
 
-_COLUMNS: dict[type[Record], tuple[str, tuple[str, ...], int]] = {
+TABLES: dict[type[Record], tuple[str, tuple[str, ...], int]] = {
     RunInfo: (
         "runs",
         ("id", *_KEY_COLUMNS, "model", "target", "state", "created", "record"),
@@ -33,7 +34,7 @@ _COLUMNS: dict[type[Record], tuple[str, tuple[str, ...], int]] = {
         "best",
         (
             *(*_KEY_COLUMNS, "model", "target", "batch", "run", "trial", "latency", "verified"),
-            "record",
+            *("decisions", "record"),
         ),
         4,
     ),
@@ -90,25 +91,54 @@ def put(connection: sqlite3.Connection, record: Record, row: Sequence[Any]) -> N
     connection.execute(_STATEMENTS[type(record)][1], row)
 
 
+def merge_trial_row(
+    connection: sqlite3.Connection, row: tuple[str, int, float | None, str | bytes], at: Location
+) -> bool:
+    """Merge a row of another database's table of trials, read only where there is one already.
+
+    Raises:
+        DatabaseError: one of the two is damaged.
+    """
+    kept = row[-1]
+    packed = pack(kept) if isinstance(kept, str) else kept
+    if connection.execute(_ADD_TRIAL, (*row[:-1], packed)).rowcount:
+        return True
+    (there,) = connection.execute(_STATEMENTS[TrialRecord][0], row[:2]).fetchone()
+    if there in (packed, kept) or rank(decode(there, at)) <= rank(decode(kept, at)):
+        return False
+    connection.execute(statement(TrialRecord), (*row[:-1], packed))
+    return True
+
+
+def statement(kind: type[Record]) -> str:
+    """What writes a row, over the one with its key."""
+    return _STATEMENTS[kind][1]
+
+
 def row_of(record: Record) -> tuple[Any, ...]:
     """The values of the record's columns."""
     match record:
         case RunInfo():
             names = (column(record.model), column(record.target))
-            last = (record.state, record.created, encode(record))
+            last = (record.state, record.created, _packed(record))
             return (record.id, *astuple(record.key), *names, *last)
         case TrialRecord():
             latency = None if record.latency is None else float(record.latency)
-            return (record.run, int(record.number), latency, encode(record))
+            return (record.run, int(record.number), latency, _packed(record))
         case BestSchedule():
             names = (column(record.model), column(record.target))
             found = (record.run, int(record.trial), float(record.measurement.latency))
             batch = int(record.batch)
             checks = " ".join(record.verified.checks) if record.verified else None
-            return (*astuple(record.key), *names, batch, *found, checks, encode(record))
+            own = pack(canonical(record.decisions)) if record.decisions else b""
+            return (*astuple(record.key), *names, batch, *found, checks, own, _packed(record))
         case KernelRecord():
             encode(record)  # for its check
             return (*astuple(record)[:-1], float(record.seconds))
+
+
+def _packed(record: Record) -> bytes:
+    return pack(encode(record))
 
 
 def column(text: str) -> str:
@@ -118,7 +148,7 @@ def column(text: str) -> str:
 
 def _find(connection: sqlite3.Connection, record: Record, row: Sequence[Any]) -> Any:
     """The last column of the row with the same key, or None."""
-    key = row[: _COLUMNS[type(record)][2]]
+    key = row[: TABLES[type(record)][2]]
     found = connection.execute(_STATEMENTS[type(record)][0], key).fetchone()
     return None if found is None else found[0]
 
@@ -149,4 +179,5 @@ def _statements(table: str, columns: Sequence[str], key: int) -> tuple[str, str]
     return find, write
 
 
-_STATEMENTS = {kind: _statements(*columns) for kind, columns in _COLUMNS.items()}
+_STATEMENTS = {kind: _statements(*columns) for kind, columns in TABLES.items()}
+_ADD_TRIAL = _STATEMENTS[TrialRecord][1].replace("OR REPLACE", "OR IGNORE")

@@ -16,7 +16,7 @@ from autoturbo.verify.findings import Check
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DATABASE_SCHEMA = 2
+DATABASE_SCHEMA = 3
 """Version of the tables (``PRAGMA user_version``); an older one is migrated, a newer refused."""
 
 RECORD_SCHEMA = 1

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MANIFEST_SCHEMA = 1
 """Version of ``manifest.json``, its field ``schema``."""
 
+MANIFEST = "manifest.json"
+
 RESULT_SETTINGS = (
     "graph_hash",  # the model with its batch and shapes
     "target_hash",
@@ -96,7 +98,7 @@ class RunFolder:
     @property
     def manifest_file(self) -> Path:
         """``manifest.json``."""
-        return self.path / "manifest.json"
+        return self.path / MANIFEST
 
     @property
     def schedule_file(self) -> Path:

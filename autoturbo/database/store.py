@@ -8,38 +8,29 @@ the thread and the process that opened it: open another one elsewhere.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import itertools
 import sqlite3
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from autoturbo.database import exchange, misses, tables
-from autoturbo.database.failures import explained
-from autoturbo.database.formats import decode
-from autoturbo.database.merging import column, merge, put, row_of
+from autoturbo.database import exporting, importing, misses, tables
+from autoturbo.database.formats import values_of
+from autoturbo.database.merging import column, merge
 from autoturbo.database.records import (
     BestSchedule,
     Counts,
     ImportResult,
     KernelRecord,
     PairKey,
-    Refused,
-    RunInfo,
-    RunState,
-    TrialRecord,
+    Record,
     Verified,
 )
-from autoturbo.errors import DatabaseError, Location, RunError
+from autoturbo.database.run_store import RunStore
+from autoturbo.errors import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import Iterable, Mapping
 
     from autoturbo.schedule.knobs import Knobs
-
-_R = TypeVar("_R", RunInfo, TrialRecord, BestSchedule)
 
 
 class BestFilter(TypedDict, total=False):
@@ -54,176 +45,12 @@ class BestFilter(TypedDict, total=False):
     batch: int | None
 
 
-_RUNS = """SELECT record,
-    (SELECT count(*) FROM trials WHERE run = runs.id),
-    (SELECT number FROM trials WHERE run = runs.id AND latency IS NOT NULL
-        ORDER BY latency, number LIMIT 1),
-    (SELECT min(latency) FROM trials WHERE run = runs.id),
-    (SELECT latency FROM trials WHERE run = runs.id AND number = 0)
-    FROM runs """
-
-_FASTEST = """SELECT number, latency FROM trials WHERE run = ? AND latency IS NOT NULL
-    ORDER BY latency, number"""
-
 _COUNTS = """SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM trials),
     (SELECT count(*) FROM best), (SELECT count(*) FROM kernels)"""
 
 
-class Database:
-    """An open database; a context manager that closes it.
-
-    Attributes:
-        path: the file as the user named it.
-        read_only: nothing may be written.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
-        self.path = path
-        self.read_only = read_only
-        self._connection = connection
-
-    @classmethod
-    def open(
-        cls,
-        path: str | Path,
-        *,
-        create: bool = True,
-        read_only: bool = False,
-        timeout_s: float = 30.0,
-    ) -> Self:
-        """Open a file, made or migrated as needed.
-
-        Args:
-            path: the file.
-            create: make it where there is none.
-            read_only: neither make, migrate nor write it.
-            timeout_s: how long to wait for another process's write.
-
-        Raises:
-            DatabaseError: it cannot be opened, is damaged, of a newer version, or something else.
-        """
-        if not str(path):
-            raise DatabaseError("the name of the database is empty", hint="give a file with --db")
-        path = Path(path)
-        connection = tables.connect(path, create=create, read_only=read_only, timeout_s=timeout_s)
-        return cls(connection, path, read_only=read_only)
-
-    def close(self) -> None:
-        """Close the file; a second time does nothing."""
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    # Runs
-
-    def add_run(self, info: RunInfo) -> None:
-        """Record a new run, without trials.
-
-        Raises:
-            RunError: a run of that id is there; :meth:`next_run_id` gives a free one.
-            DatabaseError: the database cannot be written.
-        """
-        row = row_of(info)
-        with self._writing() as connection:
-            if _run_text(connection, info.id) is not None:
-                hint = f"'autoturbo resume {info.id}' goes on with it"
-                raise RunError(f"run {info.id!r} exists already", Location(self.path), hint)
-            put(connection, info, row)
-
-    def set_state(self, run: str, state: RunState) -> None:
-        """Say what became of a run.
-
-        Raises:
-            RunError: no such run.
-            DatabaseError: the database cannot be written.
-        """
-        with self._writing() as connection:
-            info = dataclasses.replace(self._run(run), state=state)
-            put(connection, info, row_of(info))
-
-    def set_refused(self, run: str, refused: Sequence[Refused]) -> None:
-        """Say which trials' schedules failed a check; what was said before is replaced.
-
-        Raises:
-            RunError: no such run.
-            DatabaseError: the database cannot be written.
-        """
-        with self._writing() as connection:
-            info = dataclasses.replace(self._run(run), refused=tuple(refused))
-            put(connection, info, row_of(info))
-
-    def run(self, run_id: str) -> RunInfo:
-        """The run of that id, or the one whose id starts so.
-
-        Raises:
-            RunError: none or several, and which ones may be meant.
-            DatabaseError: the database cannot be read.
-        """
-        with self._reading():
-            return self._run(self._full_id(run_id))
-
-    def runs(self) -> tuple[RunInfo, ...]:
-        """All runs, the oldest first.
-
-        Raises:
-            DatabaseError: the database cannot be read.
-        """
-        with self._reading() as connection:
-            rows = connection.execute(_RUNS + "ORDER BY created, id").fetchall()
-            return tuple(self._info(row) for row in rows)
-
-    def next_run_id(self, base: str) -> str:
-        """The first of ``base``, ``base-2``, ``base-3``, ... that no run has.
-
-        Another process may take it before :meth:`add_run`, which then says so.
-
-        Raises:
-            DatabaseError: the database cannot be read.
-        """
-        names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
-        with self._reading() as connection:
-            return next(name for name in names if _run_text(connection, name) is None)
-
-    # Trials
-
-    def add_trials(self, trials: Sequence[TrialRecord]) -> None:
-        """Record trials in one transaction; they are durable when this returns.
-
-        A trial that is there already is left as it is.
-
-        Raises:
-            RunError: no such run, or a trial of that number with other knobs is there.
-            MeasurerError: an outcome that no record may hold (NaN, a latency that is not positive).
-            DatabaseError: the database cannot be written.
-        """
-        rows = [row_of(trial) for trial in trials]
-        with self._writing() as connection:
-            for run in {trial.run for trial in trials}:
-                self._run(run)
-            for trial, row in zip(trials, rows, strict=True):
-                self._add_trial(connection, trial, row)
-
-    def trials(self, run: str) -> tuple[TrialRecord, ...]:
-        """The run's trials by number.
-
-        Raises:
-            RunError: no such run.
-            DatabaseError: the database cannot be read.
-        """
-        query = "SELECT record FROM trials WHERE run = ? ORDER BY number"
-        with self._reading() as connection:
-            self._run(run)
-            texts = connection.execute(query, (column(run),)).fetchall()
-        return tuple(self._decoded(text, TrialRecord) for (text,) in texts)
+class Database(RunStore):
+    """An open database; a context manager that closes it."""
 
     # Best schedules
 
@@ -294,6 +121,39 @@ class Database:
         with self._reading() as connection:
             return misses.explain(connection, filters)
 
+    def decisions(
+        self, *, target_hash: str, dtype: str, scheduler_version: str
+    ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """Graph hash and decisions of the best schedules for a target, those that have some.
+
+        Nothing else of their records is read.
+
+        Raises:
+            DatabaseError: the database cannot be read.
+        """
+        asked = BestFilter(
+            target_hash=target_hash, dtype=dtype, scheduler_version=scheduler_version
+        )
+        where, values = misses.condition(asked)
+        order = " ORDER BY model, target, batch, graph_hash"
+        with self._reading() as connection:
+            new = tables.version_of(connection, self.path) >= tables.WITH_DECISIONS
+            own = "decisions" if new else "NULL"
+            query = f"SELECT graph_hash, {own}, rowid FROM best {where}{order}"  # noqa: S608
+            rows = connection.execute(query, values).fetchall()
+            found = [(graph, self._decisions(connection, own, row)) for graph, own, row in rows]
+        return tuple((graph, decisions) for graph, decisions in found if decisions)
+
+    def _decisions(
+        self, connection: sqlite3.Connection, kept: bytes | None, row: int
+    ) -> Mapping[str, Any]:
+        """Of a column, or, where an earlier version wrote the row, of the record."""
+        if kept is None:
+            query = "SELECT record FROM best WHERE rowid = ?"
+            (record,) = connection.execute(query, (row,)).fetchone()
+            return self._decoded(record, BestSchedule).decisions
+        return values_of(kept, Location(self.path)) if kept else {}
+
     # Kernels
 
     def add_kernels(
@@ -325,32 +185,46 @@ class Database:
 
     # The whole
 
-    def export_jsonl(self, path: str | Path) -> Counts:
-        """Write all records as JSON lines, one consistent state of the database.
+    def export(self, path: str | Path, *, best_only: bool = False) -> Counts:
+        """Write all records, one consistent state of the database.
+
+        A name that ends in ``.parquet`` gives a Parquet file, ``.db`` or ``.sqlite`` a database
+        that is compact and can be read where nothing can be written, any other JSON lines.
+
+        Args:
+            path: the file to write.
+            best_only: leave out runs, trials and kernel times.
 
         Raises:
             DatabaseError: the file cannot be written, or the database not be read.
+            UsageError: Parquet files cannot be written here.
         """
         with self._reading() as connection:
-            return exchange.write_lines(connection, Path(path), self.path)
+            return exporting.write(connection, Path(path), self.path, best_only=best_only)
 
-    def import_jsonl(self, path: str | Path) -> ImportResult:
-        """Merge an export: the better of two records is kept, nothing else is lost.
+    def take_in(self, path: str | Path) -> ImportResult:
+        """Merge an export or another database, whichever the file is.
 
-        The whole file is checked first, then written in one transaction. The order of imports and
-        importing again make no difference.
+        The better of two records is kept, nothing else is lost. All of it or nothing: one record
+        that is wrong and nothing is written. The order in which files are taken in and taking them
+        in again make no difference.
 
         Raises:
-            DatabaseError: the file is not an export that this version can read, and which line; or
-                the database cannot be written.
+            DatabaseError: the file is none that this version can read, and which record; or the
+                database cannot be written.
+            UsageError: Parquet files cannot be read here.
         """
-        path = Path(path)
-        with exchange.open_lines(path) as file:
-            with self._reading() as connection:
-                read = exchange.check_lines(connection, file, path)
-            with self._writing() as connection:
-                changed = exchange.read_lines(connection, file, path)
-        return ImportResult(read, changed)
+        with importing.opened(Path(path), self.path) as merge_into, self._writing() as connection:
+            return merge_into(connection)
+
+    def merge_in(self, records: Iterable[tuple[Location, Record]]) -> ImportResult:
+        """Merge records, each with where it is from, in one transaction.
+
+        Raises:
+            DatabaseError: a record contradicts the database, or the database cannot be written.
+        """
+        with self._writing() as connection:
+            return importing.merge_records(connection, records)
 
     def counts(self) -> Counts:
         """How many records of each kind there are.
@@ -386,107 +260,8 @@ class Database:
 
     # Inside
 
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """One consistent state, and SQLite's errors as ours."""
-        with self._transaction("BEGIN") as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, durable at the end, waiting for other writers at the beginning."""
-        if self.read_only:
-            raise DatabaseError("the database is open for reading only", Location(self.path))
-        with self._transaction("BEGIN IMMEDIATE") as connection:
-            yield connection
-
-    @contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        connection = self._connection
-        try:
-            connection.execute(begin)
-            yield connection
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise explained(error, self.path) from error
-        finally:
-            _roll_back(connection)
-
-    def _add_trial(
-        self, connection: sqlite3.Connection, trial: TrialRecord, row: tuple[Any, ...]
-    ) -> None:
-        statement = "INSERT INTO trials (run, number, latency, record) VALUES (?, ?, ?, ?)"
-        ignore = " ON CONFLICT (run, number) DO NOTHING"
-        if connection.execute(statement + ignore, row).rowcount:
-            return
-        query = "SELECT record FROM trials WHERE run = ? AND number = ?"
-        (text,) = connection.execute(query, row[:2]).fetchone()
-        if self._decoded(text, TrialRecord).knobs != trial.knobs:
-            message = f"trial {trial.number} of run {trial.run!r} is there with other knobs"
-            raise RunError(message, Location(self.path), "is the run going on elsewhere?")
-
     def _best_of(self, connection: sqlite3.Connection, key: PairKey) -> BestSchedule | None:
         where, values = misses.condition(dataclasses.asdict(key))
         query = f"SELECT record FROM best {where}"  # noqa: S608 (columns)
         row = connection.execute(query, values).fetchone()
         return None if row is None else self._decoded(row[0], BestSchedule)
-
-    def _run(self, run: str) -> RunInfo:
-        row = self._connection.execute(_RUNS + "WHERE id = ?", (column(run),)).fetchone()
-        if row is None:
-            raise self._no_run(run)
-        return self._info(row)
-
-    def _info(self, row: tuple[Any, ...]) -> RunInfo:
-        info = self._decoded(row[0], RunInfo)
-        names = ("trials", "best_trial", "best_latency", "default_latency")
-        found = dict(zip(names, row[1:], strict=True))
-        if info.refused:
-            found |= zip(names[1:3], self._best_but(info), strict=True)
-        return dataclasses.replace(info, **found)
-
-    def _best_but(self, info: RunInfo) -> tuple[int | None, float | None]:
-        """Number and latency of the run's best trial, refused ones left out."""
-        refused = {trial.trial for trial in info.refused}
-        rows = self._connection.execute(_FASTEST, (column(info.id),))
-        return next((row for row in rows if row[0] not in refused), (None, None))
-
-    def _full_id(self, start: str) -> str:
-        text = column(start)
-        query = "SELECT id FROM runs WHERE substr(id, 1, length(?)) = ? ORDER BY id"
-        rows = self._connection.execute(query, (text, text)).fetchall() if text else []
-        names = [str(name) for (name,) in rows]
-        if text in names or not names:
-            return start
-        if len(names) > 1:
-            message = f"{start!r} is the start of {len(names)} runs"
-            hint = f"one of {', '.join(names[:5])}{', ...' if names[5:] else ''}"
-            raise RunError(message, Location(self.path), hint)
-        return names[0]
-
-    def _no_run(self, run: str) -> RunError:
-        names = [name for (name,) in self._connection.execute("SELECT id FROM runs")]
-        close = difflib.get_close_matches(run, names, 1)
-        hint = f"did you mean {close[0]!r}?" if close else "'autoturbo runs' lists them"
-        return RunError(f"no run {run!r}", Location(self.path), hint)
-
-    def _decoded(self, text: str, kind: type[_R]) -> _R:
-        record = decode(text, Location(self.path))
-        if not isinstance(record, kind):
-            message = f"a damaged record: not a {kind.__name__}"
-            raise DatabaseError(message, Location(self.path), "restore the file from a copy")
-        return record
-
-
-def _run_text(connection: sqlite3.Connection, run: str) -> str | None:
-    row = connection.execute("SELECT record FROM runs WHERE id = ?", (column(run),)).fetchone()
-    return None if row is None else str(row[0])
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    """Leave no transaction open, whatever ended the block."""
-    try:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-    except sqlite3.Error:
-        connection.close()

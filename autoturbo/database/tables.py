@@ -1,23 +1,24 @@
 """The tables, and how a file comes to have them: opening, recognising, migrating.
 
-Each row of ``runs``, ``trials`` and ``best`` holds the whole record as canonical JSON, the very
-text of an export, beside the columns that are looked up and sorted.
+Each row of ``runs``, ``trials`` and ``best`` holds the whole record, the line of an export packed
+(:mod:`autoturbo.database.packing`), beside the columns that are looked up and sorted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sqlite3
 import stat
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from autoturbo.database.failures import explained
 from autoturbo.errors import DatabaseError, Location
 
-if TYPE_CHECKING:
-    from pathlib import Path
+_CANNOT_SHARE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
+"""What SQLite says where it cannot have the files that readers share with writers."""
 
 APPLICATION_ID = 0x41547562  # "ATub"; tells our files from other programs' SQLite files
 
@@ -68,11 +69,23 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (  # version 2: the checks that the schedule passed, with spaces between them
         "ALTER TABLE best ADD COLUMN verified TEXT",
     ),
+    (  # version 3: records are packed; of best schedules, the decisions beside the record
+        "ALTER TABLE best ADD COLUMN decisions BLOB",
+        "CREATE INDEX best_by_target ON best (target_hash, dtype, scheduler_version)",
+    ),
 )
 """Statements that lead from each version to the next, from the empty file on. Never edited."""
 
+_MAGIC = b"SQLite format 3\0"
+_LEAST_BYTES = 4096
+"""A database of ours has several pages of this size."""
+
 READABLE = 1
 """The oldest version whose tables can be read as they are: only columns were added since."""
+
+
+WITH_DECISIONS = 3
+"""The first version whose best schedules have a column of decisions."""
 
 
 def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> sqlite3.Connection:
@@ -82,14 +95,36 @@ def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> s
         DatabaseError: there is no such file, or it is not a database of ours that we can use.
     """
     _check_place(path, create=create and not read_only)
-    mode = "ro" if read_only else "rwc" if create else "rw"
+    if read_only:
+        return _connect_to_read(path, timeout_s)
+    return _connected(path, "mode=rwc" if create else "mode=rw", timeout_s)
+
+
+def _connect_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
+    """Open what others may write; or, where nobody can write, what stands there and stays."""
     try:
-        uri = f"{path.absolute().as_uri()}?mode={mode}"
+        return _connected(path, "mode=ro", timeout_s)
+    except DatabaseError as error:
+        cause = error.__cause__
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        if code not in _CANNOT_SHARE or os.access(path.parent, os.W_OK):
+            raise
+    log = Path(f"{path}-wal")
+    if log.exists() and log.stat().st_size:
+        message = "its last writer has not closed it, and its folder cannot be written"
+        hint = f"copy it together with {log.name} to a folder that can be written"
+        raise DatabaseError(message, Location(path), hint)
+    return _connected(path, "immutable=1", timeout_s)
+
+
+def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
+    try:
+        uri = f"{path.absolute().as_uri()}?{how}"
         connection = sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None)
     except sqlite3.Error as error:
         raise explained(error, path) from error
     try:
-        _set_up(connection, path, read_only=read_only, timeout_s=timeout_s)
+        _set_up(connection, path, read_only="mode=rw" not in how, timeout_s=timeout_s)
     except BaseException as error:
         connection.close()
         if isinstance(error, sqlite3.Error):
@@ -133,7 +168,9 @@ def _check_place(path: Path, *, create: bool) -> None:
     if stat.S_ISDIR(status.st_mode):
         hint = f"name a file in it, for example {path / 'autoturbo.db'}"
         raise DatabaseError("a folder, not a database file", at, hint)
-    if status.st_size or not create:
+    # A file that is large enough is SQLite's to judge: a process that opens one besides SQLite and
+    # closes it loses the locks of all its connections to it.
+    if status.st_size < _LEAST_BYTES and (status.st_size or not create):
         _check_header(path, status.st_size)
 
 
@@ -145,6 +182,24 @@ def _check_new(path: Path, *, create: bool) -> None:
         raise DatabaseError("no such database", Location(path), hint)
 
 
+def is_database(path: Path) -> bool:
+    """Whether a file is SQLite's, ours or another program's."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        if status.st_size < _LEAST_BYTES:
+            return path.read_bytes().startswith(_MAGIC)
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_NOTADB
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def _check_header(path: Path, size: int) -> None:
     """SQLite takes a file of less than one page for an empty one, and would write over it."""
     at = Location(path)
@@ -154,7 +209,7 @@ def _check_header(path: Path, size: int) -> None:
     except OSError as error:
         reason = os.strerror(error.errno or errno.EIO)
         raise DatabaseError(f"cannot open: {reason}", at) from None
-    if not header.startswith(b"SQLite format 3\0"):
+    if not header.startswith(_MAGIC):
         what = "an empty file" if not size else "not an SQLite database"
         raise DatabaseError(what, at, "give another file with --db")
     page = int.from_bytes(header[16:18], "big")

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.starts import starts_of
-from autoturbo.search.transfer import Decisions, decisions_of, transfer
+from autoturbo.search.transfer import Decisions, decisions_of, nearest, transfer
 
 if TYPE_CHECKING:
     from autoturbo.database import Database, PairKey
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
     from autoturbo.schedule.knobs import Knobs
+
+MOST_KNOWN = 8
+"""Schedules whose decisions are looked at closely; one of them is taken over."""
 
 
 def beginnings(
@@ -36,17 +39,25 @@ def beginnings(
     return placed if taken is None else (*placed, taken.knobs)
 
 
-def decisions_for(store: Database, key: PairKey) -> tuple[Decisions, ...]:
-    """Decisions of the best schedules for a target and type, those for the very model first.
+def decisions_for(store: Database, key: PairKey, graph: Graph) -> tuple[Decisions, ...]:
+    """Decisions of the best schedules for a target and type that are nearest to a model.
+
+    The nearest first, of equals those for the very model, at most :data:`MOST_KNOWN`.
+
+    Args:
+        store: the database.
+        key: of the model and the target.
+        graph: the model.
 
     Raises:
         DatabaseError: the database cannot be read.
     """
-    found = store.best(
+    found = store.decisions(
         target_hash=key.target_hash, dtype=key.dtype, scheduler_version=key.scheduler_version
     )
-    near = sorted(found, key=lambda best: best.key.graph_hash != key.graph_hash)
-    return tuple(Decisions.from_dict(best.decisions) for best in near if best.decisions)
+    known = sorted(found, key=lambda one: one[0] != key.graph_hash)
+    near = nearest(graph, [decisions for _, decisions in known], MOST_KNOWN)
+    return tuple(map(Decisions.from_dict, near))
 
 
 def kept_decisions(schedule: object) -> dict[str, Any]:

@@ -10,7 +10,7 @@ every other, and nothing is lost where it is bad.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -140,17 +140,31 @@ def transfer(graph: Graph, target: Target, known: Iterable[Decisions]) -> Transf
         target: the accelerator, for which the decisions were made.
         known: of other models, or of this one; of equals the first counts.
     """
-    layers = layers_of(graph)
-    work = [sum(graph.operators[i].macs for i in layer.operators) for layer in layers]
-    receiver = [
-        _Receiver(layer.name, labels, macs)
-        for layer, labels, macs in zip(layers, layer_contexts(graph, layers), work, strict=True)
-    ]
+    receiver = _receivers(graph)
     found = [_taken_over(receiver, decisions) for decisions in known]
     best = max(found, key=lambda one: one.alike, default=None)
     if best is None or best.known < ENOUGH:
         return None
     return dataclasses.replace(best, knobs=_of_model(graph, target, best.knobs))
+
+
+def nearest(graph: Graph, known: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """The decisions, as in a database, of what is most like a model, the nearest first.
+
+    It is the measure by which :func:`transfer` chooses, without building what it does not.
+
+    Args:
+        graph: the model.
+        known: :meth:`Decisions.as_dict` of schedules; of equals the first goes first.
+        most: how many to give.
+    """
+    receiver = _receivers(graph)
+
+    def alike(values: Mapping[str, Any]) -> float:
+        labels = {label for layer in values["layers"] for label in layer["contexts"]}
+        return sum(_alike(layer, _first(layer.labels, labels)) for layer in receiver)
+
+    return sorted(known, key=alike, reverse=True)[:most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +174,25 @@ class _Receiver:
     name: str
     labels: tuple[str, ...]
     macs: int
+
+
+def _receivers(graph: Graph) -> list[_Receiver]:
+    layers = layers_of(graph)
+    work = [sum(graph.operators[i].macs for i in layer.operators) for layer in layers]
+    return [
+        _Receiver(layer.name, labels, macs)
+        for layer, labels, macs in zip(layers, layer_contexts(graph, layers), work, strict=True)
+    ]
+
+
+def _first(labels: Sequence[str], known: Container[str]) -> int:
+    """Which label is the most telling one that is known; -1 where none is."""
+    return next((at for at, label in enumerate(labels) if label in known), -1)
+
+
+def _alike(layer: _Receiver, at: int) -> float:
+    """The layer's arithmetic, less where only a less telling label is known."""
+    return layer.macs * (1 - at / len(layer.labels)) if at >= 0 else 0.0
 
 
 def _taken_over(layers: Sequence[_Receiver], decisions: Decisions) -> Transfer:
@@ -175,20 +208,18 @@ def _taken_over(layers: Sequence[_Receiver], decisions: Decisions) -> Transfer:
         own = decision.own if decision.own is not None and at <= RADII else SubGraphKnobs("")
         overrides.append(dataclasses.replace(own, layer=layer.name, boundary=decision.boundary))
         known += layer.macs
-        alike += layer.macs * (1 - at / len(layer.labels))
+        alike += _alike(layer, at)
     total = max(sum(layer.macs for layer in layers), 1)
     taken = dataclasses.replace(decisions.knobs, overrides=tuple(overrides))
     return Transfer(taken, known / total, alike / total)
 
 
 def _nearest(
-    labels: Iterable[str], by_label: Mapping[str, LayerDecision]
+    labels: Sequence[str], by_label: Mapping[str, LayerDecision]
 ) -> tuple[int, LayerDecision | None]:
     """The decision for the most telling label that is known, and which label it is."""
-    for at, label in enumerate(labels):
-        if label in by_label:
-            return at, by_label[label]
-    return -1, None
+    at = _first(labels, by_label)
+    return at, by_label[labels[at]] if at >= 0 else None
 
 
 def _of_model(graph: Graph, target: Target, knobs: Knobs) -> Knobs:

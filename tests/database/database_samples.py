@@ -89,7 +89,7 @@ def filled(path: Path, trials: int = 3) -> Database:
 
 def content(database: Database, path: Path) -> bytes:
     """All that a database holds, as its sorted export."""
-    database.export_jsonl(path)
+    database.export(path)
     return path.read_bytes()
 
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import database_samples as samples
 import pytest
 
-from autoturbo.database import DATABASE_SCHEMA, Counts, Database, tables
+from autoturbo.database import DATABASE_SCHEMA, Counts, Database, check, tables
 from autoturbo.database.failures import explained
 from autoturbo.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RESTORE = "restore the file from a copy, or import the last export into a new one"
+RESTORE = "'autoturbo db check --repair' saves what can be read, or restore it from a copy"
 
 
 def raw(path: Path, *statements: str) -> None:
@@ -329,41 +329,75 @@ def test_a_migration_that_fails_leaves_the_old_version(
         assert database.counts() == Counts(runs=1, trials=3, best=1, kernels=1)
 
 
-def version_1(path: Path) -> None:
-    """A database as version 1 left it, with one of everything."""
-    text = (Path(__file__).parent / "version_1.sql").read_text(encoding="utf-8")
+VERSIONS = range(1, DATABASE_SCHEMA)
+"""All earlier versions: each left a database with one of everything, ``version_N.sql``."""
+
+
+def of_version(version: int, path: Path) -> None:
+    """A database as a version left it."""
+    file = Path(__file__).parent / f"version_{version}.sql"
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.executescript(text)
+        connection.executescript(file.read_text(encoding="utf-8"))
+        assert connection.execute("PRAGMA user_version").fetchone() == (version,)
 
 
-def test_a_database_of_version_1_keeps_all_and_can_say_what_is_verified(tmp_path: Path) -> None:
+def expected_of(version: int) -> tuple[object, ...]:
+    """Run, trials and best schedule that the version's file has."""
+    if version == 1:
+        trials = tuple(samples.trial(n, 0.01 / (n + 1)) for n in range(3))
+        return (samples.run_info(), trials, samples.best())
+    verified, decisions = samples.verified(), dict[str, object](knobs={}, layers=[])
+    trials = (samples.trial(0), samples.trial(1, 0.005), samples.trial(2, None))
+    best = samples.best(verified=verified, decisions=decisions)
+    return (samples.run_info(refused=(samples.refused(),)), trials, best)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_database_of_an_earlier_version_keeps_all(
+    tmp_path: Path, version: int, *, read_only: bool
+) -> None:
     path = tmp_path / "at.db"
-    version_1(path)
-    with Database.open(path) as database:
-        assert database.health()["user_version"] == DATABASE_SCHEMA
-        assert database.counts() == Counts(runs=1, trials=3, best=1, kernels=1)
-        assert database.run("aa00").refused == ()
-        (found,) = database.best()
-        assert found == samples.best()
-        assert found.verified is None
-        assert database.set_verified(found.key, found.schedule, samples.verified())
-        assert database.best() == (samples.best(verified=samples.verified()),)
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT verified FROM best").fetchall() == [("regions memory",)]
-
-
-def test_a_database_of_version_1_can_be_read_without_migrating_it(tmp_path: Path) -> None:
-    path = tmp_path / "at.db"
-    version_1(path)
+    of_version(version, path)
     before = path.read_bytes()
-    with Database.open(path, read_only=True) as database:
-        assert database.best() == (samples.best(),)
-        assert database.run("aa00").best_trial == 2
+    run, trials, best = expected_of(version)
+    with Database.open(path, read_only=read_only) as database:
+        now = version if read_only else DATABASE_SCHEMA
+        assert database.health()["user_version"] == now
+        assert database.health()["integrity"] == "ok"
+        assert database.counts() == Counts(runs=1, trials=3, best=1, kernels=1)
+        assert database.run("aa00").refused == getattr(run, "refused")  # noqa: B009
+        assert database.trials("aa00") == trials
+        assert database.best() == (best,)
+        assert database.kernels(**samples.KERNELS) == {"51a9": 1e-6}
         assert database.explain_miss(model="bert")
-        database.export_jsonl(tmp_path / "out.jsonl")
-    assert path.read_bytes() == before
+        key = {name: getattr(samples.KEY, name) for name in ("target_hash", "dtype")}
+        known = database.decisions(**key, scheduler_version=samples.KEY.scheduler_version)
+        decisions = getattr(best, "decisions")  # noqa: B009
+        assert known == (((samples.KEY.graph_hash, decisions),) if decisions else ())
+        whole = samples.content(database, tmp_path / "out.jsonl")
+    assert (path.read_bytes() == before) == read_only
     with Database.open(tmp_path / "new.db") as database:
-        assert database.import_jsonl(tmp_path / "out.jsonl").changed.best == 1
+        database.take_in(tmp_path / "out.jsonl")
+        assert samples.content(database, tmp_path / "new.jsonl") == whole
+    assert check(path).sound
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_database_of_an_earlier_version_is_gone_on_with(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "at.db"
+    of_version(version, path)
+    with Database.open(path) as database:
+        database.add_trials([samples.trial(3)])
+        assert database.run("aa00").trials == 4
+        (found,) = database.best()
+        assert database.set_verified(
+            found.key, found.schedule, samples.verified("regions", "memory", "numbers")
+        )
+        assert database.put_best(samples.best(0.001, decisions={"layers": [1]}))
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        kinds = connection.execute("SELECT DISTINCT typeof(record) FROM trials").fetchall()
+    assert sorted(kinds) == [("blob",), ("text",)]  # rows that are there are left as they are
 
 
 def test_a_copy_of_the_file_is_a_database(tmp_path: Path) -> None:

@@ -163,8 +163,8 @@ import sys
 from autoturbo.database import Database
 with Database.open(sys.argv[1]) as database:
     print("ready", flush=True)
-    database.import_jsonl(sys.argv[2])
-    database.export_jsonl(sys.argv[3])
+    database.take_in(sys.argv[2])
+    database.export(sys.argv[3])
 """
 
 
@@ -172,7 +172,7 @@ with Database.open(sys.argv[1]) as database:
 def test_a_kill_leaves_an_import_and_an_export_whole_or_undone(tmp_path: Path) -> None:
     source, out = tmp_path / "source.jsonl", tmp_path / "out.jsonl"
     with samples.filled(tmp_path / "source.db", trials=500) as database:
-        database.export_jsonl(source)
+        database.export(source)
     chance = random.Random(0)  # noqa: S311
     for number in range(8):
         path = tmp_path / f"at{number}.db"

@@ -422,7 +422,7 @@ def test_reading_only(tmp_path: Path) -> None:
     before = (tmp_path / "at.db").read_bytes()
     with Database.open(tmp_path / "at.db", read_only=True) as database:
         assert database.trials("aa00") == tuple(samples.trial(n, 0.01 / (n + 1)) for n in range(3))
-        assert database.export_jsonl(tmp_path / "out.jsonl").trials == 3
+        assert database.export(tmp_path / "out.jsonl").trials == 3
         with pytest.raises(DatabaseError, match="the database is open for reading only"):
             database.set_state("aa00", "done")
     assert (tmp_path / "at.db").read_bytes() == before

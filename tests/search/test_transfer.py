@@ -19,7 +19,7 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.beginnings import beginnings, decisions_for, kept_decisions
-from autoturbo.search.transfer import Decisions, decisions_of, transfer
+from autoturbo.search.transfer import Decisions, decisions_of, nearest, transfer
 from autoturbo.tuner import tune
 
 FP16 = "float16"
@@ -138,11 +138,11 @@ def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Pat
         return [trial.knobs for trial in result.history]
 
     run(residual(3))
+    deep = residual(5)
     with Database.open(tmp_path / "a.db") as store:
         (best,) = store.best()
-        known = decisions_for(store, best.key)
+        known = decisions_for(store, best.key, deep)
     assert known == (Decisions.from_dict(best.decisions),)
-    deep = residual(5)
     start = beginnings(deep, machine(), FP16, known)[-1]
     assert start not in beginnings(deep, machine(), FP16)
     cold = run(deep, transfer=False)
@@ -151,6 +151,21 @@ def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Pat
     assert start.as_dict() not in settings_of[-1]
     warm = run(deep)
     assert warm != cold
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "bert_base_s128"])
+def test_the_nearest_decisions_are_those_that_are_taken_over(name: str) -> None:
+    """From all that is known, and from the nearest alone, the same."""
+    graph = workload(name)
+    models = [workload(n) for n in ("resnet50", "squeezenet1_1", "bert_base_s256", "resnet18")]
+    known = [decisions_of(build_schedule(Workbench(m, STCP920, FP16), Knobs())) for m in models]
+    found = nearest(graph, [decisions.as_dict() for decisions in known], 1)
+    assert transfer(graph, STCP920, map(Decisions.from_dict, found)) == transfer(
+        graph, STCP920, known
+    )
+    kept = [decisions.as_dict() for decisions in known]
+    assert sorted(map(str, nearest(graph, kept, 9))) == sorted(map(str, kept))
+    assert nearest(graph, [], 9) == []
 
 
 def test_schedules_of_other_measurers_decide_nothing_that_is_kept() -> None:

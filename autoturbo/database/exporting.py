@@ -1,0 +1,121 @@
+"""All records of a database as a file: JSON lines, Parquet, or a database to be read only."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoturbo.atomic import atomic_writer, check_writable
+from autoturbo.database import tables
+from autoturbo.database.formats import encode
+from autoturbo.database.merging import TABLES, statement
+from autoturbo.database.packing import pack, unpack
+from autoturbo.database.records import BestSchedule, Counts, KernelRecord
+from autoturbo.errors import DatabaseError, Location
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+DATABASE_SUFFIXES = (".db", ".sqlite")
+PARQUET_SUFFIX = ".parquet"
+
+# Sorted, so that equal databases have equal exports.
+_QUERIES = {
+    "runs": "SELECT record FROM runs ORDER BY id",
+    "trials": "SELECT record FROM trials ORDER BY run, number",
+    "best": "SELECT record FROM best ORDER BY graph_hash, target_hash, dtype, scheduler_version",
+}
+_KERNELS = """SELECT target_hash, scheduler_version, signature, seconds FROM kernels
+    ORDER BY target_hash, scheduler_version, signature"""
+
+
+def write(connection: sqlite3.Connection, path: Path, database: Path, *, best_only: bool) -> Counts:
+    """Write every record, runs before their trials; the file appears whole or not at all.
+
+    The form follows from the file's name: see :meth:`autoturbo.database.Database.export`.
+
+    Raises:
+        DatabaseError: the file cannot be written.
+        UsageError: pyarrow is missing, which Parquet files need.
+    """
+    if path.exists() and path.samefile(database):
+        message = "the export would replace the database itself"
+        raise DatabaseError(message, Location(path), "give the export another name")
+    if path.suffix in DATABASE_SUFFIXES:
+        return _write_database(connection, path, best_only=best_only)
+    lines = record_lines(connection, best_only=best_only)
+    if path.suffix == PARQUET_SUFFIX:
+        from autoturbo.database.parquet import write_parquet
+
+        return write_parquet(lines, path)
+    return write_lines(lines, path)
+
+
+def record_lines(
+    connection: sqlite3.Connection, *, best_only: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Table and canonical text of every record, in the order of an export."""
+    for name, query in _QUERIES.items():
+        if name == "best" or not best_only:
+            for (kept,) in connection.execute(query):
+                yield name, unpack(kept)
+    if not best_only:
+        for row in connection.execute(_KERNELS):
+            yield "kernels", encode(KernelRecord(*row))
+
+
+def write_lines(lines: Iterator[tuple[str, str]], path: Path) -> Counts:
+    """Write one record a line.
+
+    Raises:
+        DatabaseError: the file cannot be written.
+    """
+    counts: Counter[str] = Counter()
+    with atomic_writer(path, DatabaseError) as file:
+        for name, line in lines:
+            file.write(line.encode("ascii") + b"\n")
+            counts[name] += 1
+    return Counts(**counts)
+
+
+def _write_database(connection: sqlite3.Connection, path: Path, *, best_only: bool) -> Counts:
+    """A database without a write-ahead log, so that nothing has to be written to read it."""
+    check_writable(path, DatabaseError)
+    place = Path(os.path.realpath(path))
+    temporary = place.with_name(f".autoturbo-{secrets.token_hex(8)}.tmp")
+    try:
+        copy = tables.connect(temporary, create=True, read_only=False, timeout_s=0.0)
+        try:
+            counts = _copy_rows(connection, copy, best_only=best_only)
+            copy.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            copy.close()
+        temporary.replace(place)
+    finally:
+        for ending in ("", "-wal", "-shm", "-journal"):
+            with suppress(OSError):
+                Path(f"{temporary}{ending}").unlink()
+    return counts
+
+
+def _copy_rows(
+    connection: sqlite3.Connection, copy: sqlite3.Connection, *, best_only: bool
+) -> Counts:
+    counts: Counter[str] = Counter()
+    copy.execute("BEGIN")
+    for kind, (table, columns, key) in TABLES.items():
+        if best_only and kind is not BestSchedule:
+            continue
+        there = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+        chosen = ", ".join(name if name in there else "NULL" for name in columns)
+        order = ", ".join(columns[:key])
+        rows = connection.execute(f"SELECT {chosen} FROM {table} ORDER BY {order}")  # noqa: S608
+        packed = ((*row[:-1], pack(row[-1]) if type(row[-1]) is str else row[-1]) for row in rows)
+        counts[table] += copy.executemany(statement(kind), packed).rowcount
+    copy.execute("COMMIT")
+    return Counts(**counts)

@@ -1,0 +1,233 @@
+"""A schedule spelled out, for compilers without this code: kernels, tiles, buffers, order.
+
+A schedule file holds decisions, from which our passes follow everything else. A kernels file holds
+what follows: which region of every tensor each kernel makes and reads, whom it waits for, into how
+many tiles its layers are cut, and where and when every buffer lies. ``docs/schedule-format.md``
+describes it, with a reader of thirty lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.files import buffer_entries
+from autoturbo.schedule.schedule import SCHEDULER_VERSION, SPLITS, Schedule
+from autoturbo.schedule.stitch import Stage
+from autoturbo.schedule.templates import template_book
+from autoturbo.schedule.tiling import Tiling, tile_counts
+
+KERNELS_FORMAT = "autoturbo-kernels"
+KERNELS_SCHEMA = 1
+"""Version of the format: raised where a reader of the one before would read it wrongly."""
+
+_KEPT = ("nowhere", "GB", "LB")
+
+
+def kernels_text(schedule: Schedule) -> str:
+    """The file's content: JSON, one element of a list a line."""
+    lines = (f"{json.dumps(n)}: {_value(v)}" for n, v in kernels_document(schedule).items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list) and value:
+        return "[\n " + ",\n ".join(json.dumps(item) for item in value) + "\n]"
+    return json.dumps(value)
+
+
+def kernels_document(schedule: Schedule) -> dict[str, Any]:
+    """The same as JSON values."""
+    problem, share = schedule.problem, schedule.share
+    target, graph = problem.target, problem.graph
+    model = schedule.model
+    number = {instance: at for at, instance in enumerate(schedule.order)}
+    kernels = _kernels(schedule, number)
+    return {
+        "format": KERNELS_FORMAT,
+        "schema_version": KERNELS_SCHEMA,
+        "scheduler_version": SCHEDULER_VERSION,
+        "model": {"name": model.name, "hash": model.hash, "batch": model.batch},
+        "target": {
+            "name": target.name, "hash": target.hash, "clusters": target.clusters,
+            "cores_per_cluster": target.cores, "lb_bytes": target.lb.capacity,
+            "gb_bytes": target.gb.capacity, "ddr_bytes": target.ddr.capacity,
+        },
+        "dtype": problem.dtype,
+        "share": {
+            "clusters": share.clusters, "split": share.split, "samples": share.samples,
+            "samples_per_pass": share.batches, "passes": share.loops,
+        },
+        "tensors": [
+            {"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "weight": t.constant}
+            for t in graph.tensors
+        ],
+        "operators": [
+            {"name": o.name, "kind": o.kind, "inputs": list(o.inputs), "outputs": list(o.outputs)}
+            for o in graph.operators
+        ],
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        "kernels": [kernels[instance] for instance in schedule.order],
+        "buffers": [{**entry, "kernel": number[of]} for entry, of in _buffers(schedule)],
+    }  # fmt: skip
+
+
+def _kernels(schedule: Schedule, number: Mapping[int, int]) -> dict[int, dict[str, Any]]:
+    """By instance."""
+    found = {}
+    for cluster, timeline in enumerate(schedule.timelines):
+        step = 0
+        for place, instance in enumerate(timeline.order.tolist()):
+            entry = _kernel(schedule, number, instance, cluster, place)
+            last = step + len(entry["layers"])  # movements take a step, then every layer one
+            found[instance] = {**entry, "first_step": step, "last_step": last}
+            step = last + 1
+    return found
+
+
+def _kernel(
+    schedule: Schedule, number: Mapping[int, int], index: int, cluster: int, place: int
+) -> dict[str, Any]:
+    instance, placement = schedule.instances.instances[index], schedule.placement
+    named = placement.core_ids[index] if placement.core_ids else ()
+    made_by = _makers(schedule, index)
+    return {
+        "cluster": cluster if schedule.cluster else None,
+        "subgraph": instance.subgraph,
+        "part": instance.part,
+        "cores": list(placement.bindings[index]),
+        **({"core_ids": list(named)} if named else {}),
+        "scope": placement.scopes[index].name,
+        "waits_for": sorted(number[one] for one in schedule.instances.producers[index]),
+        "inputs": [
+            {"tensor": tensor, "region": _region(region),
+             "made_by": sorted(number[one] for one in made_by.get(tensor, ()))}
+            for tensor, region in instance.inputs.items()
+        ],
+        "outputs": [
+            {"tensor": tensor, "region": _region(region)}
+            for tensor, region in instance.outputs.items()
+        ],
+        "layers": _layers(schedule, index, cluster, place),
+    }  # fmt: skip
+
+
+def _makers(schedule: Schedule, index: int) -> dict[int, set[int]]:
+    """Per input tensor of an instance, the instances that make what it reads of it."""
+    graph, links = schedule.instances, schedule.instances.links
+    inputs = tuple(graph.instances[index].inputs)
+    found: dict[int, set[int]] = {}
+    for at in range(int(links.start[index]), int(links.start[index + 1])):
+        found.setdefault(inputs[int(links.slot[at])], set()).add(int(links.maker[at]))
+    return found
+
+
+def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[dict[str, Any]]:
+    """Of a kernel: operators, the work of one core and into how many tiles it is cut."""
+    problem, timeline = schedule.problem, schedule.timelines[cluster]
+    template = template_book(problem).templates[int(timeline.templates[index])]
+    rules = schedule.rules_of(int(schedule.instances.subgraph[index])).as_array()
+    streams = timeline.streams[timeline.rows[place] : timeline.rows[place + 1]]
+    counts = tile_counts(template.stages, streams, rules, int(timeline.resident[place]))
+    return [
+        {
+            "name": problem.layers[layer].name,
+            "operators": list(problem.layers[layer].operators),
+            "cores": list(binding),
+            "core_work": {
+                "products": int(stage[Stage.COUNT]), "rows": int(stage[Stage.ROWS]),
+                "columns": int(stage[Stage.COLUMNS]), "depth": int(stage[Stage.DEPTH]),
+                "vector_operations": int(stage[Stage.VECTOR] + stage[Stage.SPECIAL]),
+            },
+            "tiles": {
+                "products": int(tiles[Tiling.PRODUCTS]), "rows": int(tiles[Tiling.ROWS]),
+                "columns": int(tiles[Tiling.COLUMNS]), "depth": int(tiles[Tiling.DEPTHS]),
+                "outer": "rows" if tiles[Tiling.ROWS_OUTSIDE] else "columns",
+                "inputs_kept": _KEPT[tiles[Tiling.KEPT]],
+            },
+        }
+        for layer, binding, stage, tiles in zip(
+            template.layers, template.bindings, template.stages, counts, strict=True
+        )
+    ]  # fmt: skip
+
+
+def _buffers(schedule: Schedule) -> Iterable[tuple[dict[str, Any], int]]:
+    """What a schedule file says of every buffer, the tensor by its number, and its instance."""
+    for cluster, timeline in enumerate(schedule.timelines):
+        entries = buffer_entries(schedule, timeline)
+        of = {"cluster": cluster if schedule.cluster else None}
+        columns = zip(entries, timeline.tensor.tolist(), timeline.owner.tolist(), strict=True)
+        for entry, tensor, instance in columns:
+            del entry["subgraph"], entry["part"]  # of its kernel
+            yield {**entry, **of, "tensor": tensor if tensor >= 0 else None}, instance
+
+
+def _region(region: Ints) -> list[list[int]]:
+    found: list[list[int]] = region.tolist()
+    return found
+
+
+def kernels_schema() -> dict[str, Any]:
+    """The JSON schema of kernels files (draft 2020-12)."""
+    whole, text = {"type": "integer", "minimum": 0}, {"type": "string"}
+    numbers, scope = _list(whole), {"enum": [s.name for s in Scope]}
+    maybe = {"type": ["integer", "null"], "minimum": 0}
+    region = _list({"type": "array", "items": whole, "minItems": 2, "maxItems": 2})
+    counts = dict.fromkeys(("products", "rows", "columns", "depth"), whole)
+    layer = {
+        "name": text, "operators": numbers, "cores": numbers,
+        "core_work": _object({**counts, "vector_operations": whole}),
+        "tiles": _object(
+            {**counts, "outer": {"enum": ["rows", "columns"]}, "inputs_kept": {"enum": [*_KEPT]}}
+        ),
+    }  # fmt: skip
+    kernel = {
+        "cluster": maybe, "subgraph": whole, "part": whole, "cores": numbers, "scope": scope,
+        "waits_for": numbers,
+        "inputs": _list(_object({"tensor": whole, "region": region, "made_by": numbers})),
+        "outputs": _list(_object({"tensor": whole, "region": region})),
+        "layers": _list(_object(layer)), "first_step": whole, "last_step": whole,
+    }  # fmt: skip
+    buffer = {
+        "kind": text, "tensor": maybe, "kernel": whole, "cluster": maybe, "scope": scope,
+        "address": {"type": "integer", "minimum": -1}, "bytes": whole,
+        "first_step": whole, "last_step": whole,
+    }  # fmt: skip
+    target = dict.fromkeys(
+        ("clusters", "cores_per_cluster", "lb_bytes", "gb_bytes", "ddr_bytes"), whole
+    )
+    share = dict.fromkeys(("clusters", "samples", "samples_per_pass", "passes"), whole)
+    tensor = {"name": text, "shape": numbers, "dtype": text, "weight": {"type": "boolean"}}
+    operator = {"name": text, "kind": text, "inputs": numbers, "outputs": numbers}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"AutoTurbo kernels file, version {KERNELS_SCHEMA}",
+        **_object({
+            "format": {"const": KERNELS_FORMAT}, "schema_version": {"const": KERNELS_SCHEMA},
+            "scheduler_version": text,
+            "model": _object({"name": text, "hash": text, "batch": whole}),
+            "target": _object({"name": text, "hash": text, **target}), "dtype": text,
+            "share": _object({**share, "split": {"enum": list(SPLITS)}}),
+            "tensors": _list(_object(tensor)), "operators": _list(_object(operator)),
+            "inputs": numbers, "outputs": numbers,
+            "kernels": _list(_object(kernel, core_ids=numbers)), "buffers": _list(_object(buffer)),
+        }),
+    }  # fmt: skip
+
+
+def _object(required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {**required, **optional},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}

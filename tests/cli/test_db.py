@@ -1,0 +1,293 @@
+"""``db``: what commands say of a database, sound or not, and what they write."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+from bad_files import saved, tiny
+from command_line import Cli, cli_in
+from small_disk import make_read_only, mounted
+
+from autoturbo.database import Database, record_schema
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return cli_in(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model and a database of one run of it."""
+    folder = tmp_path_factory.mktemp("tuned")
+    with pytest.MonkeyPatch.context() as patch:
+        cli = cli_in(folder, patch)
+        ran = cli("tune", saved(cli, tiny()), "--trials", "3", "-q", "--no-transfer")
+        assert ran.status == 0, ran.err
+    return folder
+
+
+@pytest.fixture
+def here(cli: Cli, tuned: Path) -> Cli:
+    """The command line in a copy of that folder."""
+    shutil.copytree(tuned, cli.folder, dirs_exist_ok=True)
+    return cli
+
+
+def overwrite(path: Path, page: int) -> None:
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xa5" * 4096)
+
+
+def test_stats(here: Cli) -> None:
+    ran = here("db", "stats")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.startswith("autoturbo.db: 1 run, 3 trials, 1 best schedule, 0 kernels\n")
+    assert "runs 1 done" in ran.out
+    found = here("--json", "db", "stats").object
+    assert found["counts"] == {"runs": 1, "trials": 3, "best": 1, "kernels": 0}
+    assert found["bytes"] == (here.folder / "autoturbo.db").stat().st_size
+    assert [(p["model"], p["runs"], p["trials"]) for p in found["pairs"]] == [("tiny", 1, 3)]
+
+
+def test_stats_of_an_empty_database(cli: Cli) -> None:
+    Database.open(cli.folder / "autoturbo.db").close()
+    assert "runs none" in cli("db", "stats").out
+    assert cli("--json", "db", "stats").object["bytes_per_record"] is None
+
+
+def test_a_check_of_a_sound_database(here: Cli) -> None:
+    ran = here("db", "check")
+    assert (ran.status, ran.out) == (0, "autoturbo.db: sound, 5 records read\n")
+    assert here("--json", "db", "check", "--repair").object["sound"] is True
+
+
+def test_a_damaged_database_is_found_and_repaired(here: Cli) -> None:
+    before = here("--json", "db", "list").object
+    overwrite(here.folder / "autoturbo.db", 1)
+    ran = here("runs")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err == (
+        "error: autoturbo.db: not an SQLite database; give another file with --db, "
+        "or 'autoturbo db check --repair' if it was one\n"
+    )
+    ran = here("db", "check", "--salvage", "saved.db")
+    assert (ran.status, ran.out) == (0, (
+        "saved.db: saved 1 run, 3 trials, 1 best schedule, 0 kernels\n"
+        "nothing is known to be lost; what was written last may be\n"
+    ))  # fmt: skip
+    ran = here("db", "check", "--repair")
+    assert ran.status == 0, ran.err
+    assert "the damaged file is kept: autoturbo.db.damaged" in ran.out
+    assert here("--json", "db", "list").object == before
+    assert here("db", "check").status == 0
+
+
+def test_a_check_of_a_damaged_database_fails(here: Cli) -> None:
+    with Database.open(here.folder / "autoturbo.db") as database:
+        database._connection.execute("UPDATE trials SET latency = 1e-9 WHERE number = 1")
+        run = database.runs()[0].id
+    ran = here("db", "check")
+    assert (ran.status, ran.err) == (1, "")
+    lines = ran.out.splitlines()
+    assert lines[0] == (
+        f"autoturbo.db: trials {run} 1: what is looked up by is not what the record says"
+    )
+    assert lines[1] == "'autoturbo db check --repair --db autoturbo.db' saves what can be read"
+    assert here("--json", "db", "check").object["sound"] is False
+
+
+def test_lost_trials_and_orphans_are_said(here: Cli) -> None:
+    with Database.open(here.folder / "autoturbo.db") as database:
+        connection = database._connection
+        connection.execute("PRAGMA secure_delete = ON")
+        run = database.runs()[0].id
+        connection.execute("DELETE FROM trials WHERE number = 1")
+        connection.execute("DELETE FROM best")
+    ran = here("db", "check", "--salvage", "one.db")
+    assert f"lost: 1 trials of {run}; 'autoturbo resume' measures them again" in ran.out
+    assert f"lost: best schedules of {run}; " in ran.out
+    with Database.open(here.folder / "autoturbo.db") as database:
+        database._connection.execute("PRAGMA foreign_keys = OFF")
+        database._connection.execute("DELETE FROM runs")
+        database._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    ran = here("db", "check", "--salvage", "two.db")
+    assert "2 trials without their run are in two.db.orphans.jsonl:" in ran.out
+    folder = next((here.folder / "runs").iterdir())
+    assert here("--db", "two.db", "db", "import", folder / "manifest.json").status == 0
+    assert here("--db", "two.db", "db", "import", "two.db.orphans.jsonl").status == 0
+    assert here("--json", "--db", "two.db", "runs").object["runs"][0]["trials"] == 2
+
+
+def test_databases_and_exports_are_merged(here: Cli) -> None:
+    listed = here("--json", "db", "list").object
+    for name in ("a.jsonl", "a.parquet", "a.db"):
+        assert here("db", "export", name).status == 0
+    ran = here("--db", "new.db", "db", "merge", "a.db", "a.jsonl", "a.parquet")
+    assert ran.status == 0, ran.err
+    assert ran.out.splitlines()[2].startswith(
+        "a.parquet: read 1 run, 3 trials, 1 best schedule, 0 kernels; new or better 0 runs, "
+    )
+    assert here("--json", "--db", "new.db", "db", "list").object == listed
+    ran = here("db", "merge", "autoturbo.db")
+    assert ran.err == "error: autoturbo.db: the database itself; name another one\n"
+
+
+@pytest.mark.parametrize("name", ["record", "schedule", "kernels"])
+def test_schemas_that_are_published(name: str, here: Cli) -> None:
+    found = here("--json", "db", "schema", name).object
+    jsonschema.Draft202012Validator.check_schema(found)
+    assert json.loads(here("db", "schema", name).out) == found
+    if name == "record":
+        assert found == record_schema() == here("--json", "db", "schema").object
+        here("db", "export", "a.jsonl")
+        for line in (here.folder / "a.jsonl").read_text().splitlines():
+            jsonschema.validate(json.loads(line), found)
+    if name == "kernels":
+        here("apply", "tiny.onnx", "-o", "a.json")
+        jsonschema.validate(json.loads((here.folder / "a.json").read_text()), found)
+    if name == "schedule":
+        here("db", "best", "-o", "a.json")
+        jsonschema.validate(json.loads((here.folder / "a.json").read_text()), found)
+
+
+def test_the_best_is_found_by_every_part_of_its_key(here: Cli) -> None:
+    (best,) = here("--json", "db", "best").object["best"]
+    flags = [
+        *["--graph-hash", best["graph_hash"], "--scheduler-version", best["scheduler_version"]],
+        *["--dtype", best["dtype"], "--target", "stcp920", "--model", "tiny.onnx"],
+    ]
+    assert here("--json", "db", "best", *flags).object["best"] == [best]
+    ran = here("db", "best", "--scheduler-version", "0", "--explain-miss")
+    assert ran.out.endswith(
+        f"which differs in scheduler_version (asked '0', there '{best['scheduler_version']}')\n"
+    )
+
+
+def test_the_schedule_is_written_for_other_compilers(here: Cli) -> None:
+    ran = here("apply", "tiny.onnx", "-o", "out.json")
+    assert ran.status == 0, ran.err
+    assert ran.out.splitlines()[1:] == ["written   out.json", "verified  regions, memory"]
+    found = json.loads((here.folder / "out.json").read_text())
+    assert found["format"] == "autoturbo-kernels"
+    said = here("--json", "apply", "tiny.onnx", "-o", "out.json").object
+    assert (said["file"], said["verified"]) == ("out.json", ["regions", "memory"])
+
+
+BLOCKED = """
+import json, sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("optuna", "xgboost", "ray", "pyarrow", "onnxruntime"):
+            raise ImportError(f"{name} is not installed here")
+sys.meta_path.insert(0, Blocked())
+from autoturbo.cli import main
+sys.exit(max(main(command) for command in json.loads(sys.argv[1])))
+"""
+
+
+def test_what_serves_a_database_needs_nothing_that_tunes(here: Cli) -> None:
+    """In a fresh process in which none of the packages that a search needs can be imported."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    commands = [
+        ["db", "best", "--db", "served.db", "--model", "tiny"],
+        ["apply", "tiny.onnx", "--db", "served.db", "-o", "out.onnx"],
+        ["apply", "tiny.onnx", "--db", "served.db", "-o", "out.json"],
+    ]
+    here("db", "export", "served.db", "--best")
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, json.dumps(commands)],
+        cwd=here.folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (here.folder / "out.onnx").exists()
+    assert (here.folder / "out.json").exists()
+
+
+def test_a_database_is_served_from_media_that_cannot_be_written(here: Cli) -> None:
+    with mounted(here.folder / "disk", 4) as disk:
+        shutil.copy(here.folder / "autoturbo.db", disk / "at.db")
+        make_read_only(disk)
+        assert here("db", "best", "--db", disk / "at.db").status == 0
+        assert here("apply", "tiny.onnx", "--db", disk / "at.db", "-o", "out.onnx").status == 0
+        for command in (
+            ["tune", "tiny.onnx", "--trials", "2", "--db", str(disk / "at.db"), "-q"],
+            ["tune", "tiny.onnx", "--trials", "2", "--db", str(disk / "new.db"), "-q"],
+            ["db", "import", "x.jsonl", "--db", str(disk / "at.db")],
+        ):
+            here.write("x.jsonl", "")
+            ran = here(*command)
+            assert (ran.status, ran.out) == (2, "")
+            assert ran.err.count("\n") == 1
+            assert "the file and its folder must be writable, or give another --db" in ran.err
+
+
+def test_a_full_disk_ends_a_run_with_one_line_and_it_goes_on_later(here: Cli) -> None:
+    """The database grows over what is free; every trial that was recorded is there."""
+    with mounted(here.folder / "disk", 1) as disk:
+        shutil.copy(here.folder / "autoturbo.db", disk / "at.db")
+        free = shutil.disk_usage(disk).free
+        (disk / "ballast").write_bytes(b"x" * (free - 60_000))
+        command = ["tune", "tiny.onnx", "--trials", "400", "--sampler", "random", "--db"]
+        ran = here(*command, disk / "at.db", "-q")
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err == (
+            f"error: {disk / 'at.db'}: the disk is full; "
+            "free some space and resume: what was recorded is safe\n"
+        )
+        shutil.rmtree(here.folder / "runs")
+        runs = here("--json", "runs", "--db", disk / "at.db").object["runs"]
+        (unfinished,) = (run for run in runs if run["state"] != "done")
+        (disk / "ballast").unlink()
+        more = ["--trials", str(unfinished["trials"] + 5), "-q"]
+        ran = here("resume", unfinished["run"], *more, "--db", disk / "at.db")
+        assert ran.status == 0, ran.err
+
+
+def test_a_run_that_another_process_works_on_is_not_resumed(here: Cli) -> None:
+    with Database.open(here.folder / "autoturbo.db") as database:
+        run = database.runs()[0].id
+        with database.holding(run):
+            ran = here("resume", run, "--trials", "9")
+        assert database.run(run).trials == 3
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err == (
+        f"error: autoturbo.db: run {run!r} is going on in process {os.getpid()}; "
+        "wait for it, or end it and resume\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a kill that cannot be caught")
+def test_a_killed_run_is_shown_as_killed_and_resumed(here: Cli) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = ["tune", "tiny.onnx", "--trials", "5000", "--sampler", "random", "--db", "at.db"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "autoturbo.cli", *command, "-q"],
+        cwd=here.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        trials, until = 0, time.monotonic() + 120
+        while trials < 20 and time.monotonic() < until:
+            time.sleep(0.1)
+            if (here.folder / "at.db").exists():
+                ran = here("--json", "--db", "at.db", "runs")
+                trials = max((run["trials"] for run in ran.objects[0].get("runs", ())), default=0)
+        (running,) = here("--json", "--db", "at.db", "runs").object["runs"]
+        process.kill()
+    assert running["state"] == "running"
+    (killed,) = here("--json", "--db", "at.db", "runs").object["runs"]
+    assert killed["state"] == "killed"
+    assert killed["trials"] >= trials >= 20
+    more = ["--trials", str(killed["trials"])]
+    assert here("--db", "at.db", "resume", killed["run"], *more, "-q").status == 0
+    assert here("--json", "--db", "at.db", "runs").object["runs"][0]["state"] == "done"

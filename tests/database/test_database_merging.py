@@ -1,0 +1,209 @@
+"""Merging databases: commutative, associative, idempotent, in every form of a file."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sqlite3
+from pathlib import Path
+
+import database_samples as samples
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import autoturbo
+from autoturbo.database import Counts, Database
+from autoturbo.database.records import Record, RunInfo, TrialRecord
+from autoturbo.errors import DatabaseError, Location
+
+FORMS = (".jsonl", ".parquet", ".db")
+
+# Runs of one id are one run, so their settings are the same; their trials may be measured anew.
+_runs = samples.runs.map(lambda run: samples.run_info(run.id, state=run.state, refused=run.refused))
+_records = _runs | samples.trials | samples.bests | samples.kernels
+_lists = st.lists(_records, max_size=6)
+
+
+def made(path: Path, records: list[Record]) -> None:
+    """A database of records; trials get the runs that they are of."""
+    path.unlink(missing_ok=True)
+    runs = [samples.run_info(r.run) for r in records if isinstance(r, TrialRecord)]
+    with Database.open(path) as database:
+        database.merge_in((Location(), record) for record in [*runs, *records])
+
+
+def merged(folder: Path, *names: str) -> bytes:
+    """The content of an empty database that takes in others, one after another."""
+    path = folder / "merged.db"
+    path.unlink(missing_ok=True)
+    with Database.open(path) as database:
+        for name in names:
+            database.take_in(folder / name)
+        return samples.content(database, folder / "merged.jsonl")
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
+@given(st.tuples(_lists, _lists, _lists))
+def test_in_any_order_and_any_number_of_times(
+    tmp_path: Path, parts: tuple[list[Record], ...]
+) -> None:
+    for name, records in zip("abc", parts, strict=True):
+        made(tmp_path / f"{name}.db", records)
+    whole = merged(tmp_path, "a.db", "b.db", "c.db")
+    assert merged(tmp_path, "c.db", "b.db", "a.db") == whole
+    assert merged(tmp_path, "b.db", "b.db", "a.db", "c.db", "a.db") == whole
+    with Database.open(tmp_path / "b.db") as database:  # (b, c) first, then a with both
+        database.take_in(tmp_path / "c.db")
+    assert merged(tmp_path, "a.db", "b.db") == whole
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
+@given(_lists)
+def test_every_form_holds_everything(tmp_path: Path, records: list[Record]) -> None:
+    made(tmp_path / "at.db", records)
+    with Database.open(tmp_path / "at.db") as database:
+        whole = samples.content(database, tmp_path / "at.jsonl")
+        counts = database.counts()
+        for form in FORMS:
+            assert database.export(tmp_path / f"out{form}") == counts
+    for form in FORMS:
+        assert merged(tmp_path, f"out{form}") == whole
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_taking_in_reports(tmp_path: Path, form: str) -> None:
+    with samples.filled(tmp_path / "at.db") as database:
+        database.export(tmp_path / f"out{form}")
+    everything = Counts(runs=1, trials=3, best=1, kernels=1)
+    with Database.open(tmp_path / "new.db") as database:
+        first, second = (database.take_in(tmp_path / f"out{form}") for _ in range(2))
+    assert (first.read, first.changed) == (everything, everything)
+    assert (second.read, second.changed) == (everything, Counts())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_run_that_is_another_one_leaves_nothing_behind(tmp_path: Path, form: str) -> None:
+    with samples.filled(tmp_path / "at.db") as database:
+        database.export(tmp_path / f"out{form}")
+    with Database.open(tmp_path / "new.db") as database:
+        database.add_run(samples.run_info(settings={"seed": 1}))
+        with pytest.raises(DatabaseError, match="is another one in the database, with other"):
+            database.take_in(tmp_path / f"out{form}")
+        assert database.counts() == Counts(runs=1)
+
+
+def test_a_parquet_file_has_columns_to_look_at(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    with samples.filled(tmp_path / "at.db") as database:
+        database.export(tmp_path / "out.parquet")
+    table = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [row["kind"] for row in table] == ["run", "trial", "trial", "trial", "best", "kernel"]
+    assert [row["latency_s"] for row in table[1:4]] == [0.01, 0.005, 0.01 / 3]
+    assert (table[0]["run"], table[0]["state"], table[0]["graph_hash"]) == (
+        "aa00",
+        "running",
+        "9f31",
+    )
+    assert (table[5]["signature"], table[5]["latency_s"]) == ("51a9", 1e-6)
+    again = parquet.read_schema(tmp_path / "out.parquet").metadata
+    assert again[b"autoturbo.record_schema"] == b"1"
+
+
+def test_files_of_other_columns_and_damaged_ones(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"x": [1]}), tmp_path / "other.parquet")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "other.parquet").read_bytes()[:40])
+    parquet.write_table(arrow.table({"record": ["{}", None]}), tmp_path / "wrong.parquet")
+    large = sqlite3.connect(tmp_path / "other.db")
+    large.execute("CREATE TABLE other (x)")
+    large.close()
+    with samples.filled(tmp_path / "damaged.db", trials=200):
+        pass
+    with (tmp_path / "damaged.db").open("r+b") as file:
+        file.seek(8192)
+        file.write(b"\xa5" * 8192)
+    for name, expected in {
+        "other.parquet": "a Parquet file without records",
+        "cut.parquet": "the Parquet file is damaged: ",
+        "wrong.parquet": "wrong.parquet:1: kind: None is not a kind of record",
+        "other.db": "an SQLite database of another program",
+        "damaged.db": "damaged.db: the database is damaged; 'autoturbo db check --db ",
+    }.items():
+        with Database.open(tmp_path / "new.db") as database:
+            with pytest.raises(DatabaseError) as caught:
+                database.take_in(tmp_path / name)
+            assert expected in str(caught.value)
+            assert database.counts() == Counts()
+
+
+def test_without_pyarrow_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with (
+        samples.filled(tmp_path / "at.db") as database,
+        pytest.raises(
+            autoturbo.errors.UsageError, match=r"need pyarrow; pip install 'autoturbo\[parquet\]'"
+        ),
+    ):
+        database.export(tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_databases_of_earlier_versions_are_merged(tmp_path: Path, version: int) -> None:
+    text = (Path(__file__).parent / f"version_{version}.sql").read_text(encoding="utf-8")
+    with contextlib.closing(sqlite3.connect(tmp_path / "old.db")) as connection:
+        connection.executescript(text)
+    before = (tmp_path / "old.db").read_bytes()
+    whole = merged(tmp_path, "old.db")
+    assert (tmp_path / "old.db").read_bytes() == before
+    with Database.open(tmp_path / "old.db") as old:
+        assert samples.content(old, tmp_path / "old.jsonl") == whole
+
+
+# Databases that were tuned apart
+
+
+def small_model(path: Path, width: int) -> Path:
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["m"]),
+        onnx.helper.make_node("Relu", ["m"], ["y"]),
+    ]
+    weights = onnx.helper.make_tensor("w", 1, [width, width], [1.0] * width**2)
+    ends = [onnx.helper.make_tensor_value_info(name, 1, [8, width]) for name in ("x", "y")]
+    graph = onnx.helper.make_graph(nodes, path.stem, ends[:1], ends[1:], [weights])
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset]), path)
+    return path
+
+
+def tuned(folder: Path, name: str, pairs: list[tuple[str, str, int]]) -> None:
+    """A database of runs: model, target and seed of each."""
+    for model, target, seed in pairs:
+        autoturbo.tune(
+            autoturbo.load_model(folder / model), autoturbo.load_target(target),
+            trials=12, seed=seed, sampler="random", database=folder / name,
+            runs_folder=folder / f"runs-{name}", baselines=(), transfer=False,
+        )  # fmt: skip
+
+
+def test_two_that_were_tuned_apart_give_the_same_best_set_in_either_order(tmp_path: Path) -> None:
+    for name, width in (("one.onnx", 256), ("two.onnx", 384)):
+        small_model(tmp_path / name, width)
+    tuned(tmp_path, "a.db", [("one.onnx", "stcp920", 1), ("two.onnx", "stcp920", 1)])
+    tuned(tmp_path, "b.db", [("one.onnx", "stcp920", 2), ("one.onnx", "goya", 2)])
+    contents = {
+        order: merged(tmp_path, *order) for order in itertools.permutations(("a.db", "b.db"))
+    }
+    assert len(set(contents.values())) == 1
+    with Database.open(tmp_path / "merged.db") as database:
+        best = {(b.model, b.target): b for b in database.best()}
+        counts = database.counts()
+        runs = database.runs()
+    assert sorted(best) == [("one", "goya"), ("one", "stcp920"), ("two", "stcp920")]
+    assert (counts.runs, counts.trials, counts.best) == (4, 48, 3)
+    for pair, found in best.items():
+        mine = [run.best_latency for run in runs if (run.model, run.target) == pair]
+        assert found.measurement.latency == min(latency for latency in mine if latency is not None)
+    assert not any(isinstance(run, RunInfo) and run.state != "done" for run in runs)
