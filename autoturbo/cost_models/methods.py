@@ -144,5 +144,6 @@ METHODS: Final[Mapping[str, Method]] = {
 }
 """Methods by name. The first is the one that ships. Of kernels: squared, absolute and median error
 of the logarithm. Of whole settings: squared error, pairwise and NDCG ranking. Then without trees:
-the nearest kernel; kernels alone with their boundary in between, in the local buffers and in DDR;
-the model's lower bound, the same for all settings; bytes of DDR alone; multiply-accumulates."""
+the nearest kernel; kernels alone with their boundary in GB where it fits there, in the local
+buffers and in DDR; the model's lower bound, the same for all settings; bytes of DDR alone;
+multiply-accumulates."""
