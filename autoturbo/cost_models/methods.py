@@ -48,7 +48,9 @@ def _kernels(objective: str, **more: Any) -> Method:
         labels = np.log(table.times[chosen] / table.base[chosen])
         count = np.bincount(table.owner, minlength=len(table.latency))
         weights = 1 / count[table.owner[chosen]]
-        said = _trained(table.rows[chosen], labels, table.rows, objective, weights, more)
+        said, asked = np.zeros(len(table.rows)), ~learn[table.owner]
+        rows = table.rows[chosen]
+        said[asked] = _trained(rows, labels, table.rows[asked], objective, weights, more)
         return table.total(table.base * np.exp(said))
 
     return method
