@@ -37,7 +37,7 @@ from autoturbo.schedule.knobs import (
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
 
-FEATURES_SCHEMA: Final = 4
+FEATURES_SCHEMA: Final = 5
 """Raised whenever a column changes its meaning or place; a model of another one is refused."""
 
 Rows = NDArray[np.float32]
@@ -188,7 +188,8 @@ def portable_rows(statistics: NDArray[np.float64], overrides: Rows) -> Rows:
     """Columns :data:`PORTABLE` of kernels, from what :func:`kernel_rows` is given."""
     if not is_planned(statistics.shape[1]):
         return overrides
-    return np.concatenate([ratios(statistics), overrides], axis=1, dtype=np.float32)
+    share = overrides[:, OVERRIDE_NAMES.index("weight_share")]
+    return np.concatenate([ratios(statistics, share), overrides], axis=1, dtype=np.float32)
 
 
 def setting_row(

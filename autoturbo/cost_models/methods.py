@@ -48,7 +48,9 @@ def _kernels(objective: str, **more: Any) -> Method:
         labels = np.log(table.times[chosen] / table.base[chosen])
         count = np.bincount(table.owner, minlength=len(table.latency))
         weights = 1 / count[table.owner[chosen]]
-        said = _trained(table.rows[chosen], labels, table.rows, objective, weights, more)
+        said, asked = np.zeros(len(table.rows)), ~learn[table.owner]
+        rows = table.rows[chosen]
+        said[asked] = _trained(rows, labels, table.rows[asked], objective, weights, more)
         return table.total(table.base * np.exp(said))
 
     return method
@@ -144,5 +146,6 @@ METHODS: Final[Mapping[str, Method]] = {
 }
 """Methods by name. The first is the one that ships. Of kernels: squared, absolute and median error
 of the logarithm. Of whole settings: squared error, pairwise and NDCG ranking. Then without trees:
-the nearest kernel; kernels alone with their boundary in between, in the local buffers and in DDR;
-the model's lower bound, the same for all settings; bytes of DDR alone; multiply-accumulates."""
+the nearest kernel; kernels alone with their boundary in GB where it fits there, in the local
+buffers and in DDR; the model's lower bound, the same for all settings; bytes of DDR alone;
+multiply-accumulates."""

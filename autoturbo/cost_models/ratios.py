@@ -2,7 +2,8 @@
 
 Physics first: a kernel's time on a target that no model has seen is mostly what the simulator says
 of it alone; how far the rest of a schedule moves it follows from where its time goes, and that is
-much the same everywhere. Sizes and rates of targets are left to statistics.
+much the same everywhere. Sizes and rates of targets enter as fractions only: whether tensors fit
+what they may be kept in, and what moving them takes of a kernel's time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.schedule.problem import STAGING_SHARE
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.plan import COLUMNS
 
@@ -24,14 +26,18 @@ RATIOS: Final = (
     *(name.removesuffix("_s") for name in _ENGINES),
     "layers", "serial", "chain", "late", "near_ddr", "weights", "exchanged", "core_weights",
     "weights_shared", "cores_used", "near",
+    "held_near", "far_held", "footprint_lb", "output_lb", "whole_output_lb", "whole_input_lb",
+    "whole_output_gb", "whole_gb", "footprint_ddr_s", "footprint_gb_s",
 )  # fmt: skip
 """Columns of :func:`ratios`: logarithms of far over near, of copies from DDR and from GB and of
 results to DDR over near; busy engines over far; logarithms over far of layers one after another,
 of all instructions one after another and of what has to follow each other; logarithms of bytes
 spilled, moved with the boundary near, and of weights, over bytes of DDR, of exchanged ones over
 those of GB, and of the footprint over a core's weights; whether parts share weights; logarithms of
-cores at work and of
-near in microseconds."""
+cores at work and of near in microseconds; of held (:func:`base_seconds`) over near and of far over
+held; of the footprint, a part's output, the whole output and the whole input over the room that
+weight tiles leave in LB; of the whole output and of both over the room in GB; and of what moving
+the footprint once takes, from DDR and from GB, over near."""
 
 _TINY: Final = 1e-12
 _MICRO: Final = 1e-6
@@ -43,20 +49,54 @@ def is_planned(columns: int) -> bool:
 
 
 def base_seconds(statistics: Floats) -> Floats:
-    """What predictions are relative to: the geometric mean of near and far, ``(sub-graphs,)``.
+    """What predictions are relative to, ``(sub-graphs,)``.
 
-    One second where the statistics are others than the evaluator's.
+    Seconds with all that crosses the boundary outside LB: in GB if it fits there as a whole, else
+    in DDR. One second where the statistics are others than the evaluator's.
     """
     if not is_planned(statistics.shape[1]):
         return np.ones(len(statistics))
-    near, far = statistics[:, _AT["near_s"]], statistics[:, _AT["far_s"]]
-    found: Floats = np.sqrt(np.maximum(near, _TINY) * np.maximum(far, _TINY))
+    c = _columns(statistics)
+    fits = c["whole_input_bytes"] + c["whole_output_bytes"] <= c["gb_room_bytes"]
+    found: Floats = np.maximum(np.where(fits, _held(c), c["far_s"]), _TINY)
     return found
 
 
-def ratios(statistics: Floats) -> NDArray[np.float32]:
-    """Columns :data:`RATIOS`, one row per kernel of :data:`autoturbo.simulate.plan.COLUMNS`."""
-    c = {name: statistics[:, column] for name, column in _AT.items()}
+def _columns(statistics: Floats) -> dict[str, Floats]:
+    return {name: statistics[:, column] for name, column in _AT.items()}
+
+
+def _held(c: dict[str, Floats]) -> Floats:
+    """Seconds with what crosses the boundary in GB, from the estimates for LB and DDR.
+
+    Near, and what near still fetches from DDR because it never fits LB comes from GB; but no
+    shorter than the busiest engine, where weights alone come from DDR.
+    """
+    weights = np.maximum(c["near_ddr_bytes"] - c["late_bytes"], 0)
+    busiest = np.maximum.reduce([
+        c["matrix_s"], c["vector_s"], c["transfer_s"], _seconds(weights, c["ddr_bandwidth"]),
+        _seconds(c["gb_bytes"], c["gb_bandwidth"]),
+    ])  # fmt: skip
+    without = c["near_s"] - _seconds(c["late_bytes"], c["ddr_bandwidth"])
+    found: Floats = np.maximum(without, busiest + c["overhead_s"]) + c["copy_gb_s"]
+    return found
+
+
+def _seconds(size: Floats, bandwidth: Floats) -> Floats:
+    """Nothing where there is no such memory: then nothing fits it either."""
+    found: Floats = size / np.where(bandwidth > 0, bandwidth, np.inf)
+    return found
+
+
+def ratios(statistics: Floats, weight_share: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Columns :data:`RATIOS`, one row per kernel.
+
+    Args:
+        statistics: :data:`autoturbo.simulate.plan.COLUMNS`.
+        weight_share: the knob's number, ``log2`` of the share of LB that weight tiles may have;
+            more than all of it for the weight buffer alone, ``(sub-graphs,)``.
+    """
+    c = _columns(statistics)
     near, far = np.maximum(c["near_s"], _TINY), np.maximum(c["far_s"], _TINY)
     moved = c["ddr_bytes"] + 1
     columns = [
@@ -68,8 +108,28 @@ def ratios(statistics: Floats) -> NDArray[np.float32]:
         _log(c["weight_bytes"], moved), _log(c["exchanged_bytes"], c["gb_bytes"] + 1),
         _log(c["core_weight_bytes"], c["footprint_bytes"] + 1), c["weights_shared"],
         np.log(np.maximum(c["cores_used"], 1)), np.log(near / _MICRO),
+        *_room_ratios(c, near, far, weight_share),
     ]  # fmt: skip
     return np.stack(columns, axis=1).astype(np.float32)
+
+
+def _room_ratios(
+    c: dict[str, Floats], near: Floats, far: Floats, weight_share: NDArray[np.float32]
+) -> list[Floats]:
+    """The columns from ``held_near`` on."""
+    held = np.maximum(_held(c), _TINY)
+    share = np.where(weight_share > 0, 0, np.exp2(np.minimum(weight_share, 0).astype(np.float64)))
+    tiles = np.maximum(share * c["lb_bytes"] - c["weight_room_bytes"], 0)
+    lb = np.maximum(c["lb_bytes"] * (1 - 1 / STAGING_SHARE) - tiles, 1)
+    gb, whole = np.maximum(c["gb_room_bytes"], 1), c["whole_input_bytes"] + c["whole_output_bytes"]
+    footprint = c["footprint_bytes"]
+    return [
+        _log(held, near), _log(far, held), _log(footprint, lb), _log(c["output_bytes"], lb),
+        _log(c["whole_output_bytes"], lb), _log(c["whole_input_bytes"], lb),
+        _log(c["whole_output_bytes"], gb), _log(whole, gb),
+        _log(_seconds(footprint, c["ddr_bandwidth"]), near),
+        _log(_seconds(footprint, c["gb_bandwidth"]), near),
+    ]  # fmt: skip
 
 
 def _log(value: Floats, unit: Floats) -> Floats:

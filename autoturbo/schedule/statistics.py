@@ -16,18 +16,21 @@ from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.part_work import COLUMNS, part_work
 from autoturbo.schedule.pipeline import Workbench, homes, plan
 from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.rooms import ROOMS, rooms_of
 from autoturbo.schedule.work import Floats
 
 STATISTICS = (
     *COLUMNS,
+    *ROOMS,
     "instances",
     "loops",
     "samples",
 )
 """Columns of :func:`statistics_of`: per instance of a sub-graph, the
 layers and operators, the work, the bytes of weights, inputs and outputs, the footprint in the local
-buffers of a cluster and the largest tensor; then instances per pass of the cluster that has most
-of them, passes, samples per pass."""
+buffers of a cluster and the largest tensor; what its tensors can be kept in
+(:data:`autoturbo.schedule.rooms.ROOMS`); then instances per pass of the cluster that has most of
+them, passes, samples per pass."""
 
 
 def statistics_of(bench: Workbench, knobs: Knobs) -> tuple[Floats, Ints, dict[int, SubGraphKnobs]]:
@@ -50,11 +53,12 @@ def statistics_of(bench: Workbench, knobs: Knobs) -> tuple[Floats, Ints, dict[in
 
 
 def part_row(problem: Problem, subgraph: SubGraph) -> Floats:
-    """The columns of :data:`autoturbo.schedule.part_work.COLUMNS` of a sub-graph's middle part."""
+    """All columns of :data:`STATISTICS` but the last three, of a sub-graph's middle part."""
     key = ("statistics", subgraph.layers, subgraph.split.axes)
     found = problem.memory.get(key)
     if not isinstance(found, np.ndarray):
         axes, boxes = boxes_of(problem, subgraph.layers, subgraph.split)
-        found = part_work(problem, subgraph.layers, cut_at(axes, boxes, len(boxes) // 2))
+        work = part_work(problem, subgraph.layers, cut_at(axes, boxes, len(boxes) // 2))
+        found = np.concatenate((work, rooms_of(problem, subgraph.layers)))
         problem.memory[key] = found
     return found

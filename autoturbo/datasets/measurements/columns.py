@@ -12,7 +12,7 @@ from autoturbo.schedule.schedule import SCHEDULER_VERSION
 from autoturbo.simulate.measurement import SIMULATOR_VERSION
 from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
 
-DATASET_SCHEMA: Final = 3
+DATASET_SCHEMA: Final = 4
 """Raised whenever a column changes its name, meaning or type; others are refused."""
 
 VERSIONS: Final = {
