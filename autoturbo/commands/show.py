@@ -31,12 +31,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     with Database.open(options.db, create=False, read_only=True) as database:
         info = database.run(options.run)
+        state = database.state(info)
         trials = database.trials(info.id)
         verified = _verified(info, database)
     known = None if verified is None else verified.as_dict()
-    console.emit({**_as_json(info, trials), "verified": known})
+    console.emit({**_as_json(info, trials), "state": state, "verified": known})
     if not console.json:
-        _print(info, trials, verified, console)
+        _print(info, state, trials, verified, console)
     return 0
 
 
@@ -79,14 +80,18 @@ def _verified(info: RunInfo, database: Database) -> Verified | None:
 
 
 def _print(
-    info: RunInfo, trials: Sequence[TrialRecord], verified: Verified | None, console: Console
+    info: RunInfo,
+    state: str,
+    trials: Sequence[TrialRecord],
+    verified: Verified | None,
+    console: Console,
 ) -> None:
     from autoturbo.report.tables import comparison
 
     name = f"run {info.id}: {info.model} @ {info.target}, batch {info.batch}, {info.key.dtype}"
     console.answer(name)
     failed = ", ".join(f"{reason} {number}" for reason, number in _failures(trials).most_common())
-    console.answer(f"{info.state}, {budget(info)} trials, failed: {failed or 'none'}")
+    console.answer(f"{state}, {budget(info)} trials, failed: {failed or 'none'}")
     chosen = {"default": _trial(trials, 0), "best": _trial(trials, info.best_trial)}
     outcomes = {name: trial.outcome for name, trial in chosen.items() if trial is not None}
     console.show(comparison(outcomes, "default"))

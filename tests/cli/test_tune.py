@@ -525,7 +525,7 @@ def test_after_kill_9_resume_ends_as_if_nothing_had_been(cli: Cli) -> None:
     process.kill()
     process.communicate(timeout=60)
     (run,) = cli("--json", "runs").object["runs"]
-    assert run["state"] == "running"
+    assert run["state"] == "killed"
     resumed = cli("--json", "resume", run["run"]).object
     whole = cli("--json", "tune", *arguments, "--db", "whole.db", "--runs-folder", "w").object
     assert (resumed["trials"], resumed["best"]) == (129, whole["best"])
