@@ -124,6 +124,7 @@ def searched(pair: Pair, space: Space, sampler: str, seed: int, trials: int) -> 
     Raises:
         UsageError: the sampler needs a package that is not installed.
     """
+    from autoturbo.search.campaign import Campaign
     from autoturbo.search.executors.in_process import InProcess
 
     search = Search(
@@ -131,8 +132,10 @@ def searched(pair: Pair, space: Space, sampler: str, seed: int, trials: int) -> 
         find_objectives("latency"), sampler, seed, trials,
     )  # fmt: skip
     advisor = _advisor(pair, seed) if sampler == OURS else None
-    loop = Loop(search, NoJournal(), InProcess(pair.evaluator), advisor)
-    loop.run()
+    executor = InProcess()
+    executor.introduce(search.run, lambda: pair.evaluator)
+    loop = Loop(search, NoJournal(), advisor)
+    Campaign([loop], executor).run()
     return loop
 
 

@@ -34,8 +34,10 @@ from autoturbo.search.executors import (
     MakeEvaluator,
     Processes,
     RayPool,
+    Task,
     guarded,
     make_executor,
+    measured,
 )
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
@@ -52,19 +54,28 @@ POOLS = [
 
 
 def build(kind: type, make: MakeEvaluator, jobs: int = 2, timeout: float | None = None) -> Executor:
+    executor: Executor
     if kind is RayPool:
         before = descendants()
-        pool = RayPool(make, "local", jobs, timeout)
+        executor = RayPool("local", jobs, timeout)
         Started.pids.update(descendants() - before)
-        return pool
-    return Processes(make, jobs, timeout)
+    else:
+        executor = InProcess() if kind is InProcess else Processes(jobs, timeout)
+    executor.introduce("toy", make)
+    return executor
+
+
+def tasks(batch: list[tuple[int, Knobs]], pair: str = "toy") -> list[Task]:
+    return [Task(pair, number, knobs) for number, knobs in batch]
 
 
 def outcomes(executor: Executor, batch: list[tuple[int, Knobs]]) -> dict[int, Outcome]:
     found: dict[int, Outcome] = {}
-    for number, outcome in executor.submit(batch):
-        assert number not in found
-        found[number] = outcome
+    for answer in measured(executor, tasks(batch)):
+        assert answer.pair == "toy"
+        assert answer.number not in found
+        found[answer.number] = answer.outcome
+    assert not executor.busy
     return found
 
 
@@ -103,7 +114,7 @@ def _nothing_left() -> Iterator[None]:
 
 
 def test_in_process_is_in_order() -> None:
-    executor = InProcess(Landscape())
+    executor = build(InProcess, make_landscape)
     assert list(outcomes(executor, BATCH).items()) == list(expected().items())
     executor.close()
 
@@ -177,15 +188,32 @@ def test_an_evaluator_that_cannot_be_built_is_one_line(kind: type) -> None:
 
 
 def test_workers_that_vanish_at_the_start_are_an_error() -> None:
-    executor = Processes(make_vanishing, 1)
-    with pytest.raises(ExecutorError, match="before it has started; in a script"):
+    executor = build(Processes, make_vanishing, 1)
+    with pytest.raises(ExecutorError, match="end while they build their evaluator"):
         outcomes(executor, BATCH)
     executor.close()
 
 
+def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(
+        "from autoturbo.search.executors import Processes, Task\n"
+        "from autoturbo.schedule.knobs import Knobs\n"
+        "pool = Processes(1)\n"
+        "pool.introduce('toy', dict)\n"
+        "pool.put([Task('toy', 0, Knobs())])\n"
+        "pool.take()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    assert "in a script, call tune() under: if __name__ == '__main__'" in done.stderr
+
+
 def test_a_recipe_that_cannot_be_sent_is_an_error() -> None:
-    executor = Processes(lambda: Landscape(), 1)  # noqa: PLW0108  what cannot be pickled
-    with pytest.raises(ExecutorError, match="cannot start a worker process"):
+    make = lambda: Landscape()  # noqa: E731, PLW0108  what cannot be pickled
+    executor = build(Processes, make, 1)
+    with pytest.raises(ExecutorError, match="a pair cannot be sent to a worker process"):
         outcomes(executor, BATCH)
     executor.close()
 
@@ -195,8 +223,8 @@ def test_cancelling_begins_nothing_new(kind: type) -> None:
     executor = build(kind, make_landscape, 1)
     found = []
     try:
-        for number, _ in executor.submit(BATCH):
-            found.append(number)
+        for answer in measured(executor, tasks(BATCH)):
+            found.append(answer.number)
             executor.cancel()
         assert 1 <= len(found) < len(BATCH)
         assert outcomes(executor, BATCH) == {}
@@ -205,17 +233,19 @@ def test_cancelling_begins_nothing_new(kind: type) -> None:
 
 
 def test_cancelling_in_this_process() -> None:
-    executor = InProcess(Landscape())
-    stream = executor.submit(BATCH)
-    next(stream)
+    executor = build(InProcess, make_landscape)
+    executor.put(tasks(BATCH))
+    assert len(executor.take()) == 1
     executor.cancel()
-    assert list(stream) == []
+    assert not executor.busy
+    assert executor.take() == []
 
 
 def test_closing_ends_workers_in_the_middle_of_a_measurement() -> None:
-    executor = Processes(Hanging, 2)
-    stream = executor.submit([BATCH[0], POISON])
-    assert next(stream)[0] == BATCH[0][0]
+    executor = Processes(2)
+    executor.introduce("toy", Hanging)
+    executor.put(tasks([BATCH[0], POISON]))
+    assert [answer.number for answer in executor.take()] == [BATCH[0][0]]
     pids = [w.process.pid for w in executor._workers]
     executor.close()
     for pid in pids:
@@ -227,11 +257,12 @@ def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from search_doubles import Hanging; from autoturbo.schedule.knobs import Knobs\n"
-        "from autoturbo.search.executors import Processes\n"
+        "from autoturbo.search.executors import Processes, Task\n"
         "if __name__ == '__main__':\n"
-        "    pool = Processes(Hanging, 1)\n"
-        "    stream = pool.submit([(0, Knobs()), (1, Knobs(prefetch_depth=2))])\n"
-        "    next(stream); print(pool._workers[0].process.pid, flush=True); next(stream)\n"
+        "    pool = Processes(1)\n"
+        "    pool.introduce('toy', Hanging)\n"
+        "    pool.put([Task('toy', 0, Knobs()), Task('toy', 1, Knobs(prefetch_depth=2))])\n"
+        "    pool.take(); print(pool._workers[0].process.pid, flush=True); pool.take()\n"
     )
     here = str(Path(__file__).parent)
     script = tmp_path / "driver.py"
@@ -304,10 +335,9 @@ def test_what_is_fine_is_handed_on() -> None:
 
 
 def test_flags_choose_the_executor() -> None:
-    land = Landscape()
-    assert isinstance(make_executor(land, make_landscape), InProcess)
-    assert isinstance(make_executor(land, make_landscape, jobs=2), Processes)
-    assert isinstance(make_executor(land, make_landscape, timeout_s=1.0), Processes)
+    assert isinstance(make_executor(), InProcess)
+    assert isinstance(make_executor(jobs=2), Processes)
+    assert isinstance(make_executor(timeout_s=1.0), Processes)
 
 
 @pytest.mark.ray
@@ -322,7 +352,7 @@ def test_flags_choose_the_executor() -> None:
 def test_an_address_without_ray_is_one_line(address: str, message: str) -> None:
     begun = time.monotonic()
     with pytest.raises(UsageError, match=message) as caught:
-        RayPool(make_landscape, address)
+        RayPool(address)
     assert "\n" not in str(caught.value)
     assert time.monotonic() - begun < 20
 
@@ -334,7 +364,7 @@ def test_something_else_that_listens_is_not_ray() -> None:
         accepting = threading.Thread(target=_accept, args=(server,), daemon=True)
         accepting.start()
         with pytest.raises(UsageError, match="no Ray cluster answers"):
-            RayPool(make_landscape, f"127.0.0.1:{server.getsockname()[1]}")
+            RayPool(f"127.0.0.1:{server.getsockname()[1]}")
         server.shutdown(socket.SHUT_RDWR)
         accepting.join()
 
@@ -351,13 +381,16 @@ def _accept(server: socket.socket) -> None:
 def test_a_ray_of_the_user_is_used_and_left_running() -> None:
     import ray
 
-    from autoturbo.search.executors.ray_pool import connect
+    from autoturbo.search.executors.ray_session import connect
 
-    assert connect("local", 2)
+    session = connect("local", 2)
+    assert session.owner
     try:
-        executor = RayPool(make_landscape, None, 1)
+        executor = RayPool(None, 1)
+        executor.introduce("toy", make_landscape)
         assert outcomes(executor, BATCH[:2]) == dict(list(expected().items())[:2])
         executor.close()
         assert ray.is_initialized()
     finally:
-        ray.shutdown()
+        session.close()
+    assert not ray.is_initialized()
