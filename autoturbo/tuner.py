@@ -136,7 +136,7 @@ def tune(
         verify=verify, verifier=verifier, patience=patience, bound_gap=bound_gap, round=round,
     )  # fmt: skip
     pair = Pair(graph, target, dtype, model_file, settings or {})
-    return _only(tune_all([pair], options))
+    return only(tune_all([pair], options))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,7 +265,7 @@ def _draft(pair: Pair, options: Options, means: Means, known: Database | None) -
     )  # fmt: skip
 
 
-def _only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
+def only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
     """The result of a call for one pair.
 
     Raises:
@@ -326,7 +326,7 @@ def resume(
         on_progress=on_progress, timeout_s=timeout_s, evaluator=evaluator, verify=verify,
         verifier=verifier, patience=patience, bound_gap=bound_gap,
     )  # fmt: skip
-    return _only(resume_all([run], changes, database=database, together=False))
+    return only(resume_all([run], changes, database=database, together=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

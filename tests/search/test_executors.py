@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from search_doubles import (
@@ -38,7 +40,10 @@ from autoturbo.search.executors import (
     guarded,
     make_executor,
     measured,
+    ray_session,
 )
+from autoturbo.search.executors.held import HELD, Held
+from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 SPACE = toy_space()
@@ -56,9 +61,8 @@ POOLS = [
 def build(kind: type, make: MakeEvaluator, jobs: int = 2, timeout: float | None = None) -> Executor:
     executor: Executor
     if kind is RayPool:
-        before = descendants()
+        OwnRay.start()
         executor = RayPool("local", jobs, timeout)
-        Started.pids.update(descendants() - before)
     else:
         executor = InProcess() if kind is InProcess else Processes(jobs, timeout)
     executor.introduce("toy", make)
@@ -86,31 +90,56 @@ def expected() -> dict[int, Outcome]:
 
 def descendants() -> set[int]:
     """Processes that this one started, and what they started."""
+    return _below(os.getpid())
+
+
+def _below(pid: int) -> set[int]:
     done = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, check=True, text=True)  # noqa: S607
     pairs = [line.split() for line in done.stdout.splitlines()]
-    parents = {int(pid): int(parent) for pid, parent in pairs}
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+    parents = {int(child): int(parent) for child, parent in pairs}
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
-    return found - {os.getpid()}
+    return found - {pid}
 
 
-class Started:
-    """Ray's processes of one test."""
+class OwnRay:
+    """A Ray of our own that the tests of this module share, started by the first that needs it."""
 
-    pids: ClassVar[set[int]] = set()
+    session: ClassVar[Session | None] = None
+    before: ClassVar[set[int]] = set()
+
+    @classmethod
+    def start(cls) -> None:
+        if cls.session is None:
+            cls.before = descendants()
+            cls.session = connect("local", 2)
+            assert cls.session.owner
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _nothing_left() -> Iterator[None]:
-    Started.pids.clear()
+    """At the end none of its processes is there."""
     yield
-    for _ in range(100):
-        left = {pid for pid in Started.pids if _alive(pid)}
-        if not left:
-            return
-        time.sleep(0.1)
-    pytest.fail(f"left behind: {left}")
+    if OwnRay.session is None:
+        return
+    pids = {pid for pid in descendants() - OwnRay.before if "ray" in _name(pid)}
+    assert any("raylet" in _name(pid) for pid in pids)
+    OwnRay.session.close()
+    assert not ray_is_there()
+    assert {pid for pid in pids if _alive(pid)} == set()
+
+
+def ray_is_there() -> bool:
+    ray: Any = importlib.import_module("ray")  # most of it is not annotated
+    return bool(ray.is_initialized())
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
 
 
 def test_in_process_is_in_order() -> None:
@@ -352,19 +381,20 @@ def test_flags_choose_the_executor() -> None:
 def test_an_address_without_ray_is_one_line(address: str, message: str) -> None:
     begun = time.monotonic()
     with pytest.raises(UsageError, match=message) as caught:
-        RayPool(address)
+        ray_session._probe(address)
     assert "\n" not in str(caught.value)
     assert time.monotonic() - begun < 20
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_something_else_that_listens_is_not_ray() -> None:
+def test_something_else_that_listens_is_not_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoturbo.search.executors.ray_session._HEALTH_S", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         accepting = threading.Thread(target=_accept, args=(server,), daemon=True)
         accepting.start()
         with pytest.raises(UsageError, match="no Ray cluster answers"):
-            RayPool(f"127.0.0.1:{server.getsockname()[1]}")
+            ray_session._probe(f"127.0.0.1:{server.getsockname()[1]}")
         server.shutdown(socket.SHUT_RDWR)
         accepting.join()
 
@@ -379,18 +409,105 @@ def _accept(server: socket.socket) -> None:
 
 @pytest.mark.ray
 def test_a_ray_of_the_user_is_used_and_left_running() -> None:
-    import ray
+    executor = build(RayPool, make_landscape, 1)
+    assert outcomes(executor, BATCH[:2]) == dict(list(expected().items())[:2])
+    executor.close()
+    assert ray_is_there()
 
-    from autoturbo.search.executors.ray_session import connect
 
-    session = connect("local", 2)
-    assert session.owner
+# Several pairs on one pool
+
+
+@pytest.mark.parametrize("kind", [pytest.param(InProcess, id="in-process"), *POOLS])
+def test_pairs_share_a_pool(kind: type, tmp_path: Path) -> None:
+    executor = build(kind, make_landscape)
+    pairs = [f"pair{n}" for n in range(HELD + 2)]
+    for number, pair in enumerate(pairs):
+        executor.introduce(pair, functools.partial(CountedLandscape, number, str(tmp_path)))
+    wanted = [Task(pair, n, knobs) for n, knobs in BATCH[:6] for pair in pairs[:3]]
     try:
-        executor = RayPool(None, 1)
-        executor.introduce("toy", make_landscape)
-        assert outcomes(executor, BATCH[:2]) == dict(list(expected().items())[:2])
-        executor.close()
-        assert ray.is_initialized()
+        answers = {(a.pair, a.number): a.outcome for a in measured(executor, wanted)}
+        built = len(list(tmp_path.iterdir()))
+        every = list(measured(executor, [Task(pair, 0, Knobs()) for pair in pairs]))
     finally:
-        session.close()
-    assert not ray.is_initialized()
+        executor.close()
+    lands = [Landscape(seed) for seed in range(3)]
+    assert answers == {
+        (pairs[seed], n): lands[seed].evaluate(knobs) for n, knobs in BATCH[:6] for seed in range(3)
+    }
+    assert built <= 3 * executor.width  # once in each worker, however often pairs take turns
+    assert len(every) == len(pairs)
+
+
+class CountedLandscape(Landscape):
+    """Leaves a file for every time that it was built."""
+
+    def __init__(self, seed: int, folder: str) -> None:
+        super().__init__(seed)
+        (Path(folder) / f"{seed}-{os.getpid()}-{time.monotonic_ns()}").touch()
+
+
+def test_a_worker_lets_go_of_the_pair_that_it_used_least() -> None:
+    held: Held[str] = Held(2)
+    made: list[str] = []
+
+    def make(name: str) -> str:
+        made.append(name)
+        return name
+
+    for name in ("a", "b", "a", "c", "a", "b"):
+        assert held.get(name, functools.partial(make, name)) == name
+    assert made == ["a", "b", "c", "b"]
+    mirror: Held[None] = Held(2)
+    assert [mirror.lacks(n) for n in ("a", "b", "a", "c", "a", "b")] == [
+        True, True, False, True, False, True,
+    ]  # fmt: skip
+
+
+# A Ray of our own, and how the process that started it ends
+
+_OWN_RAY = """
+import sys; sys.path.insert(0, sys.argv[1])
+import ray
+from search_doubles import Hanging
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.executors import RayPool, Task
+pool = RayPool("local", 1)
+pool.introduce("toy", Hanging)
+pool.put([Task("toy", 0, Knobs()), Task("toy", 1, Knobs(prefetch_depth=2))])
+pool.take()
+print(ray._private.worker._global_node.get_session_dir_path(), flush=True)
+try:
+    pool.take()
+finally:
+    pool.close()
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_of_a_ray_of_our_own(tmp_path: Path, number: signal.Signals) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(_OWN_RAY)
+    command = [sys.executable, str(script), str(Path(__file__).parent)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as driver:
+        assert driver.stdout is not None
+        folder = Path(driver.stdout.readline().strip()).parent
+        pids = _below(driver.pid)
+        names = {_name(pid) for pid in pids}
+        if number == signal.SIGINT:
+            os.killpg(driver.pid, number)  # as a terminal does
+        else:
+            driver.kill()
+        driver.communicate()
+    for word in ("raylet", "gcs_server", "ray::_Actor"):
+        assert any(word in name for name in names), names
+    for _ in range(100):
+        if not any(_alive(pid) for pid in pids) and not folder.exists():
+            break
+        time.sleep(0.1)
+    assert {_name(pid) for pid in pids if _alive(pid)} == set()
+    assert not folder.exists()

@@ -26,7 +26,7 @@ LOCAL = "local"
 _CONNECT_S = 3.0
 """Seconds for a cluster's port to answer."""
 
-_HEALTH_S = 20.0
+_HEALTH_S = 30.0
 """Seconds for a cluster to say that it is one."""
 
 _LEAVE_S = 10.0
@@ -87,13 +87,11 @@ def connect(
     """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        return Session(owner=False)
     local = address in (None, "", LOCAL)
     if not local:
         _probe(str(address))
-    import ray
-
-    if ray.is_initialized():
-        return Session(owner=False)
     more: dict[str, Any] = {"runtime_env": dict(runtime_env)} if runtime_env else {}
     if not local:
         _start(address=address, **more)

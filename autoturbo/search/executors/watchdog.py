@@ -19,20 +19,37 @@ _PATIENCE_S = 5.0
 """Seconds in which processes appear that were being started just now."""
 
 
-def marked(mark: str) -> list[int]:
-    """Processes whose environment holds ``mark``; none where the system does not tell."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # gone in between, or another user's
-            if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-    return found
+def started(mark: str, folder: str = "") -> list[int]:
+    """Processes with ``mark`` in their environment, and Ray's that have a file of ``folder`` open.
+
+    A process of Ray's that names itself (``ray::...``) loses its environment; its log files it
+    keeps. None are found where the system does not tell.
+    """
+    found = Path("/proc").glob("[0-9]*")
+    return [int(p.name) for p in found if _marked(p, mark) or _logs_to(p, folder)]
 
 
-def end(mark: str) -> None:
-    """Kill all marked processes until there is none."""
+def _marked(process: Path, mark: str) -> bool:
+    with suppress(OSError):  # gone in between, or another user's
+        return bool(mark) and mark.encode() in (process / "environ").read_bytes().split(b"\0")
+    return False
+
+
+def _logs_to(process: Path, folder: str) -> bool:
+    with suppress(OSError):
+        if not folder or not (process / "cmdline").read_bytes().startswith(b"ray::"):
+            return False
+        for file in (process / "fd").iterdir():
+            with suppress(OSError):
+                if str(file.readlink()).startswith(f"{folder}/"):
+                    return True
+    return False
+
+
+def end(mark: str, folder: str = "") -> None:
+    """Kill all that :func:`started` finds until there is nothing."""
     limit = time.monotonic() + _PATIENCE_S
-    while (found := marked(mark)) and time.monotonic() < limit:
+    while (found := started(mark, folder)) and time.monotonic() < limit:
         for process in found:
             with suppress(OSError):
                 os.kill(process, signal.SIGKILL)
@@ -44,7 +61,7 @@ def main(mark: str, folder: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    end(mark)
+    end(mark, folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
