@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from autoturbo.commands.parser import DEFAULT_DATABASE
-from autoturbo.commands.values import percentage, whole_number, wrong
+from autoturbo.commands.values import duration, percentage, whole_number, wrong
 from autoturbo.errors import AutoTurboError, InterruptedRunError, Location, UsageError
 from autoturbo.report.live import Standing, live_line
 from autoturbo.report.units import percent, plain
@@ -132,6 +132,7 @@ class MachineOptions(TypedDict):
     jobs: int
     ray: str | None
     runtime_env: Mapping[str, Any] | None
+    timeout_s: float | None
 
 
 def add_machine_options(parser: Parser) -> None:
@@ -143,6 +144,8 @@ def add_machine_options(parser: Parser) -> None:
     add("--ray", metavar="ADDRESS", nargs="?", const="local", help=ray)
     env = "JSON or YAML of Ray's runtime_env: brings machines what they lack"
     add("--ray-runtime-env", metavar="FILE", type=Path, help=env)
+    text = "give a measurement up after this long, for example 30s (default: never)"
+    add("--timeout", metavar="TIME", type=duration("--timeout"), help=text)
 
 
 def machine_options(options: argparse.Namespace) -> MachineOptions:
@@ -156,7 +159,13 @@ def machine_options(options: argparse.Namespace) -> MachineOptions:
         raise wrong("--ray-runtime-env", "it is for workers of Ray", "add --ray")
     found = None if file is None else _runtime_env(file)
     jobs = options.jobs or (1 if options.ray is None else 0)
-    return {"jobs": jobs, "ray": options.ray, "runtime_env": found}
+    where: MachineOptions = {
+        "jobs": jobs,
+        "ray": options.ray,
+        "runtime_env": found,
+        "timeout_s": options.timeout,
+    }
+    return where
 
 
 def _runtime_env(path: Path) -> dict[str, Any]:

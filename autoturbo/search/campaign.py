@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autoturbo.search.executors import Executor, Task
     from autoturbo.search.loop import Loop
 
-SAVE_EVERY_S = 0.5
+SAVE_EVERY_S = 0.1
 """Seconds without news after which what has come is made durable."""
 
 _AHEAD = 2

@@ -435,7 +435,8 @@ def test_pairs_share_a_pool(kind: type, tmp_path: Path) -> None:
     assert answers == {
         (pairs[seed], n): lands[seed].evaluate(knobs) for n, knobs in BATCH[:6] for seed in range(3)
     }
-    assert built <= 3 * executor.width  # once in each worker, however often pairs take turns
+    if kind is not InProcess:  # once in each worker, however often pairs take turns
+        assert built <= 3 * executor.width
     assert len(every) == len(pairs)
 
 

@@ -26,8 +26,12 @@ from autoturbo.simulate.contract import Evaluates
 START_S = 300.0
 """Seconds for a worker to start or to build an evaluator: imports, compiled code, the model."""
 
-STILLBORN = 3
-"""Workers in a row that die before they measure anything, after which no more are started."""
+STILLBORN = 16
+"""Workers in a row that die before they measure anything, after which no more are started: workers
+may be killed from outside again and again, and building an evaluator may take some seconds."""
+
+_NEVER_STARTED = 3
+"""Of these, such that have not even imported what they need."""
 
 
 @dataclass(eq=False)
@@ -214,10 +218,10 @@ class Processes:
     def _count_stillborn(self, *, started: bool) -> None:
         """Workers may be killed from outside at any moment, but not all of them."""
         self._stillborn += 1
-        if self._stillborn < STILLBORN:
-            return
-        if started:
+        if started and self._stillborn >= STILLBORN:
             raise ExecutorError("worker processes end while they build their evaluator")
+        if started or self._stillborn < _NEVER_STARTED:
+            return
         raise ExecutorError(
             "worker processes end before they have started",
             hint="in a script, call tune() under: if __name__ == '__main__'",

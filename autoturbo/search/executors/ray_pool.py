@@ -308,7 +308,7 @@ class RayPool:
     def _count_stillborn(self, error: Exception) -> None:
         """Actors may be killed from outside at any moment, but not all of them."""
         self._stillborn += 1
-        if self._stillborn < STILLBORN and "__init__" not in str(error):
+        if self._stillborn < STILLBORN and "creation task" not in str(error):
             return
         hint = None
         if "ModuleNotFound" in str(error) or "No module named" in str(error):
