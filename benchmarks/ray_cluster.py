@@ -65,7 +65,8 @@ class Node:
             for pid in found:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.process.poll()
+            time.sleep(0.01)
+        self.process.wait()
 
     def signal(self, number: int) -> None:
         """Send a signal to all its processes."""

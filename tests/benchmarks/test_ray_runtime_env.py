@@ -35,7 +35,10 @@ def interpreter_without(name: str, folder: Path) -> str:
 @pytest.mark.slow
 def test_the_package_travels_to_machines_that_lack_it(tmp_path: Path) -> None:
     python = interpreter_without("autoturbo", tmp_path)
-    lacking = subprocess.run([python, "-c", "import autoturbo"], capture_output=True, check=False)
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    lacking = subprocess.run(
+        [python, "-c", "import autoturbo"], cwd=tmp_path, env=bare, capture_output=True, check=False
+    )
     assert b"No module named 'autoturbo'" in lacking.stderr
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     command = [sys.executable, "-m", "autoturbo", "tune", "squeezenet1_1", "--batch", "1"]
