@@ -14,12 +14,12 @@ import dataclasses
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.database import Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
+from autoturbo.options import Changes, Options, Pair, stored_settings, stored_target
 from autoturbo.run import Means, Run, TuneResult, carry_out
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best, Verifier
@@ -27,7 +27,7 @@ from autoturbo.search.journal import now
 from autoturbo.search.loop import BATCH
 from autoturbo.search.names import OURS
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import EFFORTS, Settings, places_cuts, searched_subgraphs
+from autoturbo.search.settings import EFFORTS, Settings, places_cuts
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.measurement import SIMULATOR_VERSION
 from autoturbo.version import __version__
@@ -137,74 +137,6 @@ def tune(
     )  # fmt: skip
     pair = Pair(graph, target, dtype, model_file, settings or {})
     return only(tune_all([pair], options))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pair:
-    """What is tuned: arguments of :func:`tune`."""
-
-    graph: Graph
-    target: Target
-    dtype: str | None = None
-    model_file: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Options:
-    """How it is tuned: the other arguments of :func:`tune`, which says what they mean."""
-
-    trials: int | None = None
-    effort: str = "quick"
-    seed: int = 0
-    jobs: int = 1
-    ray: str | None = None
-    runtime_env: Mapping[str, Any] | None = None
-    time_budget: float | None = None
-    sampler: str = OURS
-    objective: str | Sequence[str] = "latency"
-    database: str | Path | None = None
-    runs_folder: str | Path = "runs"
-    baselines: Sequence[str] = ("tvm", "graphturbo")
-    on_progress: Callable[[Progress], None] | None = None
-    storage: str | None = None
-    timeout_s: float | None = None
-    evaluator: MakeWorkshop | None = None
-    subgraphs: int | None = None
-    transfer: bool = True
-    verify: bool = False
-    verifier: Verifier | None = None
-    patience: int | None = None
-    bound_gap: float | None = None
-    round: int | None = None
-
-    def asked_of(self, pair: Pair) -> Settings:
-        """What the run of a pair stores."""
-        one = isinstance(self.objective, str)
-        objective = self.objective if one else ",".join(self.objective)
-        return Settings(
-            dtype=pair.dtype or pair.target.default_dtype,
-            trials=self.trials,
-            effort=self.effort,
-            seed=self.seed,
-            time_budget=self.time_budget,
-            sampler=self.sampler,
-            objective=str(objective),
-            baselines=tuple(self.baselines),
-            runs_folder=str(self.runs_folder),
-            storage=self.storage,
-            subgraphs=searched_subgraphs(self.subgraphs, self.sampler, str(objective)),
-            patience=self.patience,
-            bound_gap=self.bound_gap,
-            round=self.round,
-        )
-
-    def means(self) -> Means:
-        """What does not affect results."""
-        return Means(
-            self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
-            self.evaluator or _default_workshop(), self.verifier,
-        )  # fmt: skip
 
 
 def tune_all(
@@ -329,49 +261,6 @@ def resume(
     return only(resume_all([run], changes, database=database, together=False))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Changes:
-    """How runs go on: arguments of :func:`resume`, which says what they mean."""
-
-    load_graph: Callable[[RunInfo], Graph]
-    load_target: Callable[[RunInfo], Target] | None = None
-    jobs: int = 1
-    ray: str | None = None
-    runtime_env: Mapping[str, Any] | None = None
-    trials: int | None = None
-    time_budget: float | None = None
-    on_progress: Callable[[Progress], None] | None = None
-    timeout_s: float | None = None
-    evaluator: MakeWorkshop | None = None
-    verify: bool | None = None
-    verifier: Verifier | None = None
-    patience: int | None = None
-    bound_gap: float | None = None
-
-    def means(self) -> Means:
-        """What does not affect results."""
-        return Means(
-            self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
-            self.evaluator or _default_workshop(), self.verifier,
-        )  # fmt: skip
-
-    def run(self, info: RunInfo, means: Means, store: Database) -> Run:
-        """A run as it goes on.
-
-        Raises:
-            RunError: what it depends on has changed.
-        """
-        target = self.load_target(info) if self.load_target else _stored_target(info)
-        graph = self.load_graph(info)
-        asked = _stored_settings(info)
-        _refuse_changed(info, pair_key(graph, target, asked.dtype))
-        asked = asked.extended(self.trials, self.time_budget, self.patience, self.bound_gap)
-        if self.verify is not None:
-            info = dataclasses.replace(info, settings={**info.settings, "verify": self.verify})
-        _check(asked, means, target)
-        return Run(graph, target, asked, means, store, info)
-
-
 def resume_all(
     runs: Sequence[str],
     changes: Changes,
@@ -399,10 +288,27 @@ def resume_all(
         chosen = {info.id: info for info in map(store.run, runs)}
         if together:
             chosen = _with_companions(chosen, store)
-        carried = [changes.run(info, means, store) for info in chosen.values()]
+        carried = [_carried(info, changes, means, store) for info in chosen.values()]
         for run in carried:
             store.set_state(run.info.id, "running")
         return carry_out(carried, means)
+
+
+def _carried(info: RunInfo, changes: Changes, means: Means, store: Database) -> Run:
+    """A run as it goes on.
+
+    Raises:
+        RunError: what it depends on has changed.
+    """
+    target = changes.load_target(info) if changes.load_target else stored_target(info)
+    graph = changes.load_graph(info)
+    asked = stored_settings(info)
+    _refuse_changed(info, pair_key(graph, target, asked.dtype))
+    asked = asked.extended(changes.trials, changes.time_budget, changes.patience, changes.bound_gap)
+    if changes.verify is not None:
+        info = dataclasses.replace(info, settings={**info.settings, "verify": changes.verify})
+    _check(asked, means, target)
+    return Run(graph, target, asked, means, store, info)
 
 
 def _with_companions(chosen: Mapping[str, RunInfo], store: Database) -> dict[str, RunInfo]:
@@ -442,12 +348,6 @@ def scheduler_version() -> str:
     from autoturbo.schedule.schedule import SCHEDULER_VERSION
 
     return f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"
-
-
-def _default_workshop() -> MakeWorkshop:
-    from autoturbo.simulate.evaluator import Evaluator
-
-    return Evaluator
 
 
 def _check(asked: Settings, means: Means, target: Target) -> None:
@@ -492,28 +392,6 @@ def _register(draft: RunInfo, store: Database) -> RunInfo:
         except RunError:  # another process took the id in between
             continue
         return info
-
-
-def _stored_target(info: RunInfo) -> Target:
-    from autoturbo.hardware.target import Target
-
-    return Target.from_dict(info.settings["target_description"])
-
-
-def _stored_settings(info: RunInfo) -> Settings:
-    defaults = {
-        "subgraphs": 0,
-        "patience": None,
-        "bound_gap": None,
-        "round": None,
-    }  # of earlier releases
-    given = {**defaults, **info.settings}
-    try:
-        values = {f.name: given[f.name] for f in dataclasses.fields(Settings)}
-    except KeyError as error:
-        message = f"run {info.id}: its record lacks {error.args[0]!r}"
-        raise RunError(message, hint="it was not made by 'tune'") from None
-    return Settings(**{**values, "baselines": tuple(values["baselines"])})
 
 
 def _refuse_changed(info: RunInfo, found: PairKey) -> None:

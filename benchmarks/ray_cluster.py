@@ -23,9 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from autoturbo.search.executors.watchdog import end, started
+from autoturbo.search.executors import watchdog
+from autoturbo.search.executors.watchdog import started
 
 _MARK = "AUTOTURBO_TEST_NODE"
+_CLUSTER = "AUTOTURBO_TEST_CLUSTER"
 _START_S = 90.0
 _HASTY = {
     # seconds instead of half a minute until a node that is silent counts as dead
@@ -117,6 +119,11 @@ class Cluster:
     def __enter__(self) -> Self:
         self.folder = tempfile.mkdtemp(prefix="ray-")
         self._networks: list[str] = []
+        self._mark = f"{_CLUSTER}={uuid.uuid4().hex}"
+        command = [sys.executable, "-I", "-S", watchdog.__file__, self._mark, self.folder]
+        self._guard = subprocess.Popen(  # noqa: S603  our interpreter and our file
+            command, stdin=subprocess.PIPE, start_new_session=True
+        )
         try:
             if self.networked:
                 self._build_bridge()
@@ -130,10 +137,12 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         for node in [*self.nodes, self.head]:
             node.kill()
-        end("", self.folder)  # what outlived its parent
         self._tear_down()
 
     def _tear_down(self) -> None:
+        if self._guard.stdin is not None:
+            self._guard.stdin.close()  # it ends what outlived its parent
+        self._guard.wait()
         for network in self._networks:
             _ip("netns", "delete", network)
         if self.networked:
@@ -235,7 +244,14 @@ class Cluster:
         command = [*inside, self.python, "-m", "ray.scripts.scripts", "start", *arguments.split()]
         process = subprocess.Popen(  # noqa: S603  our interpreter
             [*command, "--block", "--disable-usage-stats"],
-            env={**os.environ, **_HASTY, **self._path(), **(more or {}), _MARK: mark},
+            env={
+                **os.environ,
+                **_HASTY,
+                **self._path(),
+                **(more or {}),
+                _MARK: mark,
+                _CLUSTER: self._mark.partition("=")[2],
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -8,8 +8,8 @@
 Four tables:
 
 1. **Pools.** Results a second by a measurer that sleeps, for 1 and 2 workers, with local processes
-   and with Ray, and the efficiency: the share of a worker's time that is measuring. The second
-   figure leaves out the start of workers.
+   and with Ray, and the efficiency: beside as many measurers that nobody has to feed. Workers have
+   started before; of twelve bursts the best, on both sides.
 2. **Overhead.** Microseconds of a round of 16 that are not measuring, and CPU of the tuner for one
    result, by an empty measurement.
 3. **The tuner.** CPU milliseconds of the tuner for one result (proposing, learning, recording,
@@ -43,6 +43,7 @@ from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.tuner import Options, Pair, Progress, TuneResult, tune_all
 
 MODEL = "squeezenet1_1"
+_BURSTS = 12
 SECONDS = (1e-3, 1e-1, 10.0)
 
 
@@ -54,9 +55,10 @@ def pools(seconds: Sequence[float], workers: Sequence[int], settings: int) -> li
             executor = pool(kind, count)
             try:
                 for each in seconds:
-                    rate = throughput(executor, f"sleep {each}", each, settings)
-                    ideal = count / each
-                    rows.append([f"{kind}, {1e3 * each:g} ms", count, rate, f"{rate / ideal:.1%}"])
+                    burst = min(settings, max(int(count / each), 20))
+                    rate = throughput(executor, f"sleep {each}", each, burst)
+                    ideal = count * bare(each, max(burst // count, 5))
+                    rows.append([f"{kind}, {1e3 * each:g} ms", count, rate, f"{rate / ideal:.0%}"])
             finally:
                 executor.close()
     return rows
@@ -67,15 +69,39 @@ def pool(kind: str, count: int) -> Executor:
     return RayPool("local", count) if kind == "Ray" else Processes(count)
 
 
-def throughput(executor: Executor, pair: str, seconds: float, settings: int) -> float:
-    """Results a second, once workers have started."""
+def throughput(
+    executor: Executor, pair: str, seconds: float, settings: int, bursts: int = _BURSTS
+) -> float:
+    """Results a second of the best of some bursts, once workers have started.
+
+    Whatever else the machine does takes from the others, and nothing makes one too good.
+    """
     executor.introduce(pair, Recipe(seconds))
     knobs = some_settings(settings)
     warm = [Task(pair, -1 - n, k) for n, k in enumerate(knobs[: 8 * executor.width])]
     list(measured(executor, warm))
-    start = time.perf_counter()
-    answers = list(measured(executor, [Task(pair, n, k) for n, k in enumerate(knobs)]))
-    return len(answers) / (time.perf_counter() - start)
+    best = 0.0
+    for burst in range(bursts):
+        tasks = [Task(pair, settings * burst + n, k) for n, k in enumerate(knobs)]
+        start = time.perf_counter()
+        answers = list(measured(executor, tasks))
+        best = max(best, len(answers) / (time.perf_counter() - start))
+    return best
+
+
+def bare(seconds: float, settings: int) -> float:
+    """Results a second of one measurer without any pool: also the best of some bursts.
+
+    A busy machine lets nobody sleep for ten milliseconds only.
+    """
+    measurer, knobs = Sleeper(seconds), Knobs()
+    best = 0.0
+    for _ in range(_BURSTS):
+        start = time.perf_counter()
+        for _ in range(settings):
+            measurer.evaluate(knobs)
+        best = max(best, settings / (time.perf_counter() - start))
+    return best
 
 
 class Recipe:
@@ -166,7 +192,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="less of everything")
     options = parser.parse_args()
     quick = options.quick
-    print("1. pools: results a second, and the share of workers' time that is measuring")
+    print("1. pools: results a second, beside measurers that nobody has to feed")
     rows = pools(
         [1e-2] if quick else [1e-3, 1e-2, 1e-1], [2] if quick else [1, 2], 100 if quick else 200
     )

@@ -167,6 +167,11 @@ class Pace:
         return 2 if self.seconds is not None and self.seconds < _SOON_S else 1
 
     @property
+    def queue(self) -> int:
+        """The same in settings where each is an order of its own: as many as make a portion."""
+        return 1 if self.depth == 1 else 1 + self.portion
+
+    @property
     def portion(self) -> int:
         """Settings in one order: so many that sending and answering it does not matter."""
         return 1 if self.seconds is None else max(int(_ORDER_S / max(self.seconds, 1e-6)), 1)

@@ -159,7 +159,7 @@ class Processes:
 
     def _assign(self) -> None:
         """Every ready worker gets its next setting; those with fewer come first."""
-        for depth in range(1, self._pace.depth + 1):
+        for depth in range(1, self._pace.queue + 1):
             for worker in self._workers:
                 while self._pending and worker.ready and len(worker.tasks) < depth:
                     self._give(worker, self._pending.popleft())

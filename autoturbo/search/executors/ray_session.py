@@ -111,7 +111,7 @@ def _start(**how: Any) -> None:
             ray.init(**how, log_to_driver=False, logging_level=logging.CRITICAL)
     except ConnectionError as error:
         raise _unreachable(str(how["address"]), line_of(error)) from None
-    except (OSError, RuntimeError, ValueError, TypeError, ray.exceptions.RayError) as error:
+    except Exception as error:  # noqa: BLE001  Ray raises that very class where a server is late
         raise ExecutorError(f"Ray does not start: {line_of(error)}") from None
     _hush()
 
