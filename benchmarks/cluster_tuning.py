@@ -32,6 +32,7 @@ from ray_cluster import Cluster
 import autoturbo
 from autoturbo.database import Database
 from autoturbo.datasets import workloads
+from autoturbo.search.executors.ray_session import connect
 from autoturbo.tuner import Options, Pair, TuneResult, tune_all
 
 TARGETS = ("stcp920", "ipu-mk2", "mlu100")
@@ -122,12 +123,16 @@ def compared(models: int, targets: int, trials: int, every: float, nodes: int = 
         tuned(pairs, Path(one), trials, None)
         alone = time.perf_counter() - start
         with Cluster() as cluster:
+            cluster.wait()
+            session = connect(cluster.address)
             for _ in range(nodes):
                 cluster.add()
+            cluster.settle()
             start = time.perf_counter()
             with Trouble(cluster, every) as trouble:
                 results = tuned(pairs, Path(two), trials, cluster.address)
             troubled = time.perf_counter() - start
+            session.close()
         texts = [exported(Path(folder) / "a.db") for folder in (one, two)]
     print_table(
         ["run", "s", "trials", "workers killed", "nodes killed"],

@@ -7,6 +7,7 @@ good; that needs the right to make one (:func:`namespaces_allowed`).
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import shutil
@@ -21,14 +22,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from autoturbo.search.executors import watchdog
 from autoturbo.search.executors.watchdog import started
 
 _MARK = "AUTOTURBO_TEST_NODE"
 _CLUSTER = "AUTOTURBO_TEST_CLUSTER"
-_START_S = 90.0
+_START_S = 180.0
 _HASTY = {
     # seconds instead of half a minute until a node that is silent counts as dead
     "RAY_health_check_initial_delay_ms": "1000",
@@ -217,6 +218,22 @@ class Cluster:
         node = self._start(self._joining(ours, cpus, 80 << 20), namespace=name)
         self.nodes.append(node)
         return node
+
+    def settle(self) -> None:
+        """Wait until all nodes have joined; one that could not start in time is started again.
+
+        Connected to it, this process can see that.
+        """
+        ray: Any = importlib.import_module("ray")  # most of it is not annotated
+
+        def alive() -> bool:
+            for node in [node for node in self.nodes if node.process.poll() is not None]:
+                self.remove(node)
+                _ = self.add_behind_network() if node.namespace else self.add()
+            found = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) > 0]
+            return len(found) == len(self.nodes)
+
+        wait_until(alive, f"{len(self.nodes)} nodes to join")
 
     def cut(self, node: Node) -> None:
         """Cut a node's network for good; one without a network of its own is stopped instead."""

@@ -15,7 +15,6 @@ processes otherwise.
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import subprocess
 import sys
@@ -73,12 +72,7 @@ class Ground:
                 if apart and last and cluster.networked
                 else cluster.add()
             )
-        wait_until(lambda: self._alive() == nodes, f"{nodes} nodes")
-
-    def _alive(self) -> int:
-        ray: Any = importlib.import_module("ray")  # most of it is not annotated
-        nodes = ray.nodes()
-        return sum(n["Alive"] and n["Resources"].get("CPU", 0) > 0 for n in nodes)
+        cluster.settle()
 
     def measuring(self) -> Node:
         """A node that measures; the last one if several do."""
