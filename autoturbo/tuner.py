@@ -2,136 +2,48 @@
 
 A reader's map::
 
-    tune / resume -> Settings (what was asked for) -> _Run (what it stands on)
-        -> autoturbo.search.loop: rounds of propose, measure, record, learn
-        -> _finish: hand out what passes the checks (autoturbo.search.handover), write, report
+    tune / resume -> Settings (what was asked for) -> Run (what it stands on, autoturbo.run)
+        -> autoturbo.search.campaign: rounds of all pairs on one pool of workers
+        -> autoturbo.search.loop: of one pair: propose, measure, record, learn
+        -> result: hand out what passes the checks (autoturbo.search.handover), write, report
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.metadata
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.database import (
-    BestSchedule,
-    Database,
-    PairKey,
-    Refused,
-    RunFolder,
-    RunInfo,
-    RunState,
-    Verified,
-    run_id,
-)
-from autoturbo.errors import (
-    AutoTurboError,
-    InfeasibleError,
-    InterruptedRunError,
-    Location,
-    MeasurerError,
-    RunError,
-    UsageError,
-)
+from autoturbo.database import Database, PairKey, RunInfo, run_id
+from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
+from autoturbo.options import Changes, Options, Pair, stored_settings, stored_target
+from autoturbo.run import Means, Run, TuneResult, carry_out
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
-from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
-from autoturbo.search.journal import Journal, now
-from autoturbo.search.loop import BATCH, Loop, Search
+from autoturbo.search.handover import Best, Verifier
+from autoturbo.search.journal import now
+from autoturbo.search.loop import BATCH
 from autoturbo.search.names import OURS
-from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import (
-    EFFORTS,
-    Settings,
-    places_cuts,
-    searched_subgraphs,
-    space_of_run,
-)
-from autoturbo.search.space import batch_share
-from autoturbo.search.stopping import Stop
+from autoturbo.search.settings import EFFORTS, Settings, places_cuts
 from autoturbo.search.workshop import MakeWorkshop, Workshop
-from autoturbo.simulate.measurement import SIMULATOR_VERSION, Failure, Measurement
-from autoturbo.verify import VERIFIER_VERSION
+from autoturbo.simulate.measurement import SIMULATOR_VERSION
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:
-    import optuna
-
-    from autoturbo.cost_models.advisor import KernelAdvisor
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
 
 DATABASE = "autoturbo.db"
 """The default database, in the working folder."""
 
+CALL = "call"
+"""Setting of a run that was begun together with others: the id of the first of them."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TuneResult:
-    """What a run found.
-
-    Attributes:
-        run: its id, for :func:`resume`.
-        model: name of the model.
-        target: name of the target.
-        trials: made so far.
-        seed: of all chance.
-        default: trial 0, the published heuristic; None where it does not fit.
-        best: the best trial; trial 0 itself where nothing was better.
-        baselines: other schedulers by name, those that fit.
-        schedule_file: the best schedule.
-        run_folder: manifest, schedule, log.
-        study: every trial once, for Optuna's plots and dashboard.
-        state: ``"done"`` or ``"interrupted"``.
-        history: all trials by number.
-        front: with several objectives the trials that none beats in all of them.
-        refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
-        stopped: why it ended.
-    """
-
-    run: str
-    model: str
-    target: str
-    trials: int
-    seed: int
-    default: Measurement | None
-    best: Best
-    baselines: dict[str, Measurement]
-    schedule_file: Path
-    run_folder: Path
-    study: optuna.Study
-    state: RunState
-    history: tuple[Trial, ...] = ()
-    front: tuple[Trial, ...] = ()
-    refused: tuple[Refused, ...] = ()
-    stopped: Stop = Stop.TRIALS
-
-
-@dataclass(frozen=True, slots=True)
-class _Means:
-    """How a run is carried out; none of it affects the result."""
-
-    jobs: int
-    ray: str | None
-    timeout_s: float | None
-    on_progress: Callable[[Progress], None] | None
-    make: MakeWorkshop
-    verifier: Verifier | None
-    began: float = field(default_factory=time.monotonic)
-
-    def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises:
-            UsageError: fewer than one worker.
-        """
-        if self.jobs < (0 if self.ray is not None else 1):
-            raise UsageError(f"jobs: {self.jobs} is too few", hint="at least 1")
+PLACE = "place"
+"""Setting of such a run: how many were begun before it in the call."""
 
 
 def tune(
@@ -162,6 +74,8 @@ def tune(
     verifier: Verifier | None = None,
     patience: int | None = None,
     bound_gap: float | None = None,
+    round: int | None = None,  # noqa: A002  as it is called everywhere
+    runtime_env: Mapping[str, Any] | None = None,
 ) -> TuneResult:
     """Find a good schedule of a model on a target.
 
@@ -201,6 +115,9 @@ def tune(
         verifier: checks what is handed out; :func:`autoturbo.verify_schedule` if None.
         patience: stop after so many trials without a better one; never if None.
         bound_gap: stop once the best latency is at most this share above the lower bound (0.05).
+        round: trials proposed at a time, :data:`BATCH` if None: with more, more workers have
+            something to do, and each proposal knows less.
+        runtime_env: Ray's ``runtime_env`` for the workers, which brings them what they lack.
 
     Raises:
         UsageError: an argument that makes no sense, or no Ray at the address.
@@ -211,41 +128,88 @@ def tune(
         DatabaseError: the database cannot be used.
         InterruptedRunError: interrupted before anything was measured.
     """
-    if not isinstance(objective, str):
-        objective = ",".join(objective)
-    asked = Settings(
-        dtype=dtype or target.default_dtype,
-        trials=trials,
-        effort=effort,
-        seed=seed,
-        time_budget=time_budget,
-        sampler=sampler,
-        objective=objective,
-        baselines=tuple(baselines),
-        runs_folder=str(runs_folder),
-        storage=storage,
-        subgraphs=searched_subgraphs(subgraphs, sampler),
-        patience=patience,
-        bound_gap=bound_gap,
-    )
-    make = evaluator or _default_workshop()
-    means = _Means(jobs, ray, timeout_s, on_progress, make, verifier)
-    _check(asked, means, target)
-    with Database.open(DATABASE if database is None else database) as store:
-        key = pair_key(graph, target, asked.dtype)
-        more = {
-            **(settings or {}),
-            "target_description": target.as_dict(),
-            "verify": verify,
-            "starts": _starts(graph, target, asked, means, store if transfer else None, key),
-        }
-        draft = RunInfo(
-            "", key, graph.name, model_file or graph.source, graph.batch, target.name,
-            _stored(asked, key, graph.batch, more), _versions(), now(),
-        )  # fmt: skip
-        info = _register(draft, store)
-        with store.holding(info.id):
-            return _carry_out(_Run(graph, target, asked, means, store, info))
+    options = Options(
+        trials=trials, effort=effort, seed=seed, jobs=jobs, ray=ray, runtime_env=runtime_env,
+        time_budget=time_budget, sampler=sampler, objective=objective, database=database,
+        runs_folder=runs_folder, baselines=baselines, on_progress=on_progress, storage=storage,
+        timeout_s=timeout_s, evaluator=evaluator, subgraphs=subgraphs, transfer=transfer,
+        verify=verify, verifier=verifier, patience=patience, bound_gap=bound_gap, round=round,
+    )  # fmt: skip
+    pair = Pair(graph, target, dtype, model_file, settings or {})
+    return only(tune_all([pair], options))
+
+
+def tune_all(
+    pairs: Sequence[Pair], options: Options | None = None
+) -> list[TuneResult | AutoTurboError]:
+    """Tune several pairs on one pool of workers, work going where most is expected of it.
+
+    Each pair has the budget in trials for itself; a budget in time is that of all. The result of a
+    pair is what tuning it alone gives from the same database, with any number of workers.
+
+    Args:
+        pairs: models on targets.
+        options: how, for all of them.
+
+    Returns:
+        A result per pair, or why there is none: the others go on.
+
+    Raises:
+        UsageError: an argument that makes no sense, or no Ray at the address.
+        ExecutorError: workers or the cluster failed.
+        DatabaseError: the database cannot be used.
+    """
+    options = options or Options()
+    means = options.means()
+    for pair in pairs:
+        _check(options.asked_of(pair), means, pair.target)
+    with Database.open(DATABASE if options.database is None else options.database) as store:
+        known = store if options.transfer else None
+        drafts = [_draft(pair, options, means, known) for pair in pairs]
+        runs: list[Run] = []
+        with ExitStack() as held:
+            for pair, draft in zip(pairs, drafts, strict=True):
+                info = _register(_in_call(draft, runs), store)
+                held.enter_context(store.holding(info.id))
+                asked = options.asked_of(pair)
+                runs.append(Run(pair.graph, pair.target, asked, means, store, info))
+            return carry_out(runs, means)
+
+
+def _in_call(draft: RunInfo, before: Sequence[Run]) -> RunInfo:
+    """A draft that says with which run it was begun, so that all can be resumed together."""
+    if not before:
+        return draft
+    belongs = {CALL: before[0].info.id, PLACE: len(before)}
+    return dataclasses.replace(draft, settings={**draft.settings, **belongs})
+
+
+def _draft(pair: Pair, options: Options, means: Means, known: Database | None) -> RunInfo:
+    """The record of a run to be, with what it starts from."""
+    graph, target, asked = pair.graph, pair.target, options.asked_of(pair)
+    key = pair_key(graph, target, asked.dtype)
+    more = {
+        **pair.settings,
+        "target_description": target.as_dict(),
+        "verify": options.verify,
+        "starts": _starts(graph, target, asked, means, known, key),
+    }
+    return RunInfo(
+        "", key, graph.name, pair.model_file or graph.source, graph.batch, target.name,
+        _stored(asked, key, graph.batch, more), _versions(), now(),
+    )  # fmt: skip
+
+
+def only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
+    """The result of a call for one pair.
+
+    Raises:
+        AutoTurboError: there is none.
+    """
+    (result,) = ended
+    if isinstance(result, AutoTurboError):
+        raise result
+    return result
 
 
 def resume(
@@ -265,6 +229,7 @@ def resume(
     verifier: Verifier | None = None,
     patience: int | None = None,
     bound_gap: float | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
 ) -> TuneResult:
     """Go on with a run; the result is that of a run that was never stopped.
 
@@ -284,35 +249,92 @@ def resume(
         verifier: checks what is handed out.
         patience: as for :func:`tune`; a new limit ends all that the run had, but for the time.
         bound_gap: likewise.
+        runtime_env: Ray's ``runtime_env`` for the workers.
 
     Raises:
         RunError: no such run, one that another process works on, or what it depends on has
             changed: model, target, scheduler.
         AutoTurboError: whatever :func:`tune` raises.
     """
-    path = DATABASE if database is None else database
-    with Database.open(path, create=False) as store:
-        info = store.run(run)
-        target = load_target(info) if load_target else _stored_target(info)
-        graph = load_graph(info)
-        asked = _stored_settings(info)
-        _refuse_changed(info, pair_key(graph, target, asked.dtype))
-        asked = asked.extended(trials, time_budget, patience, bound_gap)
-        if verify is not None:
-            info = dataclasses.replace(info, settings={**info.settings, "verify": verify})
-        make = evaluator or _default_workshop()
-        means = _Means(jobs, ray, timeout_s, on_progress, make, verifier)
-        _check(asked, means, target)
-        with store.holding(info.id):
-            store.set_state(info.id, "running")
-            return _carry_out(_Run(graph, target, asked, means, store, info))
+    changes = Changes(
+        load_graph=load_graph, load_target=load_target, jobs=jobs, ray=ray,
+        runtime_env=runtime_env, trials=trials, time_budget=time_budget,
+        on_progress=on_progress, timeout_s=timeout_s, evaluator=evaluator, verify=verify,
+        verifier=verifier, patience=patience, bound_gap=bound_gap,
+    )  # fmt: skip
+    return only(resume_all([run], changes, database=database, together=False))
+
+
+def resume_all(
+    runs: Sequence[str],
+    changes: Changes,
+    *,
+    database: str | Path | None = None,
+    together: bool = True,
+) -> list[TuneResult | AutoTurboError]:
+    """Go on with several runs on one pool of workers.
+
+    Args:
+        runs: their ids, or the starts of them.
+        changes: how.
+        database: where they are kept.
+        together: also with the runs that were begun in one call with any of these.
+
+    Returns:
+        A result per run, or why there is none; those begun together in the order of their pairs.
+
+    Raises:
+        RunError: no such run, or what one depends on has changed.
+        AutoTurboError: whatever :func:`tune_all` raises.
+    """
+    means = changes.means()
+    with Database.open(DATABASE if database is None else database, create=False) as store:
+        chosen = {info.id: info for info in map(store.run, runs)}
+        if together:
+            chosen = _with_companions(chosen, store)
+        carried = [_carried(info, changes, means, store) for info in chosen.values()]
+        with ExitStack() as held:
+            for run in carried:
+                held.enter_context(store.holding(run.info.id))
+            for run in carried:
+                store.set_state(run.info.id, "running")
+            return carry_out(carried, means)
+
+
+def _carried(info: RunInfo, changes: Changes, means: Means, store: Database) -> Run:
+    """A run as it goes on.
+
+    Raises:
+        RunError: what it depends on has changed.
+    """
+    target = changes.load_target(info) if changes.load_target else stored_target(info)
+    graph = changes.load_graph(info)
+    asked = stored_settings(info)
+    _refuse_changed(info, pair_key(graph, target, asked.dtype))
+    asked = asked.extended(changes.trials, changes.time_budget, changes.patience, changes.bound_gap)
+    if changes.verify is not None:
+        info = dataclasses.replace(info, settings={**info.settings, "verify": changes.verify})
+    _check(asked, means, target)
+    return Run(graph, target, asked, means, store, info)
+
+
+def _with_companions(chosen: Mapping[str, RunInfo], store: Database) -> dict[str, RunInfo]:
+    """The same and the runs of their calls, as they were begun."""
+    calls = {info.settings.get(CALL, info.id) for info in chosen.values()}
+    every = [store.run(info.id) for info in store.runs()]
+    members = [info for info in every if info.settings.get(CALL, info.id) in calls]
+    return {info.id: info for info in sorted(members, key=_place)}
+
+
+def _place(info: RunInfo) -> tuple[str, int]:
+    return info.settings.get(CALL, info.id), info.settings.get(PLACE, 0)
 
 
 def _starts(
     graph: Graph,
     target: Target,
     asked: Settings,
-    means: _Means,
+    means: Means,
     store: Database | None,
     key: PairKey,
 ) -> list[dict[str, Any]]:
@@ -335,13 +357,7 @@ def scheduler_version() -> str:
     return f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"
 
 
-def _default_workshop() -> MakeWorkshop:
-    from autoturbo.simulate.evaluator import Evaluator
-
-    return Evaluator
-
-
-def _check(asked: Settings, means: _Means, target: Target) -> None:
+def _check(asked: Settings, means: Means, target: Target) -> None:
     from autoturbo.search.samplers import check_sampler
 
     objectives = asked.check()
@@ -385,23 +401,6 @@ def _register(draft: RunInfo, store: Database) -> RunInfo:
         return info
 
 
-def _stored_target(info: RunInfo) -> Target:
-    from autoturbo.hardware.target import Target
-
-    return Target.from_dict(info.settings["target_description"])
-
-
-def _stored_settings(info: RunInfo) -> Settings:
-    defaults = {"subgraphs": 0, "patience": None, "bound_gap": None}  # of earlier releases
-    given = {**defaults, **info.settings}
-    try:
-        values = {f.name: given[f.name] for f in dataclasses.fields(Settings)}
-    except KeyError as error:
-        message = f"run {info.id}: its record lacks {error.args[0]!r}"
-        raise RunError(message, hint="it was not made by 'tune'") from None
-    return Settings(**{**values, "baselines": tuple(values["baselines"])})
-
-
 def _refuse_changed(info: RunInfo, found: PairKey) -> None:
     names = {"graph_hash": "the model", "target_hash": "the target", "dtype": "the data type",
              "scheduler_version": "the scheduler's version"}  # fmt: skip
@@ -415,207 +414,21 @@ def _refuse_changed(info: RunInfo, found: PairKey) -> None:
         raise RunError(message, Location(info.model_file or None), "start a new run with 'tune'")
 
 
-@dataclass(eq=False)
-class _Run:
-    """What a run stands on."""
-
-    graph: Graph
-    target: Target
-    asked: Settings
-    means: _Means
-    store: Database
-    info: RunInfo
-
-    def __post_init__(self) -> None:
-        self.objectives = find_objectives(self.asked.objective)
-        self.folder = RunFolder.create(
-            self.asked.runs_folder, self.info.model, self.info.target, self.info.id
-        )
-        recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
-        self.recipe: Callable[[], Workshop] = recipe
-        self.workshop = recipe()
-        self.space = space_of_run(self.info.settings, self.graph, self.target)
-
-    def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
-        """What hands out the best of the run's trials."""
-        return Handover(
-            f"{self.info.model} on {self.info.target}", trials, self.workshop,
-            self.means.verifier or verifier_of(self.graph.source, numbers=numbers),
-            self.folder.log,
-        )  # fmt: skip
-
-    def write_manifest(self) -> None:
-        """Everything that the run depends on."""
-        values = {**self.info.as_dict(), "space": [d.name for d in self.space.dimensions]}
-        values.pop("state")
-        self.folder.write_manifest(values)
-
-    def journal(self) -> Journal:
-        """Where outcomes are kept, with what is there."""
-        trials = self.store.trials(self.info.id)
-        recorded = {t.number: Trial(t.number, t.knobs, t.outcome) for t in trials}
-        return Journal(self.store, self.info.id, self.folder, recorded)
-
-    def search(self) -> Search:
-        """What is looked for."""
-        asked = self.asked
-        return Search(
-            run=self.info.id,
-            model=self.info.model,
-            target=self.info.target,
-            space=self.space,
-            objectives=self.objectives,
-            sampler=asked.sampler,
-            seed=asked.seed,
-            trials=asked.total,
-            time_budget=asked.time_budget,
-            spent_s=time.monotonic() - self.means.began,
-            storage=asked.storage,
-            patience=asked.patience,
-            bound_gap=asked.bound_gap,
-        )
-
-    def advisor(self) -> KernelAdvisor | None:
-        """The kernel model, where a sum of kernel times is what is sought."""
-        from autoturbo.cost_models.advisor import KernelAdvisor, Prior
-        from autoturbo.cost_models.features import target_vector
-        from autoturbo.schedule.statistics import STATISTICS
-
-        if [o.name for o in self.objectives if o.name not in OF_KERNELS]:
-            return None
-        vector = target_vector(self.target, self.asked.dtype)
-        share, prior = batch_share(self.graph, self.target), None
-        try:
-            prior = Prior.of(self.workshop)
-        except AutoTurboError as error:
-            self.folder.log(f"the search starts without the cost model of the package: {error}")
-        return KernelAdvisor(self.workshop, vector, share, STATISTICS, self.asked.seed, prior)
-
-    def baselines(self) -> dict[str, Measurement]:
-        """Other schedulers; one that fails is left out and noted in the log."""
-        found = {}
-        for name in self.asked.baselines:
-            outcome = self.workshop.measure_scheduler(name)
-            if isinstance(outcome, Measurement):
-                found[name] = outcome
-            else:
-                self.folder.log(f"baseline {name}: {outcome.reason}: {outcome.message}")
-        return found
-
-
-def _carry_out(run: _Run) -> TuneResult:
-    """From the first trial to the result; the run's state is told whatever happens."""
-    from autoturbo.search.executors import make_executor
-
-    try:
-        run.write_manifest()
-        baselines = run.baselines()
-        executor = make_executor(
-            run.workshop, run.recipe,
-            jobs=run.means.jobs, ray=run.means.ray, timeout_s=run.means.timeout_s,
-        )  # fmt: skip
-        try:
-            loop = Loop(run.search(), run.journal(), executor, run.advisor(), run.means.on_progress)
-            loop.run()
-        finally:
-            executor.close()
-        return _finish(run, loop, baselines)
-    except BaseException as error:
-        state: RunState = "failed"
-        if isinstance(error, KeyboardInterrupt | InterruptedRunError):
-            state = "interrupted"
-        with suppress(AutoTurboError):
-            run.store.set_state(run.info.id, state)
-            run.folder.log(f"{state}: {type(error).__name__}: {error}")
-        raise
-
-
-def _finish(run: _Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
-    """Check what is handed out, write it, report."""
-    if loop.best is None:
-        raise _nothing(run, loop)
-    # Whoever interrupts waits: what is handed out is run when the run is done.
-    numbers = bool(run.info.settings.get("verify")) and not loop.interrupted
-    handover = run.handover(loop.trials, numbers=numbers)
-    try:
-        best = handover.best(run.objectives)
-        front = handover.front(run.objectives)
-        fastest = handover.best(find_objectives("latency"), best)
-    finally:
-        _keep_refused(run, handover)
-    file = run.folder.write_schedule(best.schedule.text)
-    _keep_best(run, fastest)
-    state: RunState = "interrupted" if loop.interrupted else "done"
-    run.store.set_state(run.info.id, state)
-    run.folder.log(f"{state} ({loop.stopped}): best #{best.trial}, {best.measurement.latency!r} s")
-    default = loop.trials[0].outcome
-    return TuneResult(
-        run=run.info.id,
-        model=run.info.model,
-        target=run.info.target,
-        trials=len(loop.trials),
-        seed=run.asked.seed,
-        default=default if isinstance(default, Measurement) else None,
-        best=best,
-        baselines=baselines,
-        schedule_file=file,
-        run_folder=run.folder.path,
-        study=loop.mirror,
-        state=state,
-        history=tuple(loop.trials),
-        front=front,
-        refused=handover.refused,
-        stopped=loop.stopped or Stop.INTERRUPTED,
-    )
-
-
-def _nothing(run: _Run, loop: Loop) -> AutoTurboError:
-    """Why there is no result at all."""
-    name = f"{run.info.model} on {run.info.target}"
-    if loop.interrupted:
-        hint = f"'autoturbo resume {run.info.id}' goes on"
-        return InterruptedRunError(f"{name}: nothing was measured yet", hint=hint)
-    failures = [t.outcome for t in loop.trials if isinstance(t.outcome, Failure)]
-    first = next((f for f in failures if f.infeasible), failures[0])
-    if not first.infeasible:
-        return MeasurerError(f"{name}: all {len(failures)} trials failed: {first.message}")
-    message = f"{name}: none of {len(failures)} settings fits: {first.message}"
-    if first.tensors:
-        message += f" (largest: {', '.join(first.tensors)})"
-    return InfeasibleError(message, hint=", or ".join(first.levers) or None)
-
-
-def _keep_refused(run: _Run, handover: Handover) -> None:
-    """Record what failed, and take it back where an earlier run has handed it out."""
-    run.store.set_refused(run.info.id, handover.refused)
-    for refused in handover.refused:
-        run.store.withdraw_best(run.info.key, handover.trials[refused.trial].knobs)
-
-
-def _keep_best(run: _Run, best: Best) -> None:
-    """The schedule of least latency goes to the database, whatever was sought."""
-    from autoturbo.search.beginnings import kept_decisions
-
-    info, when = run.info, now()
-    verified = Verified(best.verified, VERIFIER_VERSION, when) if best.verified else None
-    kept = BestSchedule(
-        info.key, info.model, info.batch, info.target, best.knobs, best.measurement,
-        best.schedule.text, info.id, best.trial, when, info.versions, verified,
-        kept_decisions(best.schedule),
-    )  # fmt: skip
-    run.store.put_best(kept)
-
-
 __all__ = [
     "BATCH",
     "DATABASE",
     "EFFORTS",
     "Best",
+    "Changes",
+    "Options",
+    "Pair",
     "Progress",
     "Trial",
     "TuneResult",
     "Workshop",
     "resume",
+    "resume_all",
     "scheduler_version",
     "tune",
+    "tune_all",
 ]

@@ -126,6 +126,7 @@ def searched(
     Raises:
         UsageError: the sampler needs a package that is not installed.
     """
+    from autoturbo.search.campaign import Campaign
     from autoturbo.search.executors.in_process import InProcess
 
     search = Search(
@@ -133,8 +134,10 @@ def searched(
         find_objectives(objective), sampler, seed, trials,
     )  # fmt: skip
     advisor = _advisor(pair, seed) if sampler == OURS else None
-    loop = Loop(search, NoJournal(), InProcess(pair.evaluator), advisor)
-    loop.run()
+    executor = InProcess()
+    executor.introduce(search.run, lambda: pair.evaluator)
+    loop = Loop(search, NoJournal(), advisor)
+    Campaign([loop], executor).run()
     return loop
 
 

@@ -103,16 +103,15 @@ def _reached(address: str) -> dict[str, Any]:
     """Connect as a tuning run does."""
     from importlib import import_module
 
-    from autoturbo.search.executors.ray_pool import connect
+    from autoturbo.search.executors.ray_session import connect
 
     try:
-        ours = connect(address)
+        session = connect(address)
     except AutoTurboError as error:
         return {"ok": False, "state": str(error)}
     ray: Any = import_module("ray")  # most of it is not annotated
     processors = sum(node["Resources"].get("CPU", 0) for node in ray.nodes())
-    if ours:
-        ray.shutdown()
+    session.close()
     return {"ok": True, "state": f"reached, {processors:.0f} CPUs"}
 
 

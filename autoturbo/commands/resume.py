@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoturbo.commands.loading import resume
+from autoturbo.commands.loading import model_of_run
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.tuning import (
     LiveLine,
     add_machine_options,
     add_stopping_options,
     finish,
+    finish_all,
     machine_options,
     stopping_options,
     write_copy,
@@ -36,6 +37,8 @@ def add_arguments(parser: Parser) -> None:
     """The run, and what may change."""
     add = parser.add_argument
     add("run", metavar="RUN", help="id of a run, or the beginning of one")
+    together = "go on as well with the runs that 'tune' began together with it"
+    add("--all", dest="together", action="store_true", help=together)
     trials = "trials in all, those made included (default: as asked for at first)"
     add("--trials", metavar="N", type=whole_number("--trials", 1), help=trials)
     budget = "stop after this long, for example 10m; without --trials, no other limit"
@@ -50,23 +53,30 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Go on, then print what ``tune`` prints."""
+    from autoturbo import tuner
     from autoturbo.atomic import check_writable
 
     if options.verify:
         require_runtime("--verify")
     if options.output is not None:
         check_writable(options.output)
+    machine = machine_options(options)
     with LiveLine(console) as line:
-        result = resume(
-            options.run,
-            database=options.db,
+        changes = tuner.Changes(
+            load_graph=model_of_run,
             trials=options.trials,
             time_budget=options.time_budget,
             verify=options.verify,
             on_progress=line,
             **stopping_options(options),
-            **machine_options(options),
+            **machine,
         )
+        ended = tuner.resume_all(
+            [options.run], changes, database=options.db, together=options.together
+        )
+    if options.together and len(ended) > 1:
+        return finish_all(ended, console, options.db)
+    result = tuner.only(ended)
     return finish(result, console, options.db, _copies(result, options))
 
 

@@ -21,19 +21,21 @@ from autoturbo.commands.tuning import (
     LiveLine,
     add_machine_options,
     add_stopping_options,
-    finish,
+    finish_all,
     machine_options,
     stopping_options,
-    write_copy,
 )
 from autoturbo.commands.values import duration, objectives, one_of, whole_number, wrong
 from autoturbo.report.units import clock, percent
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
+    from autoturbo.commands.tuning import MachineOptions
+    from autoturbo.errors import AutoTurboError
     from autoturbo.tuner import TuneResult
 
 USAGE = "MODEL... [--target T ...] [options]"
@@ -67,28 +69,26 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Load everything, then tune pair by pair."""
+    """Load everything, then tune all pairs on one pool of workers."""
     if options.verify:
         require_runtime("--verify")
     pairs = load_pairs(options)
     _check_output(options.output, len(pairs))
-    status = 0
+    machine = machine_options(options)
     for pair in pairs:
         _introduce(pair, options, console)
-        result = _tune(pair, options, console)
-        written = write_copy(result, options.output)
-        status = max(status, finish(result, console, options.db, written))
-    return status
+    return finish_all(_tuned(pairs, machine, options, console), console, options.db, options.output)
 
 
-def _tune(pair: Pair, options: argparse.Namespace, console: Console) -> TuneResult:
-    from autoturbo.tuner import tune
+def _tuned(
+    pairs: Sequence[Pair], machine: MachineOptions, options: argparse.Namespace, console: Console
+) -> list[TuneResult | AutoTurboError]:
+    from autoturbo import tuner
 
+    kept = {**how_to_load(options), **_place_of_copy(options.output)}
+    chosen = [tuner.Pair(p.model, p.target, p.dtype, p.model.source, kept) for p in pairs]
     with LiveLine(console) as line:
-        return tune(
-            pair.model,
-            pair.target,
-            dtype=pair.dtype,
+        how = tuner.Options(
             trials=options.trials,
             effort=options.effort or DEFAULT_EFFORT,
             seed=options.seed,
@@ -97,16 +97,16 @@ def _tune(pair: Pair, options: argparse.Namespace, console: Console) -> TuneResu
             objective=_objectives(options),
             database=options.db,
             runs_folder=options.runs_folder,
-            model_file=pair.model.source,
             storage=options.storage,
-            settings={**how_to_load(options), **_place_of_copy(options.output)},
             subgraphs=options.subgraphs,
             transfer=options.transfer,
             verify=options.verify,
             on_progress=line,
+            round=options.round,
             **stopping_options(options),
-            **machine_options(options),
+            **machine,
         )
+        return tuner.tune_all(chosen, how)
 
 
 def _introduce(pair: Pair, options: argparse.Namespace, console: Console) -> None:
@@ -142,7 +142,7 @@ def _search(pair: Pair, options: argparse.Namespace) -> str:
     effort = options.effort or DEFAULT_EFFORT
     trials = min(options.trials or EFFORTS[effort], space.size)
     budget = f"{trials} trials" if options.trials else f"effort {effort}: {trials} trials"
-    measuring = seconds_per_trial(pair, space, _SAMPLES) / options.jobs
+    measuring = seconds_per_trial(pair, space, _SAMPLES) / (options.jobs or 1)
     placing = _PLACING_S if places_cuts(own, sampler) else 0.0
     return f"{budget}, about {clock(placing + trials * (measuring + _LEARNING_S))}; {how}"
 
@@ -162,10 +162,15 @@ def _add_budget(parser: Parser) -> None:
     efforts = "quick, standard or thorough (default: quick)"
     choose = one_of("--effort", _efforts)
     add("--effort", metavar="LEVEL", type=choose, help=efforts)
-    trials = "trials in all (default: as the effort says)"
+    trials = "trials of each pair in all (default: as the effort says)"
     add("--trials", metavar="N", type=whole_number("--trials", 1), help=trials)
     budget = duration("--time-budget")
-    add("--time-budget", metavar="TIME", type=budget, help="stop after this long, for example 10m")
+    add(
+        "--time-budget",
+        metavar="TIME",
+        type=budget,
+        help="stop all after this long, for example 10m",
+    )
     add_stopping_options(parser)
 
 
@@ -178,6 +183,8 @@ def _add_search(parser: Parser) -> None:
         "latency, throughput, energy or ddr-bytes; several give a Pareto front (default: latency)"
     )
     add("--objective", metavar="NAME", type=objectives, action="extend", help=text)
+    text = "trials proposed at a time (default: 16); more keep more workers busy"
+    add("--round", metavar="N", type=whole_number("--round", 1), help=text)
     add_subgraphs_option(parser)
     text = "start from nothing that schedules in the database decided for layers like these"
     add("--no-transfer", dest="transfer", action="store_false", help=text)

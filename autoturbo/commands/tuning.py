@@ -5,19 +5,19 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from autoturbo.commands.parser import DEFAULT_DATABASE
-from autoturbo.commands.values import percentage, whole_number
-from autoturbo.errors import InterruptedRunError
+from autoturbo.commands.values import duration, percentage, whole_number, wrong
+from autoturbo.errors import AutoTurboError, InterruptedRunError, Location, UsageError
 from autoturbo.report.live import Standing, live_line
 from autoturbo.report.units import percent, plain
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from rich.live import Live
@@ -131,20 +131,93 @@ class MachineOptions(TypedDict):
 
     jobs: int
     ray: str | None
+    runtime_env: Mapping[str, Any] | None
+    timeout_s: float | None
 
 
 def add_machine_options(parser: Parser) -> None:
     """Where measuring is done; the result is the same wherever it is."""
     add = parser.add_argument
-    jobs = "processes that measure (default: 1)"
-    add("--jobs", metavar="N", type=whole_number("--jobs", 1), default=1, help=jobs)
+    jobs = "processes that measure (default: 1; with --ray, one per CPU of the cluster)"
+    add("--jobs", metavar="N", type=whole_number("--jobs", 1), help=jobs)
     ray = "measure on a Ray cluster; a local one without ADDRESS"
     add("--ray", metavar="ADDRESS", nargs="?", const="local", help=ray)
+    env = "JSON or YAML of Ray's runtime_env: brings machines what they lack"
+    add("--ray-runtime-env", metavar="FILE", type=Path, help=env)
+    text = "give a measurement up after this long, for example 30s (default: never)"
+    add("--timeout", metavar="TIME", type=duration("--timeout"), help=text)
 
 
 def machine_options(options: argparse.Namespace) -> MachineOptions:
-    """The same as arguments of the tuner."""
-    return {"jobs": options.jobs, "ray": options.ray}
+    """The same as arguments of the tuner.
+
+    Raises:
+        UsageError: the file of the runtime environment is none.
+    """
+    file = options.ray_runtime_env
+    if file is not None and options.ray is None:
+        raise wrong("--ray-runtime-env", "it is for workers of Ray", "add --ray")
+    found = None if file is None else _runtime_env(file)
+    jobs = options.jobs or (1 if options.ray is None else 0)
+    where: MachineOptions = {
+        "jobs": jobs,
+        "ray": options.ray,
+        "runtime_env": found,
+        "timeout_s": options.timeout,
+    }
+    return where
+
+
+def _runtime_env(path: Path) -> dict[str, Any]:
+    """What is in a file of ``runtime_env``; paths in it are those of this machine.
+
+    Raises:
+        UsageError: it cannot be read, or is something else.
+    """
+    import yaml
+
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"cannot be read: {reason}", Location(str(path))) from None
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        hint = 'for example {"py_modules": ["autoturbo"], "pip": ["numpy"]}'
+        raise UsageError("is not a mapping of names", Location(str(path)), hint)
+    return found
+
+
+def finish_all(
+    ended: Sequence[TuneResult | AutoTurboError],
+    console: Console,
+    database: str,
+    output: Path | None = None,
+) -> int:
+    """Print what became of several pairs, as :func:`finish` does of one; the worst exit status.
+
+    Raises:
+        InterruptedRunError: some were stopped before their end.
+        AutoTurboError: the first of those that have no result; the others are told before it.
+    """
+    status, failures = 0, [e for e in ended if isinstance(e, AutoTurboError)]
+    results = [e for e in ended if not isinstance(e, AutoTurboError)]
+    for result in results:
+        status = max(status, _tell(result, console, database, write_copy(result, output)))
+    for failure in failures[1:]:
+        print(f"error: {plain(str(failure))}", file=sys.stderr, flush=True)
+    stopped = [r for r in results if r.state == "interrupted"]
+    if stopped:
+        trials = sum(result.trials for result in stopped)
+        together = " --all" if len(ended) > 1 else ""
+        raise _interrupted(trials, f"{_resume(stopped[0], database)}{together}")
+    if failures:
+        raise failures[0]
+    return status
+
+
+def _interrupted(trials: int, command: str) -> InterruptedRunError:
+    message = f"interrupted after {trials} trials; all of them are saved"
+    return InterruptedRunError(message, hint=f"go on with '{command}'")
 
 
 def finish(
@@ -158,15 +231,19 @@ def finish(
     Raises:
         InterruptedRunError: the run was stopped before its end.
     """
+    status = _tell(result, console, database, written)
+    if result.state == "interrupted":
+        raise _interrupted(result.trials, _resume(result, database))
+    return status
+
+
+def _tell(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> int:
     console.emit(as_json(result))
     if not console.json:
         _print(result, console, database, written)
     complaints = _complaints(result)
     for line in complaints:
         print(f"error: {plain(line)}", file=sys.stderr, flush=True)
-    if result.state == "interrupted":
-        message = f"interrupted after {result.trials} trials; all of them are saved"
-        raise InterruptedRunError(message, hint=f"go on with '{_resume(result, database)}'")
     return 1 if complaints else 0
 
 

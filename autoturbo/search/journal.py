@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from autoturbo.database import Database, RunFolder, TrialRecord
 from autoturbo.search.progress import Trial
 
-SAVE_EVERY_S = 0.5
+SAVE_EVERY_S = 0.1
 """Seconds of measurements that a kill in the middle of a round may lose."""
 
 

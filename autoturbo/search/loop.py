@@ -8,19 +8,18 @@ not depend on workers, and a resumed run goes on from its records as if it had n
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from autoturbo.errors import RunError
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.allocation import Course
+from autoturbo.search.executors.base import Answer, Task
 from autoturbo.search.names import OURS
+from autoturbo.search.objectives import OF_KERNELS
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.stopping import Drought, Stop
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autoturbo.cost_models.advisor import KernelAdvisor
-    from autoturbo.search.executors import Executor
     from autoturbo.search.objectives import Objective
     from autoturbo.search.space import Space
 
@@ -79,6 +77,7 @@ class Search:
         storage: an Optuna storage URL that mirrors the trials.
         patience: trials without a better one after which it stops, checked between rounds.
         bound_gap: it stops once the best is at most this share above the lower bound, likewise.
+        round: trials proposed at a time.
     """
 
     run: str
@@ -94,15 +93,15 @@ class Search:
     storage: str | None = None
     patience: int | None = None
     bound_gap: float | None = None
+    round: int = BATCH
 
 
 class Loop:
-    """A search under way.
+    """A search under way: rounds are opened, filled and closed by :mod:`autoturbo.search.campaign`.
 
     Args:
         search: what is looked for.
         journal: where outcomes are kept.
-        executor: measures.
         advisor: the kernel model, for our sampler.
         on_progress: called after every outcome.
 
@@ -117,7 +116,6 @@ class Loop:
         self,
         search: Search,
         journal: Journal,
-        executor: Executor,
         advisor: KernelAdvisor | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
@@ -127,11 +125,11 @@ class Loop:
         self.search = search
         self.trials: list[Trial] = []
         self.best: Trial | None = None
-        self._journal, self._executor, self._on_progress = journal, executor, on_progress
+        self._journal, self._on_progress = journal, on_progress
         self._recorded = dict(journal.recorded)
         choice = make_sampler(
             search.sampler, search.seed, search.space,
-            batch=BATCH, advisor=advisor, objectives=len(search.objectives),
+            batch=search.round, advisor=advisor, objectives=len(search.objectives),
         )  # fmt: skip
         self._advisor = choice.advisor
         self._asker = Asker(choice, search.space, search.objectives, search.seed)
@@ -140,9 +138,16 @@ class Loop:
         self._failures: Counter[str] = Counter()
         self._drought = Drought()
         self.stopped: Stop | None = None
-        self._stopping = threading.Event()
+        self._batch: list[tuple[int, Knobs]] = []
+        self._outcomes: dict[int, Outcome] = {}
+        self._figures: list[float | None] = []
         self._started = time.monotonic()
         self._measured = 0
+
+    @property
+    def pair(self) -> str:
+        """What the executor knows the search's model and target by."""
+        return self.search.run
 
     @property
     def interrupted(self) -> bool:
@@ -160,29 +165,95 @@ class Loop:
         asked = math.inf if self.search.trials is None else self.search.trials
         return max(asked, len(self._recorded))
 
-    def run(self) -> None:
-        """Rounds until the budget, the time or the space is used up, or Ctrl-C.
+    @property
+    def course(self) -> Course:
+        """How it has gone, for whoever hands out rounds."""
+        outcome = self.best.outcome if self.best else None
+        if isinstance(outcome, Measurement) and self.search.objectives[0].name in OF_KERNELS:
+            return Course(tuple(self._figures), outcome.bound.seconds)
+        return Course(tuple(self._figures))
+
+    @property
+    def _figure(self) -> float | None:
+        """The best so far, above zero and lower is better; None while nothing fits."""
+        outcome, objective = self.best.outcome if self.best else None, self.search.objectives[0]
+        if not isinstance(outcome, Measurement):
+            return None
+        figure = outcome.latency if objective.name in OF_KERNELS else objective.value(outcome)
+        return None if figure is None else abs(figure)
+
+    @property
+    def missing(self) -> int:
+        """Trials of the open round whose outcomes have not come."""
+        return len(self._batch) - len(self._outcomes)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the open round can be closed."""
+        return not self.missing
+
+    def open(self, *, stopping: bool = False) -> list[Task] | None:
+        """Begin a round: what has to be measured; None where the search has stopped.
+
+        Args:
+            stopping: nothing new is to be measured; only what is recorded still enters.
 
         Raises:
-            ExecutorError: no worker can be had.
-            DatabaseError: an outcome cannot be recorded.
             RunError: a recorded trial is not what is proposed now.
         """
-        reason: Stop | None = None
-        with self._ctrl_c():
-            while (reason := self._reason()) is None:
-                self._round()
-        self.stopped = reason or self._reason() or Stop.INTERRUPTED
+        self.stopped = self._reason(stopping=stopping)
+        if self.stopped is not None:
+            return None
+        first = len(self.trials)
+        proposed = self._replayed(first) or self._proposed(first)
+        self._batch = list(enumerate(proposed, first))[: self.total - first]
+        known = self._recorded
+        self._outcomes = {n: known[n].outcome for n, _ in self._batch if n in known}
+        return [Task(self.pair, n, knobs) for n, knobs in self._batch if n not in known]
+
+    def take(self, answer: Answer) -> None:
+        """An outcome of the open round: durable at the next :meth:`save` or :meth:`close`."""
+        knobs = self._batch[answer.number - len(self.trials)][1]
+        self._outcomes[answer.number] = answer.outcome
+        self._journal.add(Trial(answer.number, knobs, answer.outcome))
+        self._measured += 1
+        self._report(self._outcomes)
+
+    def save(self) -> None:
+        """Make durable what has come."""
+        self._journal.flush()
+
+    def close(self) -> None:
+        """Learn from the round, as far as its outcomes go without a gap.
+
+        After Ctrl-C some are missing; what was measured beyond is recorded for the next time.
+        """
+        self._journal.flush()
+        batch, outcomes, self._batch, self._outcomes = self._batch, self._outcomes, [], {}
+        for number, knobs in batch:
+            if number not in outcomes:
+                return
+            self._enter(Trial(number, knobs, outcomes[number]))
+        self._figures.append(self._figure)
+        best = "nothing fits yet" if self.best is None else f"best #{self.best.number}"
+        self._journal.log(f"{len(self.trials)}/{self.total} trials, {best}")
+        if self.search.storage is not None:
+            self._fill_mirror()
+
+    def conclude(self) -> None:
+        """Say why it stopped, and bring the study that the user sees up to date."""
+        if self.stopped is None:
+            self.stopped = self._reason() or Stop.INTERRUPTED
         self._fill_mirror()
 
-    def _reason(self) -> Stop | None:
+    def _reason(self, *, stopping: bool = False) -> Stop | None:
         """Why it should not go on; what is recorded is entered whatever the rules say."""
         if len(self.trials) >= self.total:
             return Stop.SPACE if self._wanted > self.search.space.size else Stop.TRIALS
         if self._hopeless:
             return Stop.HOPELESS
         rule = None if len(self.trials) < len(self._recorded) else self._rule
-        return rule or (Stop.INTERRUPTED if self._stopping.is_set() else None)
+        return rule or (Stop.INTERRUPTED if stopping else None)
 
     @property
     def _rule(self) -> Stop | None:
@@ -214,24 +285,9 @@ class Loop:
         failures = [t.outcome for t in self.trials if isinstance(t.outcome, Failure)]
         return not any(failure.infeasible for failure in failures)
 
-    def _round(self) -> None:
-        """One batch; trial 0 is a round of its own, so that all others know its outcome."""
-        first = len(self.trials)
-        proposed = self._replayed(first) or self._proposed(first)
-        batch = list(enumerate(proposed, first))[: self.total - first]
-        outcomes = self._measure(batch)
-        for number, knobs in batch:
-            if number not in outcomes:
-                return  # interrupted; what was measured is recorded for the next time
-            self._enter(Trial(number, knobs, outcomes[number]))
-        best = "nothing fits yet" if self.best is None else f"best #{self.best.number}"
-        self._journal.log(f"{len(self.trials)}/{self.total} trials, {best}")
-        if self.search.storage is not None:
-            self._fill_mirror()
-
     def _replayed(self, first: int) -> list[Knobs] | None:
         """A round that is recorded whole, where the sampler need not propose it again."""
-        numbers = range(first, first + (BATCH if first else 1))
+        numbers = range(first, first + (self.search.round if first else 1))
         if self.search.sampler != OURS:
             return None
         if all(number in self._recorded for number in numbers):
@@ -239,7 +295,7 @@ class Loop:
         return None
 
     def _proposed(self, first: int) -> list[Knobs]:
-        proposed = self._asker.ask(BATCH) if first else [Knobs()]
+        proposed = self._asker.ask(self.search.round) if first else [Knobs()]
         for number, knobs in enumerate(proposed, first):
             record = self._recorded.get(number)
             if record is not None and record.knobs != knobs:
@@ -247,23 +303,6 @@ class Loop:
                 hint = "the versions it was begun with are in its manifest; start a new run"
                 raise RunError(message, hint=hint)
         return proposed
-
-    def _measure(self, batch: Sequence[tuple[int, Knobs]]) -> dict[int, Outcome]:
-        """Outcomes by number, recorded when this returns; some are missing after Ctrl-C."""
-        known = self._recorded
-        outcomes = {number: known[number].outcome for number, _ in batch if number in known}
-        todo = {number: knobs for number, knobs in batch if number not in known}
-        try:
-            for number, outcome in self._executor.submit(list(todo.items())) if todo else ():
-                outcomes[number] = outcome
-                self._journal.add(Trial(number, todo[number], outcome))
-                self._measured += 1
-                self._report(outcomes)
-        except KeyboardInterrupt:
-            self._stopping.set()
-        finally:
-            self._journal.flush()
-        return outcomes
 
     def _enter(self, trial: Trial) -> None:
         """Learn from an outcome."""
@@ -331,24 +370,3 @@ class Loop:
             return by_time
         by_trials = (self.total - done) / rate
         return by_trials if by_time is None else min(by_time, by_trials)
-
-    @contextmanager
-    def _ctrl_c(self) -> Iterator[None]:
-        """The first Ctrl-C lets what is being measured finish, the second one does not."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.signal(signal.SIGINT, self._on_signal)
-        try:
-            yield
-        except KeyboardInterrupt:
-            self._stopping.set()
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if self._stopping.is_set():
-            raise KeyboardInterrupt
-        self._stopping.set()
-        self._executor.cancel()

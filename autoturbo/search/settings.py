@@ -80,6 +80,7 @@ class Settings:
     subgraphs: int = 0
     patience: int | None = None
     bound_gap: float | None = None
+    round: int | None = None
 
     def check(self) -> tuple[Objective, ...]:
         """Refuse what cannot be, and find the objectives.
@@ -99,6 +100,8 @@ class Settings:
             raise UsageError(f"seed: {self.seed} is negative", hint="0 or more")
         if self.patience is not None and self.patience < 1:
             raise UsageError(f"patience: {self.patience} is too few", hint="at least 1 trial")
+        if self.round is not None and self.round < 1:
+            raise UsageError(f"round: {self.round} is too few", hint="at least 1 trial")
         objectives = find_objectives(self.objective)
         if self.bound_gap is not None:
             self._check_gap(objectives)

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from search_doubles import (
@@ -34,9 +36,14 @@ from autoturbo.search.executors import (
     MakeEvaluator,
     Processes,
     RayPool,
+    Task,
     guarded,
     make_executor,
+    measured,
+    ray_session,
 )
+from autoturbo.search.executors.held import HELD, Held
+from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 SPACE = toy_space()
@@ -52,19 +59,27 @@ POOLS = [
 
 
 def build(kind: type, make: MakeEvaluator, jobs: int = 2, timeout: float | None = None) -> Executor:
+    executor: Executor
     if kind is RayPool:
-        before = descendants()
-        pool = RayPool(make, "local", jobs, timeout)
-        Started.pids.update(descendants() - before)
-        return pool
-    return Processes(make, jobs, timeout)
+        OwnRay.start()
+        executor = RayPool("local", jobs, timeout)
+    else:
+        executor = InProcess() if kind is InProcess else Processes(jobs, timeout)
+    executor.introduce("toy", make)
+    return executor
+
+
+def tasks(batch: list[tuple[int, Knobs]], pair: str = "toy") -> list[Task]:
+    return [Task(pair, number, knobs) for number, knobs in batch]
 
 
 def outcomes(executor: Executor, batch: list[tuple[int, Knobs]]) -> dict[int, Outcome]:
     found: dict[int, Outcome] = {}
-    for number, outcome in executor.submit(batch):
-        assert number not in found
-        found[number] = outcome
+    for answer in measured(executor, tasks(batch)):
+        assert answer.pair == "toy"
+        assert answer.number not in found
+        found[answer.number] = answer.outcome
+    assert not executor.busy
     return found
 
 
@@ -75,35 +90,60 @@ def expected() -> dict[int, Outcome]:
 
 def descendants() -> set[int]:
     """Processes that this one started, and what they started."""
+    return _below(os.getpid())
+
+
+def _below(pid: int) -> set[int]:
     done = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, check=True, text=True)  # noqa: S607
     pairs = [line.split() for line in done.stdout.splitlines()]
-    parents = {int(pid): int(parent) for pid, parent in pairs}
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+    parents = {int(child): int(parent) for child, parent in pairs}
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
-    return found - {os.getpid()}
+    return found - {pid}
 
 
-class Started:
-    """Ray's processes of one test."""
+class OwnRay:
+    """A Ray of our own that the tests of this module share, started by the first that needs it."""
 
-    pids: ClassVar[set[int]] = set()
+    session: ClassVar[Session | None] = None
+    before: ClassVar[set[int]] = set()
+
+    @classmethod
+    def start(cls) -> None:
+        if cls.session is None:
+            cls.before = descendants()
+            cls.session = connect("local", 2)
+            assert cls.session.owner
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _nothing_left() -> Iterator[None]:
-    Started.pids.clear()
+    """At the end none of its processes is there."""
     yield
-    for _ in range(100):
-        left = {pid for pid in Started.pids if _alive(pid)}
-        if not left:
-            return
-        time.sleep(0.1)
-    pytest.fail(f"left behind: {left}")
+    if OwnRay.session is None:
+        return
+    pids = {pid for pid in descendants() - OwnRay.before if "ray" in _name(pid)}
+    assert any("raylet" in _name(pid) for pid in pids)
+    OwnRay.session.close()
+    assert not ray_is_there()
+    assert {pid for pid in pids if _alive(pid)} == set()
+
+
+def ray_is_there() -> bool:
+    ray: Any = importlib.import_module("ray")  # most of it is not annotated
+    return bool(ray.is_initialized())
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
 
 
 def test_in_process_is_in_order() -> None:
-    executor = InProcess(Landscape())
+    executor = build(InProcess, make_landscape)
     assert list(outcomes(executor, BATCH).items()) == list(expected().items())
     executor.close()
 
@@ -177,15 +217,32 @@ def test_an_evaluator_that_cannot_be_built_is_one_line(kind: type) -> None:
 
 
 def test_workers_that_vanish_at_the_start_are_an_error() -> None:
-    executor = Processes(make_vanishing, 1)
-    with pytest.raises(ExecutorError, match="before it has started; in a script"):
+    executor = build(Processes, make_vanishing, 1)
+    with pytest.raises(ExecutorError, match="end while they build their evaluator"):
         outcomes(executor, BATCH)
     executor.close()
 
 
+def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(
+        "from autoturbo.search.executors import Processes, Task\n"
+        "from autoturbo.schedule.knobs import Knobs\n"
+        "pool = Processes(1)\n"
+        "pool.introduce('toy', dict)\n"
+        "pool.put([Task('toy', 0, Knobs())])\n"
+        "pool.take()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    assert "in a script, call tune() under: if __name__ == '__main__'" in done.stderr
+
+
 def test_a_recipe_that_cannot_be_sent_is_an_error() -> None:
-    executor = Processes(lambda: Landscape(), 1)  # noqa: PLW0108  what cannot be pickled
-    with pytest.raises(ExecutorError, match="cannot start a worker process"):
+    make = lambda: Landscape()  # noqa: E731, PLW0108  what cannot be pickled
+    executor = build(Processes, make, 1)
+    with pytest.raises(ExecutorError, match="a pair cannot be sent to a worker process"):
         outcomes(executor, BATCH)
     executor.close()
 
@@ -195,8 +252,8 @@ def test_cancelling_begins_nothing_new(kind: type) -> None:
     executor = build(kind, make_landscape, 1)
     found = []
     try:
-        for number, _ in executor.submit(BATCH):
-            found.append(number)
+        for answer in measured(executor, tasks(BATCH)):
+            found.append(answer.number)
             executor.cancel()
         assert 1 <= len(found) < len(BATCH)
         assert outcomes(executor, BATCH) == {}
@@ -205,17 +262,19 @@ def test_cancelling_begins_nothing_new(kind: type) -> None:
 
 
 def test_cancelling_in_this_process() -> None:
-    executor = InProcess(Landscape())
-    stream = executor.submit(BATCH)
-    next(stream)
+    executor = build(InProcess, make_landscape)
+    executor.put(tasks(BATCH))
+    assert len(executor.take()) == 1
     executor.cancel()
-    assert list(stream) == []
+    assert not executor.busy
+    assert executor.take() == []
 
 
 def test_closing_ends_workers_in_the_middle_of_a_measurement() -> None:
-    executor = Processes(Hanging, 2)
-    stream = executor.submit([BATCH[0], POISON])
-    assert next(stream)[0] == BATCH[0][0]
+    executor = Processes(2)
+    executor.introduce("toy", Hanging)
+    executor.put(tasks([BATCH[0], POISON]))
+    assert [answer.number for answer in executor.take()] == [BATCH[0][0]]
     pids = [w.process.pid for w in executor._workers]
     executor.close()
     for pid in pids:
@@ -227,11 +286,12 @@ def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from search_doubles import Hanging; from autoturbo.schedule.knobs import Knobs\n"
-        "from autoturbo.search.executors import Processes\n"
+        "from autoturbo.search.executors import Processes, Task\n"
         "if __name__ == '__main__':\n"
-        "    pool = Processes(Hanging, 1)\n"
-        "    stream = pool.submit([(0, Knobs()), (1, Knobs(prefetch_depth=2))])\n"
-        "    next(stream); print(pool._workers[0].process.pid, flush=True); next(stream)\n"
+        "    pool = Processes(1)\n"
+        "    pool.introduce('toy', Hanging)\n"
+        "    pool.put([Task('toy', 0, Knobs()), Task('toy', 1, Knobs(prefetch_depth=2))])\n"
+        "    pool.take(); print(pool._workers[0].process.pid, flush=True); pool.take()\n"
     )
     here = str(Path(__file__).parent)
     script = tmp_path / "driver.py"
@@ -304,10 +364,9 @@ def test_what_is_fine_is_handed_on() -> None:
 
 
 def test_flags_choose_the_executor() -> None:
-    land = Landscape()
-    assert isinstance(make_executor(land, make_landscape), InProcess)
-    assert isinstance(make_executor(land, make_landscape, jobs=2), Processes)
-    assert isinstance(make_executor(land, make_landscape, timeout_s=1.0), Processes)
+    assert isinstance(make_executor(), InProcess)
+    assert isinstance(make_executor(jobs=2), Processes)
+    assert isinstance(make_executor(timeout_s=1.0), Processes)
 
 
 @pytest.mark.ray
@@ -322,19 +381,20 @@ def test_flags_choose_the_executor() -> None:
 def test_an_address_without_ray_is_one_line(address: str, message: str) -> None:
     begun = time.monotonic()
     with pytest.raises(UsageError, match=message) as caught:
-        RayPool(make_landscape, address)
+        ray_session._probe(address)
     assert "\n" not in str(caught.value)
     assert time.monotonic() - begun < 20
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_something_else_that_listens_is_not_ray() -> None:
+def test_something_else_that_listens_is_not_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoturbo.search.executors.ray_session._HEALTH_S", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         accepting = threading.Thread(target=_accept, args=(server,), daemon=True)
         accepting.start()
         with pytest.raises(UsageError, match="no Ray cluster answers"):
-            RayPool(make_landscape, f"127.0.0.1:{server.getsockname()[1]}")
+            ray_session._probe(f"127.0.0.1:{server.getsockname()[1]}")
         server.shutdown(socket.SHUT_RDWR)
         accepting.join()
 
@@ -349,15 +409,106 @@ def _accept(server: socket.socket) -> None:
 
 @pytest.mark.ray
 def test_a_ray_of_the_user_is_used_and_left_running() -> None:
-    import ray
+    executor = build(RayPool, make_landscape, 1)
+    assert outcomes(executor, BATCH[:2]) == dict(list(expected().items())[:2])
+    executor.close()
+    assert ray_is_there()
 
-    from autoturbo.search.executors.ray_pool import connect
 
-    assert connect("local", 2)
+# Several pairs on one pool
+
+
+@pytest.mark.parametrize("kind", [pytest.param(InProcess, id="in-process"), *POOLS])
+def test_pairs_share_a_pool(kind: type, tmp_path: Path) -> None:
+    executor = build(kind, make_landscape)
+    pairs = [f"pair{n}" for n in range(HELD + 2)]
+    for number, pair in enumerate(pairs):
+        executor.introduce(pair, functools.partial(CountedLandscape, number, str(tmp_path)))
+    wanted = [Task(pair, n, knobs) for n, knobs in BATCH[:6] for pair in pairs[:3]]
     try:
-        executor = RayPool(make_landscape, None, 1)
-        assert outcomes(executor, BATCH[:2]) == dict(list(expected().items())[:2])
-        executor.close()
-        assert ray.is_initialized()
+        answers = {(a.pair, a.number): a.outcome for a in measured(executor, wanted)}
+        built = len(list(tmp_path.iterdir()))
+        every = list(measured(executor, [Task(pair, 0, Knobs()) for pair in pairs]))
     finally:
-        ray.shutdown()
+        executor.close()
+    lands = [Landscape(seed) for seed in range(3)]
+    assert answers == {
+        (pairs[seed], n): lands[seed].evaluate(knobs) for n, knobs in BATCH[:6] for seed in range(3)
+    }
+    if kind is not InProcess:  # once in each worker, however often pairs take turns
+        assert built <= 3 * executor.width
+    assert len(every) == len(pairs)
+
+
+class CountedLandscape(Landscape):
+    """Leaves a file for every time that it was built."""
+
+    def __init__(self, seed: int, folder: str) -> None:
+        super().__init__(seed)
+        (Path(folder) / f"{seed}-{os.getpid()}-{time.monotonic_ns()}").touch()
+
+
+def test_a_worker_lets_go_of_the_pair_that_it_used_least() -> None:
+    held: Held[str] = Held(2)
+    made: list[str] = []
+
+    def make(name: str) -> str:
+        made.append(name)
+        return name
+
+    for name in ("a", "b", "a", "c", "a", "b"):
+        assert held.get(name, functools.partial(make, name)) == name
+    assert made == ["a", "b", "c", "b"]
+    mirror: Held[None] = Held(2)
+    assert [mirror.lacks(n) for n in ("a", "b", "a", "c", "a", "b")] == [
+        True, True, False, True, False, True,
+    ]  # fmt: skip
+
+
+# A Ray of our own, and how the process that started it ends
+
+_OWN_RAY = """
+import sys; sys.path.insert(0, sys.argv[1])
+import ray
+from search_doubles import Hanging
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.executors import RayPool, Task
+pool = RayPool("local", 1)
+pool.introduce("toy", Hanging)
+pool.put([Task("toy", 0, Knobs()), Task("toy", 1, Knobs(prefetch_depth=2))])
+pool.take()
+print(ray._private.worker._global_node.get_session_dir_path(), flush=True)
+try:
+    pool.take()
+finally:
+    pool.close()
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_of_a_ray_of_our_own(tmp_path: Path, number: signal.Signals) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(_OWN_RAY)
+    command = [sys.executable, str(script), str(Path(__file__).parent)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as driver:
+        assert driver.stdout is not None
+        folder = Path(driver.stdout.readline().strip()).parent
+        pids = _below(driver.pid)
+        names = {_name(pid) for pid in pids}
+        if number == signal.SIGINT:
+            os.killpg(driver.pid, number)  # as a terminal does
+        else:
+            driver.kill()
+        driver.communicate()
+    for word in ("raylet", "gcs_server", "ray::_Actor"):
+        assert any(word in name for name in names), names
+    for _ in range(100):
+        if not any(_alive(pid) for pid in pids) and not folder.exists():
+            break
+        time.sleep(0.1)
+    assert {_name(pid) for pid in pids if _alive(pid)} == set()
+    assert not folder.exists()

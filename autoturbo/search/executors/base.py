@@ -1,38 +1,106 @@
 """What an executor is, and what becomes of evaluators that misbehave.
 
-A protocol, so that a farm of boards or another cluster can stand in: the tuner hands over a batch
-of numbered settings and takes outcomes in any order. An evaluator that raises or returns nonsense
-yields a :class:`Failure` as if it had said so itself; that happens here, in one place, whichever
-process the evaluator runs in.
+A protocol, so that a farm of boards or another cluster can stand in: the tuner puts settings of
+several pairs of model and target and takes answers in any order. An evaluator that raises or
+returns nonsense yields a :class:`Failure` as if it had said so itself; that happens here, in one
+place, whichever process the evaluator runs in.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.contract import Evaluates
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
-Numbered = tuple[int, Knobs]
-"""A setting and the number of its trial."""
-
 MakeEvaluator = Callable[[], Evaluates]
-"""Builds an evaluator in a worker; small enough to be sent there, once."""
+"""Builds an evaluator in a worker; sent to each worker once, when it first measures the pair."""
 
 TRIES = 2
 """How often a setting is tried whose worker dies: the second time it is the setting's fault."""
 
+_SOON_S = 0.5
+"""Seconds of a measurement up to which a worker is given the next one beforehand."""
+
+_ORDER_S = 0.02
+"""Seconds of measurements in one order: sending one takes half a millisecond, a dead worker loses
+no more than this."""
+
+EXCUSED = 8
+"""How often a setting is tried anew whose machine is lost: then no machine is to be had for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A setting to measure.
+
+    Attributes:
+        pair: which model on which target, as told to :meth:`Executor.introduce`.
+        number: of the trial, within the pair.
+        knobs: the setting.
+    """
+
+    pair: str
+    number: int
+    knobs: Knobs
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells tasks apart."""
+        return self.pair, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a task: :attr:`pair` and :attr:`number` are the task's."""
+
+    pair: str
+    number: int
+    outcome: Outcome
+
 
 class Executor(Protocol):
-    """Measures settings, somewhere."""
+    """Measures settings of any number of pairs, somewhere."""
 
-    def submit(self, batch: Sequence[Numbered]) -> Iterator[tuple[int, Outcome]]:
-        """Outcomes by trial number, in any order, as they come.
+    @property
+    def width(self) -> int:
+        """Settings that it measures at a time; may change as machines come and go."""
+        ...
 
-        One batch at a time: the iterator of the one before must have ended.
+    @property
+    def busy(self) -> bool:
+        """Whether something is still to be taken."""
+        ...
+
+    def introduce(
+        self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
+    ) -> None:
+        """Make a pair known before its first task.
+
+        Args:
+            pair: its id.
+            make_evaluator: builds its evaluator in a worker.
+            here: one that this process has already.
+
+        Raises:
+            ExecutorError: it cannot be sent.
+        """
+        ...
+
+    def put(self, tasks: Sequence[Task]) -> None:
+        """Measure these after all others; nothing happens after :meth:`cancel`."""
+        ...
+
+    def take(self, patience: float | None = None) -> list[Answer]:
+        """Answers that have come, in any order; waits for one where there is none.
+
+        Args:
+            patience: seconds to wait at most; as long as it takes if None.
 
         Raises:
             ExecutorError: no worker can be had.
@@ -40,7 +108,7 @@ class Executor(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Begin nothing new: :meth:`submit` ends after what is being measured."""
+        """Begin nothing new: what is being measured can still be taken."""
         ...
 
     def close(self) -> None:
@@ -48,13 +116,77 @@ class Executor(Protocol):
         ...
 
 
+def measured(executor: Executor, tasks: Sequence[Task]) -> Iterator[Answer]:
+    """Put tasks, then take until nothing is left."""
+    executor.put(tasks)
+    while executor.busy:
+        yield from executor.take()
+
+
+@dataclass
+class Blame:
+    """Counts the workers that settings have lost."""
+
+    tries: Counter[tuple[str, int]] = field(default_factory=Counter)
+    excused: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def verdict(self, task: Task, reason: str = "worker", *, guilty: bool = True) -> Answer | None:
+        """What a task gets whose worker has died; None where it is to be tried again.
+
+        Args:
+            task: what was being measured.
+            reason: the class of the failure, ``"worker"`` or ``"memory"``.
+            guilty: whether the setting may be what killed the worker; not so where the whole
+                machine was lost.
+        """
+        counts, most = (self.tries, TRIES) if guilty else (self.excused, EXCUSED)
+        counts[task.key] += 1
+        if counts[task.key] < most:
+            return None
+        del counts[task.key]
+        return Answer(task.pair, task.number, lost(most, reason))
+
+
+@dataclass
+class Pace:
+    """How long measurements take here; says how much a worker is given at a time."""
+
+    seconds: float | None = None
+
+    def note(self, seconds: float) -> None:
+        """Take note of one measurement; the last ten or so count."""
+        self.seconds = seconds if self.seconds is None else 0.9 * self.seconds + 0.1 * seconds
+
+    @property
+    def depth(self) -> int:
+        """Orders that a worker has at a time: one, and one to go on with where that is soon.
+
+        What a worker has been given is measured even after :meth:`Executor.cancel`, so there is
+        no second one where that takes long.
+        """
+        return 2 if self.seconds is not None and self.seconds < _SOON_S else 1
+
+    @property
+    def queue(self) -> int:
+        """The same in settings where each is an order of its own: as many as make a portion."""
+        return 1 if self.depth == 1 else 1 + self.portion
+
+    @property
+    def portion(self) -> int:
+        """Settings in one order: so many that sending and answering it does not matter."""
+        return 1 if self.seconds is None else max(int(_ORDER_S / max(self.seconds, 1e-6)), 1)
+
+
 def guarded(evaluator: Evaluates, knobs: Knobs) -> Outcome:
     """Measure a setting; whatever goes wrong is a value.
 
-    ``"raised"`` for an exception, ``"invalid"`` for what is no outcome or not a number above zero.
+    ``"raised"`` for an exception, ``"memory"`` where there is not enough of it, ``"invalid"`` for
+    what is no outcome or not a number above zero.
     """
     try:
         outcome = evaluator.evaluate(knobs)
+    except MemoryError:
+        return Failure("memory", "the measurer ran out of memory")
     except Exception as error:  # noqa: BLE001  a measurer is foreign code, anything may come
         text = " ".join(str(error).split()) or "no message"
         return Failure("raised", f"the measurer raised {type(error).__name__}: {text}")
@@ -93,9 +225,10 @@ def _sane(figure: float) -> bool:
     return math.isfinite(figure) and figure >= 0
 
 
-def lost(tries: int) -> Failure:
+def lost(tries: int, reason: str = "worker") -> Failure:
     """What a setting gets whose workers die."""
-    return Failure("worker", f"the worker died while measuring it, {tries} times")
+    how = "ran out of memory" if reason == "memory" else "died"
+    return Failure(reason, f"the worker {how} while measuring it, {tries} times")
 
 
 def late(seconds: float) -> Failure:

@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from autoturbo.search.executors.base import Numbered, guarded
+from autoturbo.search.executors.base import Answer, MakeEvaluator, Task, guarded
 from autoturbo.simulate.contract import Evaluates
-from autoturbo.simulate.measurement import Outcome
 
 
 @dataclass
 class InProcess:
-    """The executor without workers.
+    """The executor without workers."""
 
-    Attributes:
-        evaluator: measures.
-    """
-
-    evaluator: Evaluates
+    _evaluators: dict[str, Evaluates] = field(default_factory=dict)
+    _queue: deque[Task] = field(default_factory=deque)
     _cancelled: bool = False
 
-    def submit(self, batch: Sequence[Numbered]) -> Iterator[tuple[int, Outcome]]:
-        """Outcomes in the order of the batch."""
-        for number, knobs in batch:
-            if self._cancelled:
-                return
-            yield number, guarded(self.evaluator, knobs)
+    @property
+    def width(self) -> int:
+        """One at a time."""
+        return 1
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task is left."""
+        return bool(self._queue)
+
+    def introduce(
+        self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
+    ) -> None:
+        """Use the evaluator that is there."""
+        self._evaluators[pair] = here or make_evaluator()
+
+    def put(self, tasks: Sequence[Task]) -> None:
+        """Take note of them."""
+        if not self._cancelled:
+            self._queue.extend(tasks)
+
+    def take(self, patience: float | None = None) -> list[Answer]:
+        """Measure the next one."""
+        del patience
+        if not self._queue:
+            return []
+        task = self._queue.popleft()
+        outcome = guarded(self._evaluators[task.pair], task.knobs)
+        return [Answer(task.pair, task.number, outcome)]
 
     def cancel(self) -> None:
         """Begin nothing new."""
         self._cancelled = True
+        self._queue.clear()
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -1,8 +1,9 @@
 """Measures in local worker processes.
 
-Each worker has a pipe of its own and one setting at a time, so that it is known which setting a
-dead worker died of and how long each has taken. Workers are started afresh (``spawn``), never
-forked: forking a process with threads may hang.
+Each worker has a pipe of its own and a few settings at a time, of which it measures the first, so
+that it is known which setting a dead worker died of and how long each has taken, and a worker need
+not wait for the tuner between two. Workers are started afresh (``spawn``), never forked: forking a
+process with threads may hang.
 """
 
 from __future__ import annotations
@@ -10,19 +11,27 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
 
 from autoturbo.errors import ExecutorError
-from autoturbo.search.executors.base import TRIES, MakeEvaluator, Numbered, late, lost
-from autoturbo.search.executors.worker import READY, serve
-from autoturbo.simulate.measurement import Outcome
+from autoturbo.search.executors.base import Answer, Blame, MakeEvaluator, Pace, Task, late
+from autoturbo.search.executors.held import Held
+from autoturbo.search.executors.worker import READY, Unbuilt, serve
+from autoturbo.simulate.contract import Evaluates
 
-_START_S = 300.0
-"""Seconds for a worker to start: imports, compiled code, the model."""
+START_S = 300.0
+"""Seconds for a worker to start or to build an evaluator: imports, compiled code, the model."""
+
+STILLBORN = 16
+"""Workers in a row that die before they measure anything, after which no more are started: workers
+may be killed from outside again and again, and building an evaluator may take some seconds."""
+
+_NEVER_STARTED = 3
+"""Of these, such that have not even imported what they need."""
 
 
 @dataclass(eq=False)
@@ -30,13 +39,25 @@ class _Worker:
     process: SpawnProcess
     pipe: connection.Connection
     ready: bool = False
-    task: Numbered | None = None
+    tasks: deque[Task] = field(default_factory=deque)
     since: float = field(default_factory=time.monotonic)
+    held: Held[None] = field(default_factory=Held)
+    building: set[tuple[str, int]] = field(default_factory=set)
 
-    def give(self, task: Numbered) -> None:
-        self.task, self.since = task, time.monotonic()
+    def give(self, task: Task, make: MakeEvaluator) -> None:
+        if not self.tasks:
+            self.since = time.monotonic()
+        self.tasks.append(task)
+        new = self.held.lacks(task.pair)
+        if new:
+            self.building.add(task.key)
         with suppress(OSError):  # a worker that died while idle; its end is noticed next
-            self.pipe.send(task)
+            self.pipe.send((task, make if new else None))
+
+    @property
+    def builds(self) -> bool:
+        """Whether it starts, or builds the evaluator for its first task."""
+        return not self.ready or (bool(self.tasks) and self.tasks[0].key in self.building)
 
     def end(self) -> None:
         self.pipe.close()
@@ -49,34 +70,65 @@ class Processes:
     """The executor with local processes.
 
     Args:
-        make_evaluator: called once in each worker.
         jobs: workers.
         timeout_s: seconds for one measurement, None for as long as it takes.
     """
 
-    def __init__(
-        self, make_evaluator: MakeEvaluator, jobs: int, timeout_s: float | None = None
-    ) -> None:
-        self._make = make_evaluator
+    def __init__(self, jobs: int, timeout_s: float | None = None) -> None:
         self._jobs = max(jobs, 1)
         self._timeout = timeout_s
+        self._makes: dict[str, MakeEvaluator] = {}
         self._workers: list[_Worker] = []
-        self._pending: deque[Numbered] = deque()
-        self._tries: dict[int, int] = {}
+        self._pending: deque[Task] = deque()
+        self._blame, self._pace = Blame(), Pace()
+        self._stillborn = 0
         self._cancelled = False
 
-    def submit(self, batch: Sequence[Numbered]) -> Iterator[tuple[int, Outcome]]:
-        """Outcomes as they come.
+    @property
+    def width(self) -> int:
+        """As many as there are workers."""
+        return self._jobs
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits or is being measured."""
+        return bool(self._pending) or any(w.tasks for w in self._workers)
+
+    def introduce(
+        self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
+    ) -> None:
+        """Keep the recipe for workers that will need it."""
+        del here
+        self._makes[pair] = make_evaluator
+
+    def put(self, tasks: Sequence[Task]) -> None:
+        """Queue them, and start what workers there are on them.
 
         Raises:
             ExecutorError: workers do not start.
         """
-        self._pending = deque(() if self._cancelled else batch)
-        self._tries = {}
-        while self._pending or any(w.task for w in self._workers):
+        if not self._cancelled:
+            self._pending.extend(tasks)
             self._hire()
             self._assign()
-            yield from self._collect()
+
+    def take(self, patience: float | None = None) -> list[Answer]:
+        """Answers that have come, or the first one.
+
+        Raises:
+            ExecutorError: workers do not start.
+        """
+        end = None if patience is None else time.monotonic() + patience
+        found: list[Answer] = []
+        while self.busy and not found:
+            self._hire()
+            self._assign()
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            found = self._collect(left)
+        self._assign()
+        return found
 
     def cancel(self) -> None:
         """Begin nothing new."""
@@ -88,13 +140,14 @@ class Processes:
         for worker in self._workers:
             worker.end()
         self._workers.clear()
+        self._pending.clear()
 
     def _hire(self) -> None:
         """Start workers until there are enough."""
         context = multiprocessing.get_context("spawn")
         while len(self._workers) < self._jobs:
             here, there = context.Pipe()
-            process = context.Process(target=serve, args=(there, self._make), daemon=True)
+            process = context.Process(target=serve, args=(there,), daemon=True)
             try:
                 process.start()
             except (OSError, AttributeError, TypeError, ValueError) as error:
@@ -105,72 +158,101 @@ class Processes:
             self._workers.append(_Worker(process, here))
 
     def _assign(self) -> None:
-        for worker in self._workers:
-            if worker.ready and worker.task is None and self._pending:
-                worker.give(self._pending.popleft())
+        """Every ready worker gets its next setting; those with fewer come first."""
+        for depth in range(1, self._pace.queue + 1):
+            for worker in self._workers:
+                while self._pending and worker.ready and len(worker.tasks) < depth:
+                    self._give(worker, self._pending.popleft())
 
-    def _collect(self) -> Iterator[tuple[int, Outcome]]:
-        """Wait for the first news and pass it on."""
+    def _give(self, worker: _Worker, task: Task) -> None:
+        try:
+            worker.give(task, self._makes[task.pair])
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ExecutorError(f"a pair cannot be sent to a worker process: {error}") from None
+
+    def _collect(self, patience: float | None) -> list[Answer]:
+        """Wait for the first news."""
         pipes = [worker.pipe for worker in self._workers]
-        changed = connection.wait(pipes, self._patience())
+        waits = [limit for limit in (patience, self._until_overdue()) if limit is not None]
+        changed = set(connection.wait(pipes, min(waits) if waits else None))
+        found: list[Answer] = []
         for worker in list(self._workers):
             if worker.pipe in changed:
-                yield from self._news(worker)
+                found += self._news(worker)
             elif self._overdue(worker):
-                yield from self._dismiss(worker)
+                found += self._dismiss(worker)
+        return found
 
-    def _news(self, worker: _Worker) -> Iterator[tuple[int, Outcome]]:
+    def _news(self, worker: _Worker) -> list[Answer]:
         try:
             message = worker.pipe.recv()
         except (EOFError, OSError):
-            yield from self._bury(worker)
-            return
+            return self._bury(worker)
+        before, worker.since = worker.since, time.monotonic()
         if message == READY:
             worker.ready = True
-        elif isinstance(message, str):
-            raise ExecutorError(f"a worker cannot build its evaluator: {message}")
-        else:
-            worker.task = None
-            yield message
+            if worker.tasks:
+                worker.building.discard(worker.tasks[0].key)
+            return []
+        if isinstance(message, Unbuilt):
+            raise ExecutorError(f"a worker cannot build its evaluator: {message.reason}")
+        self._stillborn = 0
+        self._pace.note(worker.since - before)
+        worker.tasks.popleft()
+        return [message]
 
-    def _bury(self, worker: _Worker) -> Iterator[tuple[int, Outcome]]:
-        """A worker is dead: its setting goes elsewhere, once."""
+    def _bury(self, worker: _Worker) -> list[Answer]:
+        """A worker is dead: its settings go elsewhere, the first one once."""
+        building, answers = worker.builds, []
         self._workers.remove(worker)
-        task, ready = worker.task, worker.ready
+        tasks = list(worker.tasks)
         worker.end()
-        if not ready:
-            raise ExecutorError(
-                "a worker process ends before it has started",
-                hint="in a script, call tune() under: if __name__ == '__main__'",
-            )
-        if task is None:
+        if building:
+            self._count_stillborn(started=worker.ready)
+        elif tasks:
+            verdict = self._blame.verdict(tasks[0])
+            answers = [] if verdict is None else [verdict]
+        self._requeue(tasks[len(answers) :])
+        return answers
+
+    def _count_stillborn(self, *, started: bool) -> None:
+        """Workers may be killed from outside at any moment, but not all of them."""
+        self._stillborn += 1
+        if started and self._stillborn >= STILLBORN:
+            raise ExecutorError("worker processes end while they build their evaluator")
+        if started or self._stillborn < _NEVER_STARTED:
             return
-        self._tries[task[0]] = self._tries.get(task[0], 0) + 1
-        if self._tries[task[0]] < TRIES:
-            self._pending.appendleft(task)
-        else:
-            yield task[0], lost(TRIES)
+        raise ExecutorError(
+            "worker processes end before they have started",
+            hint="in a script, call tune() under: if __name__ == '__main__'",
+        )
 
-    def _dismiss(self, worker: _Worker) -> Iterator[tuple[int, Outcome]]:
+    def _requeue(self, tasks: Sequence[Task]) -> None:
+        if not self._cancelled:
+            self._pending.extendleft(reversed(tasks))
+
+    def _dismiss(self, worker: _Worker) -> list[Answer]:
         """A worker that takes too long is ended and replaced."""
+        building = worker.builds
         self._workers.remove(worker)
-        task = worker.task
         worker.end()
-        if task is None:
-            raise ExecutorError(f"a worker process has not started within {_START_S:g} s")
-        yield task[0], late(self._timeout or 0.0)
+        if building:
+            raise ExecutorError(f"a worker process has not started within {START_S:g} s")
+        first, *others = worker.tasks
+        self._requeue(others)
+        return [Answer(first.pair, first.number, late(self._timeout or 0.0))]
 
     def _limit(self, worker: _Worker) -> float | None:
         """Seconds that a worker may take for what it does; None without limit."""
-        if not worker.ready:
-            return _START_S
-        return self._timeout if worker.task else None
+        if worker.builds:
+            return START_S
+        return self._timeout if worker.tasks else None
 
     def _overdue(self, worker: _Worker) -> bool:
         limit = self._limit(worker)
         return limit is not None and time.monotonic() - worker.since > limit
 
-    def _patience(self) -> float | None:
+    def _until_overdue(self) -> float | None:
         """Seconds until the first worker is overdue."""
         now = time.monotonic()
         limits = [(w, self._limit(w)) for w in self._workers]

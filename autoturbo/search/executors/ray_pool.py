@@ -1,76 +1,83 @@
 """Measures in a pool of Ray actors, on this machine or on a cluster.
 
-Actors get the evaluator's recipe once and then batches of knobs; an actor that dies is replaced and
-its settings are tried elsewhere, once each and one by one, so that one poison setting takes no
-others with it.
+Every actor holds the evaluators of the pairs that it measured last; a recipe travels once to each
+machine. An actor has one portion of settings to measure and, where that takes no time, one to go on
+with. Settings are given only to actors that have answered: one that finds no free CPU, because a
+machine has gone, holds up nothing. An actor that dies is replaced and its settings are tried
+elsewhere, at once and one by one, so that one poison setting takes no others with it.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import socket
-import subprocess
-import sys
 import time
-import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from autoturbo.errors import ExecutorError, UsageError
-from autoturbo.search.executors.base import TRIES, MakeEvaluator, Numbered, guarded, late, lost
-from autoturbo.simulate.measurement import Outcome
+from autoturbo.errors import ExecutorError
+from autoturbo.search.executors.base import Answer, Blame, MakeEvaluator, Pace, Task, late
+from autoturbo.search.executors.held import Held
+from autoturbo.search.executors.processes import START_S, STILLBORN
+from autoturbo.search.executors.ray_session import connect, line_of
+from autoturbo.search.executors.worker import Bench, Unbuilt
+from autoturbo.simulate.contract import Evaluates
 
-LOCAL = "local"
-"""The address that means: start a Ray of our own on this machine."""
+_COUNT_S = 1.0
+"""Seconds between looks at how many CPUs the cluster has, where that decides on the actors."""
 
-_CONNECT_S = 3.0
-"""Seconds for a cluster's port to answer."""
-
-_HEALTH_S = 10.0
-"""Seconds for a cluster to say that it is one."""
-
-_QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS": "0",
-}
-"""No usage statistics, no advice on standard error."""
+_LOST_MACHINE = ("node has died", "node was", "its node", "ActorUnavailable", "unavailable")
+"""What Ray writes where the machine was lost and not the process alone."""
 
 
-class _Measures:
+class _Actor:
     """What runs in an actor."""
 
-    def __init__(self, make_evaluator: MakeEvaluator) -> None:
-        self._evaluator = make_evaluator()
+    def __init__(self) -> None:
+        self._bench = Bench()
 
-    def measure(self, batch: Sequence[Numbered]) -> list[tuple[int, Outcome]]:
-        """Outcomes of a few settings."""
-        return [(number, guarded(self._evaluator, knobs)) for number, knobs in batch]
+    def hello(self) -> None:
+        """Answered once it runs."""
+
+    def prepare(self, pair: str, recipe: Sequence[Any]) -> Unbuilt | None:
+        """Build the evaluator of a pair; the reference to its recipe is fetched here."""
+        import ray
+
+        return self._bench.prepare(pair, ray.get(recipe[0]))
+
+    def measure(self, portion: Sequence[Task]) -> list[Answer]:
+        """Answers to a few tasks of prepared pairs."""
+        return [self._bench.measure(task) for task in portion]
 
 
 @dataclass(eq=False)
-class _Flight:
-    """A batch on its way."""
+class _Worker:
+    """An actor as the tuner sees it: orders in the sequence in which they are carried out."""
 
     actor: Any
-    batch: tuple[Numbered, ...]
-    since: float
+    since: float = field(default_factory=time.monotonic)
+    ready: bool = False
+    orders: deque[Any] = field(default_factory=deque)
+    held: Held[None] = field(default_factory=Held)
+
+
+@dataclass(eq=False)
+class _Order:
+    """What an actor was asked: a portion of tasks, or to start, or to build an evaluator."""
+
+    worker: _Worker
+    portion: tuple[Task, ...] = ()
 
 
 class RayPool:
     """The executor on Ray.
 
     Args:
-        make_evaluator: called once in each actor.
         address: of a cluster (``host:port``, ``ray://host:port``, ``auto``); None or ``"local"``
             starts one here that ends with :meth:`close`.
-        jobs: actors; None for one per CPU of the cluster.
+        jobs: actors; None for one per CPU of the cluster, also of machines that join later.
         timeout_s: seconds for one measurement, None for as long as it takes.
+        runtime_env: Ray's ``runtime_env`` for the actors.
 
     Raises:
         UsageError: nothing answers at the address.
@@ -79,215 +86,267 @@ class RayPool:
 
     def __init__(
         self,
-        make_evaluator: MakeEvaluator,
         address: str | None = None,
         jobs: int | None = None,
         timeout_s: float | None = None,
+        runtime_env: Mapping[str, Any] | None = None,
     ) -> None:
-        self._owner = connect(address, jobs)
+        self._session = connect(address, jobs, runtime_env)
         import ray
 
         self._ray: Any = ray
-        self._recipe = ray.put(make_evaluator)
-        self._jobs = jobs or max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
+        self._errors: Any = ray.exceptions
+        self._all, self._jobs, self._counted = jobs is None, jobs or 1, 0.0
         self._timeout = timeout_s
-        self._actor = self._ray.remote(num_cpus=1, max_restarts=0)(_Measures)
-        self._idle: list[Any] = []
-        self._flights: dict[Any, _Flight] = {}
-        self._pending: deque[tuple[Numbered, ...]] = deque()
-        self._tries: dict[int, int] = {}
+        self._class = ray.remote(num_cpus=1, max_restarts=0)(_Actor)
+        self._recipes: dict[str, Any] = {}
+        self._workers: list[_Worker] = []
+        self._orders: dict[Any, _Order] = {}
+        self._pending: deque[Task] = deque()
+        self._alone: deque[Task] = deque()
+        self._blame, self._pace = Blame(), Pace()
+        self._stillborn = 0
+        self._progressed = time.monotonic()
         self._cancelled = False
-        self._known: set[Any] = set()
+        self._count()
 
-    def submit(self, batch: Sequence[Numbered]) -> Iterator[tuple[int, Outcome]]:
-        """Outcomes as they come.
+    @property
+    def width(self) -> int:
+        """Actors that there are to be."""
+        return self._jobs
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits or is being measured."""
+        waiting = self._pending or self._alone
+        return bool(waiting) or any(order.portion for order in self._orders.values())
+
+    def introduce(
+        self, pair: str, make_evaluator: MakeEvaluator, here: Evaluates | None = None
+    ) -> None:
+        """Put the recipe where actors can fetch it.
+
+        Raises:
+            ExecutorError: Ray cannot take it.
+        """
+        del here
+        try:
+            self._recipes[pair] = self._ray.put(make_evaluator)
+        except self._errors.RayError as error:
+            raise ExecutorError(f"Ray cannot keep a model: {line_of(error)}") from None
+        except (TypeError, AttributeError) as error:
+            raise ExecutorError(f"a pair cannot be sent to Ray: {line_of(error)}") from None
+
+    def put(self, tasks: Sequence[Task]) -> None:
+        """Queue them, and start what actors there are on them."""
+        if not self._cancelled:
+            if not self.busy:
+                self._progressed = time.monotonic()
+            self._pending.extend(tasks)
+            self._hire()
+            self._launch()
+
+    def take(self, patience: float | None = None) -> list[Answer]:
+        """Answers that have come, or the first ones.
 
         Raises:
             ExecutorError: actors do not start.
         """
-        self._pending = deque() if self._cancelled else self._portions(batch)
-        self._tries = {}
-        while self._pending or self._flights:
+        end = None if patience is None else time.monotonic() + patience
+        found: list[Answer] = []
+        while self.busy and not found:
+            self._hire()
             self._launch()
-            yield from self._land()
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            found = self._land(left)
+        self._launch()
+        return found
 
     def cancel(self) -> None:
         """Begin nothing new."""
         self._cancelled = True
         self._pending.clear()
+        self._alone.clear()
 
     def close(self) -> None:
         """End the actors; Ray itself where it is ours."""
         if self._ray is None:
             return
-        for actor in [*self._idle, *(f.actor for f in self._flights.values())]:
-            self._ray.kill(actor)
-        if self._owner:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ResourceWarning)  # Ray's own pipes
-                self._ray.shutdown()
-        self._idle, self._flights, self._ray = [], {}, None
+        for worker in self._workers:
+            self._ray.kill(worker.actor)
+        self._session.close()
+        self._workers, self._orders, self._ray = [], {}, None
+        self._pending.clear()
+        self._alone.clear()
 
-    def _portions(self, batch: Sequence[Numbered]) -> deque[tuple[Numbered, ...]]:
-        """Two portions an actor: few round trips, and the slow ones are made up for."""
-        size = 1 if self._timeout else max(len(batch) // (2 * self._jobs), 1)
-        return deque(tuple(batch[i : i + size]) for i in range(0, len(batch), size))
+    def _count(self) -> None:
+        """Follow the size of the cluster, where it decides on the number of actors."""
+        if self._all and time.monotonic() - self._counted > _COUNT_S:
+            self._jobs = max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
+            self._counted = time.monotonic()
+
+    def _hire(self) -> None:
+        """Ask for actors until there are enough, and no longer for those that find no place."""
+        self._count()
+        while len(self._workers) < self._jobs:
+            worker = _Worker(self._class.remote())
+            self._workers.append(worker)
+            self._order(worker, worker.actor.hello.remote())
+        for worker in [w for w in self._workers if not w.ready][: len(self._workers) - self._jobs]:
+            self._end(worker)
+
+    def _order(self, worker: _Worker, reference: Any, portion: tuple[Task, ...] = ()) -> None:
+        if not worker.orders:
+            worker.since = time.monotonic()
+        worker.orders.append(reference)
+        self._orders[reference] = _Order(worker, portion)
 
     def _launch(self) -> None:
-        """Give every free actor a portion."""
-        while self._pending and (self._idle or len(self._flights) < self._jobs):
-            actor = self._idle.pop() if self._idle else self._actor.remote(self._recipe)
-            portion = self._pending.popleft()
-            reference = actor.measure.remote(portion)
-            self._flights[reference] = _Flight(actor, portion, time.monotonic())
+        """Every ready actor gets its next portion; those with fewer come first."""
+        for depth in range(1, self._pace.depth + 1):
+            for worker in self._workers:
+                if worker.ready and len(worker.orders) < depth and (self._alone or self._pending):
+                    self._give(worker, self._portion())
 
-    def _land(self) -> Iterator[tuple[int, Outcome]]:
-        """Wait for the first portion and pass it on."""
-        done, _ = self._ray.wait(list(self._flights), num_returns=1, timeout=self._patience())
+    def _portion(self) -> tuple[Task, ...]:
+        """The next settings of one pair: one where it is timed or has lost an actor."""
+        if self._alone:
+            return (self._alone.popleft(),)
+        fair = len(self._pending) // (2 * max(len(self._workers), 1))
+        size = 1 if self._timeout else max(min(self._pace.portion, fair), 1)
+        found = [self._pending.popleft()]
+        while self._pending and len(found) < size and self._pending[0].pair == found[0].pair:
+            found.append(self._pending.popleft())
+        return tuple(found)
+
+    def _give(self, worker: _Worker, portion: tuple[Task, ...]) -> None:
+        pair = portion[0].pair
+        if worker.held.lacks(pair):
+            self._order(worker, worker.actor.prepare.remote(pair, [self._recipes[pair]]))
+        self._order(worker, worker.actor.measure.remote(portion), portion)
+
+    def _land(self, patience: float | None) -> list[Answer]:
+        """Wait for the first order to be carried out, and take all that are."""
+        references = list(self._orders)
+        wait = [limit for limit in (patience, self._until_overdue()) if limit is not None]
+        limit = min([*wait, _COUNT_S])
+        done, _ = self._ray.wait(references, num_returns=1, timeout=limit, fetch_local=False)
+        if done and len(references) > 1:
+            done, _ = self._ray.wait(
+                references, num_returns=len(references), timeout=0, fetch_local=False
+            )
+        found: list[Answer] = []
         for reference in done:
-            yield from self._result(reference, self._flights.pop(reference))
-        for reference, flight in list(self._flights.items()):
-            if self._overdue(flight):
-                del self._flights[reference]
-                self._ray.kill(flight.actor)
-                yield flight.batch[0][0], late(self._timeout or 0.0)
+            if reference in self._orders:
+                found += self._result(reference)
+        for worker in list(self._workers):
+            if self._overdue(worker):
+                found += self._dismiss(worker)
+        self._check_progress(bool(done))
+        return found
 
-    def _result(self, reference: Any, flight: _Flight) -> Iterator[tuple[int, Outcome]]:
-        errors = self._ray.exceptions
+    def _check_progress(self, progressed: bool) -> None:
+        """Actors that never come are an error, but not those that only take long."""
+        now = time.monotonic()
+        if progressed or any(worker.ready for worker in self._workers):
+            self._progressed = now
+        elif now - self._progressed > START_S:
+            message = f"no actor of the Ray cluster has started within {START_S:g} s"
+            raise ExecutorError(message, hint="'ray status' shows what its CPUs do")
+
+    def _result(self, reference: Any) -> list[Answer]:
+        order = self._orders[reference]
         try:
-            outcomes = self._ray.get(reference)
-        except (errors.RayActorError, errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
-            yield from self._again(flight, error)
-            return
-        except errors.RayError as error:
-            raise ExecutorError(f"Ray failed: {_line(error)}") from None
-        self._idle.append(flight.actor)
-        self._known.add(flight.actor)
-        yield from outcomes
+            value = self._ray.get(reference)
+        except (self._errors.RayActorError, self._errors.WorkerCrashedError) as error:
+            return self._bury(order.worker, error)
+        except self._errors.OutOfMemoryError as error:
+            return self._bury(order.worker, error, "memory")
+        except self._errors.RayError as error:
+            raise ExecutorError(f"Ray failed: {line_of(error)}") from None
+        if isinstance(value, Unbuilt):
+            raise ExecutorError(f"an actor cannot build its evaluator: {value.reason}")
+        del self._orders[reference]
+        worker = order.worker
+        worker.orders.remove(reference)
+        before, worker.since = worker.since, time.monotonic()
+        worker.ready = True
+        if not order.portion:
+            return []
+        self._stillborn = 0
+        self._pace.note((worker.since - before) / len(order.portion))
+        found: list[Answer] = value
+        return found
 
-    def _again(self, flight: _Flight, error: Exception) -> Iterator[tuple[int, Outcome]]:
-        """An actor is dead: its settings go elsewhere, one by one, once."""
-        if "__init__" in str(error) or "creation task" in str(error):
-            raise ExecutorError(f"an actor cannot build its evaluator: {_line(error)}")
-        for task in flight.batch:
-            self._tries[task[0]] = self._tries.get(task[0], 0) + 1
-            if self._tries[task[0]] >= TRIES:
-                yield task[0], lost(TRIES)
+    def _remove(self, worker: _Worker) -> list[_Order]:
+        """Forget an actor; its orders, in the sequence in which they were given."""
+        self._workers.remove(worker)
+        return [self._orders.pop(reference) for reference in worker.orders]
+
+    def _bury(self, worker: _Worker, error: Exception, reason: str = "worker") -> list[Answer]:
+        """An actor is dead: its settings go elsewhere at once, the first portion's one by one."""
+        orders = self._remove(worker)
+        guilty = not any(sign in f"{type(error).__name__} {error}" for sign in _LOST_MACHINE)
+        if guilty and "OutOfMemory" in str(error):
+            reason = "memory"
+        if not orders[0].portion and guilty:
+            self._count_stillborn(error)
+        self._ray.kill(worker.actor)  # one that is only out of reach must not go on
+        found: list[Answer] = []
+        again: list[Task] = []
+        for task in orders[0].portion:
+            verdict = self._blame.verdict(task, reason, guilty=guilty)
+            if verdict is None:
+                again.append(task)
             else:
-                self._pending.append((task,))
+                found.append(verdict)
+        self._requeue(again, [task for order in orders[1:] for task in order.portion])
+        return found
 
-    def _overdue(self, flight: _Flight) -> bool:
-        return self._timeout is not None and self._age(flight) > self._timeout
+    def _count_stillborn(self, error: Exception) -> None:
+        """Actors may be killed from outside at any moment, but not all of them."""
+        self._stillborn += 1
+        if self._stillborn < STILLBORN and "creation task" not in str(error):
+            return
+        hint = None
+        if "ModuleNotFound" in str(error) or "No module named" in str(error):
+            hint = "a machine lacks the package; '--ray-runtime-env' brings it there"
+        raise ExecutorError(f"an actor cannot start: {line_of(error)}", hint=hint)
 
-    def _age(self, flight: _Flight) -> float:
-        """Seconds in measurement; an actor that is still starting gets time for that."""
-        start = 0.0 if flight.actor in self._known else 60.0
-        return time.monotonic() - flight.since - start
+    def _requeue(self, alone: Sequence[Task], others: Sequence[Task]) -> None:
+        if not self._cancelled:
+            self._alone.extendleft(reversed(alone))
+            self._pending.extendleft(reversed(others))
 
-    def _patience(self) -> float | None:
-        if self._timeout is None:
-            return None
-        left = min(self._timeout - self._age(flight) for flight in self._flights.values())
-        return max(left, 0.0) + 0.01
+    def _end(self, worker: _Worker) -> list[_Order]:
+        orders = self._remove(worker)
+        self._ray.kill(worker.actor)
+        return orders
 
+    def _dismiss(self, worker: _Worker) -> list[Answer]:
+        """An actor that takes too long is ended and replaced."""
+        first, *others = self._end(worker)
+        self._requeue((), [task for order in others for task in order.portion])
+        if not first.portion:
+            raise ExecutorError(f"an actor has not built its evaluator within {START_S:g} s")
+        return [
+            Answer(task.pair, task.number, late(self._timeout or 0.0)) for task in first.portion
+        ]
 
-def connect(address: str | None, jobs: int | None = None) -> bool:
-    """Connect to Ray, or start one; True where it is ours to end.
+    def _limit(self, worker: _Worker) -> float | None:
+        """Seconds that an actor may take for what it does; None without limit."""
+        if not worker.ready or not worker.orders:
+            return None  # one that finds no place may still get it
+        return self._timeout if self._orders[worker.orders[0]].portion else START_S
 
-    Raises:
-        UsageError: nothing answers at the address.
-        ExecutorError: Ray does not start.
-    """
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
-    local = address in (None, "", LOCAL)
-    if not local:
-        _probe(str(address))
-    import ray
+    def _overdue(self, worker: _Worker) -> bool:
+        limit = self._limit(worker)
+        return limit is not None and time.monotonic() - worker.since > limit
 
-    if ray.is_initialized():
-        return False
-    where: dict[str, Any] = {"address": LOCAL if local else address}
-    if local:
-        where |= {"num_cpus": jobs, "include_dashboard": False}
-    try:
-        with warnings.catch_warnings(), _same_path(local=local):
-            warnings.simplefilter("ignore")
-            ray.init(**where, log_to_driver=False, logging_level=logging.CRITICAL)
-    except ConnectionError as error:
-        raise _unreachable(str(address), _line(error)) from None
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ExecutorError(f"Ray does not start: {_line(error)}") from None
-    _hush()
-    return True
-
-
-def _hush() -> None:
-    """Keep Ray from printing to standard output.
-
-    Whatever ``log_to_driver`` says, it prints there when a worker dies, in the middle of what a
-    script reads under ``--json``; what happened is in the outcome. No public setting stops it.
-    """
-    from ray._private import worker
-
-    if hasattr(worker, "print_to_stdstream"):
-        worker.print_to_stdstream = _print_nothing
-
-
-def _print_nothing(*_: object, **__: object) -> None:
-    """What takes the place of Ray's own printing."""
-
-
-@contextmanager
-def _same_path(*, local: bool) -> Iterator[None]:
-    """Workers of our own Ray import what this process imports; those of a cluster what is there."""
-    before = os.environ.get("PYTHONPATH")
-    if local:
-        os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
-        elif local:
-            del os.environ["PYTHONPATH"]
-
-
-def _probe(address: str) -> None:
-    """Refuse an address where nothing listens, long before Ray would."""
-    if address == "auto":
-        return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        raise UsageError(f"{address!r} is not a Ray address", hint="for example 10.0.0.1:6379")
-    try:
-        with closing(socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S)):
-            pass
-    except (OSError, OverflowError) as error:
-        raise _unreachable(address, _line(error)) from None
-    if not address.startswith("ray://"):
-        _ask_health(address)
-
-
-def _ask_health(address: str) -> None:
-    """Ray itself would try for minutes, and write all the while, where something else listens."""
-    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
-    try:
-        done = subprocess.run(  # noqa: S603  our interpreter, and an address already parsed
-            command, capture_output=True, check=False, timeout=_HEALTH_S
-        )
-    except subprocess.TimeoutExpired:
-        raise _unreachable(address, "what listens there is not Ray") from None
-    if done.returncode:
-        reason = _line(RuntimeError(done.stderr.decode("utf-8", "replace")))
-        raise _unreachable(address, reason) from None
-
-
-def _unreachable(address: str, reason: str) -> UsageError:
-    hint = "'ray start --head' starts a cluster; without an address a local one is started"
-    return UsageError(f"no Ray cluster answers at {address}: {reason}", hint=hint)
-
-
-def _line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__
+    def _until_overdue(self) -> float | None:
+        now = time.monotonic()
+        limits = [(w, self._limit(w)) for w in self._workers]
+        left = [w.since + limit - now for w, limit in limits if limit is not None]
+        return max(min(left), 0.0) + 0.01 if left else None

@@ -1,0 +1,151 @@
+"""What a call of the tuner is asked for, and what the record of a run gives back of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.errors import RunError
+from autoturbo.run import Means
+from autoturbo.search.names import OURS
+from autoturbo.search.settings import Settings, searched_subgraphs
+
+if TYPE_CHECKING:
+    from autoturbo.database import RunInfo
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.target import Target
+    from autoturbo.search.handover import Verifier
+    from autoturbo.search.progress import Progress
+    from autoturbo.search.workshop import MakeWorkshop
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """What is tuned: arguments of :func:`autoturbo.tuner.tune`."""
+
+    graph: Graph
+    target: Target
+    dtype: str | None = None
+    model_file: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Options:
+    """How: the other arguments of :func:`autoturbo.tuner.tune`, which says what they mean."""
+
+    trials: int | None = None
+    effort: str = "quick"
+    seed: int = 0
+    jobs: int = 1
+    ray: str | None = None
+    runtime_env: Mapping[str, Any] | None = None
+    time_budget: float | None = None
+    sampler: str = OURS
+    objective: str | Sequence[str] = "latency"
+    database: str | Path | None = None
+    runs_folder: str | Path = "runs"
+    baselines: Sequence[str] = ("tvm", "graphturbo")
+    on_progress: Callable[[Progress], None] | None = None
+    storage: str | None = None
+    timeout_s: float | None = None
+    evaluator: MakeWorkshop | None = None
+    subgraphs: int | None = None
+    transfer: bool = True
+    verify: bool = False
+    verifier: Verifier | None = None
+    patience: int | None = None
+    bound_gap: float | None = None
+    round: int | None = None
+
+    def asked_of(self, pair: Pair) -> Settings:
+        """What the run of a pair stores."""
+        one = isinstance(self.objective, str)
+        objective = self.objective if one else ",".join(self.objective)
+        return Settings(
+            dtype=pair.dtype or pair.target.default_dtype,
+            trials=self.trials,
+            effort=self.effort,
+            seed=self.seed,
+            time_budget=self.time_budget,
+            sampler=self.sampler,
+            objective=str(objective),
+            baselines=tuple(self.baselines),
+            runs_folder=str(self.runs_folder),
+            storage=self.storage,
+            subgraphs=searched_subgraphs(self.subgraphs, self.sampler),
+            patience=self.patience,
+            bound_gap=self.bound_gap,
+            round=self.round,
+        )
+
+    def means(self) -> Means:
+        """What does not affect results."""
+        return Means(
+            self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
+            self.evaluator or _default_workshop(), self.verifier,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Changes:
+    """How runs go on: arguments of :func:`autoturbo.tuner.resume`, which says what they mean."""
+
+    load_graph: Callable[[RunInfo], Graph]
+    load_target: Callable[[RunInfo], Target] | None = None
+    jobs: int = 1
+    ray: str | None = None
+    runtime_env: Mapping[str, Any] | None = None
+    trials: int | None = None
+    time_budget: float | None = None
+    on_progress: Callable[[Progress], None] | None = None
+    timeout_s: float | None = None
+    evaluator: MakeWorkshop | None = None
+    verify: bool | None = None
+    verifier: Verifier | None = None
+    patience: int | None = None
+    bound_gap: float | None = None
+
+    def means(self) -> Means:
+        """What does not affect results."""
+        return Means(
+            self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
+            self.evaluator or _default_workshop(), self.verifier,
+        )  # fmt: skip
+
+
+def _default_workshop() -> MakeWorkshop:
+    from autoturbo.simulate.evaluator import Evaluator
+
+    return Evaluator
+
+
+def stored_target(info: RunInfo) -> Target:
+    """The target of a run, from the description that is kept with it."""
+    from autoturbo.hardware.target import Target
+
+    return Target.from_dict(info.settings["target_description"])
+
+
+def stored_settings(info: RunInfo) -> Settings:
+    """What a run was asked for.
+
+    Raises:
+        RunError: its record was not made by the tuner.
+    """
+    defaults = {
+        "subgraphs": 0,
+        "patience": None,
+        "bound_gap": None,
+        "round": None,
+    }  # of earlier releases
+    given = {**defaults, **info.settings}
+    try:
+        values = {f.name: given[f.name] for f in dataclasses.fields(Settings)}
+    except KeyError as error:
+        message = f"run {info.id}: its record lacks {error.args[0]!r}"
+        raise RunError(message, hint="it was not made by 'tune'") from None
+    return Settings(**{**values, "baselines": tuple(values["baselines"])})

@@ -1,0 +1,349 @@
+"""A run: what it stands on, from its first trial to its result.
+
+Several runs may share one pool of workers (:mod:`autoturbo.search.campaign`); each ends with a
+result or an error of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.database import (
+    BestSchedule,
+    Database,
+    Refused,
+    RunFolder,
+    RunInfo,
+    RunState,
+    Verified,
+)
+from autoturbo.errors import (
+    AutoTurboError,
+    DatabaseError,
+    InfeasibleError,
+    InterruptedRunError,
+    MeasurerError,
+    UsageError,
+)
+from autoturbo.search.campaign import Campaign
+from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
+from autoturbo.search.journal import Journal, now
+from autoturbo.search.loop import BATCH, Loop, Search
+from autoturbo.search.objectives import OF_KERNELS, find_objectives
+from autoturbo.search.progress import Progress, Trial
+from autoturbo.search.settings import Settings, space_of_run
+from autoturbo.search.space import batch_share
+from autoturbo.search.stopping import Stop
+from autoturbo.search.workshop import MakeWorkshop, Workshop
+from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.verify import VERIFIER_VERSION
+
+if TYPE_CHECKING:
+    import optuna
+
+    from autoturbo.cost_models.advisor import KernelAdvisor
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.target import Target
+    from autoturbo.search.executors import Executor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TuneResult:
+    """What a run found.
+
+    Attributes:
+        run: its id, for :func:`resume`.
+        model: name of the model.
+        target: name of the target.
+        trials: made so far.
+        seed: of all chance.
+        default: trial 0, the published heuristic; None where it does not fit.
+        best: the best trial; trial 0 itself where nothing was better.
+        baselines: other schedulers by name, those that fit.
+        schedule_file: the best schedule.
+        run_folder: manifest, schedule, log.
+        study: every trial once, for Optuna's plots and dashboard.
+        state: ``"done"`` or ``"interrupted"``.
+        history: all trials by number.
+        front: with several objectives the trials that none beats in all of them.
+        refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
+        stopped: why it ended.
+    """
+
+    run: str
+    model: str
+    target: str
+    trials: int
+    seed: int
+    default: Measurement | None
+    best: Best
+    baselines: dict[str, Measurement]
+    schedule_file: Path
+    run_folder: Path
+    study: optuna.Study
+    state: RunState
+    history: tuple[Trial, ...] = ()
+    front: tuple[Trial, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    stopped: Stop = Stop.TRIALS
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """How a run is carried out; none of it affects the result."""
+
+    jobs: int
+    ray: str | None
+    timeout_s: float | None
+    runtime_env: Mapping[str, Any] | None
+    on_progress: Callable[[Progress], None] | None
+    make: MakeWorkshop
+    verifier: Verifier | None
+    began: float = field(default_factory=time.monotonic)
+
+    def check(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            UsageError: fewer than one worker, or a runtime environment without Ray.
+        """
+        if self.jobs < (0 if self.ray is not None else 1):
+            raise UsageError(f"jobs: {self.jobs} is too few", hint="at least 1")
+        if self.runtime_env and self.ray is None:
+            raise UsageError("a runtime environment is for workers of Ray", hint="add --ray")
+
+
+@dataclass(eq=False)
+class Run:
+    """What a run stands on."""
+
+    graph: Graph
+    target: Target
+    asked: Settings
+    means: Means
+    store: Database
+    info: RunInfo
+
+    def __post_init__(self) -> None:
+        self.objectives = find_objectives(self.asked.objective)
+        self.folder = RunFolder.create(
+            self.asked.runs_folder, self.info.model, self.info.target, self.info.id
+        )
+        recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
+        self.recipe: Callable[[], Workshop] = recipe
+        self.workshop = recipe()
+        self.space = space_of_run(self.info.settings, self.graph, self.target)
+
+    def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
+        """What hands out the best of the run's trials."""
+        return Handover(
+            f"{self.info.model} on {self.info.target}", trials, self.workshop,
+            self.means.verifier or verifier_of(self.graph.source, numbers=numbers),
+            self.folder.log,
+        )  # fmt: skip
+
+    def write_manifest(self) -> None:
+        """Everything that the run depends on."""
+        values = {**self.info.as_dict(), "space": [d.name for d in self.space.dimensions]}
+        values.pop("state")
+        self.folder.write_manifest(values)
+
+    def journal(self) -> Journal:
+        """Where outcomes are kept, with what is there."""
+        trials = self.store.trials(self.info.id)
+        recorded = {t.number: Trial(t.number, t.knobs, t.outcome) for t in trials}
+        return Journal(self.store, self.info.id, self.folder, recorded)
+
+    def search(self) -> Search:
+        """What is looked for."""
+        asked = self.asked
+        return Search(
+            run=self.info.id,
+            model=self.info.model,
+            target=self.info.target,
+            space=self.space,
+            objectives=self.objectives,
+            sampler=asked.sampler,
+            seed=asked.seed,
+            trials=asked.total,
+            time_budget=asked.time_budget,
+            spent_s=time.monotonic() - self.means.began,
+            storage=asked.storage,
+            patience=asked.patience,
+            bound_gap=asked.bound_gap,
+            round=asked.round or BATCH,
+        )
+
+    def advisor(self) -> KernelAdvisor | None:
+        """The kernel model, where a sum of kernel times is what is sought."""
+        from autoturbo.cost_models.advisor import KernelAdvisor, Prior
+        from autoturbo.cost_models.features import target_vector
+        from autoturbo.schedule.statistics import STATISTICS
+
+        if [o.name for o in self.objectives if o.name not in OF_KERNELS]:
+            return None
+        vector = target_vector(self.target, self.asked.dtype)
+        share, prior = batch_share(self.graph, self.target), None
+        try:
+            prior = Prior.of(self.workshop)
+        except AutoTurboError as error:
+            self.folder.log(f"the search starts without the cost model of the package: {error}")
+        return KernelAdvisor(self.workshop, vector, share, STATISTICS, self.asked.seed, prior)
+
+    def baselines(self) -> dict[str, Measurement]:
+        """Other schedulers; one that fails is left out and noted in the log."""
+        found = {}
+        for name in self.asked.baselines:
+            outcome = self.workshop.measure_scheduler(name)
+            if isinstance(outcome, Measurement):
+                found[name] = outcome
+            else:
+                self.folder.log(f"baseline {name}: {outcome.reason}: {outcome.message}")
+        return found
+
+    def loop(self, executor: Executor) -> Loop:
+        """Its search, made known to the pool."""
+        executor.introduce(self.info.id, self.recipe, self.workshop)
+        return Loop(self.search(), self.journal(), self.advisor(), self.means.on_progress)
+
+
+def carry_out(runs: Sequence[Run], means: Means) -> list[TuneResult | AutoTurboError]:
+    """From the first trial to the result of each; runs' states are told whatever happens.
+
+    Raises:
+        ExecutorError: workers or the cluster failed.
+        DatabaseError: the database cannot be used.
+        UsageError: no Ray at the address, or a storage that cannot be used.
+    """
+    from autoturbo.search.executors import make_executor
+
+    open_runs = list(runs)
+    try:
+        for run in runs:
+            run.write_manifest()
+        baselines = [run.baselines() for run in runs]
+        executor = make_executor(
+            jobs=means.jobs, ray=means.ray, timeout_s=means.timeout_s,
+            runtime_env=means.runtime_env,
+        )  # fmt: skip
+        try:
+            loops = [run.loop(executor) for run in runs]
+            campaign = Campaign(loops, executor)
+            campaign.run()
+        finally:
+            executor.close()
+        ended: list[TuneResult | AutoTurboError] = []
+        for index, (run, loop) in enumerate(zip(runs, loops, strict=True)):
+            ended.append(_ended(run, loop, baselines[index], campaign.failures.get(index)))
+            open_runs.remove(run)
+    except BaseException as error:
+        for run in open_runs:
+            _tell_state(run, error)
+        raise
+    return ended
+
+
+def _ended(
+    run: Run, loop: Loop, baselines: dict[str, Measurement], failure: AutoTurboError | None
+) -> TuneResult | AutoTurboError:
+    """The result of a run, or why it has none; others that share its pool go on."""
+    try:
+        if failure is not None:
+            raise failure
+        return _finish(run, loop, baselines)
+    except DatabaseError:
+        raise
+    except AutoTurboError as error:
+        _tell_state(run, error)
+        return error
+
+
+def _tell_state(run: Run, error: BaseException) -> None:
+    state: RunState = "failed"
+    if isinstance(error, KeyboardInterrupt | InterruptedRunError):
+        state = "interrupted"
+    with suppress(AutoTurboError):
+        run.store.set_state(run.info.id, state)
+        run.folder.log(f"{state}: {type(error).__name__}: {error}")
+
+
+def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResult:
+    """Check what is handed out, write it, report."""
+    if loop.best is None:
+        raise _nothing(run, loop)
+    # Whoever interrupts waits: what is handed out is run when the run is done.
+    numbers = bool(run.info.settings.get("verify")) and not loop.interrupted
+    handover = run.handover(loop.trials, numbers=numbers)
+    try:
+        best = handover.best(run.objectives)
+        front = handover.front(run.objectives)
+        fastest = handover.best(find_objectives("latency"), best)
+    finally:
+        _keep_refused(run, handover)
+    file = run.folder.write_schedule(best.schedule.text)
+    _keep_best(run, fastest)
+    state: RunState = "interrupted" if loop.interrupted else "done"
+    run.store.set_state(run.info.id, state)
+    run.folder.log(f"{state} ({loop.stopped}): best #{best.trial}, {best.measurement.latency!r} s")
+    default = loop.trials[0].outcome
+    return TuneResult(
+        run=run.info.id,
+        model=run.info.model,
+        target=run.info.target,
+        trials=len(loop.trials),
+        seed=run.asked.seed,
+        default=default if isinstance(default, Measurement) else None,
+        best=best,
+        baselines=baselines,
+        schedule_file=file,
+        run_folder=run.folder.path,
+        study=loop.mirror,
+        state=state,
+        history=tuple(loop.trials),
+        front=front,
+        refused=handover.refused,
+        stopped=loop.stopped or Stop.INTERRUPTED,
+    )
+
+
+def _nothing(run: Run, loop: Loop) -> AutoTurboError:
+    """Why there is no result at all."""
+    name = f"{run.info.model} on {run.info.target}"
+    if loop.interrupted:
+        hint = f"'autoturbo resume {run.info.id}' goes on"
+        return InterruptedRunError(f"{name}: nothing was measured yet", hint=hint)
+    failures = [t.outcome for t in loop.trials if isinstance(t.outcome, Failure)]
+    first = next((f for f in failures if f.infeasible), failures[0])
+    if not first.infeasible:
+        return MeasurerError(f"{name}: all {len(failures)} trials failed: {first.message}")
+    message = f"{name}: none of {len(failures)} settings fits: {first.message}"
+    if first.tensors:
+        message += f" (largest: {', '.join(first.tensors)})"
+    return InfeasibleError(message, hint=", or ".join(first.levers) or None)
+
+
+def _keep_refused(run: Run, handover: Handover) -> None:
+    """Record what failed, and take it back where an earlier run has handed it out."""
+    run.store.set_refused(run.info.id, handover.refused)
+    for refused in handover.refused:
+        run.store.withdraw_best(run.info.key, handover.trials[refused.trial].knobs)
+
+
+def _keep_best(run: Run, best: Best) -> None:
+    """The schedule of least latency goes to the database, whatever was sought."""
+    from autoturbo.search.beginnings import kept_decisions
+
+    info, when = run.info, now()
+    verified = Verified(best.verified, VERIFIER_VERSION, when) if best.verified else None
+    kept = BestSchedule(
+        info.key, info.model, info.batch, info.target, best.knobs, best.measurement,
+        best.schedule.text, info.id, best.trial, when, info.versions, verified,
+        kept_decisions(best.schedule),
+    )  # fmt: skip
+    run.store.put_best(kept)

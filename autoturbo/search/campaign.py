@@ -1,0 +1,158 @@
+"""Several searches that share one pool of workers.
+
+Rounds are handed out to where most is expected (:mod:`autoturbo.search.allocation`). What a search
+proposes follows from its own outcomes alone, so its result is the same whoever it shares the pool
+with, in whatever order rounds were handed out, and whoever measured. How many rounds are under way
+at a time follows from the pool: while one search proposes, workers have another one's round.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from autoturbo.errors import AutoTurboError, DatabaseError, ExecutorError
+from autoturbo.search.allocation import most_promising
+
+if TYPE_CHECKING:
+    from autoturbo.search.executors import Executor, Task
+    from autoturbo.search.loop import Loop
+
+SAVE_EVERY_S = 0.1
+"""Seconds without news after which what has come is made durable."""
+
+_AHEAD = 2
+"""Settings under way per worker, so that there is one to go on with."""
+
+
+class Campaign:
+    """Searches on one pool.
+
+    Args:
+        loops: the searches, each of its own pair; their pairs are known to the executor.
+        executor: measures.
+
+    Attributes:
+        failures: searches that could not go on, by their number in ``loops``.
+        granted: numbers of searches in the order in which they were given rounds.
+    """
+
+    def __init__(self, loops: Sequence[Loop], executor: Executor) -> None:
+        self._loops, self._executor = list(loops), executor
+        self._by_pair = {loop.pair: loop for loop in loops}
+        self._waiting = list(loops)
+        self._under_way: list[Loop] = []
+        self._stopping = threading.Event()
+        self.failures: dict[int, AutoTurboError] = {}
+        self.granted: list[int] = []
+
+    def run(self) -> None:
+        """Rounds until every search has stopped, or Ctrl-C.
+
+        Raises:
+            ExecutorError: no worker can be had.
+            DatabaseError: an outcome cannot be recorded.
+        """
+        try:
+            with self._ctrl_c():
+                self._rounds()
+        finally:
+            for loop in self._loops:
+                loop.save()
+        for loop in self._loops:
+            loop.conclude()
+
+    def _rounds(self) -> None:
+        self._hand_out()
+        while self._under_way:
+            try:
+                self._collect()
+            except KeyboardInterrupt:
+                self._stopping.set()
+                self._executor.cancel()
+            if self._under_way and not self._executor.busy:
+                if not self._stopping.is_set():
+                    raise ExecutorError("the executor has lost tasks")
+                self._close(self._under_way)
+
+    def _hand_out(self) -> None:
+        """Rounds for searches, the most promising first, while workers may want for work.
+
+        After Ctrl-C none are begun that would have to be measured; what is recorded enters.
+        """
+        while self._waiting and self._open_trials < self._wanted:
+            loop = self._waiting[most_promising([loop.course for loop in self._waiting])]
+            self._waiting.remove(loop)
+            tasks = self._opened(loop)
+            if tasks is None:
+                continue
+            self.granted.append(self._loops.index(loop))
+            self._under_way.append(loop)
+            self._executor.put(tasks)
+            if loop.complete:
+                self._close([loop])
+
+    def _opened(self, loop: Loop) -> list[Task] | None:
+        """The next round of a search; None where it has stopped."""
+        try:
+            return loop.open(stopping=self._stopping.is_set())
+        except (DatabaseError, ExecutorError):
+            raise
+        except AutoTurboError as error:
+            self.failures[self._loops.index(loop)] = error
+            return None
+
+    @property
+    def _open_trials(self) -> int:
+        return sum(loop.missing for loop in self._under_way)
+
+    @property
+    def _wanted(self) -> float:
+        """Trials to be under way: one search at a time where this process measures itself."""
+        width = self._executor.width
+        return 1 if width == 1 else _AHEAD * width
+
+    def _collect(self) -> None:
+        """Wait for answers and pass them on; close the rounds that are complete."""
+        answers = self._executor.take(SAVE_EVERY_S)
+        for answer in answers:
+            self._by_pair[answer.pair].take(answer)
+        if not answers:
+            for loop in self._under_way:
+                loop.save()
+        complete = [loop for loop in self._under_way if loop.complete]
+        self._close(complete)
+        if complete:
+            self._hand_out()
+
+    def _close(self, loops: Sequence[Loop]) -> None:
+        """Let searches learn from their rounds."""
+        for loop in list(loops):
+            self._under_way.remove(loop)
+            loop.close()
+            self._waiting.append(loop)
+
+    @contextmanager
+    def _ctrl_c(self) -> Iterator[None]:
+        """The first Ctrl-C lets what is being measured finish, the second one does not."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._stopping.set()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._stopping.is_set():
+            raise KeyboardInterrupt
+        self._stopping.set()
+        self._executor.cancel()

@@ -1,0 +1,240 @@
+"""A connection to Ray: to a cluster, or to one of our own that ends with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autoturbo.errors import ExecutorError, UsageError
+from autoturbo.search.executors import watchdog
+
+LOCAL = "local"
+"""The address that means: start a Ray of our own on this machine."""
+
+_CONNECT_S = 3.0
+"""Seconds for a cluster's port to answer."""
+
+_HEALTH_S = 30.0
+"""Seconds for a cluster to say that it is one."""
+
+_LEAVE_S = 10.0
+"""Seconds for the watchdog to clear away."""
+
+_LONGEST = 40
+"""Characters of a folder's name below which Ray's sockets in it have names short enough."""
+
+_MARK = "AUTOTURBO_RAY_SESSION"
+
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS": "0",
+}
+"""No usage statistics, no advice on standard error."""
+
+
+@dataclass(eq=False)
+class Session:
+    """A connection that is ours to end, or one that was there.
+
+    Attributes:
+        owner: whether :meth:`close` ends it.
+    """
+
+    owner: bool
+    _guard: subprocess.Popen[bytes] | None = None
+
+    def close(self) -> None:
+        """Leave Ray; end all of it where it is of our own. A second time does nothing."""
+        import ray
+
+        if self.owner:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)  # Ray's own pipes
+                ray.shutdown()
+        _dismiss(self._guard)
+        self.owner, self._guard = False, None
+
+
+def connect(
+    address: str | None,
+    jobs: int | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+) -> Session:
+    """Connect to Ray, or start one.
+
+    Args:
+        address: of a cluster (``host:port``, ``ray://host:port``, ``auto``); None, empty or
+            ``"local"`` starts one here.
+        jobs: CPUs of one that is started.
+        runtime_env: Ray's ``runtime_env`` for what runs there.
+
+    Raises:
+        UsageError: nothing answers at the address.
+        ExecutorError: Ray does not start.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        return Session(owner=False)
+    local = address in (None, "", LOCAL)
+    if not local:
+        _probe(str(address))
+    more: dict[str, Any] = {"runtime_env": dict(runtime_env)} if runtime_env else {}
+    if not local:
+        _start(address=address, **more)
+        return Session(owner=True)
+    with _own_folder() as (guard, folder), _same_path():
+        more |= {"_temp_dir": folder} if folder else {}
+        _start(address=LOCAL, num_cpus=jobs, include_dashboard=False, **more)
+    return Session(owner=True, _guard=guard)
+
+
+def _start(**how: Any) -> None:
+    import ray
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ray.init(**how, log_to_driver=False, logging_level=logging.CRITICAL)
+    except ConnectionError as error:
+        raise _unreachable(str(how["address"]), line_of(error)) from None
+    except Exception as error:  # noqa: BLE001  Ray raises that very class where a server is late
+        raise ExecutorError(f"Ray does not start: {line_of(error)}") from None
+    _hush()
+
+
+@contextmanager
+def _own_folder() -> Iterator[tuple[subprocess.Popen[bytes] | None, str | None]]:
+    """A folder for a Ray of our own, and a watchdog for both; what is started within is marked.
+
+    The folder is None, for Ray's own choice, where the temporary folder's name is too long.
+    """
+    mark = uuid.uuid4().hex
+    short = len(tempfile.gettempdir()) < _LONGEST
+    folder = tempfile.mkdtemp(prefix="autoturbo-ray-") if short else ""
+    command = [sys.executable, "-I", "-S", watchdog.__file__, f"{_MARK}={mark}", folder]
+    guard = subprocess.Popen(  # noqa: S603  our interpreter and our file
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    os.environ[_MARK] = mark
+    try:
+        yield guard, folder or None
+    except BaseException:
+        _dismiss(guard)
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        del os.environ[_MARK]
+
+
+def _dismiss(guard: subprocess.Popen[bytes] | None) -> None:
+    """Let the watchdog clear away, and wait for it."""
+    if guard is None or guard.stdin is None:
+        return
+    guard.stdin.close()
+    try:
+        guard.wait(_LEAVE_S)
+    except subprocess.TimeoutExpired:
+        guard.kill()
+        guard.wait()
+
+
+def _hush() -> None:
+    """Keep Ray from printing to standard output.
+
+    Whatever ``log_to_driver`` says, it prints there when a worker dies, in the middle of what a
+    script reads under ``--json``; what happened is in the outcome. No public setting stops it.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = _print_nothing
+
+
+def _print_nothing(*_: object, **__: object) -> None:
+    """What takes the place of Ray's own printing."""
+
+
+@contextmanager
+def _same_path() -> Iterator[None]:
+    """Workers of our own Ray import what this process imports; those of a cluster what is there."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+        else:
+            del os.environ["PYTHONPATH"]
+
+
+def _probe(address: str) -> None:
+    """Refuse an address where nothing listens, long before Ray would."""
+    if address == "auto":
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"{address!r} is not a Ray address", hint="for example 10.0.0.1:6379")
+    try:
+        with closing(socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S)):
+            pass
+    except (OSError, OverflowError) as error:
+        raise _unreachable(address, line_of(error)) from None
+    if not address.startswith("ray://"):
+        _ask_health(address)
+
+
+def _ask_health(address: str) -> None:
+    """Ray itself would try for minutes, and write all the while, where something else listens.
+
+    A cluster of Ray 2.59 or later may ask for a token where nobody told this process so; Ray's own
+    setting makes it send the user's, if there is one.
+    """
+    reason = _health(address)
+    if reason is not None and "AuthenticationError" in reason and "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"] = "token"
+        reason = _health(address)
+        if reason is not None:
+            del os.environ["RAY_AUTH_MODE"]
+    if reason is not None:
+        raise _unreachable(address, reason)
+
+
+def _health(address: str) -> str | None:
+    """What is wrong with a cluster, in a line; None if nothing is."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    try:
+        done = subprocess.run(  # noqa: S603  our interpreter, and an address already parsed
+            command, capture_output=True, check=False, timeout=_HEALTH_S
+        )
+    except subprocess.TimeoutExpired:
+        return "what listens there is not Ray"
+    error = RuntimeError(done.stderr.decode("utf-8", "replace"))
+    return line_of(error) if done.returncode else None
+
+
+def _unreachable(address: str, reason: str) -> UsageError:
+    hint = "'ray start --head' starts a cluster; without an address a local one is started"
+    if "AuthenticationError" in reason:
+        reason, hint = "it asks for a token", "RAY_AUTH_MODE=token with its token in RAY_AUTH_TOKEN"
+    return UsageError(f"no Ray cluster answers at {address}: {reason}", hint=hint)
+
+
+def line_of(error: BaseException) -> str:
+    """The last line that an error says, where Ray's say what matters."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from cluster_tuning import compared
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_two_models_on_two_targets_end_alike_while_workers_are_killed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    assert compared(models=2, targets=2, trials=17, every=4.0)
+    out = capsys.readouterr().out
+    assert "exported best schedules" in out
+    assert "cluster" in out

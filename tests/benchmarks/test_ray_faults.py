@@ -1,0 +1,81 @@
+"""Tuning on a real cluster of three machines' processes while things go wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import ray_faults  # noqa: E402
+from ray_cluster import Cluster, namespaces_allowed  # noqa: E402
+from ray_faults import FAULTS, Ground, alone, differences, driver_killed, run  # noqa: E402
+from ray_measurers import CLASSES  # noqa: E402
+
+from autoturbo.search.executors.ray_session import connect  # noqa: E402
+from autoturbo.simulate.measurement import Failure  # noqa: E402
+from autoturbo.tuner import TuneResult  # noqa: E402
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+TRIALS = 49
+
+
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Ground]:
+    """One cluster for all tests, mended before each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # as the cluster's
+        patch.setattr(ray_faults, "MEASURING_S", 0.02)
+        with Cluster(networked=namespaces_allowed()) as cluster:
+            cluster.wait()
+            session = connect(cluster.address)
+            yield Ground(cluster)
+            session.close()
+            nodes = [cluster.head, *cluster.nodes]
+    assert [pid for node in nodes for pid in node.pids] == []
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> TuneResult:
+    """The same search in this process without faults."""
+    return alone(str(tmp_path_factory.mktemp("alone")), TRIALS)
+
+
+STRUCK = ["worker killed", "object store full", "node joins", "node killed", "network cut"]
+
+
+@pytest.mark.parametrize("name", STRUCK)
+def test_what_happens_to_the_cluster_changes_nothing(
+    ground: Ground, reference: TuneResult, tmp_path: Path, name: str
+) -> None:
+    result = run(ground, FAULTS[name], str(tmp_path), TRIALS)
+    assert differences(result, reference) == []
+    assert not [t for t in result.history if isinstance(t.outcome, Failure)]
+    assert result.schedule_file.read_bytes() == reference.schedule_file.read_bytes()
+
+
+@pytest.mark.parametrize("spoil", CLASSES)
+def test_a_measurer_that_fails_is_told_by_class(
+    ground: Ground, reference: TuneResult, tmp_path: Path, spoil: str
+) -> None:
+    result = run(ground, FAULTS[spoil], str(tmp_path), TRIALS)
+    assert differences(result, reference, spoil) == []
+    failed = [t.outcome for t in result.history if isinstance(t.outcome, Failure)]
+    assert failed
+    assert {failure.reason for failure in failed} == {CLASSES[spoil]}
+    if spoil == "dies":
+        assert {f.message for f in failed} == {"the worker died while measuring it, 2 times"}
+
+
+@pytest.mark.parametrize("after", [20])
+def test_a_killed_tuner_goes_on_where_it_was(
+    ground: Ground, reference: TuneResult, tmp_path: Path, after: int
+) -> None:
+    result, again = driver_killed(ground, str(tmp_path), after=after, trials=TRIALS)
+    assert differences(result, reference) == []
+    assert again <= 49 - after
+    assert result.state == "done"

@@ -1,0 +1,171 @@
+"""Several searches on one pool, with executors that answer in an order of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from search_doubles import Landscape, WalledIn, toy_space
+
+from autoturbo.errors import ExecutorError, RunError
+from autoturbo.search.campaign import Campaign
+from autoturbo.search.executors import Answer, InProcess, MakeEvaluator, Task, guarded
+from autoturbo.search.loop import BATCH, Loop, Search
+from autoturbo.search.objectives import find_objectives
+from autoturbo.search.progress import Trial
+from autoturbo.search.stopping import Stop
+from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.measurement import Measurement
+
+SPACE = toy_space()
+
+
+@dataclass
+class Memory:
+    """A journal that says what is durable."""
+
+    recorded: Mapping[int, Trial] = field(default_factory=dict)
+    saved: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+
+    def add(self, trial: Trial) -> None:
+        self.waiting.append(trial.number)
+
+    def flush(self) -> None:
+        self.saved += self.waiting
+        self.waiting = []
+
+    def log(self, line: str) -> None:
+        del line
+
+
+class Shuffled(InProcess):
+    """As many workers as one likes, which answer in any order."""
+
+    def __init__(self, width: int, seed: int) -> None:
+        super().__init__()
+        self._width, self._rng = width, np.random.default_rng(seed)
+        self.most = 0
+
+    @property
+    def width(self) -> int:
+        return self._width
+
+    def take(self, patience: float | None = None) -> list[Answer]:
+        self.most = max(self.most, len(self._queue))
+        tasks = list(self._queue)
+        self._rng.shuffle(tasks)
+        now, later = tasks[: self._width], tasks[self._width :]
+        self._queue.clear()
+        self._queue.extend(later)
+        del patience
+        return [Answer(t.pair, t.number, guarded(self._evaluators[t.pair], t.knobs)) for t in now]
+
+
+def search_of(seed: int, trials: int = 40, round: int = BATCH) -> Search:  # noqa: A002
+    objectives = find_objectives("latency")
+    return Search(
+        f"pair{seed}", "toy", f"t{seed}", SPACE, objectives, "tpe", seed, trials, round=round
+    )
+
+
+def run(
+    executor: InProcess, count: int = 3, lands: Mapping[int, Evaluates] | None = None
+) -> tuple[list[Loop], Campaign]:
+    loops = []
+    for seed in range(count):
+        executor.introduce(f"pair{seed}", Landscape, (lands or {}).get(seed, Landscape(seed)))
+        loops.append(Loop(search_of(seed), Memory()))
+    campaign = Campaign(loops, executor)
+    campaign.run()
+    return loops, campaign
+
+
+def story(loop: Loop) -> list[tuple[int, str, object]]:
+    return [(t.number, t.knobs.id, t.outcome) for t in loop.trials]
+
+
+def test_results_depend_neither_on_workers_nor_on_who_shares_the_pool() -> None:
+    alone = []
+    for seed in range(3):
+        executor = InProcess()
+        executor.introduce(f"pair{seed}", Landscape, Landscape(seed))
+        loop = Loop(search_of(seed), Memory())
+        Campaign([loop], executor).run()
+        alone.append(story(loop))
+    for width, chance in ((2, 1), (200, 3)):
+        loops, _ = run(Shuffled(width, chance))
+        assert [story(loop) for loop in loops] == alone
+        assert {loop.stopped for loop in loops} == {Stop.TRIALS}
+
+
+def test_rounds_go_where_most_is_expected() -> None:
+    loops, campaign = run(InProcess())
+    assert campaign.granted[:3] == [0, 1, 2]  # each is tried before any goes on
+    rounds = 1 + -(-39 // BATCH)
+    assert sorted(campaign.granted) == sorted([*range(3)] * rounds)
+    again, repeated = run(InProcess())
+    assert repeated.granted == campaign.granted
+    assert [story(a) for a in again] == [story(b) for b in loops]
+
+
+def test_the_pool_has_work_for_all_workers_and_not_much_more() -> None:
+    executor = Shuffled(20, 0)
+    run(executor, 6)
+    assert 2 * 20 <= executor.most <= 2 * 20 + BATCH
+
+
+def test_a_search_that_cannot_go_on_leaves_the_others_alone() -> None:
+    executor = InProcess()
+    loops = []
+    for seed in range(2):
+        executor.introduce(f"pair{seed}", Landscape, Landscape(seed))
+        other = Trial(3, SPACE.knobs_of((1,) * len(SPACE.dimensions)), _measured())
+        loops.append(Loop(search_of(seed), Memory({3: other} if seed == 0 else {})))
+    campaign = Campaign(loops, executor)
+    campaign.run()
+    assert isinstance(campaign.failures[0], RunError)
+    assert (len(loops[1].trials), loops[1].stopped) == (40, Stop.TRIALS)
+
+
+def _measured() -> Measurement:
+    outcome = Landscape(walls=False).evaluate(SPACE.knobs_of((0,) * len(SPACE.dimensions)))
+    assert isinstance(outcome, Measurement)
+    return outcome
+
+
+def test_one_that_nothing_fits_ends_like_the_others() -> None:
+    loops, _ = run(InProcess(), 2, {0: WalledIn()})
+    assert loops[0].best is None
+    assert loops[1].best is not None
+
+
+def test_all_that_has_come_is_durable_at_the_end_of_a_round() -> None:
+    loops, _ = run(Shuffled(5, 0))
+    for loop in loops:
+        journal = loop._journal
+        assert isinstance(journal, Memory)
+        assert sorted(journal.saved) == list(range(40))
+
+
+def test_an_executor_that_loses_tasks_is_an_error() -> None:
+    class Losing(InProcess):
+        def put(self, tasks: Sequence[Task]) -> None:
+            super().put(tasks[1:])
+
+    with pytest.raises(ExecutorError, match="lost tasks"):
+        run(Losing(), 1)
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_the_size_of_a_round_is_a_setting(size: int) -> None:
+    executor = Shuffled(64, 0)
+    make: MakeEvaluator = Landscape
+    executor.introduce("pair0", make)
+    loop = Loop(search_of(0, trials=1 + 3 * size, round=size), Memory())
+    campaign = Campaign([loop], executor)
+    campaign.run()
+    assert len(campaign.granted) == 4
+    assert executor.most == size
