@@ -1,5 +1,8 @@
+"""The comparison of a cluster under fire with one process, in its smallest form."""
+
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +15,9 @@ from cluster_tuning import compared
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.skipif(
+    not os.environ.get("AUTOTURBO_LONG"), reason="minutes; AUTOTURBO_LONG=1 runs it"
+)
 def test_two_models_on_two_targets_end_alike_while_workers_are_killed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

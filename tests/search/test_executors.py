@@ -469,7 +469,8 @@ def test_a_worker_lets_go_of_the_pair_that_it_used_least() -> None:
 # A Ray of our own, and how the process that started it ends
 
 _OWN_RAY = """
-import sys; sys.path.insert(0, sys.argv[1])
+import signal, sys; sys.path.insert(0, sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
 import ray
 from search_doubles import Hanging
 from autoturbo.schedule.knobs import Knobs
@@ -504,7 +505,7 @@ def test_nothing_is_left_of_a_ray_of_our_own(tmp_path: Path, number: signal.Sign
             os.killpg(driver.pid, number)  # as a terminal does
         else:
             driver.kill()
-        driver.communicate()
+        driver.communicate(timeout=60)
     for word in ("raylet", "gcs_server", "ray::_Actor"):
         assert any(word in name for name in names), names
     for _ in range(100):

@@ -95,7 +95,8 @@ def test_ours_searches_sub_graphs_and_the_study_has_what_was_chosen(
         ({"subgraphs": 0}, False),
         ({"sampler": "random"}, False),
         ({"sampler": "random", "subgraphs": 1}, True),
-        ({"objective": "latency,ddr-bytes"}, False),
+        ({"objective": "latency,ddr-bytes"}, True),
+        ({"objective": "latency,ddr-bytes", "sampler": "nsgaii"}, False),
     ],
 )
 def test_others_search_sub_graphs_only_where_asked(
