@@ -119,8 +119,9 @@ class Loop:
         advisor: KernelAdvisor | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
+        from autoturbo.search.asking import asker_of
         from autoturbo.search.samplers import make_sampler
-        from autoturbo.search.study import Asker, open_mirror
+        from autoturbo.search.study import open_mirror
 
         self.search = search
         self.trials: list[Trial] = []
@@ -132,7 +133,7 @@ class Loop:
             batch=search.round, advisor=advisor, objectives=len(search.objectives),
         )  # fmt: skip
         self._advisor = choice.advisor
-        self._asker = Asker(choice, search.space, search.objectives, search.seed)
+        self._asker = asker_of(choice, search.space, search.objectives, search.seed)
         self.mirror = open_mirror(search.storage, search.run, search.objectives)
         self._mirrored = len(self.mirror.get_trials(deepcopy=False))
         self._failures: Counter[str] = Counter()

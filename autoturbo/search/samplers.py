@@ -38,6 +38,10 @@ WEIGHED = 4
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
+Told = tuple[tuple[int, ...], Sequence[float] | None]
+"""A point and the values of its objectives; None for one that failed."""
+
+
 class CostModelSampler(BaseSampler):
     """Evolution guided by a cost model, as an Optuna sampler.
 
@@ -152,11 +156,45 @@ class CostModelSampler(BaseSampler):
     def _propose(
         self, study: Study, trial: FrozenTrial, params: Space | Levels
     ) -> list[tuple[int, ...]]:
-        rng = np.random.default_rng([self._seed, trial.number])
-        history, taken = _history(study, params, rng)
+        finished, running = _told(study, params)
         done = {trial.number for trial in study.get_trials(deepcopy=False, states=_DONE)}
         self._handed = {n: p for n, p in self._handed.items() if n not in done}
-        taken |= {g for p in self._handed.values() if (g := params.genes_of(p)) is not None}
+        running |= {g for p in self._handed.values() if (g := params.genes_of(p)) is not None}
+        return self._proposed(params, trial.number, finished, running, study.directions)
+
+    def batch_of(
+        self,
+        number: int,
+        finished: Sequence[Told],
+        taken: set[tuple[int, ...]],
+        directions: Sequence[StudyDirection],
+    ) -> list[tuple[int, ...]]:
+        """The points that a study would be given, for who keeps no study.
+
+        Args:
+            number: of the first of them.
+            finished: what was told so far, in order.
+            taken: points that are being tried.
+            directions: of the objectives.
+
+        Raises:
+            ValueError: it was made without a space.
+        """
+        if self._space is None:
+            raise ValueError("a sampler without a space works in a study only")
+        return self._proposed(self._space, number, finished, taken, directions)
+
+    def _proposed(
+        self,
+        params: Space | Levels,
+        number: int,
+        finished: Sequence[Told],
+        taken: set[tuple[int, ...]],
+        directions: Sequence[StudyDirection],
+    ) -> list[tuple[int, ...]]:
+        rng = np.random.default_rng([self._seed, number])
+        scores = _scores([values for _, values in finished], directions, rng)
+        history = [Tried(g, score) for (g, _), score in zip(finished, scores, strict=True)]
         rerank = None if self._advisor is None else self._rank
         if isinstance(params, Levels):
             # of a plain study's parameters it is not known that small ones are the better ones
@@ -178,11 +216,9 @@ def _any_point(params: Space | Levels, rng: np.random.Generator) -> tuple[int, .
     return tuple(space.random(rng, 1)[0].tolist())
 
 
-def _history(
-    study: Study, space: Space | Levels, rng: np.random.Generator
-) -> tuple[list[Tried], set[tuple[int, ...]]]:
-    """Finished trials as points, and the points of trials that are still running."""
-    finished: list[tuple[tuple[int, ...], FrozenTrial]] = []
+def _told(study: Study, space: Space | Levels) -> tuple[list[Told], set[tuple[int, ...]]]:
+    """Finished trials as points with values, and the points of trials that are still running."""
+    finished: list[Told] = []
     running: set[tuple[int, ...]] = set()
     for trial in study.get_trials(deepcopy=False):
         genes = space.genes_of(trial.params)
@@ -191,17 +227,18 @@ def _history(
         if trial.state == TrialState.RUNNING:
             running.add(genes)
         elif trial.state.is_finished():
-            finished.append((genes, trial))
-    scores = _scores([trial for _, trial in finished], study.directions, rng)
-    return [Tried(g, score) for (g, _), score in zip(finished, scores, strict=True)], running
+            finished.append((genes, trial.values if _is_measured(trial) else None))
+    return finished, running
 
 
 def _scores(
-    trials: Sequence[FrozenTrial], directions: Sequence[StudyDirection], rng: np.random.Generator
+    told: Sequence[Sequence[float] | None],
+    directions: Sequence[StudyDirection],
+    rng: np.random.Generator,
 ) -> list[float | None]:
     """What trials are worth, lower is better; None for those that failed."""
     signs = np.asarray([-1.0 if d == StudyDirection.MAXIMIZE else 1.0 for d in directions])
-    values = [signs * trial.values if _is_measured(trial) else None for trial in trials]
+    values = [None if one is None else signs * one for one in told]
     if len(directions) == 1:
         return [None if v is None else float(v[0]) for v in values]
     weighed = iter(_weighed(np.asarray([v for v in values if v is not None]), rng).tolist())

@@ -124,7 +124,7 @@ class Asker:
             self.choice.advisor.observe(knobs, outcome)
 
     def _finish(self, trial: optuna.Trial, outcome: Outcome) -> None:
-        values = _values(outcome, self.objectives)
+        values = values_of(outcome, self.objectives)
         if values is None:
             self.study.tell(trial, state=_state(outcome))
         else:
@@ -157,13 +157,14 @@ def frozen(
     return create_trial(
         params=params,
         distributions=distributions,
-        values=_values(outcome, objectives),
+        values=values_of(outcome, objectives),
         state=_state(outcome),
         user_attrs=attributes,
     )
 
 
-def _values(outcome: Outcome, objectives: Sequence[Objective]) -> list[float] | None:
+def values_of(outcome: Outcome, objectives: Sequence[Objective]) -> list[float] | None:
+    """The objectives' figures of an outcome; None for a failure."""
     if isinstance(outcome, Failure):
         return None
     return [float(value) for o in objectives if (value := o.value(outcome)) is not None]

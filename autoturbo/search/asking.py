@@ -1,0 +1,108 @@
+"""Who is asked for settings in a run, and told what became of them.
+
+Optuna's samplers are asked through a study (:mod:`autoturbo.search.study`). Ours is asked itself:
+Optuna's bookkeeping of some hundred parameters a trial takes longer than a measurement. It
+proposes what it would in a study of the same trials.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from optuna.study import StudyDirection
+
+from autoturbo.search.evolution import fresh_points
+from autoturbo.search.samplers import CostModelSampler, SamplerChoice, Told
+from autoturbo.search.study import Asker, values_of
+
+if TYPE_CHECKING:
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.search.objectives import Objective
+    from autoturbo.search.space import Space
+    from autoturbo.simulate.measurement import Outcome
+
+
+class Asks(Protocol):
+    """Gives settings, and learns from outcomes."""
+
+    def ask(self, count: int) -> list[Knobs]:
+        """New settings, fewer than asked for only where the space has no more."""
+        ...
+
+    def tell(self, knobs: Knobs, outcome: Outcome) -> None:
+        """What became of a setting, asked for or not."""
+        ...
+
+
+def asker_of(
+    choice: SamplerChoice, space: Space, objectives: tuple[Objective, ...], seed: int
+) -> Asks:
+    """The way to ask a sampler.
+
+    Args:
+        choice: the sampler.
+        space: of the knobs.
+        objectives: at least one.
+        seed: of what the sampler does not decide.
+    """
+    if isinstance(choice.sampler, CostModelSampler):
+        return OwnAsker(choice.sampler, choice, space, objectives, seed)
+    return Asker(choice, space, objectives, seed)
+
+
+@dataclass(eq=False)
+class OwnAsker:
+    """Our sampler at work without a study.
+
+    Attributes:
+        sampler: itself.
+        choice: with its advisor.
+        space: of the knobs.
+        objectives: at least one.
+        seed: of what the sampler does not decide.
+    """
+
+    sampler: CostModelSampler
+    choice: SamplerChoice
+    space: Space
+    objectives: tuple[Objective, ...]
+    seed: int
+    _known: set[tuple[int, ...]] = field(default_factory=set)
+    _told: list[Told] = field(default_factory=list)
+
+    def ask(self, count: int) -> list[Knobs]:
+        """New settings, fewer than asked for only where the space has no more."""
+        count = min(count, self.space.size - len(self._known))
+        found: dict[tuple[int, ...], None] = {}
+        while len(found) < count and (new := self._proposed(found)):
+            found.update(dict.fromkeys(new[: count - len(found)]))
+        rng = np.random.default_rng([self.seed, len(self._known), 1])
+        taken = {*self._known, *found}
+        found.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(found))))
+        return [self.space.knobs_of(genes) for genes in found]
+
+    def _proposed(self, found: dict[tuple[int, ...], None]) -> list[tuple[int, ...]]:
+        """More points that are new."""
+        number = len(self._told) + len(found)
+        points = self.sampler.batch_of(number, self._told, {*found}, self._directions)
+        return [point for point in points if point not in self._known and point not in found]
+
+    @property
+    def _directions(self) -> list[StudyDirection]:
+        return [StudyDirection[o.direction.upper()] for o in self.objectives]
+
+    def tell(self, knobs: Knobs, outcome: Outcome) -> None:
+        """What became of a setting, asked for or not.
+
+        Raises:
+            ValueError: it is outside the space.
+        """
+        genes = self.space.genes_of(self.space.from_knobs(knobs))
+        if genes is None:
+            raise ValueError("a setting outside the space")
+        self._known.add(genes)
+        self._told.append((genes, values_of(outcome, self.objectives)))
+        if self.choice.advisor is not None:
+            self.choice.advisor.observe(knobs, outcome)
