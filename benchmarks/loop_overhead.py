@@ -33,20 +33,20 @@ from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.model import CostModel
 from autoturbo.cost_models.pretrained import standard
 from autoturbo.datasets import workloads
+from autoturbo.search.asking import OwnAsker
 from autoturbo.search.journal import Journal
 from autoturbo.search.loop import Loop
 from autoturbo.search.settings import EFFORTS
-from autoturbo.search.study import Asker
 from autoturbo.simulate.evaluator import Evaluator
 
 NAMES = ("resnet50", "bert_base_s128", "mobilenet_v2")
 
 WHERE: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("measure", Evaluator, ("evaluate", "measure_scheduler")),
-    ("propose", Asker, ("ask",)),
+    ("propose", OwnAsker, ("ask",)),
     ("predict", KernelAdvisor, ("rank",)),
     ("learn", CostModel, ("fit",)),
-    ("learn", Asker, ("tell",)),
+    ("learn", OwnAsker, ("tell",)),
     ("record", Journal, ("add", "flush", "log")),
     ("record", Loop, ("_fill_mirror",)),
 )
