@@ -9,8 +9,9 @@ place, whichever process the evaluator runs in.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -234,3 +235,24 @@ def lost(tries: int, reason: str = "worker") -> Failure:
 def late(seconds: float) -> Failure:
     """What a setting gets that takes too long."""
     return Failure("timeout", f"not measured within {seconds:g} s")
+
+
+def is_overdue(since: float, limit: float | None) -> bool:
+    """Whether a worker has been at what it does for longer than it may.
+
+    Args:
+        since: when it began, by the monotonic clock.
+        limit: seconds that it may take; None for as long as it takes.
+    """
+    return limit is not None and time.monotonic() - since > limit
+
+
+def until_overdue(working: Iterable[tuple[float, float | None]]) -> float | None:
+    """Seconds until the first worker is overdue; None where none can be.
+
+    Args:
+        working: per worker what :func:`is_overdue` takes.
+    """
+    now = time.monotonic()
+    left = [since + limit - now for since, limit in working if limit is not None]
+    return max(min(left), 0.0) + 0.01 if left else None

@@ -18,7 +18,16 @@ from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
 
 from autoturbo.errors import ExecutorError
-from autoturbo.search.executors.base import Answer, Blame, MakeEvaluator, Pace, Task, late
+from autoturbo.search.executors.base import (
+    Answer,
+    Blame,
+    MakeEvaluator,
+    Pace,
+    Task,
+    is_overdue,
+    late,
+    until_overdue,
+)
 from autoturbo.search.executors.held import Held
 from autoturbo.search.executors.worker import READY, Unbuilt, serve
 from autoturbo.simulate.contract import Evaluates
@@ -249,12 +258,7 @@ class Processes:
         return self._timeout if worker.tasks else None
 
     def _overdue(self, worker: _Worker) -> bool:
-        limit = self._limit(worker)
-        return limit is not None and time.monotonic() - worker.since > limit
+        return is_overdue(worker.since, self._limit(worker))
 
     def _until_overdue(self) -> float | None:
-        """Seconds until the first worker is overdue."""
-        now = time.monotonic()
-        limits = [(w, self._limit(w)) for w in self._workers]
-        left = [w.since + limit - now for w, limit in limits if limit is not None]
-        return max(min(left), 0.0) + 0.01 if left else None
+        return until_overdue((w.since, self._limit(w)) for w in self._workers)

@@ -16,7 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autoturbo.errors import ExecutorError
-from autoturbo.search.executors.base import Answer, Blame, MakeEvaluator, Pace, Task, late
+from autoturbo.search.executors.base import (
+    Answer,
+    Blame,
+    MakeEvaluator,
+    Pace,
+    Task,
+    is_overdue,
+    late,
+    until_overdue,
+)
 from autoturbo.search.executors.held import Held
 from autoturbo.search.executors.processes import START_S, STILLBORN
 from autoturbo.search.executors.ray_session import connect, line_of
@@ -342,11 +351,7 @@ class RayPool:
         return self._timeout if self._orders[worker.orders[0]].portion else START_S
 
     def _overdue(self, worker: _Worker) -> bool:
-        limit = self._limit(worker)
-        return limit is not None and time.monotonic() - worker.since > limit
+        return is_overdue(worker.since, self._limit(worker))
 
     def _until_overdue(self) -> float | None:
-        now = time.monotonic()
-        limits = [(w, self._limit(w)) for w in self._workers]
-        left = [w.since + limit - now for w, limit in limits if limit is not None]
-        return max(min(left), 0.0) + 0.01 if left else None
+        return until_overdue((w.since, self._limit(w)) for w in self._workers)
