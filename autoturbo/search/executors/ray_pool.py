@@ -296,22 +296,35 @@ class RayPool:
 
     def _bury(self, worker: _Worker, error: Exception, reason: str = "worker") -> list[Answer]:
         """An actor is dead: its settings go elsewhere at once, the first portion's one by one."""
+        found = self._arrived(worker)
         orders = self._remove(worker)
         guilty = not any(sign in f"{type(error).__name__} {error}" for sign in _LOST_MACHINE)
         if guilty and "OutOfMemory" in str(error):
             reason = "memory"
-        if not orders[0].portion and guilty:
+        if orders and not orders[0].portion and guilty:
             self._count_stillborn(error)
         self._ray.kill(worker.actor)  # one that is only out of reach must not go on
-        found: list[Answer] = []
         again: list[Task] = []
-        for task in orders[0].portion:
+        for task in orders[0].portion if orders else ():
             verdict = self._blame.verdict(task, reason, guilty=guilty)
             if verdict is None:
                 again.append(task)
             else:
                 found.append(verdict)
         self._requeue(again, [task for order in orders[1:] for task in order.portion])
+        return found
+
+    def _arrived(self, worker: _Worker) -> list[Answer]:
+        """Answers that were there before an actor died: they are no one's fault."""
+        found: list[Answer] = []
+        for reference in list(worker.orders):
+            try:
+                value = self._ray.get(reference, timeout=0)
+            except self._errors.RayError:  # lost, or not there yet
+                break
+            order = self._orders.pop(reference)
+            worker.orders.remove(reference)
+            found += value if order.portion else []
         return found
 
     def _count_stillborn(self, error: Exception) -> None:
