@@ -172,10 +172,10 @@ def _stacked(tables: Sequence[NDArray[Any]]) -> NDArray[Any]:
     if not tables:
         return np.zeros(0, np.int64)
     shape = np.max([table.shape for table in tables], axis=0)
-    found = np.zeros((len(tables), *shape), tables[0].dtype)
-    for number, table in enumerate(tables):
-        found[(number, *(slice(extent) for extent in table.shape))] = table
-    return found
+    return np.stack([
+        np.pad(table, [(0, most - extent) for most, extent in zip(shape, table.shape, strict=True)])
+        for table in tables
+    ])  # fmt: skip
 
 
 class Conditions:
