@@ -183,6 +183,9 @@ def _print_bounds(bounds: Bounds, console: Console) -> None:
     console.show(explained.layers(bounds, everything=everything))
     console.say()
     console.show(explained.spots(bounds))
+    if bounds.model_knobs:
+        console.say()
+        console.answer(explained.of_model(bounds))
 
 
 def _shown(found: Importance, everything: bool) -> list[KnobReport]:

@@ -48,12 +48,14 @@ class Bounds:
         shares: the latency, handed out.
         bound: what no schedule can beat.
         advice: the worst spots, the worst first.
+        model_knobs: knobs of the model that were changed alone, most gained first.
     """
 
     names: tuple[str, ...]
     shares: ScheduleShares
     bound: LowerBound
     advice: tuple[Advice, ...]
+    model_knobs: tuple[Remedy, ...] = ()
 
     @property
     def heaviest(self) -> tuple[LayerShare, ...]:
@@ -96,6 +98,7 @@ class Bounds:
                 for one in found.layers
             ],
             "spots": [_advised(one) for one in self.advice],
+            "model_knobs": [_tried(one) for one in self.model_knobs],
         }  # fmt: skip
 
 
@@ -116,7 +119,7 @@ def bounds_of(schedule: Schedule, *, what_if: bool = True, most: int = WORST) ->
     tries = what_if and schedule.scheduler == TUNABLE
     advice = tuple(Advice(spot, trials.remedies(spot) if tries else ()) for spot in spots)
     names = tuple(layer.name for layer in schedule.problem.layers)
-    return Bounds(names, shares, measured.bound, advice)
+    return Bounds(names, shares, measured.bound, advice, trials.model_knobs() if tries else ())
 
 
 def _shared(shares: Shares) -> dict[str, Any]:
@@ -126,15 +129,17 @@ def _shared(shares: Shares) -> dict[str, Any]:
 def _advised(advice: Advice) -> dict[str, Any]:
     spot = advice.spot
     return {
-        "layers": list(spot.layers), "subgraphs": list(spot.subgraphs), "seconds": spot.seconds,
-        "needs_s": spot.needs, "lost_s": spot.lost, **_shared(spot.shares),
-        "remedies": [
-            {
-                "kind": one.kind, "text": one.text, "change": dict(one.change),
-                "latency_s": one.latency, "gain_s": one.gain, "failure": one.failure,
-            }
-            for one in advice.remedies
-        ],
+        "part": spot.part, "layers": list(spot.layers), "subgraphs": list(spot.subgraphs),
+        "anchors": list(spot.anchors), "seconds": spot.seconds, "needs_s": spot.needs,
+        "lost_s": spot.lost, **_shared(spot.shares),
+        "remedies": [_tried(one) for one in advice.remedies],
+    }  # fmt: skip
+
+
+def _tried(one: Remedy) -> dict[str, Any]:
+    return {
+        "kind": one.kind, "text": one.text, "change": dict(one.change),
+        "latency_s": one.latency, "gain_s": one.gain, "failure": one.failure,
     }  # fmt: skip
 
 

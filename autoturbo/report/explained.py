@@ -92,11 +92,21 @@ def spots(bounds: Bounds) -> Table:
     return table(headers, rows, close=True)
 
 
+def of_model(bounds: Bounds) -> str:
+    """The knob of the model that gains most when it alone is changed."""
+    best = next(iter(bounds.model_knobs), None)
+    if best is None or best.gain is None or best.gain <= MATTERS * bounds.shares.latency:
+        return f"none of {len(bounds.model_knobs)} changes of one knob of the model helps"
+    gain = percent(best.gain / bounds.shares.latency)
+    return f"of the model's knobs, changed alone, {best.text} gains most: {gain}"
+
+
 def _spot(bounds: Bounds, number: int, advice: Advice) -> Iterator[tuple[str, ...]]:
     spot, latency = advice.spot, bounds.shares.latency
     alike = f" and {len(spot.layers) - 1} alike" if len(spot.layers) > 1 else ""
+    where = f"{spot.layers[0]}{alike}" if spot.layers else "between kernels"
     yield (
-        f"{number}. {spot.layers[0]}{alike}",
+        f"{number}. {where}",
         duration(spot.seconds),
         spot.shares.limit.value,
         percent(spot.lost / latency),
@@ -120,4 +130,4 @@ def _limit(shares: Shares) -> tuple[str, str]:
     return shares.limit.value, percent(shares.part(shares.limit))
 
 
-__all__ = ["MATTERS", "SHOWN", "distance", "layers", "sentence", "spots", "subgraphs"]
+__all__ = ["MATTERS", "SHOWN", "distance", "layers", "of_model", "sentence", "spots", "subgraphs"]

@@ -18,6 +18,7 @@ from autoturbo.graph.operators import Engine, Graph
 from autoturbo.graph.padding import channels_of, padded
 from autoturbo.hardware import with_field
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value
+from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import Block, blocks_of
 from autoturbo.simulate.attribution import Limit
 from autoturbo.simulate.evaluator import Evaluator
@@ -62,7 +63,8 @@ class Remedy:
     Attributes:
         kind: what is changed.
         text: the change, for people.
-        change: the same for scripts: ``{"layers", "knob", "value"}``, ``{"tensor", "dimension",
+        change: the same for scripts: ``{"layers", "knob", "value"}`` (without layers a knob of the
+            model), ``{"tensor", "dimension",
             "extent", "padded"}`` or ``{"field", "value", "was"}``, named as in their files.
         latency: with it, in seconds; None where nothing fits any more.
         failure: why, then.
@@ -105,9 +107,21 @@ class Trials:
         """All that was tried for a spot: most gained first, what does not fit last."""
         limits = limits_of(spot)
         found = [
-            *self._of_knobs(spot), *self._of_model(spot, limits), *self._of_target(limits)
+            *(self._of_knobs(spot) if spot.anchors else self.model_knobs()),
+            *self._of_model(spot, limits), *self._of_target(limits),
         ]  # fmt: skip
-        return tuple(sorted(found, key=lambda r: -r.gain if r.gain is not None else float("inf")))
+        return _ordered(found)
+
+    def model_knobs(self) -> tuple[Remedy, ...]:
+        """Every value of every knob of the model, changed alone, in the same order."""
+        problem, knobs = self.schedule.problem, self.schedule.knobs
+        space = Space.of(self.schedule.model, problem.target, dtype=problem.dtype)
+        return _ordered(
+            self.model_knob(dimension.name, value)
+            for dimension in space.dimensions
+            for value in dimension.choices
+            if value != getattr(knobs, dimension.name)
+        )
 
     def knob(self, layers: tuple[str, ...], name: str, value: Value) -> Remedy:
         """One knob of alike sub-graphs, each named by a layer."""
@@ -126,7 +140,7 @@ class Trials:
         target, was = with_field(self.target, path, value), field_of(self.target, path)
         outcome = self._asked((path, str(value)), lambda: self._elsewhere(target=target))
         change = {"field": path, "value": value, "was": was}
-        return self._remedy("target", f"{path} {_shown(was)} -> {_shown(value)}", change, outcome)
+        return self._remedy("target", f"{path} {_changed(was, value)}", change, outcome)
 
     def padding(self, tensor: int, dim: int, extent: int) -> Remedy | None:
         """Wider channels of a tensor of the model; None where they cannot be padded."""
@@ -142,6 +156,14 @@ class Trials:
             "tensor": name, "dimension": dim, "extent": channels.extent, "padded": extent
         }  # fmt: skip
         return self._remedy("model", text, change, outcome)
+
+    def model_knob(self, name: str, value: Value) -> Remedy:
+        """One knob of the model."""
+        change: dict[str, Any] = {name: value}
+        knobs = dataclasses.replace(self.schedule.knobs, **change)
+        outcome = self._asked(knobs, lambda: self._evaluator.evaluate(knobs))
+        said: dict[str, Any] = {"layers": [], "knob": name, "value": value}
+        return self._remedy("knob", f"{name}={value}", said, outcome)
 
     def _remedy(self, kind: Kind, text: str, change: Mapping[str, Any], outcome: Outcome) -> Remedy:
         if not isinstance(outcome, Measurement):
@@ -160,15 +182,13 @@ class Trials:
 
     def _of_knobs(self, spot: Spot) -> Iterator[Remedy]:
         block = self._block(spot)
-        said = {own.layer: own for own in self.schedule.knobs.overrides}.get(spot.layers[0])
+        said = {own.layer: own for own in self.schedule.knobs.overrides}.get(spot.anchors[0])
+        factor = self.schedule.instances.subgraphs[spot.subgraphs[0]].split.instances
         for name in block.choices if block else ():
             here = getattr(said, name) if said else AUTO
-            for value in _near(name, block, self._factor(spot)):
+            for value in _near(name, block, factor):
                 if value != here and name not in _ALONE_NOTHING:
-                    yield self.knob(spot.layers, name, value)
-
-    def _factor(self, spot: Spot) -> int:
-        return self.schedule.instances.subgraphs[spot.subgraphs[0]].split.instances
+                    yield self.knob(spot.anchors, name, value)
 
     def _block(self, spot: Spot) -> Block | None:
         """What makes sense for a spot's own knobs, as the search sees it."""
@@ -179,10 +199,10 @@ class Trials:
                 self.schedule.model, problem.target, problem.dtype, most,
                 [knobs.batches_per_cluster], knobs,
             )  # fmt: skip
-        return next((b for b in self._blocks if spot.layers[0] in b.layers), None)
+        return next((b for b in self._blocks if spot.anchors[0] in b.layers), None)
 
     def _of_model(self, spot: Spot, limits: Iterable[Limit]) -> Iterator[Remedy]:
-        if Limit.MATRIX not in limits:
+        if Limit.MATRIX not in limits or not spot.layers:
             return
         seen = set()
         for tensor, dim in _channel_dims(self.schedule, spot):
@@ -206,6 +226,10 @@ class Trials:
                 yield self.field(path, _times(was, factor))
             except AutoTurboError:  # past what a target may have
                 continue
+
+
+def _ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
+    return tuple(sorted(remedies, key=lambda r: float("inf") if r.gain is None else -r.gain))
 
 
 def limits_of(spot: Spot) -> tuple[Limit, ...]:
@@ -250,24 +274,23 @@ def paddings(extent: int, target: Target) -> tuple[int, ...]:
 
 
 def _channel_dims(schedule: Schedule, spot: Spot) -> Iterator[tuple[int, int]]:
-    """Dimensions of activations that products with weights in a spot read or make."""
-    graph, problem = schedule.model, schedule.problem
-    subgraph = schedule.instances.subgraphs[spot.subgraphs[0]]
-    for layer in subgraph.layers:
-        operator = graph.operators[problem.layers[layer].anchor]
-        if operator.engine is not Engine.MATRIX or operator.opaque:
-            continue
-        weights = [p for p, t in enumerate(operator.inputs) if graph.tensors[t].constant]
-        shared = {axis for position in weights for axis in operator.input_axes(position)}
-        own = {a for a in shared if operator.axes[a].kind is not AxisKind.WINDOW}
-        held = [
-            *zip(operator.inputs, operator.input_maps, strict=True),
-            *zip(operator.outputs, operator.output_maps, strict=True),
-        ]
-        for tensor, access in held:
-            for dim, one in enumerate(access.dims):
-                if not graph.tensors[tensor].constant and own & {a for a, _ in one.terms}:
-                    yield tensor, dim
+    """Dimensions of activations that a spot's product with weights reads or makes."""
+    graph = schedule.model
+    layer = next(one for one in schedule.problem.layers if one.name == spot.layers[0])
+    operator = graph.operators[layer.anchor]
+    if operator.engine is not Engine.MATRIX or operator.opaque:
+        return
+    weights = [p for p, t in enumerate(operator.inputs) if graph.tensors[t].constant]
+    shared = {axis for position in weights for axis in operator.input_axes(position)}
+    own = {a for a in shared if operator.axes[a].kind is not AxisKind.WINDOW}
+    held = [
+        *zip(operator.inputs, operator.input_maps, strict=True),
+        *zip(operator.outputs, operator.output_maps, strict=True),
+    ]
+    for tensor, access in held:
+        for dim, one in enumerate(access.dims):
+            if not graph.tensors[tensor].constant and own & {a for a, _ in one.terms}:
+                yield tensor, dim
 
 
 def _near(name: str, block: Block | None, factor: int) -> tuple[Value, ...]:
@@ -289,10 +312,13 @@ def _times(value: Any, factor: float) -> Any:
     return int(product) if isinstance(value, int) and product == int(product) else product
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {number:g}" for name, number in value.items())
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+def _changed(was: Any, value: Any) -> str:
+    """``64 -> 128``; of figures per data type only how many times as large they are."""
+    if isinstance(was, dict) and isinstance(value, dict):
+        ratios = {f"x{value[name] / was[name]:g}" for name in was if was[name] and name in value}
+        return ", ".join(sorted(ratios))
+    shown = [f"{v:g}" if isinstance(v, int | float) else str(v) for v in (was, value)]
+    return " -> ".join(shown)
 
 
 __all__ = [

@@ -129,9 +129,9 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
     assert re.fullmatch(r"lower bound .* of \w+: \d+ % of it is reached", lines[3])
     assert "\n1. " in ran.out
     assert re.search(r"\nvalues tried of the model's knobs: \d+ of \d+\n", ran.out)
-    found = cli("--json", "explain", run).object
+    found = cli("--json", "explain", run, "--no-what-if").object
     assert found["measured"] + found["failed"] == 65
-    assert found == cli("--json", "explain", run, "--seed", "0").object
+    assert found == cli("--json", "explain", run, "--no-what-if", "--seed", "0").object
     shares = [k["share"] for k in found["knobs"]]
     if found["obstacle"] is None:
         assert "\nimportance: choices predict " in ran.out
@@ -142,29 +142,23 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
 
 def test_explain_of_few_trials_is_honest(cli: Cli) -> None:
     run = tuned(cli)["run"]
-    found = cli("--json", "explain", run).object
+    found = cli("--json", "explain", run, "--no-what-if").object
     obstacle = f"too few trials: {found['measured']} measured, at least 30 are needed"
     assert found["obstacle"] == obstacle
     assert {k["share"] for k in found["knobs"]} == {None}
     assert f"\nimportance: {obstacle}\n" in cli("explain", run, "--no-what-if").out
 
 
-def test_explain_tries_what_would_help_unless_told_not_to(cli: Cli) -> None:
-    said = tuned(cli)
-    spots = cli("--json", "explain", said["run"]).object["bounds"]["spots"]
-    assert {r["kind"] for spot in spots for r in spot["remedies"]} >= {"knob", "target"}
-    (spot, *_) = cli("--json", "explain", said["run"], "--no-what-if").object["bounds"]["spots"]
-    assert spot["remedies"] == []
-
-
 def test_explain_of_a_schedule_file_is_that_of_its_run(cli: Cli) -> None:
     said = tuned(cli)
     of_run = cli("--json", "explain", said["run"]).object["bounds"]
-    flags = ["--model", MODEL, "--batch", "1"]
-    found = cli("--json", "explain", said["schedule_file"], *flags).object
+    assert {r["kind"] for spot in of_run["spots"] for r in spot["remedies"]} >= {"knob", "target"}
+    flags = [said["schedule_file"], "--model", MODEL, "--batch", "1", "--no-what-if"]
+    found = cli("--json", "explain", *flags).object
     assert found["bounds"]["latency_s"] == of_run["latency_s"] == said["best"]["latency_s"]
     assert found["bounds"]["shares_s"] == of_run["shares_s"]
-    shown = cli("explain", said["schedule_file"], *flags).out
+    assert [spot["remedies"] for spot in found["bounds"]["spots"]] == [[]] * len(of_run["spots"])
+    shown = cli("explain", *flags).out
     assert shown.startswith(f"{said['schedule_file']}: {MODEL} @ stcp920, graphturbo\n")
 
 

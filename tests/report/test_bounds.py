@@ -14,7 +14,7 @@ from autoturbo.errors import TargetError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.report.bounds import Advice, Bounds, bounds_of
-from autoturbo.report.explained import layers, sentence, spots, subgraphs
+from autoturbo.report.explained import layers, of_model, sentence, spots, subgraphs
 from autoturbo.report.remedies import Remedy, Trials, field_of, paddings, with_knob
 from autoturbo.report.spots import Spot, spots_of
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
@@ -95,10 +95,10 @@ def test_gains_of_knobs_are_those_of_setting_them(bounds: Bounds) -> None:
     evaluator = Evaluator(network(129), STCP920, "float16")
     for remedy in remedies:
         change = remedy.change
-        own = [
-            SubGraphKnobs(layer, **{change["knob"]: change["value"]}) for layer in change["layers"]
-        ]
-        outcome = evaluator.evaluate(dataclasses.replace(KNOBS, overrides=tuple(own)))
+        value = {change["knob"]: change["value"]}
+        own = tuple(SubGraphKnobs(layer, **value) for layer in change["layers"])
+        changes = {"overrides": own} if own else value
+        outcome = evaluator.evaluate(dataclasses.replace(KNOBS, **changes))
         found = outcome.latency if isinstance(outcome, Measurement) else None
         assert remedy.latency == found
         assert (remedy.failure is None) == (found is not None)
@@ -119,10 +119,16 @@ def test_spots_are_the_worst_first_and_need_no_more_than_they_take(schedule: Sch
     lost = [spot.lost for spot in found]
     assert lost == sorted(lost, reverse=True)
     for spot in found:
-        assert 0 < spot.needs < spot.seconds
+        assert spot.needs == 0 if spot.part == "between" else 0 < spot.needs < spot.seconds
         assert spot.lost == spot.seconds - spot.needs
         assert spot.shares.total == pytest.approx(spot.seconds)
     assert len(spots_of(schedule, schedule_shares(schedule), 1)) == 1
+
+
+def test_spots_together_are_all_of_the_latency(schedule: Schedule) -> None:
+    """But for layers that lose nothing, of which there is none here."""
+    found = spots_of(schedule, schedule_shares(schedule), 1000)
+    assert sum(s.seconds for s in found) == pytest.approx(schedule_shares(schedule).latency)
 
 
 def test_alike_sub_graphs_are_one_spot() -> None:
@@ -131,9 +137,11 @@ def test_alike_sub_graphs_are_one_spot() -> None:
     for _ in range(4):
         at = net.conv(at, 32)
     schedule = Evaluator(net.graph(), STCP920, "float16").schedule(Knobs(max_layers=1))
-    (spot,) = spots_of(schedule, schedule_shares(schedule))
-    assert spot.layers == ("conv0", "conv1", "conv2", "conv3")
-    remedy = Trials(schedule, 1.0).knob(spot.layers, "prefetch_depth", 1)
+    spots = spots_of(schedule, schedule_shares(schedule))
+    assert {spot.part for spot in spots} == {"layer", "between"}
+    (spot,) = (spot for spot in spots if spot.part == "layer")
+    assert spot.layers == spot.anchors == ("conv0", "conv1", "conv2", "conv3")
+    remedy = Trials(schedule, 1.0).knob(spot.anchors, "prefetch_depth", 1)
     assert remedy.text == "prefetch_depth=1 of conv0 and 3 alike"
 
 
@@ -176,6 +184,21 @@ def test_a_spot_that_nothing_helps_says_so(bounds: Bounds) -> None:
     assert str(cells[1]).strip() == f"none of {len(worse)} changes that were tried helps"
 
 
+def test_every_value_of_the_models_knobs_is_tried_alone(bounds: Bounds) -> None:
+    evaluator = Evaluator(network(129), STCP920, "float16")
+    names = {r.change["knob"] for r in bounds.model_knobs}
+    assert {"max_layers", "cluster_split", "prefetch_depth"} <= names
+    for remedy in bounds.model_knobs:
+        value = {remedy.change["knob"]: remedy.change["value"]}
+        outcome = evaluator.evaluate(dataclasses.replace(KNOBS, **value))
+        assert remedy.latency == (outcome.latency if isinstance(outcome, Measurement) else None)
+    best = bounds.model_knobs[0]
+    assert of_model(bounds).startswith(f"of the model's knobs, changed alone, {best.text} gains")
+    worse = tuple(dataclasses.replace(r, gain=0.0) for r in bounds.model_knobs)
+    nothing = dataclasses.replace(bounds, model_knobs=worse)
+    assert of_model(nothing) == f"none of {len(worse)} changes of one knob of the model helps"
+
+
 def test_a_change_that_does_not_fit_is_a_failure_with_its_reason(schedule: Schedule) -> None:
     remedy = Trials(schedule, 1.0).field("lb.capacity_kib", 1)
     assert (remedy.latency, remedy.gain) == (None, None)
@@ -215,10 +238,10 @@ def test_shares_of_nothing_are_none() -> None:
 
 
 def test_a_spot_never_loses_less_than_nothing() -> None:
-    assert Spot(("a",), (0,), 1.0, Shares((1.0, *[0.0] * 7)), 2.0).lost == 0.0
+    assert Spot("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 2.0).lost == 0.0
 
 
 def test_failures_are_no_gain() -> None:
     failed = Remedy("knob", "x", {}, None, Failure("LB", "too much").message, None)
-    spot = Spot(("a",), (0,), 1.0, Shares((1.0, *[0.0] * 7)), 0.0)
+    spot = Spot("layer", ("a",), (0,), ("a",), 1.0, Shares((1.0, *[0.0] * 7)), 0.0)
     assert Advice(spot, (failed,)).helpful(0.0) == ()
