@@ -202,15 +202,14 @@ def test_shares_of_real_networks_add_up(workload: str, knobs: Knobs) -> None:
 
 @given(
     graph=networks(6), target=targets(), split=st.sampled_from(("auto", "channel", "pipeline")),
-    scope=st.sampled_from(("auto", "DDR")),
+    scope=st.sampled_from(("auto", "DDR")), samples=st.sampled_from(("auto", 1)),
 )  # fmt: skip
-@settings(max_examples=25)
+@settings(max_examples=30)
 def test_shares_of_random_networks_add_up(
-    graph: Graph, target: Target, split: str, scope: str
+    graph: Graph, target: Target, split: str, scope: str, samples: int | str
 ) -> None:
-    holds(
-        Evaluator(graph, target, "float16"), Knobs(cluster_split=split, output_scope=scope)
-    )  # fmt: skip
+    knobs = Knobs(cluster_split=split, output_scope=scope, batches_per_cluster=samples)
+    holds(Evaluator(graph, target, "float16"), knobs)
 
 
 def test_launches_and_barriers_are_owed_to_launch() -> None:
