@@ -41,6 +41,7 @@ from autoturbo.search.settings import Settings, space_of_run
 from autoturbo.search.space import batch_share
 from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import MakeWorkshop, Workshop
+from autoturbo.simulate.contract import SIMULATOR
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.verify import VERIFIER_VERSION
 
@@ -96,14 +97,25 @@ class TuneResult:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """How a run is carried out; none of it affects the result."""
+    """How a run is carried out; none of it affects the result.
+
+    Attributes:
+        jobs: processes that measure.
+        ray: address of a Ray cluster; None for no Ray.
+        timeout_s: seconds for one measurement.
+        runtime_env: of Ray's workers.
+        on_progress: told how it stands.
+        make: builds what measures; if None, with the measurer that the run names.
+        verifier: checks what is handed out.
+        began: when, by the monotonic clock.
+    """
 
     jobs: int
     ray: str | None
     timeout_s: float | None
     runtime_env: Mapping[str, Any] | None
     on_progress: Callable[[Progress], None] | None
-    make: MakeWorkshop
+    make: MakeWorkshop | None
     verifier: Verifier | None
     began: float = field(default_factory=time.monotonic)
 
@@ -135,7 +147,8 @@ class Run:
         self.folder = RunFolder.create(
             self.asked.runs_folder, self.info.model, self.info.target, self.info.id
         )
-        recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
+        make = self.means.make or _workshop_of(self.asked.measurer)
+        recipe = functools.partial(make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = recipe()
         self.space = space_of_run(self.info.settings, self.graph, self.target)
@@ -211,6 +224,13 @@ class Run:
         """Its search, made known to the pool."""
         executor.introduce(self.info.id, self.recipe, self.workshop)
         return Loop(self.search(), self.journal(), self.advisor(), self.means.on_progress)
+
+
+def _workshop_of(measurer: str) -> MakeWorkshop:
+    """What measures with a measurer by name."""
+    from autoturbo.simulate.evaluator import Evaluator, MeasuredBy
+
+    return Evaluator if measurer == SIMULATOR else MeasuredBy(measurer)
 
 
 def carry_out(runs: Sequence[Run], means: Means) -> list[TuneResult | AutoTurboError]:

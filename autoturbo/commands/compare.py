@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoturbo.commands.loading import Pair, add_model_options, add_target_options, load_pair
+from autoturbo.commands.loading import (
+    Pair,
+    add_measurer_option,
+    add_model_options,
+    add_target_options,
+    load_pair,
+)
 from autoturbo.commands.tuning import REFERENCE
 from autoturbo.commands.units import compare_units
 
@@ -24,6 +30,7 @@ def add_arguments(parser: Parser) -> None:
     """The model and the target."""
     add_model_options(parser)
     add_target_options(parser)
+    add_measurer_option(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -63,7 +70,7 @@ def _tuned(pair: Pair, database: str) -> Outcome | None:
             graph_hash=pair.model.hash,
             target_hash=pair.target.hash,
             dtype=pair.dtype,
-            scheduler_version=scheduler_version(),
+            scheduler_version=scheduler_version(pair.measurer),
         )
     return min((best.measurement for best in found), key=lambda m: m.latency, default=None)
 
