@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint("tpe", "their_plugins:Ordinal", plugins.SAMPLERS),
     ]
 
-    def entry_points(**asked: str) -> EntryPoints:
+    def entry_points(**asked: Any) -> EntryPoints:
         return EntryPoints(entries).select(**asked)
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
