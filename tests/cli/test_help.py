@@ -13,7 +13,8 @@ from autoturbo.commands.registry import build_parser
 from autoturbo.version import __version__
 
 GOLDEN = Path(__file__).parent / "help"
-HEAVY = ("numpy", "onnx", "onnxslim", "xgboost", "optuna", "ray", "numba", "rich", "yaml", "scipy")
+HEAVY = ("numpy", "onnx", "onnxslim", "xgboost", "optuna", "ray", "numba", "rich", "yaml", "scipy",
+         "argcomplete")  # fmt: skip
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_the_commands_of_the_documentation() -> None:
         *["db check", "db schema"],
         *["dataset", "dataset collect", "dataset stats"],
         *["cost-model", "cost-model train", "cost-model evaluate", "cost-model list"],
-        "doctor",
+        *["doctor", "schema", "completion"],
     ]
 
 
