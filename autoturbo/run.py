@@ -150,8 +150,17 @@ class Run:
         make = self.means.make or _workshop_of(self.asked.measurer)
         recipe = functools.partial(make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
-        self.workshop = recipe()
+        self.workshop = self._own_workshop()
         self.space = space_of_run(self.info.settings, self.graph, self.target)
+
+    def _own_workshop(self) -> Workshop:
+        """What measures in this process, where nobody can be ended that hangs."""
+        own, limit = self.asked.measurer, self.means.timeout_s
+        if self.means.make or own == SIMULATOR or limit is None:
+            return self.recipe()
+        from autoturbo.simulate.evaluator import MeasuredBy
+
+        return MeasuredBy(own, limit)(self.graph, self.target, self.asked.dtype)
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
@@ -341,7 +350,8 @@ def _nothing(run: Run, loop: Loop) -> AutoTurboError:
     failures = [t.outcome for t in loop.trials if isinstance(t.outcome, Failure)]
     first = next((f for f in failures if f.infeasible), failures[0])
     if not first.infeasible:
-        return MeasurerError(f"{name}: all {len(failures)} trials failed: {first.message}")
+        which = "its only trial" if len(failures) == 1 else f"all {len(failures)} trials"
+        return MeasurerError(f"{name}: {which} failed: {first.message}")
     message = f"{name}: none of {len(failures)} settings fits: {first.message}"
     if first.tensors:
         message += f" (largest: {', '.join(first.tensors)})"

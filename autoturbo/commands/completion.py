@@ -24,8 +24,8 @@ def add_arguments(parser: Parser) -> None:
     """The shell."""
     shell = one_of("SHELL", lambda: SHELLS)
     text = (
-        'bash (in ~/.bashrc: eval "$(autoturbo completion bash)"), zsh (in ~/.zshrc, after compinit:'
-        " likewise) or fish (in config.fish: autoturbo completion fish | source)"
+        'bash (in ~/.bashrc: eval "$(autoturbo completion bash)"), zsh (likewise, after compinit)'
+        " or fish (in config.fish: autoturbo completion fish | source)"
     )
     parser.add_argument("shell", metavar="SHELL", type=shell, help=text)
 

@@ -148,6 +148,8 @@ def _search(pair: Pair, options: argparse.Namespace) -> str:
     effort = options.effort or DEFAULT_EFFORT
     trials = min(options.trials or EFFORTS[effort], space.size)
     budget = f"{trials} trials" if options.trials else f"effort {effort}: {trials} trials"
+    if pair.measurer != SIMULATOR:  # a board is not tried just to say how long it takes
+        return f"{budget}; {how}"
     measuring = seconds_per_trial(pair, space, _SAMPLES) / (options.jobs or 1)
     placing = _PLACING_S if places_cuts(own, sampler) else 0.0
     return f"{budget}, about {clock(placing + trials * (measuring + _LEARNING_S))}; {how}"

@@ -26,7 +26,7 @@ from autoturbo.schedule.timeline import Timeline, handed_over
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import SIMULATOR, PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
-from autoturbo.simulate.outcomes import outcome_of
+from autoturbo.simulate.outcomes import outcome_of, outcome_within
 from autoturbo.simulate.plan import plan_statistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
 
@@ -124,13 +124,16 @@ class MeasuredBy:
 
     Attributes:
         measurer: its name.
+        timeout_s: seconds after which a measurement is given up, and left to itself; None where
+            whoever measures is ended instead, as workers are.
     """
 
     measurer: str
+    timeout_s: float | None = None
 
     def __call__(self, graph: Graph, target: Target, dtype: str) -> Evaluator:
         """The evaluator of a model on a target."""
-        return Evaluator(graph, target, dtype, find_measurer(self.measurer))
+        return Evaluator(graph, target, dtype, find_measurer(self.measurer), self.timeout_s)
 
 
 class Evaluator:
@@ -141,19 +144,26 @@ class Evaluator:
         target: the accelerator.
         dtype: the compute type; the target must support it.
         measurer: the built-in simulator if None.
+        timeout_s: seconds that another measurer may take for a schedule.
 
     Raises:
         UsageError: the target has no path for the compute type.
     """
 
     def __init__(
-        self, graph: Graph, target: Target, dtype: str, measurer: Measurer | None = None
+        self,
+        graph: Graph,
+        target: Target,
+        dtype: str,
+        measurer: Measurer | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         if not target.supports(dtype):
             known = f"it has {', '.join(target.dtypes)}"
             raise UsageError(f"target {target.name} does not compute in {dtype}", hint=known)
         self.bench = Workbench(graph, target, dtype)
         self.measurer = measurer or Simulator()
+        self.timeout_s = timeout_s
 
     def schedule(self, knobs: Knobs) -> Schedule:
         """The schedule of a setting, with what the simulator expects of it.
@@ -178,7 +188,7 @@ class Evaluator:
             return failure
         if isinstance(self.measurer, Simulator):
             return self.measurer.measure([schedule])[0]
-        return asked(self.measurer, schedule)
+        return asked(self.measurer, schedule, self.timeout_s)
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Cheap facts about a setting's kernels, for the cost model; None if it does not fit."""
@@ -216,14 +226,14 @@ class Evaluator:
         return self.scheduler(name)[1]
 
 
-def asked(measurer: Measurer, schedule: Schedule) -> Outcome:
+def asked(measurer: Measurer, schedule: Schedule, timeout_s: float | None = None) -> Outcome:
     """What a measurer says of one schedule; whatever goes wrong is a value."""
 
     def ask() -> object:
         answers = measurer.measure([schedule])
         return answers[0] if len(answers) == 1 else answers
 
-    return outcome_of(ask)
+    return outcome_of(ask) if timeout_s is None else outcome_within(timeout_s, ask)
 
 
 def _expecting(schedule: Schedule, outcome: Outcome) -> Schedule:

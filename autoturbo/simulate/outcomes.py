@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -22,6 +23,20 @@ def outcome_of(measure: Callable[[], object]) -> Outcome:
         text = " ".join(str(error).split()) or "no message"
         return Failure("raised", f"the measurer raised {type(error).__name__}: {text}")
     return checked(outcome)
+
+
+def outcome_within(seconds: float, measure: Callable[[], object]) -> Outcome:
+    """The same, or that it takes too long; it is then left to itself, in a thread of its own."""
+    found: list[Outcome] = []
+    thread = threading.Thread(target=lambda: found.append(outcome_of(measure)), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return found[0] if found else late(seconds)
+
+
+def late(seconds: float) -> Failure:
+    """What a setting gets that takes too long."""
+    return Failure("timeout", f"not measured within {seconds:g} s")
 
 
 def checked(outcome: object) -> Outcome:

@@ -189,11 +189,6 @@ def lost(tries: int, reason: str = "worker") -> Failure:
     return Failure(reason, f"the worker {how} while measuring it, {tries} times")
 
 
-def late(seconds: float) -> Failure:
-    """What a setting gets that takes too long."""
-    return Failure("timeout", f"not measured within {seconds:g} s")
-
-
 def is_overdue(since: float, limit: float | None) -> bool:
     """Whether a worker has been at what it does for longer than it may.
 
