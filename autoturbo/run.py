@@ -31,6 +31,8 @@ from autoturbo.errors import (
     MeasurerError,
     UsageError,
 )
+from autoturbo.report.notebook import Printer, View, comparison_view
+from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.campaign import Campaign
 from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
 from autoturbo.search.journal import Journal, now
@@ -42,7 +44,7 @@ from autoturbo.search.space import batch_share
 from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.contract import SIMULATOR
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.verify import VERIFIER_VERSION
 
 if TYPE_CHECKING:
@@ -93,6 +95,43 @@ class TuneResult:
     front: tuple[Trial, ...] = ()
     refused: tuple[Refused, ...] = ()
     stopped: Stop = Stop.TRIALS
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """What is compared; a scheduler that chose what trial 0 is does not come twice."""
+        outcomes: dict[str, Outcome] = dict(self.baselines)
+        if self.default is not None:
+            ours = outcomes.get("graphturbo")
+            if isinstance(ours, Measurement) and ours.latency == self.default.latency:
+                del outcomes["graphturbo"]
+            outcomes["default"] = self.default
+        return {**outcomes, "best": self.best.measurement}
+
+    def __repr__(self) -> str:
+        of = f"{self.model!r} on {self.target!r}"
+        return f"<TuneResult {self.run}: {of}, {self.best.measurement.latency!r} s>"
+
+    def view(self) -> View:
+        """How much faster, and where the files are."""
+        best, faster = self.best.measurement, ""
+        if self.default is not None:
+            faster = f", {ratio(self.default.latency / best.latency)} the heuristic's speed"
+        at = f"trial {self.best.trial} of {self.trials}"
+        facts = (
+            ("best", f"{duration(best.latency)} at {at}{faster}"),
+            ("bound", f"{percent(best.bound_fraction)} of the lower bound's speed"),
+            ("run", f"{self.run}, {self.state} ({self.stopped.value})"),
+            ("verified", ", ".join(self.best.verified) or "no"),
+            ("schedule", str(self.schedule_file)),
+        )
+        table = comparison_view("", self.outcomes())
+        return View(f"{self.model} @ {self.target}", facts, table.headers, table.rows)
+
+    def _repr_html_(self) -> str:
+        return self.view().html()
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        del cycle
+        printer.text(self.view().text())
 
 
 @dataclass(frozen=True, slots=True)
