@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import autoturbo
 from autoturbo import plugins
+from autoturbo.cli import main
 from autoturbo.errors import PluginError, UsageError
 from autoturbo.hardware import load_target
 from autoturbo.schedule.baselines import candidates, scheduler_names
@@ -18,6 +20,7 @@ from autoturbo.search import make_sampler
 from autoturbo.search.names import SAMPLERS, sampler_names
 from autoturbo.search.samplers import check_sampler
 from autoturbo.simulate.evaluator import find_measurer, measurer_names, measurer_version
+from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.testing.networks import small_networks
 from autoturbo.tuner import scheduler_version
 
@@ -134,3 +137,18 @@ def test_measurements_of_others_have_a_version_of_their_own() -> None:
     assert measurer_version("simulator") == ""
     with pytest.raises(UsageError, match="no measurer is called 'gone'"):
         scheduler_version("gone")
+
+
+def test_what_is_broken_stops_no_command_that_goes_through_all(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = {"gone": EntryPoint("gone", "their_plugins:gone", plugins.TARGETS)}
+    monkeypatch.setattr(autoturbo.hardware.presets, "_entry_points", lambda: entries)
+    assert main(["targets", "list", "-q"]) == 0
+    said = capsys.readouterr()
+    assert "stcp920" in said.out
+    assert said.err.startswith("left out: the plug-in target 'gone' failed: AttributeError: ")
+    found = autoturbo.compare(small_networks()[2], load_target("stcp920")).outcomes
+    assert isinstance(found["tvm"], Measurement)
+    assert isinstance(found["broken"], Failure)
+    assert found["broken"].message.startswith("the plug-in 'broken' failed: RuntimeError")

@@ -12,6 +12,7 @@ from autoturbo.report.notebook import Printer, View, comparison_view
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
+    from autoturbo.simulate.evaluator import Evaluator
     from autoturbo.simulate.measurement import Measurement, Outcome
 
 
@@ -84,7 +85,7 @@ def compare(
 
     chosen = dtype or target.default_dtype
     evaluator = Evaluator(model, target, chosen, find_measurer(measurer))
-    outcomes = {name: evaluator.measure_scheduler(name) for name in scheduler_names()}
+    outcomes = {name: _measured(evaluator, name) for name in scheduler_names()}
     tuned = None
     if database is not None and Path(database).exists():
         tuned = _tuned(model, target, chosen, measurer, database)
@@ -92,6 +93,17 @@ def compare(
         outcomes["tuned"] = tuned
     ordered = dict(sorted(outcomes.items(), key=lambda item: -_latency(item[1])))
     return Comparison(model.name, target.name, chosen, ordered)
+
+
+def _measured(evaluator: Evaluator, name: str) -> Outcome:
+    """What a scheduler gets; a plug-in that is broken fails alone."""
+    from autoturbo.errors import PluginError
+    from autoturbo.simulate.measurement import Failure
+
+    try:
+        return evaluator.measure_scheduler(name)
+    except PluginError as error:
+        return Failure("raised", str(error))
 
 
 def _tuned(

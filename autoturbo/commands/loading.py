@@ -268,6 +268,23 @@ def load_targets(names: Iterable[str]) -> list[Target]:
     return [_target(name) for name in dict.fromkeys(names)]
 
 
+def load_presets() -> list[Target]:
+    """Every target that has a name; a plug-in that is broken is told of and left out."""
+    import sys
+
+    from autoturbo.errors import TargetError
+    from autoturbo.hardware import load_target, preset_names
+    from autoturbo.report.units import plain
+
+    found = []
+    for name in preset_names():
+        try:
+            found.append(load_target(name))
+        except TargetError as error:
+            print(f"left out: {plain(error)}", file=sys.stderr)
+    return found
+
+
 def chosen_dtype(target: Target, dtype: str | None) -> str:
     """The data type asked for, or the target's default.
 

@@ -18,7 +18,8 @@ whoever measures takes the fastest.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from autoturbo import plugins
 from autoturbo.errors import UsageError
@@ -28,6 +29,9 @@ from autoturbo.schedule.baselines.tvm import outputs_at, tvm
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Candidates = Callable[[Workbench], Iterator[Schedule]]
 
@@ -69,9 +73,16 @@ def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
         return _SCHEDULERS[name](bench)
     entry = plugins.find_plugin(plugins.SCHEDULERS, name)
     if entry is not None:
-        found: Iterator[Schedule] = plugins.make_plugin(entry, bench)
-        return found
+        return _plugged(entry, plugins.make_plugin(entry, bench))
     names = (*scheduler_names(), *ALIASES)
     close = difflib.get_close_matches(name, names, 1)
     known = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(names)}"
     raise UsageError(f"no scheduler is called {name!r}", hint=known)
+
+
+def _plugged(entry: EntryPoint, found: Iterable[Schedule]) -> Iterator[Schedule]:
+    """The candidates of a plug-in, which may fail while they are made."""
+    try:
+        yield from found
+    except Exception as error:  # third-party code may fail in any way; the user sees whose
+        raise plugins.broken(entry, f"failed: {type(error).__name__}: {error}") from error
