@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if info.best_trial is None:
         hint = f"'autoturbo show {info.id}' says what failed"
         raise RunError(f"run {info.id} has no schedule", hint=hint)
-    file = options.output or _folder(info) / "trace.json"
+    file = options.output or folder_of(info) / "trace.json"
     schedule = evaluator_of_run(info).schedule(trials[info.best_trial])
     try:
         events = write_trace(schedule, file, options.detail)
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _folder(info: RunInfo) -> Path:
+def folder_of(info: RunInfo) -> Path:
     """The run's folder, made if it is gone."""
     from autoturbo.database import RunFolder
 
