@@ -78,7 +78,7 @@ class Page:
         """Load a report and wait until its figures are drawn."""
         self.call("Page.navigate", url=file.resolve().as_uri())
         end = time.monotonic() + _PATIENCE_S
-        while self.run("document.documentElement.dataset.drawn || ''") != "yes":
+        while self.run("document.documentElement?.dataset.drawn || ''") != "yes":
             assert not self.complaints, self.complaints
             assert time.monotonic() < end, "the figures were not drawn"
             time.sleep(0.05)

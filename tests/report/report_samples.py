@@ -10,15 +10,16 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from schedule_samples import STCP920, Net, workload
 
-from autoturbo.database import Database, PairKey, RunInfo, TrialRecord
+from autoturbo.database import Database
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.report.page.facts import Facts, Measured, gather
+from autoturbo.report.page.predictions import _judged
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.space import Space
+from autoturbo.search.progress import Trial
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.tuner import pair_key, tune
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.tuner import tune
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -86,34 +87,18 @@ def measured(split: str = "auto") -> Measured:
     return Measured.of(schedule, outcome)
 
 
-def long_run(count: int) -> tuple[RunInfo, tuple[TrialRecord, ...], Graph, Evaluator]:
-    """A run of many trials: a few are measured, the others have their figures changed a little."""
-    graph, target = residual(), STCP920
-    evaluator = Evaluator(graph, target, "float16")
-    space = Space.of(graph, target, dtype="float16", subgraphs=8)
-    rng = np.random.default_rng(0)
-    points = np.unique(space.random(rng, 2 * count), axis=0)
-    points = rng.permutation(points)[: count - 1]
-    knobs = [Knobs(), *(space.knobs_of(point) for point in points)]
-    outcomes = [evaluator.evaluate(one) for one in knobs[:64]]
-    real = [o for o in outcomes if isinstance(o, Measurement)]
-    base = max(real, key=lambda m: m.latency)
-    for number in range(len(outcomes), len(knobs)):
-        slower = 1.0 + rng.exponential(0.3) + 1.0 / (1 + number / 500)
-        if number % 37 == 0:
-            outcomes.append(Failure("LB", "too full"))
-        else:
-            outcomes.append(dataclasses.replace(base, latency=base.latency * slower))
-    records = tuple(
-        TrialRecord("0123456789", n, k, o, f"2026-01-01T00:{n // 300:02d}:00.000Z")
-        for n, (k, o) in enumerate(zip(knobs, outcomes, strict=True))
-    )
-    best = min((r for r in records if r.latency is not None), key=lambda r: r.latency or 0.0)
-    key: PairKey = pair_key(graph, target, "float16")
-    settings = {
-        "target_description": target.as_dict(), "dtype": "float16", "subgraphs": 8, "seed": 0,
-        "trials": count, "effort": "quick", "sampler": "cost-model", "objective": "latency",
-    }  # fmt: skip
-    info = RunInfo("0123456789", key, graph.name, "net.onnx", graph.batch, target.name, settings,
-                   {"autoturbo": "0"}, records[0].created, best_trial=best.number)  # fmt: skip
-    return info, records, graph, evaluator
+def long_facts(count: int) -> Facts:
+    """The small run as if it had made so many trials; only the first ones were."""
+    small, rng = small_facts(), np.random.default_rng(0)
+    base = small.best.measurement
+    slower = 1.0 + rng.exponential(0.3, count) + 1.0 / (1 + np.arange(count) / 500)
+    outcomes: list[Outcome] = [
+        Failure("LB", "too full")
+        if number % 37 == 0
+        else dataclasses.replace(base, latency=base.latency * float(factor))
+        for number, factor in enumerate(slower)
+    ]
+    further = [Trial(n, Knobs(), outcomes[n]) for n in range(len(small.trials), count)]
+    pairs = [(n, base.latency * (1 + n % 7 / 7), base.latency * (1 + n % 5 / 5)) for n in
+             range(2000)]  # fmt: skip
+    return dataclasses.replace(small, trials=(*small.trials, *further), predictions=_judged(pairs))

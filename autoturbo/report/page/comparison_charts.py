@@ -71,12 +71,15 @@ def roofline_chart(facts: Facts, groups: Sequence[SubGraphFacts]) -> Chart:
     few = {"grid": False, "tickCount": 5}
     wide = {**log, "domain": [low, high]}
     x = quantity("intensity", "multiply-accumulates per byte of DDR", scale=wide, axis=few)
-    y = quantity("rate", "TMAC/s of the chip", scale=log, axis=few)
+    rates = [i for i in points["rate"] if isinstance(i, float)]
+    peak = target.matrix_macs_per_second(dtype) / 1e12
+    tall = {**log, "domain": [min(rates, default=peak) / 2, peak * 1.6]}
+    y = quantity("rate", "TMAC/s of the chip", scale=tall, axis=few)
     spec = {
         "height": 300,
         "layer": [
             {"data": {"name": "roof"},
-             "mark": {"type": "line", "stroke": "var(--soft)", "strokeWidth": 1.5},
+             "mark": {"type": "line", "stroke": "var(--soft)", "strokeWidth": 1.5, "clip": True},
              "encoding": {"x": x, "y": y}},
             {"data": {"name": "points"},
              "mark": {"type": "point", "filled": True, "opacity": 0.85},
@@ -90,10 +93,14 @@ def roofline_chart(facts: Facts, groups: Sequence[SubGraphFacts]) -> Chart:
                               {"schedule": "g1", "sub-graph": "g0"})),
                           "tooltip": tips(name="name", intensity="MAC per byte (DDR)",
                                           rate="rate (TMAC/s)", share="share of time (of 1)")}},
-            {"data": {"name": "points"},
-             "transform": [{"filter": "datum.kind == 'schedule'"}],
-             "mark": {"type": "text", "align": "left", "dx": 9, "baseline": "middle"},
-             "encoding": {"x": x, "y": y, "text": {"field": "name"}}},
+            *({"data": {"name": "points"},
+               "transform": [{"filter": f"datum.kind == 'schedule' && {chosen}"}],
+               "mark": {"type": "text", "align": align, "dx": dx, "dy": dy},
+               "encoding": {"x": x, "y": y, "text": {"field": "name"}}}
+              for chosen, align, dx, dy in (
+                  # the tuned schedule is often beside another one
+                  ("datum.name == 'tuned'", "right", -4, -12),
+                  ("datum.name != 'tuned'", "left", 6, 14))),
         ],
     }  # fmt: skip
     roof = _roof(target, dtype, (low, knee, high))

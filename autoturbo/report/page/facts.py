@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 BESIDE = ("tvm", "astitch", "graphturbo")
 """Schedulers that every report shows beside the tuned schedule."""
 
+MOST_JUDGES = 2000
+"""Trials that the importance of knobs is judged by: more take long and say the same."""
+
 TITLES = {
     "tvm": "TVM-like",
     "astitch": "AStitch-like",
@@ -155,6 +158,7 @@ def gather(
     target = best.schedule.problem.target
     objectives = find_objectives(info.settings.get("objective", "latency"))
     seed = int(info.settings.get("seed", 0))
+    space = space_of_run(info.settings, graph, target)
     advisor = make_advisor(evaluator, graph, target, info.key.dtype, seed, _ignored)
     default = known.get(0)
     return Facts(
@@ -167,7 +171,7 @@ def gather(
         default=_measured(evaluator, default, order)[0] if _fits(default) else None,
         others=_others(evaluator, info.settings.get("baselines", ()), order),
         trust=_trust(info, recorded, again, best.schedule, verified),
-        importance=importance_of(space_of_run(info.settings, graph, target), trials, objectives[0]),
+        importance=importance_of(space, trials, objectives[0], most=MOST_JUDGES),
         predictions=predictions(trials, advisor, info.settings.get("round") or BATCH),
         searched_by_model=_guided(info, objectives),
         seconds=_span(records),

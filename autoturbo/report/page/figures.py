@@ -29,15 +29,17 @@ class Figures:
 
     charts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def add(self, name: str, chart: Chart, caption: str, *more: str, tall: bool = False) -> Markup:
+    def add(
+        self, name: str, chart: Chart, caption: str, *, tall: bool = False, square: bool = False
+    ) -> Markup:
         """A figure.
 
         Args:
             name: its id.
             chart: what is drawn.
             caption: what it shows, for everyone.
-            more: markup below the caption.
             tall: it scrolls by itself on a screen.
+            square: it is no wider than its axes of one kind want.
         """
         self.charts[name] = {
             "spec": compiled(chart.spec),
@@ -49,8 +51,9 @@ class Figures:
         frame = {"class_": "frame tall" if tall else "frame"}
         if tall or chart.zooms:
             frame |= {"tabindex": "0", "role": "group", "aria_label": _how(chart, caption)}
-        below = element("figcaption", text(caption), notes, *more)
-        return element("figure", element("div", shown, **frame), below)
+        below = element("figcaption", text(caption), notes)
+        kind = "square" if square else None
+        return element("figure", element("div", shown, **frame), below, class_=kind)
 
     def json(self) -> str:
         """All of them, fit to stand in a script element."""

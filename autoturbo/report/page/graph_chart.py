@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from autoturbo.report.page.chart import Chart
 from autoturbo.report.page.columns import Columns
 from autoturbo.report.page.facts import Measured
-from autoturbo.report.page.layout import Box, Layout
+from autoturbo.report.page.layout import WIDEST, Box, Layout
 from autoturbo.report.page.subgraphs import SubGraphFacts
 from autoturbo.report.page.vega import GROUPS, by_group, colours, quantity, tips, words
 from autoturbo.schedule.bind import Scope
@@ -43,9 +43,10 @@ def graph_chart(best: Measured, plan: Layout, facts: Sequence[SubGraphFacts],
             },
             {
                 "data": {"name": "edges"},
-                "mark": {"type": "rule", "stroke": "var(--soft)", "strokeWidth": 0.8,
-                         "opacity": 0.7},
-                "encoding": {"x": x, "y": y, "x2": {"field": "right"}, "y2": {"field": "bottom"}},
+                "mark": {"type": "line", "stroke": "var(--soft)", "strokeWidth": 1,
+                         "interpolate": "monotone"},
+                "encoding": {"x": x, "y": y, "detail": {"field": "edge", "type": "nominal"},
+                             "order": {"field": "point", "type": "quantitative"}},
             },
             {
                 "data": {"name": "groups"},
@@ -86,8 +87,8 @@ def _group_rows(boxes: Sequence[Box], facts: Sequence[SubGraphFacts]) -> Columns
         {
             **_places(boxes),
             "label": [
-                f"{f.index}: {_many(len(f.layers), 'layer')}, {_many(f.parts, 'part')}, "
-                f"{100 * f.share:.0f} % of the time, {f.bound}"
+                f"{f.index}: {_many(len(f.layers), 'layer')}, {_cut(f)}, output in {f.scope.name},"
+                f" {100 * f.share:.0f} % of the time, {f.bound}"
                 for f in own
             ],
             "title": [f"{f.index}: {f.name}" for f in own],
@@ -130,15 +131,27 @@ def _places(boxes: Sequence[Box]) -> dict[str, list[float]]:
 
 
 def _edge_rows(plan: Layout, places: Mapping[int, Box]) -> Columns:
-    pairs = [(places[a], places[b]) for a, b in plan.edges]
-    return Columns(
-        {
-            "left": [a.middle for a, _ in pairs],
-            "top": [a.bottom - 0.08 for a, _ in pairs],
-            "right": [b.middle for _, b in pairs],
-            "bottom": [b.top + 0.08 for _, b in pairs],
-        }
-    )
+    """Lines through up to four points; one that goes past others' rows does so at their side."""
+    found: dict[str, list[float]] = {name: [] for name in ("edge", "point", "left", "top")}
+    for number, (maker, reader) in enumerate(plan.edges):
+        for point, (left, top) in enumerate(_way(places[maker], places[reader])):
+            for column, value in zip(found.values(), (number, point, left, top), strict=True):
+                column.append(value)
+    return Columns(found)
+
+
+def _way(maker: Box, reader: Box) -> list[tuple[float, float]]:
+    begin, end = (maker.middle, maker.bottom - 0.1), (reader.middle, reader.top + 0.1)
+    passed = reader.top - maker.bottom
+    if passed < 1 or abs(maker.middle - reader.middle) > WIDEST / 2:
+        return [begin, end]
+    # those that go farther lean out farther, so that they do not lie on each other
+    side = maker.middle + WIDEST / 2 + min(0.03 + 0.012 * passed, 0.12)
+    return [begin, (side, maker.bottom + 0.4), (side, reader.top - 0.4), end]
+
+
+def _cut(group: SubGraphFacts) -> str:
+    return "whole" if group.parts == 1 else f"{_many(group.parts, 'part')}: {group.cut}"
 
 
 def _many(count: int, what: str) -> str:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from autoturbo.schedule.schedule import Schedule
 
+WIDEST = 0.34
+"""Share of the width that a layer takes at most: what goes past it is drawn beside it."""
+
 MOST_LAYERS = 400
 """Layers that are drawn one by one; larger models show their sub-graphs only."""
 
@@ -134,7 +137,8 @@ def _placed(group: Box, ranks: Mapping[int, int]) -> list[Box]:
     found = []
     for rank, row in enumerate(_rows(ranks)):
         for column, layer in enumerate(row):
-            left = group.left + width * column / len(row)
+            own = min(width / len(row), WIDEST)
+            middle = group.left + width * (column + 0.5) / len(row)
             top = group.top + 1 + rank
-            found.append(Box(layer, top, top + 1, left, left + width / len(row)))
+            found.append(Box(layer, top, top + 1, middle - own / 2, middle + own / 2))
     return found

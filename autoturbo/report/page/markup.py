@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from typing import NewType
 
@@ -15,6 +16,14 @@ Markup = NewType("Markup", str)
 def text(value: object) -> Markup:
     """Any text; hidden characters as escapes."""
     return Markup(html.escape(plain(value)))
+
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGTmunp]?[sBJ]|[KMG]iB|[kMGT])(?![\w/]))")
+
+
+def prose(value: object) -> Markup:
+    """Our own words: a number and its unit stay on one line."""
+    return Markup(_UNIT.sub("\N{NO-BREAK SPACE}", text(value)))
 
 
 def element(tag: str, *inside: str, **attributes: str | None) -> Markup:

@@ -21,6 +21,9 @@ from autoturbo.simulate.measurement import Measurement
 MOST_PAIRED = 1500
 """Trials whose pairs are counted and that are drawn: pairs grow with the square."""
 
+MOST_ASKED = 2000
+"""Trials that are gone through again, the first ones: asking for more takes minutes."""
+
 FEWEST = 8
 """Predicted trials below which a correlation says nothing."""
 
@@ -45,13 +48,14 @@ class Predictions:
 
 
 def predictions(trials: Sequence[Trial], advisor: KernelAdvisor, size: int) -> Predictions | None:
-    """Go through a run's rounds again; None where the model cannot say anything.
+    """Go through a run's first rounds again; None where the model cannot say anything.
 
     Args:
         trials: by number.
         advisor: as the run began with it.
         size: trials of a round.
     """
+    trials = trials[:MOST_ASKED]
     rounds = [trials[:1], *(trials[at : at + size] for at in range(1, len(trials), size))]
     said: list[float] = []
     for each in rounds:

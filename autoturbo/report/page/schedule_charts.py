@@ -31,6 +31,10 @@ def _span(best: Measured) -> list[Spec]:
     return [{"name": "t0", "value": 0}, {"name": "t1", "value": end}]
 
 
+_EDGE = {"minExtent": 68, "maxExtent": 68}
+"""Room at the left: figures of one time stand exactly below each other."""
+
+
 def timeline_chart(best: Measured) -> Chart:
     """A pass, engine by engine."""
     spec = {
@@ -39,7 +43,7 @@ def timeline_chart(best: Measured) -> Chart:
         "data": {"name": "bars"},
         "mark": {"type": "bar", "clip": True, "height": 16},
         "encoding": {
-            "y": words("lane", None, scale={"domain": lanes(best.schedule)}),
+            "y": words("lane", None, axis=_EDGE, scale={"domain": lanes(best.schedule)}),
             "x": _time_axis(),
             "x2": {"field": "end"},
             "color": by_group(),
@@ -58,7 +62,7 @@ def cores_chart(best: Measured) -> Chart:
         "data": {"name": "bars"},
         "mark": {"type": "bar", "clip": True, "height": 9},
         "encoding": {
-            "y": words("core", None, scale={"domain": core_lanes(best.schedule)}),
+            "y": words("core", None, axis=_EDGE, scale={"domain": core_lanes(best.schedule)}),
             "x": _time_axis(),
             "x2": {"field": "end"},
             "color": by_group(),
@@ -71,9 +75,8 @@ def cores_chart(best: Measured) -> Chart:
 def memory_chart(best: Measured, found: Occupancy) -> Chart:
     """A buffer over a pass: boxes by address, a line of how much is in use."""
     top = found.capacity / 1024
-    address = quantity(
-        "low", "KiB", scale={"domain": [0, top], "nice": False}, axis={"grid": False}
-    )
+    kib = {**_EDGE, "grid": False, "labelExpr": "datum.label + ' KiB'"}
+    address = quantity("low", None, scale={"domain": [0, top], "nice": False}, axis=kib)
     spec = {
         "params": _span(best),
         "height": 220,

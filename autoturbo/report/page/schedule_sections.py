@@ -21,9 +21,12 @@ from autoturbo.report.page.memory import Occupancy, occupancy
 from autoturbo.report.page.schedule_charts import cores_chart, memory_chart, timeline_chart
 from autoturbo.report.page.subgraphs import SubGraphFacts, layer_scopes, subgraph_facts
 from autoturbo.report.page.summary import PART_TITLES
-from autoturbo.report.units import capacity, count, duration, percent, ratio, size
+from autoturbo.report.units import capacity, count, duration, joules, percent, ratio, size
 from autoturbo.schedule.bind import Scope
 from autoturbo.simulate.measurement import Failure
+
+_NOTHING = 1e-9
+"""Share of the time that is a rounding error."""
 
 _MOST_ROWS = 400
 """Rows of a table of sub-graphs."""
@@ -59,7 +62,7 @@ def _figures(name: str, row: Measured, best: Measured) -> tuple[str, ...]:
         count(own.throughput),
         ratio(own.latency / best.measurement.latency),
         size(own.ddr_bytes),
-        "-" if own.energy is None else f"{own.energy * 1e3:.3g} mJ",
+        "-" if own.energy is None else joules(own.energy),
         str(own.kernels),
         percent(own.matrix_utilization),
         percent(own.bound_fraction),
@@ -75,12 +78,14 @@ def _time_caption(facts: Facts) -> str:
 
 
 def _time_table(rows: Mapping[str, Measured]) -> Markup:
-    parts = [p for p in PART_TITLES if any(row.use.exposed[p] > 0 for row in rows.values())]
-    body = [
-        (name, *(duration(r.use.exposed[p] * r.measurement.latency) for p in parts))
-        for name, r in rows.items()
-    ]
+    parts = [p for p in PART_TITLES if any(row.use.exposed[p] > _NOTHING for row in rows.values())]
+    body = [(name, *(_part(r, p) for p in parts)) for name, r in rows.items()]
     return table(("schedule", *parts), body, label="time of each schedule by part")
+
+
+def _part(row: Measured, part: str) -> str:
+    share = row.use.exposed[part]
+    return duration(share * row.measurement.latency) if share > _NOTHING else "-"
 
 
 def time_section(facts: Facts, figures: Figures) -> list[Markup]:
@@ -91,8 +96,9 @@ def time_section(facts: Facts, figures: Figures) -> list[Markup]:
         f"All {share.copies} clusters work alike: it is one of them. " if share.copies > 1 else ""
     )
     passes = f"{share.loops} such passes make the batch. " if share.loops > 1 else ""
+    first = "The first pass" if share.loops > 1 else "The one pass"
     about = (
-        f"The first pass of {count(share.loops)}, {share.batches} samples. {alike}{passes}"
+        f"{first}, {share.batches} samples. {alike}{passes}"
         "The cores of a cluster issue a kernel's program together, each on its part: one core's"
         " engines stand for all. Colours are sub-graphs, and begin again after eight."
     )

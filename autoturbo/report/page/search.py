@@ -31,8 +31,10 @@ class Convergence:
     """The trials in order.
 
     Attributes:
-        points: ``trial``, ``value`` of those drawn.
+        points: ``trial``, ``value`` of those drawn, ``at``: where, no farther than :attr:`edge`.
         best: ``trial``, ``value``: the best so far, a line of steps.
+        edge: value beyond which trials are drawn at the edge.
+        beyond: how many of the measured trials are.
         improvements: how often a better one was found.
         failures: failed trials by reason.
         total: trials.
@@ -40,6 +42,8 @@ class Convergence:
 
     points: Columns
     best: Columns
+    edge: float
+    beyond: int
     improvements: int
     failures: Counter[str]
     total: int
@@ -58,16 +62,34 @@ def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
     line = [scored[at] for at in better]
     if line:
         line.append((trials[-1].number, line[-1][1]))
+    edge = _edge([score for _, score in scored])
+    shown = Columns(
+        {
+            **_columns([scored[at] for at in chosen], sign),
+            "at": [sign * min(scored[at][1], edge) for at in chosen],
+        },
+        _thinned(len(chosen), len(scored)),
+    )
     return Convergence(
-        _columns([scored[at] for at in chosen], sign, _thinned(len(chosen), len(scored))),
-        _columns(line, sign), len(better),
+        shown, Columns(_columns(line, sign)), sign * edge,
+        sum(score > edge for _, score in scored), len(better),
         Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure)), len(trials),
     )  # fmt: skip
 
 
-def _columns(rows: Sequence[tuple[int, float]], sign: float, note: str = "") -> Columns:
-    values = {"trial": [number for number, _ in rows], "value": [sign * v for _, v in rows]}
-    return Columns(values, note)
+def _edge(scores: Sequence[float]) -> float:
+    """Half above the first trial that was measured, or the worst where that is nearer.
+
+    A search tries settings that take twenty times as long; with all of them in view, what it gains
+    is not to be seen.
+    """
+    if not scores:
+        return 0.0
+    return min(max(scores), scores[0] + 0.5 * abs(scores[0]))
+
+
+def _columns(rows: Sequence[tuple[int, float]], sign: float) -> dict[str, list[float]]:
+    return {"trial": [number for number, _ in rows], "value": [sign * v for _, v in rows]}
 
 
 def _thinned(shown: int, total: int) -> str:

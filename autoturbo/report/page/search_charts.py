@@ -14,20 +14,20 @@ from autoturbo.search.objectives import OF_KERNELS, Objective
 SHOWN_KNOBS = 15
 """Knobs in the chart; all are in the table."""
 
+_LEAST = 5e-4
+"""Share of a knob that has no bar."""
+
 
 def convergence_chart(facts: Facts, found: Convergence) -> Chart:
     """Trials in order, the best so far, and the bound."""
     objective = facts.objectives[0]
     title, factor = UNITS[objective.name]
-    values = [v for v in found.points.values["value"] if v is not None]
-    logarithmic = bool(values) and min(values) > 0 and max(values) > 3 * min(values)
-    scale = {"type": "log", "nice": False} if logarithmic else {"zero": False}
-    x = quantity("trial", "trial", axis={"grid": False, "tickMinStep": 1})
-    y = quantity("value", title, scale=scale, axis={"tickCount": 5})
+    x = quantity("trial", "trial", scale={"nice": False}, axis={"grid": False, "tickMinStep": 1})
+    y = quantity("value", title, scale={"zero": False, "padding": 6}, axis={"tickCount": 5})
     layers: list[Spec] = [
         {"data": {"name": "points"},
          "mark": {"type": "circle", "size": 14, "opacity": 0.55, "color": "var(--g3)"},
-         "encoding": {"x": x, "y": y,
+         "encoding": {"x": x, "y": {**y, "field": "at"},
                       "tooltip": tips(trial="trial", value=title)}},
         {"data": {"name": "best"},
          "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2,
@@ -98,7 +98,7 @@ def ranked(found: Importance) -> list[KnobReport]:
 
 def importance_chart(found: Importance) -> Chart:
     """Shares of what differs between trials, knob by knob."""
-    own = [k for k in ranked(found)[:SHOWN_KNOBS] if (k.share or 0.0) > 0]
+    own = [k for k in ranked(found)[:SHOWN_KNOBS] if (k.share or 0.0) > _LEAST]
     rows = Columns(
         {
             "knob": [knob_title(knob) for knob in own],
@@ -123,11 +123,18 @@ def importance_chart(found: Importance) -> Chart:
     return Chart(spec, {"rows": rows})
 
 
+def _scale(found: Front, side: str) -> Spec:
+    """Logarithmic where values lie far apart."""
+    values = [*found.points.values[side], *found.members.values[side]]
+    wide = bool(values) and min(values) > 0 and max(values) > 3 * min(values)
+    return {"type": "log", "nice": False, "padding": 8} if wide else {"zero": False, "padding": 8}
+
+
 def front_chart(found: Front) -> Chart:
     """Trials by two objectives, and those that nothing beats."""
     titles = [UNITS[objective.name][0] for objective in found.objectives]
-    x = quantity("x", titles[0], scale={"zero": False}, axis={"tickCount": 5})
-    y = quantity("y", titles[1], scale={"zero": False}, axis={"tickCount": 5})
+    x = quantity("x", titles[0], scale=_scale(found, "x"), axis={"tickCount": 5})
+    y = quantity("y", titles[1], scale=_scale(found, "y"), axis={"tickCount": 5})
     tip = tips(trial="trial", x=titles[0], y=titles[1])
     spec = {
         "height": 280,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from autoturbo.report.page.facts import Facts
+from autoturbo.report.page.facts import MOST_JUDGES, Facts
 from autoturbo.report.page.figures import Figures
 from autoturbo.report.page.markup import Markup, folded, paragraph, table, text
+from autoturbo.report.page.predictions import MOST_ASKED
 from autoturbo.report.page.search import UNITS, Front, convergence, front
 from autoturbo.report.page.search_charts import (
     convergence_chart,
@@ -27,6 +28,9 @@ def course_section(facts: Facts, figures: Figures) -> list[Markup]:
         f"{found.total} trials; a better one was found {times}, trial 0 included. The line is the"
         f" best so far. Failed: {failed or 'none'}."
     )
+    if found.beyond:
+        worse = f"{found.beyond} trials that are more than half worse than the first"
+        caption += f" {worse} are drawn at the edge."
     if len(facts.objectives) == 1 and facts.objectives[0].name in ("latency", "throughput"):
         caption += " Dashed: the lower bound, which no schedule can beat."
     return [figures.add("convergence", convergence_chart(facts, found), caption)]
@@ -37,7 +41,9 @@ def prediction_section(facts: Facts, figures: Figures) -> list[Markup]:
     found = facts.predictions
     if found is None:
         return [paragraph(text("The cost model cannot say anything of these trials."))]
-    parts = [f"{found.count} trials, each predicted before it was measured."]
+    of = f"the first {MOST_ASKED} of " if len(facts.trials) > MOST_ASKED else ""
+    trials = f"{found.count} measured trials ({of}{len(facts.trials)})"
+    parts = [f"{trials}, each predicted before it was measured."]
     if found.spearman is None:
         parts.append("Too few for a rank correlation, or all alike.")
     else:
@@ -45,11 +51,11 @@ def prediction_section(facts: Facts, figures: Figures) -> list[Markup]:
         parts.append(f"{percent(found.pairwise or 0.0)} of pairs in their true order;")
         parts.append(f"mean error {percent(found.error or 0.0)} after the best common factor.")
     if facts.searched_by_model:
-        parts.append("These are settings that the model itself chose, which lie close together:")
-        parts.append("of settings at random it orders more (docs/cost-model.md).")
+        parts.append("These are settings that the model itself chose, which lie close together;")
+        parts.append("docs/cost-model.md has the figures of settings at random.")
     else:
         parts.append("The model did not guide this search: this is what it would have said.")
-    return [figures.add("predicted", prediction_chart(found), " ".join(parts))]
+    return [figures.add("predicted", prediction_chart(found), " ".join(parts), square=True)]
 
 
 def knob_section(facts: Facts, figures: Figures) -> list[Markup]:
@@ -72,6 +78,8 @@ def knob_section(facts: Facts, figures: Figures) -> list[Markup]:
             "Importance: what each choice adds to what trees predict for trials that they have not"
             f" seen; together they predict {explained} of what differs."
         )
+        if found.measured > MOST_JUDGES:
+            caption += f" Judged by {MOST_JUDGES} of {found.measured} trials, an even share."
         said.insert(0, figures.add("knobs", importance_chart(found), caption))
     borders = [f"{knob_title(k)}: {k.best} is the {k.border} offered" for k in knobs if k.border]
     if borders:
@@ -98,7 +106,7 @@ def front_section(facts: Facts, figures: Figures) -> list[Markup]:
         f" {titles[1]}. {sought}"
     )
     return [
-        figures.add("front", front_chart(found), caption),
+        figures.add("front", front_chart(found), caption, square=True),
         folded("The front as a table", _front_table(found, titles)),
     ]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from autoturbo.report.page.comparison_charts import PART_COLOURS
 from autoturbo.report.page.facts import TITLES, Facts, Measured
-from autoturbo.report.page.markup import Markup, element, paragraph, text
+from autoturbo.report.page.markup import Markup, element, paragraph, prose, text
 from autoturbo.report.units import clock, count, duration, percent, ratio, size
 
 ENGINE_TITLES = {
@@ -59,18 +59,18 @@ def _faster(facts: Facts) -> Iterator[Markup]:
     best, base = facts.best.measurement, reference(facts)
     if base is not None:
         gain = ratio(base[1].measurement.latency / best.latency)
-        yield paragraph(element("b", text(gain)), text(f" {base[0]}"), class_="big")
+        yield paragraph(element("b", prose(gain)), prose(f" as fast as {base[0]}"), class_="big")
     lines = []
     if facts.default is not None and (base is None or facts.default is not base[1]):
         gain = ratio(facts.default.measurement.latency / best.latency)
-        lines.append(f"{gain} the published heuristics (trial 0)")
+        lines.append(f"{gain} as fast as the published heuristics (trial 0)")
     else:
         lines.append("the published heuristics (trial 0) do not fit")
     share, least = percent(best.bound_fraction), duration(best.bound.seconds)
     lines += [
         f"{duration(best.latency)} for a batch of {best.batch}: {count(best.throughput)} samples/s",
         f"{share} of the speed that the lower bound ({least}) allows",
-        f"trial {facts.number} of {len(facts.trials)}, found in {clock(facts.seconds)}",
+        f"trial {facts.number} of {len(facts.trials)}; all of them took {clock(facts.seconds)}",
     ]
     yield _list(lines)
 
@@ -78,14 +78,14 @@ def _faster(facts: Facts) -> Iterator[Markup]:
 def _why(facts: Facts) -> Iterator[Markup]:
     base = reference(facts)
     if base is None:
-        yield paragraph(text("No other schedule fits, so there is nothing to compare with."))
+        yield paragraph(prose("No other schedule fits, so there is nothing to compare with."))
         return
     name, other = base
-    yield paragraph(text(f"{saved(name, other, facts.best)}:"))
+    yield paragraph(prose(f"{saved(name, other, facts.best)}:"))
     yield _list([*parts_saved(other, facts.best), _figures(other, facts.best)])
     default = facts.default
     if default is not None and default is not other:
-        yield paragraph(text(_of_trial_0(default, facts.best)), class_="soft")
+        yield paragraph(prose(_of_trial_0(default, facts.best)), class_="soft")
 
 
 def saved(name: str, other: Measured, best: Measured) -> str:
@@ -136,11 +136,11 @@ def _bound(facts: Facts) -> Iterator[Markup]:
     name = ENGINE_TITLES[use.busiest]
     works = percent(use.busy[use.busiest])
     yield paragraph(
-        element("b", text(name[0].upper() + name[1:])), text(f" at work {works} of the time")
+        element("b", prose(name[0].upper() + name[1:])), prose(f" at work {works} of the time")
     )
     yield _strip(facts.best)
     lines = [
-        f"{percent(use.least)} is the least they need",
+        f"{percent(use.least)} is the least that they need",
         *_beyond(facts.best),
         *_rest(facts.best),
     ]
@@ -204,9 +204,7 @@ def _trusted(facts: Facts) -> Iterator[Markup]:
     yield element(
         "ul",
         *(
-            element(
-                "li", element("span", text(words[s]), class_=s.replace(" ", "-")), text(f" {t}")
-            )
+            element("li", element("span", text(words[s]), class_=s.replace(" ", "-")), prose(t))
             for s, t in rows
         ),
         class_="checks",
@@ -214,10 +212,10 @@ def _trusted(facts: Facts) -> Iterator[Markup]:
     note = "Simulated, not silicon: docs/calibration.md says how far off that is."
     if trust.refused:
         note += f" {trust.refused} faster trial(s) failed a check and are left out."
-    yield paragraph(text(note), class_="soft")
+    yield paragraph(prose(note), class_="soft")
     for line in trust.findings:
         yield paragraph(text(line), class_="failed")
 
 
 def _list(lines: list[str]) -> Markup:
-    return element("ul", *(element("li", text(line)) for line in lines))
+    return element("ul", *(element("li", prose(line)) for line in lines))

@@ -23,22 +23,26 @@ _VERSION: Final = "6.4"
 GROUPS: Final = 8
 """Colours of sub-graphs; further ones begin again."""
 
+_FONT: Final = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+"""The page's: Vega measures texts before it draws them, and must know the font."""
+
 _CONFIG: Final[Spec] = {
     "background": "transparent",
-    "font": "inherit",
+    "font": _FONT,
     "view": {"stroke": "var(--rule)"},
     "axis": {
         "labelColor": "var(--soft)", "titleColor": "var(--soft)", "tickColor": "var(--rule)",
         "domainColor": "var(--rule)", "gridColor": "var(--grid)", "labelFontSize": 11,
-        "titleFontSize": 11, "titleFontWeight": "normal", "labelFont": "inherit",
-        "titleFont": "inherit", "labelLimit": 170,
+        "titleFontSize": 11, "titleFontWeight": "normal", "labelFont": _FONT,
+        "titleFont": _FONT, "labelLimit": 210, "labelOverlap": "greedy",
     },
+    "axisX": {"tickCount": {"expr": "max(2, width / 110)"}},
     "legend": {
         "labelColor": "var(--ink)", "titleColor": "var(--soft)", "labelFontSize": 11,
-        "titleFontSize": 11, "titleFontWeight": "normal", "labelFont": "inherit",
-        "titleFont": "inherit", "symbolStrokeWidth": 0, "orient": "top", "labelLimit": 260,
+        "titleFontSize": 11, "titleFontWeight": "normal", "labelFont": _FONT,
+        "titleFont": _FONT, "symbolStrokeWidth": 0, "orient": "top", "labelLimit": 260,
     },
-    "text": {"fill": "var(--ink)", "font": "inherit", "fontSize": 11},
+    "text": {"fill": "var(--ink)", "font": _FONT, "fontSize": 11},
     "rule": {"stroke": "var(--soft)"},
     "aria": False,
 }  # fmt: skip
