@@ -13,7 +13,19 @@ from autoturbo.commands.registry import build_parser
 from autoturbo.version import __version__
 
 GOLDEN = Path(__file__).parent / "help"
-HEAVY = ("numpy", "onnx", "onnxslim", "xgboost", "optuna", "ray", "numba", "rich", "yaml", "scipy", "vl_convert")
+HEAVY = (
+    "numpy",
+    "onnx",
+    "onnxslim",
+    "xgboost",
+    "optuna",
+    "ray",
+    "numba",
+    "rich",
+    "yaml",
+    "scipy",
+    "vl_convert",
+)
 
 
 @pytest.fixture
