@@ -6,7 +6,7 @@ from autoturbo.report.page.chart import Chart
 from autoturbo.report.page.columns import Columns
 from autoturbo.report.page.facts import Measured
 from autoturbo.report.page.memory import Occupancy
-from autoturbo.report.page.timeline import core_lanes, cores, lanes, timeline
+from autoturbo.report.page.timeline import cores, lanes, timeline
 from autoturbo.report.page.vega import GROUPS, Spec, by_group, quantity, tips, words
 
 
@@ -31,7 +31,7 @@ def _span(best: Measured) -> list[Spec]:
     return [{"name": "t0", "value": 0}, {"name": "t1", "value": end}]
 
 
-_EDGE = {"minExtent": 68, "maxExtent": 68}
+_EDGE = {"minExtent": 84, "maxExtent": 84}
 """Room at the left: figures of one time stand exactly below each other."""
 
 
@@ -56,20 +56,21 @@ def timeline_chart(best: Measured) -> Chart:
 
 def cores_chart(best: Measured) -> Chart:
     """Which cores have parts of which kernels."""
+    found = cores(best.schedule, best.kernels)
     spec = {
         "params": _span(best),
         "height": {"step": 12},
         "data": {"name": "bars"},
         "mark": {"type": "bar", "clip": True, "height": 9},
         "encoding": {
-            "y": words("core", None, axis=_EDGE, scale={"domain": core_lanes(best.schedule)}),
+            "y": words("core", None, axis=_EDGE, scale={"domain": found.names}),
             "x": _time_axis(),
             "x2": {"field": "end"},
             "color": by_group(),
             "tooltip": tips(what="kernel", core="core", begin="from (us)", end="to (us)"),
         },
     }
-    return Chart(spec, {"bars": _grouped(cores(best.schedule, best.kernels))}, zooms=True)
+    return Chart(spec, {"bars": _grouped(found.columns)}, zooms=True)
 
 
 def memory_chart(best: Measured, found: Occupancy) -> Chart:
