@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from autoturbo.report.page.chart import Chart
 from autoturbo.report.page.columns import Columns
 from autoturbo.report.page.facts import Measured
@@ -73,11 +75,26 @@ def cores_chart(best: Measured) -> Chart:
     return Chart(spec, {"bars": _grouped(found.columns)}, zooms=True)
 
 
+_CROWDED = 0.4
+"""A buffer that is never fuller than this is drawn up to its peak over this."""
+
+_SIZE = "datum.value < 1024 ? datum.value + ' KiB' : format(datum.value / 1024, '.4~g') + ' MiB'"
+
+
+def _ticks(top: float) -> list[float]:
+    """About eight sizes, powers of two apart, in KiB."""
+    step = 2.0 ** math.ceil(math.log2(top / 8))
+    return [step * at for at in range(int(top / step) + 1)]
+
+
 def memory_chart(best: Measured, found: Occupancy) -> Chart:
     """A buffer over a pass: boxes by address, a line of how much is in use."""
     top = found.capacity / 1024
-    kib = {**_EDGE, "grid": False, "labelExpr": "datum.label + ' KiB'"}
-    address = quantity("low", None, scale={"domain": [0, top], "nice": False}, axis=kib)
+    if found.peak < _CROWDED * found.capacity:
+        top = found.peak / 1024 / _CROWDED
+    ticks = {"values": _ticks(top), "labelExpr": _SIZE}
+    scale = {"domain": [0, top], "nice": False}
+    address = quantity("low", None, scale=scale, axis={**_EDGE, "grid": False, **ticks})
     spec = {
         "params": _span(best),
         "height": 220,
@@ -109,6 +126,6 @@ def memory_chart(best: Measured, found: Occupancy) -> Chart:
             },
         ],
     }  # fmt: skip
-    zone = Columns({"KiB": [found.zone / 1024]})
+    zone = Columns({"KiB": [found.zone / 1024] if found.zone / 1024 <= top else []})
     data = {"boxes": _grouped(found.boxes), "used": found.used, "zone": zone}
     return Chart(spec, data, zooms=True)
