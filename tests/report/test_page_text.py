@@ -92,7 +92,7 @@ def test_the_summary_says_what_speaks_for_the_figures() -> None:
     facts = small_facts()
     assert facts.trust.ok
     assert "the same, to the bit" in said(facts)
-    assert "numbers: run in ONNX Runtime, equal to the model: not run" in said(facts)
+    assert "numbers: run in ONNX Runtime, equal to the model: not run yet" in said(facts)
 
 
 def test_the_summary_says_what_speaks_against_them() -> None:
@@ -107,11 +107,14 @@ def test_the_summary_says_what_speaks_against_them() -> None:
 
 def test_the_commands_can_be_parsed_and_say_what_was_asked() -> None:
     facts = facts_of(residual(), trials=3, seed=5, objective="latency,ddr-bytes", patience=7)
-    tune, replay, simulate = (build_parser().parse_args(c.split()[1:]) for c in commands(facts))
+    tune, replay, simulate, verify = (
+        build_parser().parse_args(c.split()[1:]) for c in commands(facts)
+    )
     assert (tune.command, tune.trials, tune.seed, tune.patience) == ("tune", 3, 5, 7)
     assert tune.objective == ["latency", "ddr-bytes"]
     assert (tune.targets, tune.dtype) == (["stcp920"], "float16")
     assert (replay.run, replay.trial) == (facts.info.id, facts.number)
+    assert (verify.command, verify.run) == ("verify", facts.info.id)
     assert (simulate.command, str(simulate.schedule)) == ("simulate", "schedule.json")
 
 

@@ -24,6 +24,8 @@ PART_TITLES = {
     "other clusters": "waiting for other clusters",
 }
 
+NOT_RUN = ": not run yet; the last command below does it"
+
 _LEAST = 0.005
 """Share of the time below which a part is not worth a word."""
 
@@ -194,7 +196,7 @@ def _trusted(facts: Facts) -> Iterator[Markup]:
         "numbers": "numbers: run in ONNX Runtime, equal to the model",
     }
     rows = [
-        (trust.checks[name], f"{text_}{': not run' if trust.checks[name] == 'not run' else ''}")
+        (trust.checks[name], f"{text_}{NOT_RUN if trust.checks[name] == 'not run' else ''}")
         for name, text_ in meaning.items()
     ]
     again = "measured again for this report: " + (

@@ -25,7 +25,7 @@ MOST_KERNELS = 200
 """Kernels of a lane of cores that are drawn one by one."""
 
 _FINEST = 4000
-"""Bars closer than this share of a pass are drawn as one at most."""
+"""Gaps of less than one part in so many of a pass are closed: half a pixel of a wide screen."""
 
 TITLES = {
     "dma_in": "DMA in",
