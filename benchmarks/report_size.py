@@ -48,7 +48,8 @@ def main() -> int:
         status = autoturbo(["--db", str(store), "report", info.id, "-o", str(page)])
         spent = time.process_time() - began
         size = page.stat().st_size
-        print(f"{options.trials} trials of {options.model}: {size / 1e6:.2f} MB in {spent:.1f} CPU seconds")
+        made_of = f"{options.trials} trials of {options.model}"
+        print(f"{made_of}: {size / 1e6:.2f} MB in {spent:.1f} CPU seconds")
     return status or int(size >= LARGEST)
 
 
