@@ -22,7 +22,9 @@ from autoturbo.report.page.markup import element, prose, table, text
 from autoturbo.report.page.origin import commands
 from autoturbo.report.page.summary import PART_TITLES, parts_saved, summary
 from autoturbo.report.page.timeuse import PARTS
+from autoturbo.report.units import percent
 from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.shares import schedule_shares
 
 
 class Seen(HTMLParser):
@@ -93,6 +95,13 @@ def test_the_summary_says_what_speaks_for_the_figures() -> None:
     assert facts.trust.ok
     assert "the same, to the bit" in said(facts)
     assert "numbers: run in ONNX Runtime, equal to the model: not run yet" in said(facts)
+
+
+def test_the_summary_repeats_what_explain_says() -> None:
+    facts = small_facts()
+    shares = schedule_shares(facts.best.schedule).shares
+    share = percent(shares.part(shares.limit))
+    assert f"along the critical path: {shares.limit.value} {share}" in said(facts)
 
 
 def test_the_summary_says_what_speaks_against_them() -> None:

@@ -8,6 +8,7 @@ from autoturbo.report.page.comparison_charts import PART_COLOURS
 from autoturbo.report.page.facts import TITLES, Facts, Measured
 from autoturbo.report.page.markup import Markup, element, paragraph, prose, text
 from autoturbo.report.units import clock, count, duration, percent, ratio, size
+from autoturbo.simulate.shares import schedule_shares
 
 ENGINE_TITLES = {
     "matrix": "the matrix engines",
@@ -141,7 +142,7 @@ def _bound(facts: Facts) -> Iterator[Markup]:
         element("b", prose(name[0].upper() + name[1:])), prose(f" at work {works} of the time")
     )
     yield _strip(facts.best)
-    yield _list([*_beyond(facts.best), *_rest(facts.best)])
+    yield _list([*_beyond(facts.best), *_rest(facts.best), _critical(facts.best)])
 
 
 def _beyond(best: Measured) -> list[str]:
@@ -169,6 +170,15 @@ def _rest(best: Measured) -> list[str]:
     parts.sort(key=lambda part: -use.exposed[part])
     named = [f"{PART_TITLES[p]} {percent(use.exposed[p])}" for p in parts[:4]]
     return [f"not hidden: {', '.join(named)}"] if named else []
+
+
+def _critical(best: Measured) -> str:
+    """The same question asked of the critical path, as ``explain`` answers it."""
+    shares = schedule_shares(best.schedule).shares.as_dict()
+    total = sum(shares.values())
+    named = sorted((name for name in shares if shares[name] > 0), key=lambda name: -shares[name])
+    parts = ", ".join(f"{name} {percent(shares[name] / total)}" for name in named[:_NAMED])
+    return f"along the critical path: {parts} (autoturbo explain: what would help)"
 
 
 def _strip(measured: Measured) -> Markup:
