@@ -1,0 +1,189 @@
+"""A pass in time, engine by engine and core by core, in as many bars as a screen can show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.report.page.columns import Columns
+from autoturbo.report.units import duration
+from autoturbo.schedule.instructions import ENGINES, Column
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.intervals import KernelInterval
+from autoturbo.verify.names import instance_name
+
+MOST_BARS = 4000
+"""Bars of a timeline: an SVG of more is slow, and a screen has no room for them."""
+
+MOST_CORES = 16
+"""Cores of a cluster that have a lane each; of more, neighbours that work alike share one."""
+
+MOST_KERNELS = 200
+"""Kernels of a lane of cores that are drawn one by one."""
+
+_FINEST = 4000
+"""Gaps of less than one part in so many of a pass are closed: half a pixel of a wide screen."""
+
+TITLES = {
+    "dma_in": "DMA in",
+    "transfer": "transfer",
+    "matrix": "matrix",
+    "vector": "vector",
+    "dma_out": "DMA out",
+}
+
+
+class _Bars(NamedTuple):
+    """Stretches of one engine in one kernel."""
+
+    begin: NDArray[np.float64]
+    end: NDArray[np.float64]
+    layer: NDArray[np.int64]
+    busy: NDArray[np.float64]
+
+
+def lanes(schedule: Schedule) -> list[str]:
+    """Rows of the timeline, from above: kernels, then engines, of each cluster."""
+    names = ["kernel", *(TITLES[name] for name in ENGINES)]
+    return [lane for at in range(len(schedule.timelines)) for lane in _of(schedule, at, names)]
+
+
+def _of(schedule: Schedule, cluster: int, names: Sequence[str]) -> list[str]:
+    several = len(schedule.timelines) > 1
+    return [f"{cluster}: {name}" if several else name for name in names]
+
+
+def timeline(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Columns:
+    """Bars in microseconds: ``lane``, ``begin``, ``end``, ``what``, ``busy``, ``group``.
+
+    ``group`` is the sub-graph. Bars of one layer that nearly touch are drawn as one, as coarsely as
+    :data:`MOST_BARS` asks for; the note says how coarsely.
+    """
+    span = max(kernel.end for kernel in kernels)
+    gap = span / _FINEST
+    while True:
+        columns = _bars(schedule, kernels, gap)
+        if len(columns["lane"]) <= MOST_BARS or gap > span:
+            break
+        gap *= 2
+    instructions = sum(len(kernel.program.where) for kernel in kernels)
+    bars = len(columns["lane"])
+    note = (
+        f"{instructions} instructions in {bars} bars: those of one layer that are less than"
+        f" {duration(gap)} apart are drawn as one."
+    )
+    return Columns(columns, note)
+
+
+def _bars(
+    schedule: Schedule, kernels: Sequence[KernelInterval], gap: float
+) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {
+        name: [] for name in ("lane", "begin", "end", "what", "busy", "group")
+    }
+    titles = [TITLES[name] for name in ENGINES]
+    for kernel in kernels:
+        group = int(schedule.instances.subgraph[kernel.instance])
+        layers = schedule.instances.subgraphs[group].layers
+        names = _of(schedule, kernel.cluster, ["kernel", *titles])
+        name = instance_name(schedule, kernel.instance)
+        _add(found, names[0], kernel.begin, kernel.end, name, 1.0, group)
+        for engine in range(len(ENGINES)):
+            bars = _merged(kernel, engine, gap)
+            for begin, end, layer, busy in zip(*(part.tolist() for part in bars), strict=True):
+                what = schedule.problem.layers[layers[layer]].name
+                _add(found, names[1 + engine], begin, end, what, busy / (end - begin), group)
+    return found
+
+
+def _add(
+    found: dict[str, list[object]], lane: str, begin: float, end: float, *rest: object
+) -> None:
+    row = (lane, begin * 1e6, end * 1e6, *rest)
+    for column, value in zip(found.values(), row, strict=True):
+        column.append(value)
+
+
+def _merged(kernel: KernelInterval, engine: int, gap: float) -> _Bars:
+    """An engine's work; instructions of one layer less than ``gap`` seconds apart as one."""
+    where = kernel.program.where
+    own = np.flatnonzero(where[:, Column.ENGINE] == engine)
+    own = own[kernel.freed[own] > kernel.issued[own]]
+    if not len(own):
+        nothing = np.zeros(0)
+        return _Bars(nothing, nothing, np.zeros(0, np.int64), nothing)
+    begin, end, layer = kernel.issued[own], kernel.freed[own], where[own, Column.LAYER]
+    new = (np.diff(layer) != 0) | (begin[1:] - end[:-1] >= gap)
+    first = np.concatenate(([0], np.flatnonzero(new) + 1))
+    last = np.concatenate((first[1:], [len(own)])) - 1
+    return _Bars(begin[first], end[last], layer[first], np.add.reduceat(end - begin, first))
+
+
+class CoreLanes(NamedTuple):
+    """Cores of all clusters, those of a large cluster that work alike as one lane.
+
+    Attributes:
+        names: from above.
+        columns: ``core`` (the lane), ``begin``, ``end``, ``what``, ``group``.
+    """
+
+    names: list[str]
+    columns: Columns
+
+
+def cores(schedule: Schedule, kernels: Sequence[KernelInterval]) -> CoreLanes:
+    """Which cores have a part of which kernel.
+
+    All cores of a cluster issue a kernel's program at the same time, each on its part.
+    """
+    several = len(schedule.timelines) > 1
+    names: list[str] = []
+    found: dict[str, list[object]] = {n: [] for n in ("core", "begin", "end", "what", "group")}
+    for cluster in range(len(schedule.timelines)):
+        own = [kernel for kernel in kernels if kernel.cluster == cluster]
+        for first, last, chosen in _alike(schedule, own):
+            core = f"core {first}" if first == last else f"cores {first}-{last}"
+            names.append(f"{cluster}: {core}" if several else core)
+            for row in _core_rows(schedule, [own[at] for at in chosen]):
+                for column, value in zip(found.values(), (names[-1], *row), strict=True):
+                    column.append(value)
+    return CoreLanes(names, Columns(found))
+
+
+def _alike(
+    schedule: Schedule, kernels: Sequence[KernelInterval]
+) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Lanes of a cluster: first and last core, and the kernels that they have parts of."""
+    count = schedule.problem.target.cores
+    own: list[list[int]] = [[] for _ in range(count)]
+    for number, kernel in enumerate(kernels):
+        parts = int(np.prod(schedule.placement.bindings[kernel.instance], dtype=np.int64))
+        named = schedule.placement.cores_of(kernel.instance, count)
+        for core in named[: max(1, min(parts, count))]:
+            own[core].append(number)
+    lanes: list[tuple[int, int, tuple[int, ...]]] = []
+    for core, numbers in enumerate(own):
+        chosen = tuple(numbers)
+        if count > MOST_CORES and lanes and lanes[-1][2] == chosen:
+            lanes[-1] = (lanes[-1][0], core, chosen)
+        else:
+            lanes.append((core, core, chosen))
+    return lanes
+
+
+def _core_rows(
+    schedule: Schedule, kernels: Sequence[KernelInterval]
+) -> list[tuple[float, float, str, int]]:
+    """Bars of a lane; of many kernels those of a sub-graph in a row are one."""
+    rows: list[tuple[float, float, str, int]] = []
+    for kernel in kernels:
+        group = int(schedule.instances.subgraph[kernel.instance])
+        name = instance_name(schedule, kernel.instance)
+        begin = kernel.body * 1e6
+        if len(kernels) > MOST_KERNELS and rows and rows[-1][3] == group:
+            begin, name = rows.pop()[0], f"kernels up to {name}"
+        rows.append((begin, kernel.end * 1e6, name, group))
+    return rows
