@@ -33,6 +33,7 @@ from autoturbo.errors import (
 )
 from autoturbo.report.notebook import Printer, View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
+from autoturbo.search.advice import make_advisor
 from autoturbo.search.campaign import Campaign
 from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
 from autoturbo.search.journal import Journal, now
@@ -40,7 +41,6 @@ from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.settings import Settings, space_of_run
-from autoturbo.search.space import batch_share
 from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.contract import SIMULATOR
@@ -243,19 +243,12 @@ class Run:
 
     def advisor(self) -> KernelAdvisor | None:
         """The kernel model, where a sum of kernel times is what is sought."""
-        from autoturbo.cost_models.advisor import KernelAdvisor, Prior
-        from autoturbo.cost_models.features import target_vector
-        from autoturbo.schedule.statistics import STATISTICS
-
         if [o.name for o in self.objectives if o.name not in OF_KERNELS]:
             return None
-        vector = target_vector(self.target, self.asked.dtype)
-        share, prior = batch_share(self.graph, self.target), None
-        try:
-            prior = Prior.of(self.workshop)
-        except AutoTurboError as error:
-            self.folder.log(f"the search starts without the cost model of the package: {error}")
-        return KernelAdvisor(self.workshop, vector, share, STATISTICS, self.asked.seed, prior)
+        return make_advisor(
+            self.workshop, self.graph, self.target, self.asked.dtype, self.asked.seed,
+            self.folder.log,
+        )  # fmt: skip
 
     def baselines(self) -> dict[str, Measurement]:
         """Other schedulers; one that fails is left out and noted in the log."""

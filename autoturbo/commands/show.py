@@ -33,7 +33,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         info = database.run(options.run)
         state = database.state(info)
         trials = database.trials(info.id)
-        verified = _verified(info, database)
+        verified = verified_of(info, database)
     known = None if verified is None else verified.as_dict()
     console.emit({**_as_json(info, trials), "state": state, "verified": known})
     if not console.json:
@@ -72,7 +72,7 @@ def _failures(trials: Sequence[TrialRecord]) -> Counter[str]:
     return Counter(t.outcome.reason for t in trials if isinstance(t.outcome, Failure))
 
 
-def _verified(info: RunInfo, database: Database) -> Verified | None:
+def verified_of(info: RunInfo, database: Database) -> Verified | None:
     """The checks that the run's best schedule passed, where the database has it as the best."""
     found = database.best(**dataclasses.asdict(info.key))
     best = next((b for b in found if (b.run, b.trial) == (info.id, info.best_trial)), None)

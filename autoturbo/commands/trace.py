@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if info.best_trial is None:
         hint = f"'autoturbo show {info.id}' says what failed"
         raise RunError(f"run {info.id} has no schedule", hint=hint)
-    file = options.output or _folder(info) / "trace.json"
+    file = options.output or folder_of(info) / "trace.json"
     schedule = evaluator_of_run(info).schedule(trials[info.best_trial])
     try:
         events = write_trace(schedule, file, options.detail)
@@ -86,7 +86,7 @@ def _write_netron(path: Path, info: RunInfo, schedule: Schedule) -> dict[str, ob
     from autoturbo.commands.applying import check_place
     from autoturbo.report.netron import write_annotated, write_attachment
 
-    file = _folder(info) / path if str(path) == _SIDE_CAR else path
+    file = folder_of(info) / path if str(path) == _SIDE_CAR else path
     check_place(file, Path(schedule.model.source))
     write = write_attachment if file.suffix.lower() == ".json" else write_annotated
     shown = write(schedule, file)
@@ -103,7 +103,7 @@ def _told(netron: dict[str, object], schedule: Schedule) -> str:
     return f"wrote {file}: {netron['nodes']} nodes; {how}{missing}"
 
 
-def _folder(info: RunInfo) -> Path:
+def folder_of(info: RunInfo) -> Path:
     """The run's folder, made if it is gone."""
     from autoturbo.database import RunFolder
 

@@ -148,14 +148,30 @@ class KernelAdvisor:
         scores[[e is not None for e in found]] = self._scores(planned)
         return scores
 
+    def seconds(self, settings: Sequence[Knobs]) -> NDArray[np.float64] | None:
+        """Predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
+
+        None while :attr:`obstacle` says why; infinite for a setting without a plan.
+        """
+        if self.obstacle:
+            return None
+        found = self._examples(settings)
+        seconds = np.full(len(settings), np.inf)
+        there = [example is not None for example in found]
+        seconds[there] = self._seconds([e for e in found if e is not None])
+        return seconds
+
     def _scores(self, planned: Sequence[Example]) -> NDArray[np.float64]:
+        logarithms = np.asarray(np.log(np.maximum(self._seconds(planned), 1e-12)), np.float64)
+        if self._measured < FEWEST:
+            return logarithms
+        chance = np.clip(self._current().feasibility(planned), 1e-3, 1.0)
+        return np.asarray(logarithms - np.log(chance), np.float64)
+
+    def _seconds(self, planned: Sequence[Example]) -> NDArray[np.float64]:
         if self._measured < FEWEST:  # the prior alone
-            seconds = np.asarray([example.weights.sum() for example in planned])
-            return np.asarray(np.log(np.maximum(seconds, 1e-12)), np.float64)
-        model = self._current()
-        seconds = np.maximum(model.predict(planned), 1e-12)
-        chance = np.clip(model.feasibility(planned), 1e-3, 1.0)
-        return np.asarray(np.log(seconds) - np.log(chance), np.float64)
+            return np.asarray([example.weights.sum() for example in planned], np.float64)
+        return self._current().predict(planned)
 
     def _current(self) -> CostModel:
         """The model of the largest rung of the ladder that the examples reach."""

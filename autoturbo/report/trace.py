@@ -193,7 +193,7 @@ def _occupancy(
 ) -> Iterator[dict[str, Any]]:
     """Kibibytes of LB (the busiest core's) and of GB, step by step."""
     timeline = schedule.timelines[cluster]
-    times = _step_times(timeline.rows, [k for k in kernels if k.cluster == cluster])
+    times = step_times(timeline.rows, [k for k in kernels if k.cluster == cluster])
     buffers = timeline.buffers
     for scope, sizes in ((Scope.LB, buffers.core_bytes), (Scope.GB, buffers.cluster_bytes)):
         here = buffers.scope == scope
@@ -206,8 +206,8 @@ def _occupancy(
                 yield _counter(cluster, f"{scope.name} KiB", times[step], held[step] / 1024)
 
 
-def _step_times(rows: np.ndarray, kernels: Sequence[KernelInterval]) -> list[float]:
-    """When every step of a timeline begins: movements before each kernel, then its layers."""
+def step_times(rows: np.ndarray, kernels: Sequence[KernelInterval]) -> list[float]:
+    """Seconds at which each step of a timeline begins: movements before a kernel, its layers."""
     times = []
     for number, kernel in enumerate(kernels):
         times.append(kernel.begin)

@@ -13,6 +13,7 @@ from typing import Final
 _Scale = tuple[tuple[float, str], ...]
 
 _SECONDS: Final[_Scale] = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_JOULES: Final[_Scale] = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"))
 _BYTES: Final[_Scale] = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _CAPACITIES: Final[_Scale] = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 _COUNTS: Final[_Scale] = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -23,6 +24,11 @@ _ROUNDS_UP: Final = 0.9995
 def duration(seconds: float) -> str:
     """A short time: ``7.41 ms``."""
     return _scaled(seconds, _SECONDS)
+
+
+def joules(energy: float) -> str:
+    """``512 mJ``."""
+    return _scaled(energy, _JOULES)
 
 
 def size(count: float) -> str:

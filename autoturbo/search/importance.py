@@ -93,7 +93,11 @@ class Importance:
 
 
 def importance_of(
-    space: Space, trials: Sequence[Trial], objective: Objective, seed: int = 0
+    space: Space,
+    trials: Sequence[Trial],
+    objective: Objective,
+    seed: int = 0,
+    most: int | None = None,
 ) -> Importance:
     """Judge the knobs of a space by a run's trials.
 
@@ -102,6 +106,7 @@ def importance_of(
         trials: of the run.
         objective: what was sought.
         seed: deals the trials into parts.
+        most: trials, an even share of those measured, that importance is judged by; all if None.
 
     Raises:
         KnobsError: a trial is no point of the space.
@@ -112,7 +117,11 @@ def importance_of(
     scores = [objective.score(trial.outcome) for trial in trials]
     known = np.asarray([score is not None for score in scores], bool)
     figures = np.asarray([score for score in scores if score is not None], np.float64)
-    explained, shares = _judged(space.features(genes[known]), _logarithms(figures), seed)
+    judges = np.arange(len(figures))
+    if most is not None and len(figures) > most:
+        judges = np.linspace(0, len(figures) - 1, most).round().astype(np.int64)
+    rows = space.features(genes[known][judges])
+    explained, shares = _judged(rows, _logarithms(figures[judges]), seed)
     obstacle = _obstacle(figures, explained)
     best = genes[known][int(figures.argmin())] if len(figures) else None
     knobs = [

@@ -35,10 +35,20 @@ RUNS: dict[str, tuple[str, ...]] = {
         "compare tiny.onnx --target no-room.yaml",
         "compare tiny.onnx --target zcu102-vta",
     ),
-    "explain": ("explain {run}", "explain {front}"),
+    "sweep": (
+        "sweep tiny.onnx --vary lb.capacity_kib=256,512 --vary ddr.bandwidth_gb_s=60 --trials 2",
+        "sweep tiny.onnx --vary lb.capacity_kib=1,512 --trials 1",
+    ),
+    "explain": (
+        "explain {run}",
+        "explain {front}",
+        "explain {failed}",
+        "explain best.json --model tiny.onnx",
+    ),
     "diff": ("diff best.json {run}", "diff {run} {goya} --fail-if-slower 2%"),
     "replay": ("replay {run} 0", "replay {failed} 0", "replay {run} 999"),
-    "trace": ("trace {run} -o trace.json",),
+    "report": ("report {run} -o report.html",),
+    "trace": ("trace {run} -o trace.json", "trace {run} --netron side.json"),
     "verify": (
         "verify tiny.onnx --run {run}",
         "verify tiny.onnx --no-numbers",

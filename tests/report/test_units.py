@@ -99,6 +99,10 @@ def test_change(new: float, old: float, text: str) -> None:
     assert units.change(new, old) == text
 
 
+def test_joules() -> None:
+    assert [units.joules(e) for e in (3.21, 0.512, 4e-6)] == ["3.21 J", "512 mJ", "4.00 uJ"]
+
+
 def test_ratio() -> None:
     assert [units.ratio(value) for value in (1, 1.449, 12.34, 340)] == [
         "1.00x",

@@ -1,0 +1,57 @@
+"""Write the report of a run: one HTML file that needs no network.
+
+How much faster, why, what bounds it now, whether it can be trusted; then the schedule in time, its
+buffers, its sub-graphs, and how the search went.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoturbo.atomic import atomic_write, check_writable
+from autoturbo.commands.loading import model_of_run
+from autoturbo.commands.replay import evaluator_of_run
+from autoturbo.commands.show import verified_of
+
+if TYPE_CHECKING:
+    import argparse
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.parser import Parser
+
+USAGE = "RUN [-o FILE] [options]"
+EXAMPLE = "autoturbo report 4f1c -o resnet50.html"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The run, the file."""
+    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
+    text = "file to write (default: report.html in the run's folder)"
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=text)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Measure what the database keeps sums of only, and write the page."""
+    from autoturbo.commands.trace import folder_of
+    from autoturbo.database import Database
+    from autoturbo.report.page.document import document
+    from autoturbo.report.page.facts import gather
+    from autoturbo.report.page.vega import library
+
+    library()  # before anything long is done
+    with Database.open(options.db, create=False, read_only=True) as database:
+        info = database.run(options.run)
+        state, records = database.state(info), database.trials(info.id)
+        verified = verified_of(info, database)
+    file = options.output or folder_of(info) / "report.html"
+    check_writable(file)
+    evaluator = evaluator_of_run(info)
+    facts = gather(info, state, records, verified, model_of_run(info), evaluator)
+    page = document(facts).encode()
+    atomic_write(file, page)
+    said = {"run": info.id, "trial": facts.number, "file": str(file), "bytes": len(page)}
+    console.emit({**said, "trusted": facts.trust.ok})
+    if not console.json:
+        console.answer(f"wrote {file}: {len(page) / 1e6:.1f} MB; open it in a browser")
+    return 0

@@ -1,0 +1,129 @@
+"""Where a run comes from: settings, versions, and the commands that give the same again."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from typing import Any
+
+from autoturbo.report.page.facts import Facts
+from autoturbo.report.page.markup import (
+    Markup,
+    definitions,
+    element,
+    folded,
+    paragraph,
+    table,
+    text,
+)
+from autoturbo.search.names import OURS
+from autoturbo.search.settings import EFFORTS, SUBGRAPHS
+from autoturbo.version import __version__
+
+
+def origin_section(facts: Facts) -> list[Markup]:
+    """Environment and commands."""
+    info, settings = facts.info, facts.info.settings
+    starts = len(settings.get("starts", ()))
+    python = f"Python {platform.python_version()} on {sys.platform} {platform.machine()}"
+    made = f"autoturbo {__version__}, {python}"
+    rows = (
+        ("run", info.id),
+        ("state", facts.state),
+        ("begun", info.created),
+        ("model", f"{info.model} ({info.model_file})"),
+        ("target", info.target),
+        ("batch, type", f"{info.batch}, {info.key.dtype}"),
+        ("sampler, seed", f"{settings.get('sampler')}, {settings.get('seed')}"),
+        ("objective", settings.get("objective")),
+        ("started from", f"the published heuristics and {starts} other settings"),
+        ("hash of the model", info.key.graph_hash),
+        ("hash of the target", info.key.target_hash),
+        ("scheduler", info.key.scheduler_version),
+        ("versions", ", ".join(f"{name} {value}" for name, value in info.versions.items())),
+        ("report made by", made),
+    )
+    note = (
+        "The first command gives the same run where the database has the same schedules of other"
+        " models to start from; the second measures the fastest trial again, to the bit, and the"
+        " third does so from the schedule file alone."
+    )
+    return [
+        paragraph(text("The commands that give the same:")),
+        element("pre", element("code", text_lines(commands(facts))), tabindex="0"),
+        paragraph(text(note), class_="soft"),
+        definitions(rows),
+        folded("What the fastest trial decides", _knobs(facts)),
+    ]
+
+
+def text_lines(lines: list[str]) -> Markup:
+    """Lines of text."""
+    return Markup("\n".join(text(line) for line in lines))
+
+
+def commands(facts: Facts) -> list[str]:
+    """Command lines that repeat the run, its fastest trial, and its schedule."""
+    info = facts.info
+    tune = ["autoturbo", "tune", info.model_file, *_options(facts)]
+    replay = ["autoturbo", "replay", info.id, str(facts.number)]
+    simulate = ["autoturbo", "simulate", info.model_file, *_pair(facts), "--schedule",
+                "schedule.json"]  # fmt: skip
+    return [shlex.join(words) for words in (tune, replay, simulate)]
+
+
+def _pair(facts: Facts) -> list[str]:
+    """The options that say what is scheduled, on what."""
+    info, settings = facts.info, facts.info.settings
+    words = ["--target", info.target, "--dtype", info.key.dtype]
+    if settings.get("model_batch") is not None:
+        words += ["--batch", str(settings["model_batch"])]
+    for name, extents in (settings.get("shapes") or {}).items():
+        words += ["--shape", f"{name}={','.join(map(str, extents))}"]
+    return words
+
+
+def _options(facts: Facts) -> list[str]:
+    settings = facts.info.settings
+    words = _pair(facts)
+    words += _budget(settings)
+    words += ["--seed", str(settings.get("seed", 0))]
+    if settings.get("sampler", OURS) != OURS:
+        words += ["--sampler", str(settings["sampler"])]
+    if settings.get("objective", "latency") != "latency":
+        words += ["--objective", str(settings["objective"])]
+    usual = SUBGRAPHS if settings.get("sampler", OURS) == OURS else 0
+    if settings.get("subgraphs", usual) != usual:
+        words += ["--subgraphs", str(settings["subgraphs"])]
+    if settings.get("round"):
+        words += ["--round", str(settings["round"])]
+    return words
+
+
+def _budget(settings: Any) -> list[str]:
+    words = []
+    trials = settings.get("trials")
+    if trials is not None and trials != EFFORTS.get(settings.get("effort", ""), -1):
+        words += ["--trials", str(trials)]
+    elif settings.get("effort"):
+        words += ["--effort", settings["effort"]]
+    if settings.get("time_budget") is not None:
+        words += ["--time-budget", f"{settings['time_budget']:g}s"]
+    if settings.get("patience") is not None:
+        words += ["--patience", str(settings["patience"])]
+    if settings.get("bound_gap") is not None:
+        words += ["--bound-gap", f"{100 * settings['bound_gap']:g}%"]
+    return words
+
+
+def _knobs(facts: Facts) -> Markup:
+    """The knobs that the fastest trial does not leave as published."""
+    values = facts.best.schedule.knobs.as_dict()
+    rows = [(name, "", str(v)) for name, v in values.items() if name != "overrides" and v != "auto"]
+    for own in values.get("overrides", ()):
+        rows += [(name, own["layer"], str(v)) for name, v in own.items()
+                 if name != "layer" and v != "auto"]  # fmt: skip
+    if not rows:
+        return paragraph(text("Everything is as published."))
+    return table(("knob", "of the layer", "value"), rows, words=3, label="decisions")

@@ -1,0 +1,113 @@
+"""Charts of one pass in time: engines, cores, buffers."""
+
+from __future__ import annotations
+
+from autoturbo.report.page.chart import Chart
+from autoturbo.report.page.columns import Columns
+from autoturbo.report.page.facts import Measured
+from autoturbo.report.page.memory import Occupancy
+from autoturbo.report.page.timeline import core_lanes, cores, lanes, timeline
+from autoturbo.report.page.vega import GROUPS, Spec, by_group, quantity, tips, words
+
+
+def _grouped(columns: Columns) -> Columns:
+    """With numbers of sub-graphs that there are colours for."""
+    group = [number % GROUPS for number in columns.values["group"]]
+    return Columns({**columns.values, "group": group}, columns.note)
+
+
+def _time_axis(title: str | None = "microseconds into the pass") -> Spec:
+    limits = {
+        "domainMin": {"expr": "t0"},
+        "domainMax": {"expr": "t1"},
+        "nice": False,
+        "zero": False,
+    }
+    return quantity("begin", title, scale=limits, axis={"grid": False})
+
+
+def _span(best: Measured) -> list[Spec]:
+    end = max(kernel.end for kernel in best.kernels) * 1e6
+    return [{"name": "t0", "value": 0}, {"name": "t1", "value": end}]
+
+
+_EDGE = {"minExtent": 68, "maxExtent": 68}
+"""Room at the left: figures of one time stand exactly below each other."""
+
+
+def timeline_chart(best: Measured) -> Chart:
+    """A pass, engine by engine."""
+    spec = {
+        "params": _span(best),
+        "height": {"step": 22},
+        "data": {"name": "bars"},
+        "mark": {"type": "bar", "clip": True, "height": 16},
+        "encoding": {
+            "y": words("lane", None, axis=_EDGE, scale={"domain": lanes(best.schedule)}),
+            "x": _time_axis(),
+            "x2": {"field": "end"},
+            "color": by_group(),
+            "tooltip": tips(what="layer", lane="engine", begin="from (us)", end="to (us)",
+                            busy="busy (share)"),
+        },
+    }  # fmt: skip
+    return Chart(spec, {"bars": _grouped(timeline(best.schedule, best.kernels))}, zooms=True)
+
+
+def cores_chart(best: Measured) -> Chart:
+    """Which cores have parts of which kernels."""
+    spec = {
+        "params": _span(best),
+        "height": {"step": 12},
+        "data": {"name": "bars"},
+        "mark": {"type": "bar", "clip": True, "height": 9},
+        "encoding": {
+            "y": words("core", None, axis=_EDGE, scale={"domain": core_lanes(best.schedule)}),
+            "x": _time_axis(),
+            "x2": {"field": "end"},
+            "color": by_group(),
+            "tooltip": tips(what="kernel", core="core", begin="from (us)", end="to (us)"),
+        },
+    }
+    return Chart(spec, {"bars": _grouped(cores(best.schedule, best.kernels))}, zooms=True)
+
+
+def memory_chart(best: Measured, found: Occupancy) -> Chart:
+    """A buffer over a pass: boxes by address, a line of how much is in use."""
+    top = found.capacity / 1024
+    kib = {**_EDGE, "grid": False, "labelExpr": "datum.label + ' KiB'"}
+    address = quantity("low", None, scale={"domain": [0, top], "nice": False}, axis=kib)
+    spec = {
+        "params": _span(best),
+        "height": 220,
+        "layer": [
+            {
+                "data": {"name": "boxes"},
+                "mark": {"type": "rect", "clip": True, "stroke": "var(--paper)",
+                         "strokeWidth": 0.5},
+                "encoding": {
+                    "x": _time_axis(), "x2": {"field": "end"}, "y": address,
+                    "y2": {"field": "high"}, "color": by_group(),
+                    "tooltip": tips(what="tensor", of="of", low="from (KiB)", high="to (KiB)",
+                                    begin="from (us)", end="to (us)"),
+                },
+            },
+            {
+                "data": {"name": "used"},
+                "mark": {"type": "line", "interpolate": "step-after", "clip": True,
+                         "stroke": "var(--ink)", "strokeWidth": 1.5},
+                "encoding": {
+                    "x": {**_time_axis(), "field": "at"},
+                    "y": {**address, "field": "KiB"},
+                },
+            },
+            {
+                "data": {"name": "zone"},
+                "mark": {"type": "rule", "strokeDash": [4, 3], "stroke": "var(--soft)"},
+                "encoding": {"y": {**address, "field": "KiB"}},
+            },
+        ],
+    }  # fmt: skip
+    zone = Columns({"KiB": [found.zone / 1024]})
+    data = {"boxes": _grouped(found.boxes), "used": found.used, "zone": zone}
+    return Chart(spec, data, zooms=True)

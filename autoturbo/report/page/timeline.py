@@ -1,0 +1,143 @@
+"""A pass in time, engine by engine and core by core, in as many bars as a screen can show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.report.page.columns import Columns
+from autoturbo.report.units import duration
+from autoturbo.schedule.instructions import ENGINES, Column
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.simulate.intervals import KernelInterval
+from autoturbo.verify.names import instance_name
+
+MOST_BARS = 4000
+"""Bars of a timeline: an SVG of more is slow, and a screen has no room for them."""
+
+_FINEST = 4000
+"""Bars closer than this share of a pass are drawn as one at most."""
+
+TITLES = {
+    "dma_in": "DMA in",
+    "transfer": "transfer",
+    "matrix": "matrix",
+    "vector": "vector",
+    "dma_out": "DMA out",
+}
+
+
+class _Bars(NamedTuple):
+    """Stretches of one engine in one kernel."""
+
+    begin: NDArray[np.float64]
+    end: NDArray[np.float64]
+    layer: NDArray[np.int64]
+    busy: NDArray[np.float64]
+
+
+def lanes(schedule: Schedule) -> list[str]:
+    """Rows of the timeline, from above: kernels, then engines, of each cluster."""
+    names = ["kernel", *(TITLES[name] for name in ENGINES)]
+    return [lane for at in range(len(schedule.timelines)) for lane in _of(schedule, at, names)]
+
+
+def _of(schedule: Schedule, cluster: int, names: Sequence[str]) -> list[str]:
+    several = len(schedule.timelines) > 1
+    return [f"{cluster}: {name}" if several else name for name in names]
+
+
+def timeline(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Columns:
+    """Bars in microseconds: ``lane``, ``begin``, ``end``, ``what``, ``busy``, ``group``.
+
+    ``group`` is the sub-graph. Bars of one layer that nearly touch are drawn as one, as coarsely as
+    :data:`MOST_BARS` asks for; the note says how coarsely.
+    """
+    span = max(kernel.end for kernel in kernels)
+    gap = span / _FINEST
+    while True:
+        columns = _bars(schedule, kernels, gap)
+        if len(columns["lane"]) <= MOST_BARS or gap > span:
+            break
+        gap *= 2
+    instructions = sum(len(kernel.program.where) for kernel in kernels)
+    bars = len(columns["lane"])
+    note = (
+        f"{instructions} instructions in {bars} bars: those of one layer that are less than"
+        f" {duration(gap)} apart are drawn as one."
+    )
+    return Columns(columns, note)
+
+
+def _bars(
+    schedule: Schedule, kernels: Sequence[KernelInterval], gap: float
+) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {
+        name: [] for name in ("lane", "begin", "end", "what", "busy", "group")
+    }
+    titles = [TITLES[name] for name in ENGINES]
+    for kernel in kernels:
+        group = int(schedule.instances.subgraph[kernel.instance])
+        layers = schedule.instances.subgraphs[group].layers
+        names = _of(schedule, kernel.cluster, ["kernel", *titles])
+        name = instance_name(schedule, kernel.instance)
+        _add(found, names[0], kernel.begin, kernel.end, name, 1.0, group)
+        for engine in range(len(ENGINES)):
+            bars = _merged(kernel, engine, gap)
+            for begin, end, layer, busy in zip(*(part.tolist() for part in bars), strict=True):
+                what = schedule.problem.layers[layers[layer]].name
+                _add(found, names[1 + engine], begin, end, what, busy / (end - begin), group)
+    return found
+
+
+def _add(
+    found: dict[str, list[object]], lane: str, begin: float, end: float, *rest: object
+) -> None:
+    row = (lane, begin * 1e6, end * 1e6, *rest)
+    for column, value in zip(found.values(), row, strict=True):
+        column.append(value)
+
+
+def _merged(kernel: KernelInterval, engine: int, gap: float) -> _Bars:
+    """An engine's work; instructions of one layer less than ``gap`` seconds apart as one."""
+    where = kernel.program.where
+    own = np.flatnonzero(where[:, Column.ENGINE] == engine)
+    own = own[kernel.freed[own] > kernel.issued[own]]
+    if not len(own):
+        nothing = np.zeros(0)
+        return _Bars(nothing, nothing, np.zeros(0, np.int64), nothing)
+    begin, end, layer = kernel.issued[own], kernel.freed[own], where[own, Column.LAYER]
+    new = (np.diff(layer) != 0) | (begin[1:] - end[:-1] >= gap)
+    first = np.concatenate(([0], np.flatnonzero(new) + 1))
+    last = np.concatenate((first[1:], [len(own)])) - 1
+    return _Bars(begin[first], end[last], layer[first], np.add.reduceat(end - begin, first))
+
+
+def cores(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Columns:
+    """Which cores have a part of which kernel: ``core``, ``begin``, ``end``, ``what``, ``group``.
+
+    All cores of a cluster issue a kernel's program at the same time, each on its part.
+    """
+    found: dict[str, list[object]] = {n: [] for n in ("core", "begin", "end", "what", "group")}
+    count, placement = schedule.problem.target.cores, schedule.placement
+    several = len(schedule.timelines) > 1
+    for kernel in kernels:
+        parts = int(np.prod(placement.bindings[kernel.instance], dtype=np.int64))
+        named = placement.cores_of(kernel.instance, count)[: max(1, min(parts, count))]
+        group = int(schedule.instances.subgraph[kernel.instance])
+        name = instance_name(schedule, kernel.instance)
+        for core in sorted(named):
+            lane = f"{kernel.cluster}: core {core}" if several else f"core {core}"
+            row = (lane, kernel.body * 1e6, kernel.end * 1e6, name, group)
+            for column, value in zip(found.values(), row, strict=True):
+                column.append(value)
+    return Columns(found)
+
+
+def core_lanes(schedule: Schedule) -> list[str]:
+    """Rows of :func:`cores`, from above."""
+    names = [f"core {core}" for core in range(schedule.problem.target.cores)]
+    return [lane for at in range(len(schedule.timelines)) for lane in _of(schedule, at, names)]
