@@ -77,6 +77,7 @@ class TuneResult:
         front: with several objectives the trials that none beats in all of them.
         refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
         stopped: why it ended.
+        origins: where the settings came from that it began with, besides the heuristic.
     """
 
     run: str
@@ -95,6 +96,7 @@ class TuneResult:
     front: tuple[Trial, ...] = ()
     refused: tuple[Refused, ...] = ()
     stopped: Stop = Stop.TRIALS
+    origins: tuple[str, ...] = ()
 
     def outcomes(self) -> dict[str, Outcome]:
         """What is compared; a scheduler that chose what trial 0 is does not come twice."""
@@ -370,6 +372,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         front=front,
         refused=handover.refused,
         stopped=loop.stopped or Stop.INTERRUPTED,
+        origins=tuple(run.info.settings.get("origins", ())),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
@@ -299,6 +300,7 @@ def as_json(result: TuneResult) -> dict[str, Any]:
         "schedule_file": str(result.schedule_file),
         "state": result.state,
         "stopped": result.stopped.value,
+        "begun_with": ["the heuristic", *result.origins],
         "verified": [check.value for check in result.best.verified],
         "refused": [trial.as_dict() for trial in result.refused],
     }
@@ -325,6 +327,7 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
     files = {
+        "begun with": _origins(result),
         "stopped": _stopped(result),
         "verified": _verified(result),
         "schedule": result.schedule_file,
@@ -339,6 +342,13 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     further = f"{_resume(result, database)} --trials {_MORE * result.trials}"
     console.say(f"            {further if result.state == 'done' else _resume(result, database)}")
     console.say()
+
+
+def _origins(result: TuneResult) -> str:
+    """What the search began with."""
+    counts = Counter(result.origins)
+    more = [f"{number} x {text}" if number > 1 else text for text, number in counts.items()]
+    return "; ".join(["the heuristic", *more])
 
 
 def _stopped(result: TuneResult) -> str:

@@ -37,10 +37,16 @@ FIELDS: Mapping[Limit, tuple[tuple[str, float], ...]] = {
     Limit.LB: (("lb.bandwidth_gb_s", 2),),
     Limit.TRANSFER: (("engines[transfer].bandwidth_gb_s", 2),),
     Limit.GB: (("gb.bandwidth_gb_s", 2), ("lb.capacity_kib", 2)),
-    Limit.DDR: (("ddr.bandwidth_gb_s", 2), ("lb.capacity_kib", 2), ("gb.capacity_kib", 2)),
-    Limit.LATENCY: (("engines[dma].latency_ns", 0.5), ("lb.weight_capacity_kib", 2)),
+    Limit.DDR: (
+        ("ddr.bandwidth_gb_s", 2), ("engines[dma].bandwidth_gb_s", 2), ("lb.capacity_kib", 2),
+        ("gb.capacity_kib", 2),
+    ),
+    Limit.LATENCY: (
+        ("engines[dma].latency_ns", 0.5), ("engines[transfer].latency_ns", 0.5),
+        ("lb.weight_capacity_kib", 2),
+    ),
     Limit.LAUNCH: (("overheads.kernel_launch_us", 0.5), ("lb.capacity_kib", 2)),
-}
+}  # fmt: skip
 """Fields of the target that are tried, with the factor, by what a spot is bound by."""
 
 MOST_PADDING = 1.5

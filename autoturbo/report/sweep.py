@@ -130,8 +130,7 @@ def points_table(sweep: Sweep) -> Table:
     """One row a point; points of the front are marked."""
     front = set(map(id, sweep.front))
     headers = (
-        *(axis.short for axis in sweep.axes), "latency", "over default", "of bound", "DDR",
-        "peak LB", "front",
+        *(axis.short for axis in sweep.axes), "latency", "gain", "of bound", "DDR", "front",
     )  # fmt: skip
     rows = (_row(point, on_front=id(point) in front) for point in sweep.points)
     return table(headers, rows, words=0, close=True)
@@ -141,14 +140,13 @@ def _row(point: SweepPoint, *, on_front: bool) -> tuple[str, ...]:
     values = tuple(shown(value) for value in point.values)
     best = point.best
     if best is None:
-        return (*values, "does not fit", "-", "-", "-", "-", "")
+        return (*values, "does not fit", "-", "-", "-", "")
     return (
         *values,
         duration(best.latency),
         "-" if point.default is None else ratio(point.default / best.latency),
         percent(best.bound_fraction),
         size(best.ddr_bytes),
-        size(best.peak_lb_bytes),
         "*" if on_front else "",
     )
 

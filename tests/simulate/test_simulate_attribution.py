@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import networks, targets
+from schedule_samples import Net, networks, targets
 from simulate_samples import (
     chain,
     evaluator,
@@ -22,6 +22,7 @@ from simulate_samples import (
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.synthetic import convolution
+from autoturbo.hardware import with_field
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.instructions import ENGINES, Column, Instructions
 from autoturbo.schedule.knobs import Knobs
@@ -210,6 +211,35 @@ def test_shares_of_random_networks_add_up(
 ) -> None:
     knobs = Knobs(cluster_split=split, output_scope=scope, batches_per_cluster=samples)
     holds(Evaluator(graph, target, "float16"), knobs)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "limit"),
+    [
+        ("engines[matrix].startup_cycles", 900_000, Limit.MATRIX),
+        ("engines[vector].startup_cycles", 900_000, Limit.VECTOR),
+        ("lb.bandwidth_gb_s", 0.01, Limit.LB),
+        ("engines[transfer].bandwidth_gb_s", 0.01, Limit.TRANSFER),
+        ("gb.bandwidth_gb_s", 0.01, Limit.GB),
+        ("ddr.bandwidth_gb_s", 0.01, Limit.DDR),
+        ("engines[dma].latency_ns", 1e8, Limit.LATENCY),
+        ("overheads.kernel_launch_us", 1e6, Limit.LAUNCH),
+    ],
+)
+def test_a_small_network_is_bound_by_what_is_made_slow(
+    field: str, value: float, limit: Limit
+) -> None:
+    """A convolution and its activation: each resource in turn is a thousand times slower."""
+    net = Net(x=(1, 32, 16, 16))
+    net.relu(net.conv("x", 32))
+    target = with_field(target_of(), field, value)
+    schedule = build_schedule(Evaluator(net.graph(), target, "float16").bench, Knobs())
+    found = schedule_shares(schedule)
+    assert found.shares.limit == limit
+    assert found.shares.part(limit) > 0.95
+    if limit is not Limit.LAUNCH:
+        (layer,) = found.layers
+        assert layer.shares.limit == limit
 
 
 def test_launches_and_barriers_are_owed_to_launch() -> None:
