@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,7 +23,7 @@ from autoturbo.simulate.measurement import Failure
 (LATENCY,) = find_objectives("latency")
 
 
-def trials_of(seconds: list[float | None]) -> list[Trial]:
+def trials_of(seconds: Sequence[float | None]) -> list[Trial]:
     failed = Failure("GB", "too full")
     outcomes = [failed if s is None else measurement(s) for s in seconds]
     return [Trial(n, Knobs(), outcome) for n, outcome in enumerate(outcomes)]

@@ -63,7 +63,7 @@ def roofline_chart(facts: Facts, groups: Sequence[SubGraphFacts]) -> Chart:
     schedule = facts.best.schedule
     target, dtype = schedule.problem.target, schedule.problem.dtype
     points = _roof_points(facts, groups)
-    finite = [i for i in points["intensity"] if i is not None]
+    finite = [i for i in points["intensity"] if isinstance(i, float)]
     low, high = min(finite, default=1.0) / 3, max(finite, default=1.0) * 3
     knee = target.matrix_macs_per_second(dtype) / target.ddr.bandwidth
     low, high = min(low, knee / 3), max(high, knee * 3)
@@ -71,7 +71,7 @@ def roofline_chart(facts: Facts, groups: Sequence[SubGraphFacts]) -> Chart:
     few = {"grid": False, "tickCount": 5}
     wide = {**log, "domain": [low, high]}
     x = quantity("intensity", "multiply-accumulates per byte of DDR", scale=wide, axis=few)
-    rates = [i for i in points["rate"] if isinstance(i, float)]
+    rates = [r for r in points["rate"] if isinstance(r, float)]
     peak = target.matrix_macs_per_second(dtype) / 1e12
     tall = {**log, "domain": [min(rates, default=peak) / 2, peak * 1.6]}
     y = quantity("rate", "TMAC/s of the chip", scale=tall, axis=few)

@@ -71,9 +71,10 @@ def _row(row: Sequence[object], words: int) -> Markup:
     return element("tr", *cells)
 
 
-def folded(title: str, *inside: str) -> Markup:
-    """Something that is opened by a click or the space bar."""
-    return element("details", element("summary", text(title)), *inside)
+def folded(title: str, *inside: str, long: bool = False) -> Markup:
+    """Something that is opened by a click or the space bar, and on paper unless it is long."""
+    kind = "long" if long else None
+    return element("details", element("summary", text(title)), *inside, class_=kind)
 
 
 def definitions(rows: Iterable[tuple[str, object]]) -> Markup:

@@ -88,7 +88,7 @@ class Occupancy:
 class _Held(NamedTuple):
     """Buffers of one scope: numbers, steps of their life, sizes."""
 
-    index: NDArray[np.int64]
+    number: NDArray[np.int64]
     birth: NDArray[np.int64]
     death: NDArray[np.int64]
     size: NDArray[np.int64]
@@ -112,7 +112,7 @@ def occupancy(
     there = np.flatnonzero((held.birth <= at) & (held.death >= at))
     there = there[np.argsort(-held.size[there], kind="stable")]
     fillers = [
-        Filler(*_names(schedule, cluster, int(held.index[i])), int(held.size[i])) for i in there
+        Filler(*_names(schedule, cluster, int(held.number[i])), int(held.size[i])) for i in there
     ]
     zones = Zones.of(target)
     room, zone = (
@@ -151,20 +151,20 @@ def _boxes(schedule: Schedule, cluster: int, held: _Held, edges: NDArray[np.floa
     weight = (end - begin) * held.size
     order = np.sort(np.argsort(-weight, kind="stable")[:MOST_BOXES])
     address = schedule.timelines[cluster].buffers.address
-    names = [_names(schedule, cluster, int(i)) for i in held.index[order]]
-    owners = schedule.timelines[cluster].owner[held.index[order]]
+    names = [_names(schedule, cluster, int(i)) for i in held.number[order]]
+    owners = schedule.timelines[cluster].owner[held.number[order]]
     note = ""
-    if len(order) < len(held.index):
+    if len(order) < len(held.number):
         share = percent(float(weight[order].sum() / weight.sum()))
         note = (
-            f"{len(order)} of {len(held.index)} buffers are drawn, those with the most bytes times"
+            f"{len(order)} of {len(held.number)} buffers are drawn, those with the most bytes times"
             f" time: {share} of all."
         )
     columns = {
         "begin": (begin[order] * 1e6).tolist(),
         "end": (end[order] * 1e6).tolist(),
-        "low": (address[held.index[order]] / 1024).tolist(),
-        "high": ((address[held.index[order]] + held.size[order]) / 1024).tolist(),
+        "low": (address[held.number[order]] / 1024).tolist(),
+        "high": ((address[held.number[order]] + held.size[order]) / 1024).tolist(),
         "what": [what for what, _ in names],
         "of": [instance for _, instance in names],
         "group": schedule.instances.subgraph[owners].tolist(),

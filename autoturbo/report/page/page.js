@@ -2,6 +2,7 @@
 // Draws the figures and lets buttons, keys and the pointer choose the stretch of time shown.
 (async () => {
   const charts = JSON.parse(document.getElementById("figures").textContent);
+  const views = [];
   const zoomed = [];
 
   // Columns become rows; texts stand once, with a number per row.
@@ -28,6 +29,7 @@
       mode: "vega", renderer: "svg", actions: false, ast: true, defaultStyle: false,
       tooltip: { disableDefaultStyle: true },
     });
+    views.push([place, found.view]);
     if (chart.zooms) {
       zoomed.push(found.view);
       place.closest("figure").classList.add("zooms");
@@ -115,16 +117,23 @@
     whole = [zoomed[0].signal("t0"), zoomed[0].signal("t1")];
     shown = whole;
   }
-  // Paper shows what is folded away, and the whole pass.
+  // Paper shows what is folded away, and figures as wide as it is, with letters of full size.
   const opened = [];
+  function fit() {
+    for (const [place, view] of views) view.width(place.clientWidth).run();
+  }
   window.addEventListener("beforeprint", () => {
-    for (const part of document.querySelectorAll("details:not([open])")) {
+    document.body.classList.add("paper");
+    for (const part of document.querySelectorAll("details:not([open]):not(.long)")) {
       part.open = true;
       opened.push(part);
     }
+    fit();
   });
   window.addEventListener("afterprint", () => {
+    document.body.classList.remove("paper");
     for (const part of opened.splice(0)) part.open = false;
+    fit();
   });
   document.documentElement.dataset.drawn = "yes";
 })();

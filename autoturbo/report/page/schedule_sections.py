@@ -72,8 +72,8 @@ def _figures(name: str, row: Measured, best: Measured) -> tuple[str, ...]:
 def _time_caption(facts: Facts) -> str:
     first = PART_TITLES[facts.best.use.order[0]]
     return (
-        f"Where the time of each schedule goes. {first[0].upper()}{first[1:]} are counted whole;"
-        " every other engine counts where those before it stand idle, so that the parts add up."
+        f"Where the time of each schedule goes: all work of {first}, and of every other engine what it"
+        " does while those before it stand idle, so that the parts add up."
     )
 
 

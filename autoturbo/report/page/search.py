@@ -53,7 +53,7 @@ def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
     """How the search went by one objective."""
     factor = UNITS[objective.name][1]
     scored = [(t.number, s) for t in trials if (s := objective.score(t.outcome)) is not None]
-    better = []
+    better: list[int] = []
     for at, (_, score) in enumerate(scored):
         if not better or score < scored[better[-1]][1]:
             better.append(at)

@@ -86,7 +86,7 @@ def knob_section(facts: Facts, figures: Figures) -> list[Markup]:
         said.append(paragraph(text(f"At their border: {'; '.join(borders)}.")))
     head = ("knob", "best", "border", "share", "tried")
     rows = [_row(knob) for knob in knobs]
-    return [*said, folded("All knobs", table(head, rows, words=3, label="all knobs"))]
+    return [*said, folded("All knobs", table(head, rows, words=3, label="all knobs"), long=True)]
 
 
 def _row(knob: KnobReport) -> tuple[str, ...]:

@@ -140,7 +140,7 @@ def _bound(facts: Facts) -> Iterator[Markup]:
     )
     yield _strip(facts.best)
     lines = [
-        f"{percent(use.least)} is the least that they need",
+        f"{percent(use.least)} is the least that any schedule needs",
         *_beyond(facts.best),
         *_rest(facts.best),
     ]
