@@ -31,10 +31,12 @@ from autoturbo.errors import (
     MeasurerError,
     UsageError,
 )
+from autoturbo.hardware.machine import Machine
 from autoturbo.search.campaign import Campaign
 from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
 from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import BATCH, Loop, Search
+from autoturbo.search.names import ANNEALING
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.settings import Settings, space_of_run
@@ -49,8 +51,11 @@ if TYPE_CHECKING:
 
     from autoturbo.cost_models.advisor import KernelAdvisor
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
+    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.search.asking import Asks
     from autoturbo.search.executors import Executor
+    from autoturbo.search.space import Space
+    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +129,7 @@ class Run:
     """What a run stands on."""
 
     graph: Graph
-    target: Target
+    target: AnyTarget
     asked: Settings
     means: Means
     store: Database
@@ -138,7 +143,28 @@ class Run:
         recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = recipe()
-        self.space = space_of_run(self.info.settings, self.graph, self.target)
+        self.units = self._machine_evaluator()
+        """What knows a machine's layers and units; None on a target."""
+        self.space = self._space()
+
+    def _machine_evaluator(self) -> MachineEvaluator | None:
+        from autoturbo.simulate.units.evaluator import MachineEvaluator
+
+        if not isinstance(self.target, Machine):
+            return None
+        made = self.workshop
+        if isinstance(made, MachineEvaluator):
+            return made
+        return MachineEvaluator(self.graph, self.target, self.asked.dtype)
+
+    def _space(self) -> Space:
+        if self.units is not None:
+            from autoturbo.search.units.space import UnitSpace
+
+            return UnitSpace.on(self.units)
+        if isinstance(self.target, Machine):
+            raise TypeError("a machine has a space of its own")
+        return space_of_run(self.info.settings, self.graph, self.target)
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
@@ -178,7 +204,20 @@ class Run:
             patience=asked.patience,
             bound_gap=asked.bound_gap,
             round=asked.round or BATCH,
+            asker=self.asker(),
         )
+
+    def asker(self) -> Asks | None:
+        """What proposes settings of a machine; None where the sampler does."""
+        from autoturbo.search.units.asking import AnnealingAsker
+        from autoturbo.search.units.space import UnitSpace
+
+        if self.asked.sampler != ANNEALING:
+            return None
+        if self.units is None or not isinstance(self.space, UnitSpace):
+            hint = "leave --sampler out"
+            raise UsageError("annealing is for machines of several units", hint=hint)
+        return AnnealingAsker(self.units, self.space, self.objectives[0], self.asked.seed)
 
     def advisor(self) -> KernelAdvisor | None:
         """The kernel model, where a sum of kernel times is what is sought."""
@@ -186,6 +225,8 @@ class Run:
         from autoturbo.cost_models.features import target_vector
         from autoturbo.schedule.statistics import STATISTICS
 
+        if isinstance(self.target, Machine):
+            return None
         if [o.name for o in self.objectives if o.name not in OF_KERNELS]:
             return None
         vector = target_vector(self.target, self.asked.dtype)

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
@@ -25,6 +25,9 @@ from autoturbo.schedule.stores import mix
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import Step, Timeline
+
+if TYPE_CHECKING:
+    from autoturbo.schedule.units.whole import OnUnits
 
 SCHEDULER_VERSION = "3"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
@@ -89,6 +92,7 @@ class Schedule:
         expected: what a measurement of it gave (the object M of ``--json``), or None.
         others: the further clusters' timelines; empty where clusters work alike.
         cluster: per instance, its cluster; empty where clusters work alike.
+        on_units: what runs each instance, of a schedule on a machine of several units.
     """
 
     model: Graph
@@ -105,6 +109,7 @@ class Schedule:
     expected: Mapping[str, Any] | None = None
     others: tuple[Timeline, ...] = ()
     cluster: tuple[int, ...] = ()
+    on_units: OnUnits | None = None
 
     @property
     def timelines(self) -> tuple[Timeline, ...]:

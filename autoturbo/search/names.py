@@ -13,3 +13,6 @@ SAMPLERS = {
 """Every sampler and what it is, for help texts."""
 
 OURS = "cost-model"
+
+ANNEALING = "annealing"
+"""Ours on a machine of several processing units: over units and cuts."""

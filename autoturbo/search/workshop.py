@@ -11,7 +11,7 @@ from autoturbo.simulate.measurement import Outcome
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
+    from autoturbo.hardware.machine import AnyTarget
 
 
 class Scheduled(Protocol):
@@ -35,5 +35,5 @@ class Workshop(Evaluates, Protocol):
         ...
 
 
-MakeWorkshop = Callable[["Graph", "Target", str], Workshop]
+MakeWorkshop = Callable[["Graph", "AnyTarget", str], Workshop]
 """Builds an evaluator; sent to workers, so a class or a function of a module."""
