@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoturbo.commands.loading import Pair, add_model_options, add_target_options, load_pair
+from autoturbo.commands.loading import (
+    MachinePair,
+    Pair,
+    add_model_options,
+    add_target_options,
+    load_any_pair,
+)
+from autoturbo.commands.scheduling import best_of_database
 from autoturbo.commands.tuning import REFERENCE
 from autoturbo.commands.units import compare_units
 
@@ -28,19 +34,20 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure all, print one table: what does not fit first, then the slowest."""
-    from autoturbo.hardware.machine_file import find_machine
     from autoturbo.report.tables import comparison
     from autoturbo.schedule.baselines import scheduler_names
+    from autoturbo.simulate.blocks import dlfusion_outcome
 
-    machine = find_machine(options.target)
-    if machine is not None:
-        return compare_units(options, console, machine)
-    pair = load_pair(options)
+    pair = load_any_pair(options)
+    if isinstance(pair, MachinePair):
+        return compare_units(pair, console, options.db)
     evaluator = pair.evaluator()
     outcomes = {name: evaluator.measure_scheduler(name) for name in scheduler_names()}
-    tuned = _tuned(pair, options.db)
+    if pair.target.clusters == 1 and pair.target.cores > 1:  # the kind of chip that it is for
+        outcomes["dlfusion"] = dlfusion_outcome(*pair)
+    tuned = best_of_database(options.db, pair)
     if tuned is not None:
-        outcomes["tuned"] = tuned
+        outcomes["tuned"] = tuned.measurement
     outcomes = dict(sorted(outcomes.items(), key=lambda item: -_latency(item[1])))
     console.emit(_as_json(pair, outcomes))
     if not console.json:
@@ -49,23 +56,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if tuned is None:
         console.say("not tuned yet: 'autoturbo tune' adds the best schedule that it finds")
     return 0
-
-
-def _tuned(pair: Pair, database: str) -> Outcome | None:
-    """The best schedule that the database holds for the pair, or None."""
-    from autoturbo.database import Database
-    from autoturbo.tuner import scheduler_version
-
-    if not Path(database).exists():
-        return None
-    with Database.open(database, create=False, read_only=True) as opened:
-        found = opened.best(
-            graph_hash=pair.model.hash,
-            target_hash=pair.target.hash,
-            dtype=pair.dtype,
-            scheduler_version=scheduler_version(),
-        )
-    return min((best.measurement for best in found), key=lambda m: m.latency, default=None)
 
 
 def _latency(outcome: Outcome) -> float:

@@ -71,6 +71,10 @@ def _space(info: RunInfo) -> Space:
     description = info.settings.get("target_description")
     if description is None:
         raise RunError(f"run {info.id}: its target is not recorded", hint="explain another run")
+    if "units" in description:
+        message = f"run {info.id} is on {info.target}, a machine of several units"
+        hint = f"'autoturbo show {info.id}' says how units shared out the work"
+        raise RunError(message, hint=hint)
     return space_of_run(info.settings, graph, Target.from_dict(description))
 
 

@@ -33,6 +33,9 @@ _EVERY_S = 10.0
 REFERENCE = "tvm"
 """The scheduler that speed-ups refer to."""
 
+_SHARERS = ("clusters", "units")
+"""Who shares out the work, on a target and on a machine."""
+
 _MORE = 4
 """Times the trials that a next run is proposed with."""
 
@@ -318,6 +321,7 @@ def _point(trial: Trial) -> dict[str, Any]:
 
 
 def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
+    from autoturbo.report.sharing import sharing
     from autoturbo.report.tables import comparison, front
 
     if console.verbosity < 0:  # else it stands above already
@@ -327,7 +331,10 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     console.say()
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
+    best = result.best
+    trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
+        _SHARERS[_on_machine(result)]: sharing(best.knobs, best.measurement, trials),
         "stopped": _stopped(result),
         "verified": _verified(result),
         "schedule": result.schedule_file,
@@ -342,6 +349,13 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     further = f"{_resume(result, database)} --trials {_MORE * result.trials}"
     console.say(f"            {further if result.state == 'done' else _resume(result, database)}")
     console.say()
+
+
+def _on_machine(result: TuneResult) -> bool:
+    """Whether it is of a machine of several units."""
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+
+    return isinstance(result.best.schedule, MachineSchedule)
 
 
 def _stopped(result: TuneResult) -> str:
@@ -364,6 +378,8 @@ def _stopped(result: TuneResult) -> str:
 def _outcomes(result: TuneResult) -> dict[str, Outcome]:
     """Rows of the table; a scheduler that chose what trial 0 is has no row of its own."""
     outcomes: dict[str, Outcome] = dict(result.baselines)
+    if _on_machine(result):  # what trial 0 is has a row of its own
+        return {**outcomes, "best": result.best.measurement}
     if result.default is not None:
         ours = outcomes.get("graphturbo")
         if isinstance(ours, Measurement) and ours.latency == result.default.latency:

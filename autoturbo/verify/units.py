@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from autoturbo.errors import VerifyError
 from autoturbo.graph.operators import element_bytes
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
 from autoturbo.schedule.units.parts import part_producers
 from autoturbo.verify.findings import Check, Finding, Numbers, Verification
@@ -41,24 +43,52 @@ def verify_machine_schedule(
     regions = [finding for part in schedule.schedules for finding in check_regions(part)]
     memory = [finding for part in schedule.schedules for finding in check_memory(part)]
     memory += check_runs(schedule)
-    obstacle = None
-    try:
+    with suppress(VerifyError):  # parts in several passes have no whole; numbers say so
         regions += check_regions(schedule.whole)
-    except VerifyError as error:
-        obstacle = str(error)
     if path is None or not numbers:
         return Verification(tuple(regions), tuple(memory))
-    return Verification(tuple(regions), tuple(memory), _numbers(schedule, path, seed, obstacle))
+    ran = check_machine_numbers(schedule, path, seed=seed)
+    return Verification(tuple(regions), tuple(memory), ran)
 
 
-def _numbers(
-    schedule: MachineSchedule, path: str | Path, seed: int, obstacle: str | None
+def verify_any(schedule: Schedule | MachineSchedule) -> Verification:
+    """Regions and memory of a schedule on a target or a machine."""
+    from autoturbo.verify import verify_schedule
+
+    if isinstance(schedule, MachineSchedule):
+        return verify_machine_schedule(schedule, numbers=False)
+    return verify_schedule(schedule, numbers=False)
+
+
+def check_any_numbers(
+    schedule: Schedule | MachineSchedule, path: str | Path, *, seed: int = 0
 ) -> Numbers:
+    """Run a schedule on a target or a machine beside its model; see both."""
     from autoturbo.verify.numbers import check_numbers
 
-    if obstacle is not None:
-        return Numbers(schedule.model.batch, True, seed, None, skipped=obstacle)  # noqa: FBT003
-    return check_numbers(schedule.whole, path, seed=seed)
+    if isinstance(schedule, MachineSchedule):
+        return check_machine_numbers(schedule, path, seed=seed)
+    return check_numbers(schedule, path, seed=seed)
+
+
+def check_machine_numbers(schedule: MachineSchedule, path: str | Path, *, seed: int = 0) -> Numbers:
+    """Run the original and the scheduled model side by side.
+
+    Args:
+        schedule: what to check.
+        path: the model's file.
+        seed: of inputs and weights.
+
+    Raises:
+        ModelError: the file is not usable.
+    """
+    from autoturbo.verify.numbers import check_numbers
+
+    try:
+        whole = schedule.whole
+    except VerifyError as error:
+        return Numbers(schedule.model.batch, True, seed, None, skipped=str(error))  # noqa: FBT003
+    return check_numbers(whole, path, seed=seed)
 
 
 def check_runs(schedule: MachineSchedule) -> list[Finding]:
@@ -104,14 +134,16 @@ class _Checker:
         for run in self.schedule.runs:
             own = self.parts[run.part].unit
             read = [run.part] if run.copied else producers[run.part]
-            for part in read:
-                made = self.at.get((part, own))
+            for source in read:
+                made = self.at.get((source, own))
                 what = f"the copy of part {run.part}" if run.copied else f"part {run.part}"
                 if made is None:
-                    message = f"{what} reads part {part}, which is not copied to {self.names[own]}"
+                    message = (
+                        f"{what} reads part {source}, which is not copied to {self.names[own]}"
+                    )
                     yield _finding("not there", message)
                 elif made.end > run.begin:
-                    yield _finding("early", f"{what} begins before part {part} is on its unit")
+                    yield _finding("early", f"{what} begins before part {source} is on its unit")
         for index, part in enumerate(self.parts):
             if (index, part.unit) not in self.at:
                 message = f"part {index} never runs on {self.names[part.unit]}"

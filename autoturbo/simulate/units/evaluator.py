@@ -10,7 +10,13 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING
 
-from autoturbo.errors import KnobsError, Location, ScheduleFileError, UsageError
+from autoturbo.errors import (
+    InfeasibleError,
+    KnobsError,
+    Location,
+    ScheduleFileError,
+    UsageError,
+)
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget, Machine
 from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS
@@ -33,6 +39,9 @@ if TYPE_CHECKING:
 
 PUBLISHED = "partition_tuner"
 """What ``Knobs()`` stands for."""
+
+FIRST_UNIT = "first_unit"
+"""The first unit alone, under a name that does not depend on the machine."""
 
 TUNED = "units"
 """The scheduler's name of a setting that is given."""
@@ -97,7 +106,7 @@ class MachineEvaluator:
         Raises:
             UsageError: no scheduler of that name.
         """
-        names = scheduler_names(self.profiles.machine)
+        names = (FIRST_UNIT, *scheduler_names(self.profiles.machine))
         if name not in names:
             message = f"no scheduler of machines is called {name!r}"
             raise UsageError(message, hint=suggestion(name, names))
@@ -148,6 +157,10 @@ class MachineEvaluator:
         found = measure_assignment(self.profiles, assignment)
         return found if isinstance(found, Failure) else self._measurement(found)
 
+    def measure_schedule(self, schedule: MachineSchedule) -> Outcome:
+        """Measure a schedule of this model on this machine."""
+        return self.measure(schedule.assignment)
+
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Nothing: kernels of parts are not predicted."""
         del knobs
@@ -190,7 +203,7 @@ class MachineEvaluator:
 
         Raises:
             KnobsError: the setting does not fit the model or the machine.
-            UsageError: it does not fit the memory.
+            InfeasibleError: it does not fit the memory.
         """
         scheduler = PUBLISHED if knobs.units is None else TUNED
         return self.schedule_of(self.assignment(knobs), knobs, scheduler)
@@ -199,11 +212,11 @@ class MachineEvaluator:
         """The schedule of an assignment.
 
         Raises:
-            UsageError: it does not fit the memory.
+            InfeasibleError: it does not fit the memory.
         """
         found, p = measure_assignment(self.profiles, assignment), self.profiles
         if isinstance(found, Failure):
-            raise UsageError(found.message, hint=", or ".join(found.levers) or None)
+            raise InfeasibleError(found.message, hint=", or ".join(found.levers) or None)
         table = found.timetable
         runs = tuple(
             Run(job.part, job.unit, job.copied, begin, end)
@@ -220,7 +233,8 @@ class MachineEvaluator:
         """What a scheduler by name does, and what it measures.
 
         Raises:
-            UsageError: no scheduler of that name, or its assignment does not fit the memory.
+            UsageError: no scheduler of that name.
+            InfeasibleError: its assignment does not fit the memory.
         """
         assignment = self.named(name)
         return self.schedule_of(assignment, Knobs(), name), self.measure(assignment)
@@ -238,7 +252,7 @@ class MachineEvaluator:
 
         Raises:
             ScheduleFileError: parts do not run when the file says.
-            UsageError: it does not fit the memory.
+            InfeasibleError: it does not fit the memory.
         """
         found = self.schedule_of(stored.assignment, stored.knobs, stored.scheduler)
         if stored.runs is not None and stored.runs != found.runs:
