@@ -38,19 +38,18 @@ from autoturbo.errors import Location, TargetError
 from autoturbo.hardware.document import Document, Steps, parse_document, read_document
 from autoturbo.hardware.fields import SCHEMA_VERSION, build_target
 from autoturbo.hardware.machine import AnyTarget, Link, Machine, OperatorRule, Unit
+from autoturbo.hardware.machine_schema import MOST_UNITS, SHARED
 from autoturbo.hardware.problems import dotted, require_valid, suggestion
 from autoturbo.hardware.schema import target_schema
 from autoturbo.hardware.target import Target
 
 _FOLDER: Final = Path(__file__).parent / "presets" / "machines"
 _FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
-_MEMORY: Final = ("ddr", "dram")
 _OWN: Final = ("count", "takes", "memory_mib")
-_TOP: Final = ("schema_version", "name", "description", "units", *_MEMORY, "switch_us", "links")
+_TOP: Final = ("schema_version", "name", "description", "units", *SHARED, "switch_us", "links")
 _NEEDED: Final = ("schema_version", "name", "units", "ddr", "switch_us")
 _RULE: Final = ("kinds", "channels_multiple", "grouped", "fused")
 _LINK: Final = ("between", "bandwidth_gb_s", "latency_us", "through_ddr")
-_MOST_UNITS: Final = 64
 _MIB: Final = 1 << 20
 
 
@@ -126,7 +125,7 @@ def machine_as_dict(machine: Machine) -> dict[str, Any]:
         "name": machine.name,
         "description": machine.description,
         "units": [_unit_entry(list(units)) for _, units in alike],
-        **{name: first[name] for name in _MEMORY if name in first},
+        **{name: first[name] for name in SHARED if name in first},
         "switch_us": _figure(machine.switch * 1e6),
         "links": [_link_entry(link) for link in machine.links],
     }
@@ -274,13 +273,13 @@ class _Reader:
     def units(self) -> Iterator[Unit]:
         """Units of the list, those with a count as often as it says."""
         listed = self.at(("units",))
-        if not isinstance(listed, list) or not listed or len(listed) > _MOST_UNITS:
-            raise self.wrong(("units",), f"must be a list of 1 to {_MOST_UNITS} units")
+        if not isinstance(listed, list) or not listed or len(listed) > MOST_UNITS:
+            raise self.wrong(("units",), f"must be a list of 1 to {MOST_UNITS} units")
         seen = set[str]()
         for index in range(len(listed)):
             path: Steps = ("units", index)
             self.mapping(path, (*_unit_fields(), *_OWN), ("name",))
-            count = self.whole((*path, "count"), 1, _MOST_UNITS, 1)
+            count = self.whole((*path, "count"), 1, MOST_UNITS, 1)
             target, rules = self.target(path), tuple(self.rules(path))
             kind = target.name.rsplit("/", 1)[1]
             if kind in seen:
@@ -300,14 +299,14 @@ class _Reader:
     def target(self, path: Steps) -> Any:
         """A unit as a target of its own, with the machine's memory."""
         body = {k: v for k, v in self.at(path).items() if k not in _OWN}
-        memory = {k: self.at((k,)) for k in _MEMORY if self.at((k,)) is not None}
+        memory = {k: self.at((k,)) for k in SHARED if self.at((k,)) is not None}
         value = {"schema_version": SCHEMA_VERSION, **body, **memory}
         keys, values = (self.moved(found, path) for found in self.positions())
         try:
             require_valid(Document(value, self.document.file, keys, values))
         except TargetError as error:
             field = error.at.field or ""
-            if field.split(".")[0] not in _MEMORY:
+            if field.split(".")[0] not in SHARED:
                 at = dataclasses.replace(error.at, field=f"{dotted(path)}.{field}")
                 raise TargetError(error.message, at, error.hint) from None
             raise
@@ -330,7 +329,7 @@ class _Reader:
         self, found: Mapping[Steps, tuple[int, int]], unit: Steps
     ) -> dict[Steps, tuple[int, int]]:
         """Positions as they would be in the file of a target."""
-        moved = {p: at for p, at in found.items() if p and p[0] in _MEMORY}
+        moved = {p: at for p, at in found.items() if p and p[0] in SHARED}
         moved |= {p[len(unit) :]: at for p, at in found.items() if p[: len(unit)] == unit}
         return moved
 
@@ -375,7 +374,7 @@ class _Reader:
 
 def _unit_fields() -> tuple[str, ...]:
     """Fields of a target that a unit has."""
-    left_out = {"schema_version", *_MEMORY}
+    left_out = {"schema_version", *SHARED}
     return tuple(name for name in target_schema()["properties"] if name not in left_out)
 
 

@@ -46,6 +46,14 @@ SCHEDULE_SCHEMA = 1
 
 FORMAT = "autoturbo-schedule"
 
+MACHINE_FORMAT = "autoturbo-machine-schedule"
+"""What files of machines say (:mod:`autoturbo.schedule.units.files`)."""
+
+_OTHERS = {
+    FORMAT: "a schedule of a target, not of a machine of several units",
+    MACHINE_FORMAT: "a schedule of a machine of several units, not of a target",
+}
+
 
 def schedule_text(schedule: Schedule) -> str:
     """The canonical text of a schedule."""
@@ -305,6 +313,9 @@ def validated(document: Any, path: Path, schema: Mapping[str, Any]) -> dict[str,
     known, at = schema["properties"], Location(path, field="format")
     form, newest = (known[name]["const"] for name in ("format", "schema_version"))
     if not isinstance(document, dict) or document.get("format") != form:
+        found = document.get("format") if isinstance(document, dict) else None
+        if found in _OTHERS and form in _OTHERS:
+            raise ScheduleFileError(_OTHERS[found], at, "give its own target with --target")
         raise ScheduleFileError("not a schedule file", at, f"it says {form!r} in ours")
     version = document.get("schema_version")
     if version != newest:

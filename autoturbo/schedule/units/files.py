@@ -17,6 +17,7 @@ from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
 from autoturbo.schedule.files import (
+    MACHINE_FORMAT,
     check_identity,
     document_text,
     list_schema,
@@ -35,7 +36,7 @@ from autoturbo.schedule.units.support import units_of
 MACHINE_SCHEDULE_SCHEMA = 1
 """Version of the file format."""
 
-FORMAT = "autoturbo-machine-schedule"
+FORMAT = MACHINE_FORMAT
 
 
 @dataclass(frozen=True, slots=True)

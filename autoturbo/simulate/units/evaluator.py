@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 from typing import TYPE_CHECKING
 
@@ -136,7 +137,10 @@ class MachineEvaluator:
         for name in names:
             if name not in self._index:
                 message = f"the model has no layer {name!r}"
-                raise KnobsError(message, Location(field="units"), suggestion(name, self.names))
+                close = difflib.get_close_matches(name, self.names, 1)
+                listed = "'autoturbo inspect MODEL --layers' lists them"
+                hint = f"did you mean {close[0]!r}?" if close else listed
+                raise KnobsError(message, Location(field="units"), hint)
         return [self._index[name] for name in names]
 
     @functools.cached_property
