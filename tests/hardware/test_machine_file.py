@@ -129,7 +129,8 @@ def test_presets_are_of_the_schema(name: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"units": []}, {"switch_us": -1}, {"swich_us": 3}, {"name": "No Good"}, {"schema_version": 9},
+        {"units": []}, {"switch_us": -1}, {"swich_us": 3}, {"name": "No Good"},
+        {"schema_version": 9},
         {"links": [{"between": ["cpu"], "bandwidth_gb_s": 1}]}, {"ddr": {"capacity_gib": 4}},
     ],
 )  # fmt: skip

@@ -80,7 +80,7 @@ def unknown(document: dict[str, Any]) -> None:
         (changed(dtype="float32"), "zcu102-vta does not compute in float32"),
         (
             changed(model={"name": "x", "hash": "0", "batch": 2}),
-            "made for x at batch 2, not for fork",
+            "made for x at batch 2",
         ),
         (changed(target={"name": "x", "hash": "0"}), "made for target x as it was described then"),
         (changed(knobs={"bathces": 1}), "knobs.bathces: unknown knob"),
