@@ -90,6 +90,19 @@ def test_it_ranks_as_the_truth_does() -> None:
     assert found.screened == 4
 
 
+def test_seconds_are_what_it_ranks_by_without_the_chance_of_failing() -> None:
+    plans = Plans()
+    fresh = [Knobs(tile_divisor=n, binding="always") for n in (3, 10)]
+    assert taught(plans, settings(2)).seconds(fresh) is None
+    found = taught(plans, settings(40))
+    ranked, seconds = found.rank(fresh), found.seconds([*fresh, Knobs(prefetch_depth=16)])
+    assert ranked is not None
+    assert seconds is not None
+    assert np.log(seconds[:2]) == pytest.approx(ranked)
+    assert seconds[:2] == pytest.approx([sum(plans.times(k)) for k in fresh], rel=0.2)
+    assert np.isinf(seconds[2])
+
+
 def test_what_fails_comes_after_what_does_not() -> None:
     plans = Plans()
     failed = [Knobs(prefetch_depth=2, tile_divisor=n) for n in range(2, 20)]

@@ -118,6 +118,18 @@ class Page:
                 windowsVirtualKeyCode=code, modifiers=8 if shift else 0,
             )  # fmt: skip
 
+    def point(self, selector: str) -> None:
+        """Move the pointer to the middle of an element, and wait for what that shows."""
+        middle = self.run(
+            f"(() => {{ const e = document.querySelector('{selector}');"
+            " e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect();"
+            " return [r.left + r.width / 2, r.top + r.height / 2]; })()"
+        )
+        for step in (1, 0):  # two moves: the first one enters
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=middle[0] - step,
+                      y=middle[1])  # fmt: skip
+        self.run("new Promise(done => setTimeout(done, 200))")
+
     def picture(self, file: Path, *, whole: bool = False) -> None:
         """A screenshot, as PNG."""
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole, **(

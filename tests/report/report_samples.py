@@ -73,8 +73,8 @@ def facts_of(graph: Graph, target: Target = STCP920, **how: object) -> Facts:
 
 @functools.cache
 def small_facts() -> Facts:
-    """A run of 40 trials."""
-    return facts_of(residual(), trials=40)
+    """A run of 32 trials: enough to judge knobs by."""
+    return facts_of(residual(), trials=32)
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from autoturbo.report.page.facts import Measured
 from autoturbo.report.page.layout import layout
 from autoturbo.report.page.memory import occupancy
 from autoturbo.report.page.subgraphs import layer_scopes, subgraph_facts
-from autoturbo.report.page.timeline import core_lanes, cores, lanes, timeline
+from autoturbo.report.page.timeline import cores, lanes, timeline
 from autoturbo.report.page.timeuse import OVERHEADS, PARTS, WORKERS, _covered, time_use
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import ENGINES
@@ -103,12 +103,28 @@ def test_many_bars_become_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cores_have_parts_while_their_kernel_runs(found: Measured) -> None:
-    rows = cores(found.schedule, found.kernels).values
-    assert set(rows["core"]) <= set(core_lanes(found.schedule))
-    for lane in set(rows["core"]):
+    names, columns = cores(found.schedule, found.kernels)
+    rows = columns.values
+    assert len(names) == found.schedule.problem.target.cores * len(found.schedule.timelines)
+    assert set(rows["core"]) <= set(names)
+    for lane in names:
         own = sorted((b, e) for at, b, e in zip(rows["core"], rows["begin"], rows["end"],
                                                 strict=True) if at == lane)  # fmt: skip
         assert all(one[1] <= two[0] + 1e-9 for one, two in itertools.pairwise(own))
+
+
+def test_many_cores_that_work_alike_share_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measured()
+    every = cores(found.schedule, found.kernels)
+    monkeypatch.setattr(timeline_module, "MOST_CORES", 4)
+    monkeypatch.setattr(timeline_module, "MOST_KERNELS", 1)
+    shared = cores(found.schedule, found.kernels)
+    assert len(shared.names) < len(every.names)
+    assert shared.names[0].startswith("cores 0-")
+    drawn = max(shared.columns.values["end"])
+    assert drawn == pytest.approx(max(every.columns.values["end"]))
+    groups = len(found.schedule.instances.subgraphs)
+    assert len(shared.columns) <= len(shared.names) * max(groups, len(found.kernels))
 
 
 @pytest.mark.parametrize("scope", [Scope.LB, Scope.GB])

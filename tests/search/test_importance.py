@@ -66,6 +66,16 @@ def test_the_smaller_effect_has_the_smaller_share() -> None:
     assert by_name["tile_divisor"] == pytest.approx(logs[1] / sum(logs), abs=0.06)
 
 
+def test_an_even_share_of_many_trials_judges_and_all_are_counted() -> None:
+    trials = trials_of(scale, 200)
+    every, some = (importance_of(SPACE, trials, LATENCY, most=most) for most in (None, 60))
+    assert shares(some)["factor_scale"] > 0.9
+    assert shares(some) != shares(every)
+    assert some.measured == every.measured == 200
+    assert [k.tried for k in some.knobs] == [k.tried for k in every.knobs]
+    assert [k.best for k in some.knobs] == [k.best for k in every.knobs]
+
+
 def test_a_sub_graph_s_knob_that_matters_now_and_then_is_found() -> None:
     def seconds(knobs: Knobs) -> float:
         return 3.0 if any(o.scope == "GB" for o in knobs.overrides) else 1.0

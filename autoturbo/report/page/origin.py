@@ -46,8 +46,9 @@ def origin_section(facts: Facts) -> list[Markup]:
     )
     note = (
         "The first command gives the same run where the database has the same schedules of other"
-        " models to start from; the second measures the fastest trial again, to the bit, and the"
-        " third does so from the schedule file alone."
+        " models to start from; the second measures the fastest trial again, to the bit, the third"
+        " does so from the schedule file alone, and the fourth runs that schedule in ONNX Runtime"
+        " beside the model."
     )
     return [
         paragraph(text("The commands that give the same:")),
@@ -64,13 +65,14 @@ def text_lines(lines: list[str]) -> Markup:
 
 
 def commands(facts: Facts) -> list[str]:
-    """Command lines that repeat the run, its fastest trial, and its schedule."""
+    """Command lines that repeat the run, its fastest trial, its schedule, and prove that."""
     info = facts.info
     tune = ["autoturbo", "tune", info.model_file, *_options(facts)]
     replay = ["autoturbo", "replay", info.id, str(facts.number)]
     simulate = ["autoturbo", "simulate", info.model_file, *_pair(facts), "--schedule",
                 "schedule.json"]  # fmt: skip
-    return [shlex.join(words) for words in (tune, replay, simulate)]
+    verify = ["autoturbo", "verify", info.model_file, "--run", info.id]
+    return [shlex.join(words) for words in (tune, replay, simulate, verify)]
 
 
 def _pair(facts: Facts) -> list[str]:

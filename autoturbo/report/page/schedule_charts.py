@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from autoturbo.report.page.chart import Chart
 from autoturbo.report.page.columns import Columns
 from autoturbo.report.page.facts import Measured
 from autoturbo.report.page.memory import Occupancy
-from autoturbo.report.page.timeline import core_lanes, cores, lanes, timeline
+from autoturbo.report.page.timeline import cores, lanes, timeline
 from autoturbo.report.page.vega import GROUPS, Spec, by_group, quantity, tips, words
 
 
@@ -31,7 +33,7 @@ def _span(best: Measured) -> list[Spec]:
     return [{"name": "t0", "value": 0}, {"name": "t1", "value": end}]
 
 
-_EDGE = {"minExtent": 68, "maxExtent": 68}
+_EDGE = {"minExtent": 84, "maxExtent": 84}
 """Room at the left: figures of one time stand exactly below each other."""
 
 
@@ -56,27 +58,43 @@ def timeline_chart(best: Measured) -> Chart:
 
 def cores_chart(best: Measured) -> Chart:
     """Which cores have parts of which kernels."""
+    found = cores(best.schedule, best.kernels)
     spec = {
         "params": _span(best),
         "height": {"step": 12},
         "data": {"name": "bars"},
         "mark": {"type": "bar", "clip": True, "height": 9},
         "encoding": {
-            "y": words("core", None, axis=_EDGE, scale={"domain": core_lanes(best.schedule)}),
+            "y": words("core", None, axis=_EDGE, scale={"domain": found.names}),
             "x": _time_axis(),
             "x2": {"field": "end"},
             "color": by_group(),
             "tooltip": tips(what="kernel", core="core", begin="from (us)", end="to (us)"),
         },
     }
-    return Chart(spec, {"bars": _grouped(cores(best.schedule, best.kernels))}, zooms=True)
+    return Chart(spec, {"bars": _grouped(found.columns)}, zooms=True)
+
+
+_CROWDED = 0.4
+"""A buffer that is never fuller than this is drawn up to its peak over this."""
+
+_SIZE = "datum.value < 1024 ? datum.value + ' KiB' : format(datum.value / 1024, '.4~g') + ' MiB'"
+
+
+def _ticks(top: float) -> list[float]:
+    """About eight sizes, powers of two apart, in KiB."""
+    step = 2.0 ** math.ceil(math.log2(top / 8))
+    return [step * at for at in range(int(top / step) + 1)]
 
 
 def memory_chart(best: Measured, found: Occupancy) -> Chart:
     """A buffer over a pass: boxes by address, a line of how much is in use."""
     top = found.capacity / 1024
-    kib = {**_EDGE, "grid": False, "labelExpr": "datum.label + ' KiB'"}
-    address = quantity("low", None, scale={"domain": [0, top], "nice": False}, axis=kib)
+    if found.peak < _CROWDED * found.capacity:
+        top = found.peak / 1024 / _CROWDED
+    ticks = {"values": _ticks(top), "labelExpr": _SIZE}
+    scale = {"domain": [0, top], "nice": False}
+    address = quantity("low", None, scale=scale, axis={**_EDGE, "grid": False, **ticks})
     spec = {
         "params": _span(best),
         "height": 220,
@@ -108,6 +126,6 @@ def memory_chart(best: Measured, found: Occupancy) -> Chart:
             },
         ],
     }  # fmt: skip
-    zone = Columns({"KiB": [found.zone / 1024]})
+    zone = Columns({"KiB": [found.zone / 1024] if found.zone / 1024 <= top else []})
     data = {"boxes": _grouped(found.boxes), "used": found.used, "zone": zone}
     return Chart(spec, data, zooms=True)

@@ -21,6 +21,7 @@ from autoturbo.report.page.memory import Occupancy, occupancy
 from autoturbo.report.page.schedule_charts import cores_chart, memory_chart, timeline_chart
 from autoturbo.report.page.subgraphs import SubGraphFacts, layer_scopes, subgraph_facts
 from autoturbo.report.page.summary import PART_TITLES
+from autoturbo.report.page.timeline import MOST_CORES
 from autoturbo.report.units import capacity, count, duration, joules, percent, ratio, size
 from autoturbo.schedule.bind import Scope
 from autoturbo.simulate.measurement import Failure
@@ -72,8 +73,8 @@ def _figures(name: str, row: Measured, best: Measured) -> tuple[str, ...]:
 def _time_caption(facts: Facts) -> str:
     first = PART_TITLES[facts.best.use.order[0]]
     return (
-        f"Where the time of each schedule goes: all work of {first}, and of every other engine what it"
-        " does while those before it stand idle, so that the parts add up."
+        f"Where the time of each schedule goes: all work of {first}, and of every other engine"
+        " what it does while those before it stand idle, so that the parts add up."
     )
 
 
@@ -106,13 +107,19 @@ def time_section(facts: Facts, figures: Figures) -> list[Markup]:
         paragraph(text(about)),
         zoom_buttons(),
         figures.add("timeline", timeline_chart(best), "Engines over time."),
-        figures.add("cores", cores_chart(best), "Cores that have parts of each kernel."),
+        figures.add("cores", cores_chart(best), _core_caption(best)),
     ]
     for cluster in range(len(schedule.timelines)):
         for scope in (Scope.LB, Scope.GB):
             found += _memory(best, occupancy(schedule, best.kernels, scope, cluster), figures,
                              cluster)  # fmt: skip
     return found
+
+
+def _core_caption(best: Measured) -> str:
+    count = best.schedule.problem.target.cores
+    alike = " Neighbours that work alike share a lane." if count > MOST_CORES else ""
+    return f"Which of the {count} cores of a cluster have parts of each kernel.{alike}"
 
 
 def _memory(best: Measured, held: Occupancy, figures: Figures, cluster: int) -> list[Markup]:

@@ -24,6 +24,8 @@ PART_TITLES = {
     "other clusters": "waiting for other clusters",
 }
 
+NOT_RUN = ": not run yet; the last command below does it"
+
 _LEAST = 0.005
 """Share of the time below which a part is not worth a word."""
 
@@ -139,25 +141,25 @@ def _bound(facts: Facts) -> Iterator[Markup]:
         element("b", prose(name[0].upper() + name[1:])), prose(f" at work {works} of the time")
     )
     yield _strip(facts.best)
-    lines = [
-        f"{percent(use.least)} is the least that any schedule needs",
-        *_beyond(facts.best),
-        *_rest(facts.best),
-    ]
-    yield _list(lines)
+    yield _list([*_beyond(facts.best), *_rest(facts.best)])
 
 
 def _beyond(best: Measured) -> list[str]:
+    """Of the busiest engine's time, what the lower bound says that it needs, and why it has more.
+
+    The bound knows nothing of transfers on the chip.
+    """
     use = best.use
-    more = use.exposed[use.busiest] - use.least
     reasons = {
-        "matrix": "more: filling the arrays, tiles smaller than an array, work done twice",
-        "vector": "more: short operations, work done twice",
-        "DDR": "more: traffic beyond what any schedule needs, short runs",
-        "transfer": "",
+        "matrix": "filling the arrays, tiles smaller than an array, work done twice",
+        "vector": "short operations, work done twice",
+        "DDR": "traffic beyond what any schedule needs, short runs",
     }
-    reason = reasons[use.busiest]
-    return [f"{percent(more)} {reason}"] if more > _LEAST and reason else []
+    if use.busiest not in reasons:
+        return []
+    lines = [f"{percent(use.least)} is the least that any schedule needs"]
+    more = use.exposed[use.busiest] - use.least
+    return [*lines, f"{percent(more)} more: {reasons[use.busiest]}"] if more > _LEAST else lines
 
 
 def _rest(best: Measured) -> list[str]:
@@ -194,7 +196,7 @@ def _trusted(facts: Facts) -> Iterator[Markup]:
         "numbers": "numbers: run in ONNX Runtime, equal to the model",
     }
     rows = [
-        (trust.checks[name], f"{text_}{': not run' if trust.checks[name] == 'not run' else ''}")
+        (trust.checks[name], f"{text_}{NOT_RUN if trust.checks[name] == 'not run' else ''}")
         for name, text_ in meaning.items()
     ]
     again = "measured again for this report: " + (

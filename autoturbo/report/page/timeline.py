@@ -18,8 +18,14 @@ from autoturbo.verify.names import instance_name
 MOST_BARS = 4000
 """Bars of a timeline: an SVG of more is slow, and a screen has no room for them."""
 
+MOST_CORES = 16
+"""Cores of a cluster that have a lane each; of more, neighbours that work alike share one."""
+
+MOST_KERNELS = 200
+"""Kernels of a lane of cores that are drawn one by one."""
+
 _FINEST = 4000
-"""Bars closer than this share of a pass are drawn as one at most."""
+"""Gaps of less than one part in so many of a pass are closed: half a pixel of a wide screen."""
 
 TITLES = {
     "dma_in": "DMA in",
@@ -116,28 +122,68 @@ def _merged(kernel: KernelInterval, engine: int, gap: float) -> _Bars:
     return _Bars(begin[first], end[last], layer[first], np.add.reduceat(end - begin, first))
 
 
-def cores(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Columns:
-    """Which cores have a part of which kernel: ``core``, ``begin``, ``end``, ``what``, ``group``.
+class CoreLanes(NamedTuple):
+    """Cores of all clusters, those of a large cluster that work alike as one lane.
+
+    Attributes:
+        names: from above.
+        columns: ``core`` (the lane), ``begin``, ``end``, ``what``, ``group``.
+    """
+
+    names: list[str]
+    columns: Columns
+
+
+def cores(schedule: Schedule, kernels: Sequence[KernelInterval]) -> CoreLanes:
+    """Which cores have a part of which kernel.
 
     All cores of a cluster issue a kernel's program at the same time, each on its part.
     """
-    found: dict[str, list[object]] = {n: [] for n in ("core", "begin", "end", "what", "group")}
-    count, placement = schedule.problem.target.cores, schedule.placement
     several = len(schedule.timelines) > 1
+    names: list[str] = []
+    found: dict[str, list[object]] = {n: [] for n in ("core", "begin", "end", "what", "group")}
+    for cluster in range(len(schedule.timelines)):
+        own = [kernel for kernel in kernels if kernel.cluster == cluster]
+        for first, last, chosen in _alike(schedule, own):
+            core = f"core {first}" if first == last else f"cores {first}-{last}"
+            names.append(f"{cluster}: {core}" if several else core)
+            for row in _core_rows(schedule, [own[at] for at in chosen]):
+                for column, value in zip(found.values(), (names[-1], *row), strict=True):
+                    column.append(value)
+    return CoreLanes(names, Columns(found))
+
+
+def _alike(
+    schedule: Schedule, kernels: Sequence[KernelInterval]
+) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Lanes of a cluster: first and last core, and the kernels that they have parts of."""
+    count = schedule.problem.target.cores
+    own: list[list[int]] = [[] for _ in range(count)]
+    for number, kernel in enumerate(kernels):
+        parts = int(np.prod(schedule.placement.bindings[kernel.instance], dtype=np.int64))
+        named = schedule.placement.cores_of(kernel.instance, count)
+        for core in named[: max(1, min(parts, count))]:
+            own[core].append(number)
+    lanes: list[tuple[int, int, tuple[int, ...]]] = []
+    for core, numbers in enumerate(own):
+        chosen = tuple(numbers)
+        if count > MOST_CORES and lanes and lanes[-1][2] == chosen:
+            lanes[-1] = (lanes[-1][0], core, chosen)
+        else:
+            lanes.append((core, core, chosen))
+    return lanes
+
+
+def _core_rows(
+    schedule: Schedule, kernels: Sequence[KernelInterval]
+) -> list[tuple[float, float, str, int]]:
+    """Bars of a lane; of many kernels those of a sub-graph in a row are one."""
+    rows: list[tuple[float, float, str, int]] = []
     for kernel in kernels:
-        parts = int(np.prod(placement.bindings[kernel.instance], dtype=np.int64))
-        named = placement.cores_of(kernel.instance, count)[: max(1, min(parts, count))]
         group = int(schedule.instances.subgraph[kernel.instance])
         name = instance_name(schedule, kernel.instance)
-        for core in sorted(named):
-            lane = f"{kernel.cluster}: core {core}" if several else f"core {core}"
-            row = (lane, kernel.body * 1e6, kernel.end * 1e6, name, group)
-            for column, value in zip(found.values(), row, strict=True):
-                column.append(value)
-    return Columns(found)
-
-
-def core_lanes(schedule: Schedule) -> list[str]:
-    """Rows of :func:`cores`, from above."""
-    names = [f"core {core}" for core in range(schedule.problem.target.cores)]
-    return [lane for at in range(len(schedule.timelines)) for lane in _of(schedule, at, names)]
+        begin = kernel.body * 1e6
+        if len(kernels) > MOST_KERNELS and rows and rows[-1][3] == group:
+            begin, name = rows.pop()[0], f"kernels up to {name}"
+        rows.append((begin, kernel.end * 1e6, name, group))
+    return rows
