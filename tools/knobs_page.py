@@ -52,6 +52,24 @@ and columns, channels last, whatever the layout of the file.
 |---|---|---|---|---|
 """
 
+UNITS = """
+## On a machine of several units
+
+One knob, `units` (`docs/units.md`); left out, layers are assigned as PartitionTuner does. Each part
+is scheduled on its unit by the heuristic, so the knobs above are refused there, as `units` is on a
+target.
+
+```json
+{"units": {"layers": {"conv1": "npu"}, "cuts": ["conv2"], "branches": "side_by_side"}}
+```
+
+| field | what it decides | left out | accepted |
+|---|---|---|---|
+| `layers` | the unit of a layer | the first unit | names of layers with names of units that take them |
+| `cuts` | the layer opens a part: it joins nothing that it reads from | none | names of layers |
+| `branches` | whether units work at the same time; `in_turn` holds less memory and is never faster | `side_by_side` | `side_by_side`, `in_turn` |
+"""
+
 TAIL = """
 ## What a search tries
 
@@ -77,6 +95,7 @@ def page() -> str:
             *_rows(knob_specs().items()),
             OWN,
             *_rows(subgraph_knob_specs().items()),
+            UNITS,
             TAIL,
         )
     )
