@@ -63,11 +63,11 @@ target.
 {"units": {"layers": {"conv1": "npu"}, "cuts": ["conv2"], "branches": "side_by_side"}}
 ```
 
-| field | what it decides | left out | accepted |
-|---|---|---|---|
-| `layers` | the unit of a layer | the first unit | names of layers with names of units that take them |
-| `cuts` | the layer opens a part: it joins nothing that it reads from | none | names of layers |
-| `branches` | whether units work at the same time; `in_turn` holds less memory and is never faster | `side_by_side` | `side_by_side`, `in_turn` |
+| field | what it decides | left out |
+|---|---|---|
+| `layers` | units of layers, by name; each must take its layer | the first unit |
+| `cuts` | layers that open a part: they join nothing that they read from | none |
+| `branches` | `in_turn`, one part or copy at a time, holds less and is never faster | `side_by_side` |
 """
 
 TAIL = """

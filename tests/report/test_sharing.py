@@ -6,7 +6,7 @@ import dataclasses
 
 from autoturbo.report.sharing import held, sharing
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
+from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
 
 ALONE = Measurement(2e-3, 1, 0, 0, 0.5, 0.5, 0, 0, 1, LowerBound(1e-3, 0.0, 0.0))
 TOGETHER = dataclasses.replace(ALONE, latency=1.5e-3)
@@ -14,7 +14,7 @@ CHANNELS = Knobs(cluster_split="channel")
 
 
 def test_clusters_that_share_out_channels_stand_beside_one_alone() -> None:
-    trials = [
+    trials: list[tuple[Knobs, Outcome]] = [
         (Knobs(), ALONE),
         (Knobs(prefetch_depth=2), dataclasses.replace(ALONE, latency=1.9e-3)),
         (CHANNELS, TOGETHER),
