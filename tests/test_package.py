@@ -26,6 +26,7 @@ PUBLIC = {
     "__version__": None,
     "apply_schedule": "autoturbo.commands.applying",
     "errors": None,
+    "load_machine": "autoturbo.hardware.machine_file",
     "load_model": "autoturbo.commands.loading",
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware.loader",

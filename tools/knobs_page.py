@@ -67,7 +67,7 @@ target.
 |---|---|---|
 | `layers` | units of layers, by name; each must take its layer | the first unit |
 | `cuts` | layers that open a part: they join nothing that they read from | none |
-| `branches` | `in_turn`, one part or copy at a time, holds less and is never faster | `side_by_side` |
+| `branches` | `in_turn`, one part or copy at a time: less memory, never faster | `side_by_side` |
 """
 
 TAIL = """
