@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--machines", default=",".join(machine_names()))
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     names = ("cpu", *SCHEDULERS, "ours", "profiling_s", "search_s")

@@ -79,9 +79,9 @@ def _one(schedule: Schedule | MachineSchedule) -> Schedule:
 
 def _check(schedule: Schedule | MachineSchedule, model: str | Path) -> None:
     """Regions and memory; raises RefusedError."""
-    from autoturbo.verify.units import verify_any
+    from autoturbo.verify import verify_schedule
 
-    findings = verify_any(schedule).findings
+    findings = verify_schedule(schedule, numbers=False).findings
     if findings:
         more = f", and {len(findings) - 1} more" if findings[1:] else ""
         message = f"the schedule fails the {findings[0].check.value} check: {findings[0].message}"

@@ -314,7 +314,7 @@ def validated(document: Any, path: Path, schema: Mapping[str, Any]) -> dict[str,
     form, newest = (known[name]["const"] for name in ("format", "schema_version"))
     if not isinstance(document, dict) or document.get("format") != form:
         found = document.get("format") if isinstance(document, dict) else None
-        if found in _OTHERS and form in _OTHERS:
+        if isinstance(found, str) and found in _OTHERS:
             raise ScheduleFileError(_OTHERS[found], at, "give its own target with --target")
         raise ScheduleFileError("not a schedule file", at, f"it says {form!r} in ours")
     version = document.get("schema_version")

@@ -77,11 +77,8 @@ def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
         from autoturbo.schedule.schedule import Schedule
         from autoturbo.schedule.units.machine_schedule import MachineSchedule
         from autoturbo.verify import verify_schedule
-        from autoturbo.verify.units import verify_machine_schedule
 
-        if isinstance(schedule, MachineSchedule):
-            return verify_machine_schedule(schedule, path=path, seed=seed, numbers=numbers)
-        if not isinstance(schedule, Schedule):
+        if not isinstance(schedule, Schedule | MachineSchedule):
             return None
         return verify_schedule(schedule, path=path, seed=seed, numbers=numbers)
 

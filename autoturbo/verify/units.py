@@ -51,15 +51,6 @@ def verify_machine_schedule(
     return Verification(tuple(regions), tuple(memory), ran)
 
 
-def verify_any(schedule: Schedule | MachineSchedule) -> Verification:
-    """Regions and memory of a schedule on a target or a machine."""
-    from autoturbo.verify import verify_schedule
-
-    if isinstance(schedule, MachineSchedule):
-        return verify_machine_schedule(schedule, numbers=False)
-    return verify_schedule(schedule, numbers=False)
-
-
 def check_any_numbers(
     schedule: Schedule | MachineSchedule, path: str | Path, *, seed: int = 0
 ) -> Numbers:

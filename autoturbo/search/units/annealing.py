@@ -4,12 +4,13 @@ The space is discrete and a step changes little of a schedule, whose measurement
 millisecond once its parts are known: the setting in which SET and SoMa (baselines.md, section 4)
 search by annealing as well. Settings are proposed a round at a time, all of them steps from where
 the search stands, so that they can be measured side by side; what follows from them is the same
-whoever measures. The temperature falls in cycles, each twice as long as the one before, so that a
-search that goes on later does what a longer one would have done.
+whoever measures. The temperature falls in cycles whatever the budget, so that a search that goes on
+later does what a longer one would have done.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,8 +25,8 @@ from autoturbo.simulate.units.profiles import Profiles
 HOT, COLD = 0.03, 0.0005
 """Relative losses that are taken once in e times at the start and at the end of a cycle."""
 
-FIRST_CYCLE = 100
-"""Settings of the first cycle."""
+CYCLES = (400, 1600, 8000)
+"""Settings of each cycle, the last of them repeated: one ends where an effort of ``tune`` does."""
 
 RETURN = 60
 """Settings without a new best after which the search goes back to the best."""
@@ -97,10 +98,12 @@ class Annealing:
     @property
     def _heat(self) -> float:
         """The loss that is taken once in e times now."""
-        done, cycle = self._told, FIRST_CYCLE
-        while done >= cycle:
-            done, cycle = done - cycle, 2 * cycle
-        return float(HOT * (COLD / HOT) ** (done / cycle))
+        done = self._told
+        for cycle in itertools.chain(CYCLES, itertools.repeat(CYCLES[-1])):
+            if done < cycle:
+                return float(HOT * (COLD / HOT) ** (done / cycle))
+            done -= cycle
+        return COLD
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from autoturbo.search.units.annealing import ROUND
 from autoturbo.simulate.units.evaluator import scheduler_names
 
 UNIT_EFFORTS = {"quick": 400, "standard": 2000, "thorough": 10000}
-"""Settings of each effort: one takes about a millisecond, a tenth of a schedule's on a target."""
+"""Settings of each effort, where cycles of annealing end: one takes some milliseconds."""
 
 BASELINES = ("tvm", "graphturbo")
 """What is measured beside a run on a target where nothing is said."""
