@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.loading import load_model, resume
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
+    from autoturbo.hardware.machine_file import load_machine
     from autoturbo.schedule.files import load_schedule
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.samplers import CostModelSampler
@@ -40,6 +41,7 @@ __all__ = [
     "apply_schedule",
     "compare",
     "errors",
+    "load_machine",
     "load_model",
     "load_schedule",
     "load_target",
@@ -58,6 +60,7 @@ _HOMES = {
     "Target": "autoturbo.hardware",
     "apply_schedule": "autoturbo.commands.applying",
     "compare": "autoturbo.commands.comparing",
+    "load_machine": "autoturbo.hardware.machine_file",
     "load_model": "autoturbo.commands.loading",
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import RunError
+from autoturbo.hardware.machine import Machine
 from autoturbo.run import Means
 from autoturbo.search.names import OURS
 from autoturbo.search.settings import Settings, searched_subgraphs
@@ -17,7 +18,7 @@ from autoturbo.simulate.contract import SIMULATOR
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
+    from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.handover import Verifier
     from autoturbo.search.progress import Progress
     from autoturbo.search.workshop import MakeWorkshop
@@ -28,7 +29,7 @@ class Pair:
     """What is tuned: arguments of :func:`autoturbo.tuner.tune`."""
 
     graph: Graph
-    target: Target
+    target: AnyTarget
     dtype: str | None = None
     model_file: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class Options:
         """What the run of a pair stores."""
         one = isinstance(self.objective, str)
         objective = self.objective if one else ",".join(self.objective)
-        return Settings(
+        settings = Settings(
             dtype=pair.dtype or pair.target.default_dtype,
             trials=self.trials,
             effort=self.effort,
@@ -84,6 +85,11 @@ class Options:
             round=self.round,
             measurer=self.measurer,
         )
+        if isinstance(pair.target, Machine):
+            from autoturbo.search.units.settings import on_machine
+
+            return on_machine(settings, pair.target)
+        return settings
 
     def means(self) -> Means:
         """What does not affect results."""
@@ -98,7 +104,7 @@ class Changes:
     """How runs go on: arguments of :func:`autoturbo.tuner.resume`, which says what they mean."""
 
     load_graph: Callable[[RunInfo], Graph]
-    load_target: Callable[[RunInfo], Target] | None = None
+    load_target: Callable[[RunInfo], AnyTarget] | None = None
     jobs: int = 1
     ray: str | None = None
     runtime_env: Mapping[str, Any] | None = None
@@ -120,11 +126,19 @@ class Changes:
         )  # fmt: skip
 
 
-def stored_target(info: RunInfo) -> Target:
-    """The target of a run, from the description that is kept with it."""
-    from autoturbo.hardware.target import Target
+def stored_target(info: RunInfo) -> AnyTarget:
+    """The target of a run, or its machine, from the description that is kept with it.
 
-    return Target.from_dict(info.settings["target_description"])
+    Raises:
+        RunError: there is none.
+    """
+    from autoturbo.hardware.machine_file import target_from_dict
+
+    description = info.settings.get("target_description")
+    if description is None:
+        hint = "it was not made by 'tune'"
+        raise RunError(f"run {info.id}: its target is not recorded", hint=hint)
+    return target_from_dict(description)
 
 
 def stored_settings(info: RunInfo) -> Settings:

@@ -31,6 +31,7 @@ from autoturbo.errors import (
     MeasurerError,
     UsageError,
 )
+from autoturbo.hardware.machine import Machine
 from autoturbo.report.notebook import Printer, View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.advice import make_advisor
@@ -38,6 +39,7 @@ from autoturbo.search.campaign import Campaign
 from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
 from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import BATCH, Loop, Search
+from autoturbo.search.names import ANNEALING
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.settings import Settings, space_of_run
@@ -52,8 +54,11 @@ if TYPE_CHECKING:
 
     from autoturbo.cost_models.advisor import KernelAdvisor
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
+    from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.search.asking import Asks
     from autoturbo.search.executors import Executor
+    from autoturbo.search.space import Space
+    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,9 +103,18 @@ class TuneResult:
     stopped: Stop = Stop.TRIALS
     origins: tuple[str, ...] = ()
 
+    @property
+    def on_machine(self) -> bool:
+        """Whether it is of a machine of several units."""
+        from autoturbo.schedule.units.machine_schedule import MachineSchedule
+
+        return isinstance(self.best.schedule, MachineSchedule)
+
     def outcomes(self) -> dict[str, Outcome]:
         """What is compared; a scheduler that chose what trial 0 is does not come twice."""
         outcomes: dict[str, Outcome] = dict(self.baselines)
+        if self.on_machine:  # what trial 0 is has a row of its own
+            return {**outcomes, "best": self.best.measurement}
         if self.default is not None:
             ours = outcomes.get("graphturbo")
             if isinstance(ours, Measurement) and ours.latency == self.default.latency:
@@ -177,7 +191,7 @@ class Run:
     """What a run stands on."""
 
     graph: Graph
-    target: Target
+    target: AnyTarget
     asked: Settings
     means: Means
     store: Database
@@ -192,12 +206,33 @@ class Run:
         recipe = functools.partial(make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = self._own_workshop()
-        self.space = space_of_run(self.info.settings, self.graph, self.target)
+        self.units = self._machine_evaluator()
+        """What knows a machine's layers and units; None on a target."""
+        self.space = self._space()
+
+    def _machine_evaluator(self) -> MachineEvaluator | None:
+        from autoturbo.simulate.units.evaluator import MachineEvaluator
+
+        if not isinstance(self.target, Machine):
+            return None
+        made = self.workshop
+        if isinstance(made, MachineEvaluator):
+            return made
+        return MachineEvaluator(self.graph, self.target, self.asked.dtype)
+
+    def _space(self) -> Space:
+        if self.units is not None:
+            from autoturbo.search.units.space import UnitSpace
+
+            return UnitSpace.on(self.units)
+        if isinstance(self.target, Machine):
+            raise TypeError("a machine has a space of its own")
+        return space_of_run(self.info.settings, self.graph, self.target)
 
     def _own_workshop(self) -> Workshop:
         """What measures in this process, where nobody can be ended that hangs."""
         own, limit = self.asked.measurer, self.means.timeout_s
-        if self.means.make or own == SIMULATOR or limit is None:
+        if self.means.make or own == SIMULATOR or limit is None or isinstance(self.target, Machine):
             return self.recipe()
         from autoturbo.simulate.evaluator import MeasuredBy
 
@@ -241,10 +276,25 @@ class Run:
             patience=asked.patience,
             bound_gap=asked.bound_gap,
             round=asked.round or BATCH,
+            asker=self.asker(),
         )
+
+    def asker(self) -> Asks | None:
+        """What proposes settings of a machine; None where the sampler does."""
+        from autoturbo.search.units.asking import AnnealingAsker
+        from autoturbo.search.units.space import UnitSpace
+
+        if self.asked.sampler != ANNEALING:
+            return None
+        if self.units is None or not isinstance(self.space, UnitSpace):
+            hint = "leave --sampler out"
+            raise UsageError("annealing is for machines of several units", hint=hint)
+        return AnnealingAsker(self.units, self.space, self.objectives[0], self.asked.seed)
 
     def advisor(self) -> KernelAdvisor | None:
         """The kernel model, where a sum of kernel times is what is sought."""
+        if isinstance(self.target, Machine):
+            return None
         if [o.name for o in self.objectives if o.name not in OF_KERNELS]:
             return None
         return make_advisor(
@@ -271,9 +321,10 @@ class Run:
 
 def _workshop_of(measurer: str) -> MakeWorkshop:
     """What measures with a measurer by name."""
-    from autoturbo.simulate.evaluator import Evaluator, MeasuredBy
+    from autoturbo.simulate.evaluator import MeasuredBy
+    from autoturbo.simulate.units.evaluator import evaluator_of
 
-    return Evaluator if measurer == SIMULATOR else MeasuredBy(measurer)
+    return evaluator_of if measurer == SIMULATOR else MeasuredBy(measurer)
 
 
 def carry_out(runs: Sequence[Run], means: Means) -> list[TuneResult | AutoTurboError]:

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.database import Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
+from autoturbo.hardware.machine import Machine
 from autoturbo.options import Changes, Options, Pair, stored_settings, stored_target
 from autoturbo.run import Means, Run, TuneResult, carry_out
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best, Verifier
 from autoturbo.search.journal import now
 from autoturbo.search.loop import BATCH
-from autoturbo.search.names import OURS
+from autoturbo.search.names import ANNEALING, OURS
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.settings import EFFORTS, Settings, places_cuts
 from autoturbo.search.workshop import MakeWorkshop, Workshop
@@ -35,7 +36,7 @@ from autoturbo.version import __version__
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
+    from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.beginnings import Beginning
 
 DATABASE = "autoturbo.db"
@@ -50,7 +51,7 @@ PLACE = "place"
 
 def tune(
     graph: Graph,
-    target: Target,
+    target: AnyTarget,
     *,
     dtype: str | None = None,
     trials: int | None = None,
@@ -88,7 +89,7 @@ def tune(
 
     Args:
         graph: the model with its batch.
-        target: the accelerator.
+        target: the accelerator, or a machine of several units.
         dtype: compute type; the target's default if None.
         trials: in total, trial 0 included; what ``effort`` says if None, and without limit where
             there is a time budget.
@@ -98,7 +99,7 @@ def tune(
         ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
         time_budget: seconds with all that comes first, checked between rounds, one of which is
             always made; makes the result depend on the machine.
-        sampler: one of :data:`autoturbo.search.SAMPLERS`.
+        sampler: one of :data:`autoturbo.search.SAMPLERS`; on a machine ours is annealing.
         objective: ``latency``, ``throughput``, ``energy``, ``ddr-bytes``; several, as a sequence
             or with commas, give a Pareto front.
         database: where trials are kept; ``autoturbo.db`` in the working folder if None.
@@ -224,7 +225,7 @@ def resume(
     *,
     database: str | Path | None = None,
     load_graph: Callable[[RunInfo], Graph],
-    load_target: Callable[[RunInfo], Target] | None = None,
+    load_target: Callable[[RunInfo], AnyTarget] | None = None,
     jobs: int = 1,
     ray: str | None = None,
     trials: int | None = None,
@@ -339,7 +340,7 @@ def _place(info: RunInfo) -> tuple[str, int]:
 
 def _starts(
     graph: Graph,
-    target: Target,
+    target: AnyTarget,
     asked: Settings,
     means: Means,
     store: Database | None,
@@ -349,7 +350,7 @@ def _starts(
     from autoturbo.search.beginnings import beginnings, decisions_for
 
     wanted = places_cuts(asked.subgraphs, asked.sampler)
-    if not wanted or not graph.operators:
+    if not wanted or not graph.operators or isinstance(target, Machine):
         return ()
     if means.on_progress is not None:
         means.on_progress(Progress(graph.name, target.name, 0, asked.total, phase="placing cuts"))
@@ -373,18 +374,26 @@ def scheduler_version(measurer: str = SIMULATOR) -> str:
     return ours if measurer == SIMULATOR else f"{ours}+{measurer_version(measurer)}"
 
 
-def _check(asked: Settings, means: Means, target: Target) -> None:
+def _check(asked: Settings, means: Means, target: AnyTarget) -> None:
     from autoturbo.search.samplers import check_sampler
 
     objectives = asked.check()
     means.check()
+    if isinstance(target, Machine):
+        from autoturbo.search.units.settings import check_on_machine
+
+        check_on_machine(asked, len(objectives))
+        if asked.sampler == ANNEALING:
+            return
     check_sampler(asked.sampler, len(objectives))
+    if isinstance(target, Machine):
+        return
     if any(o.name == "energy" for o in objectives) and target.energy is None:
         hint = "add an 'energy' section to the target"
         raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
 
 
-def pair_key(graph: Graph, target: Target, dtype: str, measurer: str = SIMULATOR) -> PairKey:
+def pair_key(graph: Graph, target: AnyTarget, dtype: str, measurer: str = SIMULATOR) -> PairKey:
     """What a measurement of the pair holds for, by this version of the scheduler.
 
     Raises:

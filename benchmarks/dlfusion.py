@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 
 from bench_tools import print_table
+from other_tuners import DLFUSION_NETWORKS, DLFUSION_PUBLISHED
 from search_quality import Pair, run
 
 from autoturbo.datasets import workloads
@@ -26,8 +27,7 @@ from autoturbo.search.names import OURS
 from autoturbo.simulate.blocks import BlockProfiles, core_model
 from autoturbo.simulate.evaluator import Evaluator
 
-MODELS = ("resnet18", "resnet50", "vgg19", "alexnet", "mobilenet_v2")
-"""DLFusion's networks."""
+MODELS = DLFUSION_NETWORKS
 
 TARGET, DTYPE = "mlu100", "float16"
 
@@ -77,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
              f"{found['ours_s']:.0f}")
         )  # fmt: skip
         print(*rows[-1], flush=True)
-    print("\nspeed-up over no optimisation (DLFusion published: 3.6 to 7.9)")
+    low, high = DLFUSION_PUBLISHED
+    print(f"\nspeed-up over no optimisation (DLFusion published: {low} to {high})")
     print_table(("network", *kinds), rows)
     print("\nmilliseconds without optimisation; latency over the brute force's in percent; costs")
     head = ("network", "none", "dlfusion", "ours", "simulated", "brute force", "its s", "our s")

@@ -1,14 +1,16 @@
-"""The tables and figures of GraphTurbo's evaluation beside ours, on stcp920 in FP16.
+"""Published tables and figures beside ours: GraphTurbo's evaluation, DLFusion, PartitionTuner.
 
 ::
 
     python benchmarks/paper_tables.py                  # all ten networks
     python benchmarks/paper_tables.py --models A,B     # some
+    python benchmarks/paper_tables.py --tuners dlfusion,partition_tuner   # the two other tuners
     python benchmarks/paper_tables.py --json           # the same as one JSON object
 
-Prints Tables 1 to 4 and Figures 14 to 16, means with and without the rows that the paper's own
-figures make impossible, and says which and why. All figures are the simulator's and deterministic,
-but for the seconds of Table 4.
+Of GraphTurbo, on stcp920 in FP16, prints Tables 1 to 4 and Figures 14 to 16, means with and
+without the rows that the paper's own figures make impossible, and says which and why. All figures
+are the simulator's and deterministic, but for the seconds of Table 4. Of DLFusion (mlu100) and
+PartitionTuner (zcu102-vta), what their abstracts state; ``docs/units.md`` says how to read it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench_tools import print_table
+from other_tuners import (
+    dlfusion_rows,
+    partition_tuner_rows,
+    print_dlfusion,
+    print_partition_tuner,
+)
 from paper_figures import BERT_BATCHES, ROWS, USE, PaperRow
 
 import autoturbo
@@ -405,8 +413,15 @@ def heading(text: str) -> None:
     print(f"\n{text}")
 
 
+TUNERS: dict[str, tuple[Callable[[], list[dict[str, Any]]], Callable[[Any], None]]] = {
+    "dlfusion": (dlfusion_rows, print_dlfusion),
+    "partition_tuner": (partition_tuner_rows, print_partition_tuner),
+}
+"""The other tuners: what gives their rows, and what prints them."""
+
+
 def as_json(all_ours: Sequence[Ours], target: Target) -> dict[str, Any]:
-    """Everything that is printed, as plain values."""
+    """Everything that is printed of GraphTurbo, as plain values."""
     figures = {
         "figure_14": FIGURE_14,
         "figure_15": figure_15(own=True),
@@ -434,7 +449,7 @@ def _figure_json(all_ours: Sequence[Ours], columns: dict[str, Pair]) -> dict[str
 
 
 def report(all_ours: Sequence[Ours], target: Target) -> None:
-    """Print all tables and figures."""
+    """Print all tables and figures of GraphTurbo."""
     print(f"{target.name}, float16; p. is the paper's figure, or read from its drawing")
     print_table_1(target)
     print_table_2(all_ours)
@@ -448,7 +463,7 @@ def report(all_ours: Sequence[Ours], target: Target) -> None:
 
 
 def chosen_rows(letters: str) -> list[PaperRow]:
-    """The paper's rows with some letters, all of them for an empty text.
+    """GraphTurbo's rows with some letters, all of them for an empty text.
 
     Raises:
         SystemExit: there is no such row.
@@ -464,14 +479,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", default="", help="letters of rows, with commas (default: all)")
+    text = "only these of dlfusion and partition_tuner, with commas (default: all, with GraphTurbo)"
+    parser.add_argument("--tuners", default="", help=text)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     options = parser.parse_args(arguments)
-    target = autoturbo.load_target("stcp920")
-    all_ours = [measured(row, target) for row in chosen_rows(options.models)]
+    values: dict[str, Any] = {}
+    if options.models or not options.tuners:
+        target = autoturbo.load_target("stcp920")
+        all_ours = [measured(row, target) for row in chosen_rows(options.models)]
+        if options.json:
+            values |= as_json(all_ours, target)
+        else:
+            report(all_ours, target)
+    for name in chosen_tuners(options.tuners, everything=not options.models):
+        rows_of, show = TUNERS[name]
+        values[name] = rows_of()
+        if not options.json:
+            show(values[name])
     if options.json:
-        print(json.dumps(as_json(all_ours, target)))
-    else:
-        report(all_ours, target)
+        print(json.dumps(values))
+
+
+def chosen_tuners(names: str, *, everything: bool) -> list[str]:
+    """Tuners by name; where none is named all of them, or none.
+
+    Raises:
+        SystemExit: there is no such tuner.
+    """
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = sorted(set(wanted) - set(TUNERS))
+    if unknown:
+        sys.exit(f"error: --tuners: no {', '.join(unknown)}; they are {', '.join(TUNERS)}")
+    return wanted or (list(TUNERS) if everything else [])
 
 
 if __name__ == "__main__":

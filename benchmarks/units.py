@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 
 from bench_tools import print_table
+from other_tuners import PARTITION_TUNER_NETWORKS, PARTITION_TUNER_PUBLISHED
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
@@ -24,16 +25,8 @@ from autoturbo.search.units import best_assignment
 from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
 from autoturbo.simulate.units.profiles import Profiles
 
-MODELS = ("alexnet", "googlenet", "resnet18", "resnet50", "squeezenet1_1")
-"""Of PartitionTuner's seven those that are bundled (ZFNet and ResNeXt-50 are not)."""
-
-PUBLISHED = {
-    ("static", "squeezenet1_1"): 5.03,
-    ("profiled", "resnet50"): 7.18,
-    ("profiled", "resnet18"): 5.36,
-    ("profiled", "squeezenet1_1"): 2.73,
-}
-"""Gains of PartitionTuner in percent, over what, on what (PartitionTuner, abstract)."""
+MODELS = PARTITION_TUNER_NETWORKS
+"""PartitionTuner's seven."""
 
 
 def compared(model: str, machine: str, batch: int, trials: int, seed: int) -> dict[str, float]:
@@ -69,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--machines", default=",".join(machine_names()))
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     names = ("cpu", *SCHEDULERS, "ours", "profiling_s", "search_s")
@@ -79,10 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found = compared(model, machine, options.batch, options.trials, options.seed)
             rows.append((f"{model}@{machine}", *(f"{found[name]:.2f}" for name in names)))
             theirs = found["partition_tuner"]
+            known = [PARTITION_TUNER_PUBLISHED.get((o, model), "-") for o in ("static", "profiled")]
             gains.append(
                 (f"{model}@{machine}",
-                 _gain(found["static"], theirs), PUBLISHED.get(("static", model), "-"),
-                 _gain(found["profiled"], theirs), PUBLISHED.get(("profiled", model), "-"),
+                 _gain(found["static"], theirs), known[0],
+                 _gain(found["profiled"], theirs), known[1],
                  _gain(theirs, found["ours"]))
             )  # fmt: skip
             print(*rows[-1], flush=True)

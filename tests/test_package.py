@@ -27,6 +27,7 @@ PUBLIC = {
     "apply_schedule": "autoturbo.commands.applying",
     "compare": "autoturbo.commands.comparing",
     "errors": None,
+    "load_machine": "autoturbo.hardware.machine_file",
     "load_model": "autoturbo.commands.loading",
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware.loader",

@@ -52,6 +52,24 @@ and columns, channels last, whatever the layout of the file.
 |---|---|---|---|---|
 """
 
+UNITS = """
+## On a machine of several units
+
+One knob, `units` (`docs/units.md`); left out, layers are assigned as PartitionTuner does. Each part
+is scheduled on its unit by the heuristic, so the knobs above are refused there, as `units` is on a
+target.
+
+```json
+{"units": {"layers": {"conv1": "npu"}, "cuts": ["conv2"], "branches": "side_by_side"}}
+```
+
+| field | what it decides | left out |
+|---|---|---|
+| `layers` | units of layers, by name; each must take its layer | the first unit |
+| `cuts` | layers that open a part: they join nothing that they read from | none |
+| `branches` | `in_turn`, one part or copy at a time: less memory, never faster | `side_by_side` |
+"""
+
 TAIL = """
 ## What a search tries
 
@@ -77,6 +95,7 @@ def page() -> str:
             *_rows(knob_specs().items()),
             OWN,
             *_rows(subgraph_knob_specs().items()),
+            UNITS,
             TAIL,
         )
     )

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.loading import (
-    Pair,
+    AnyPair,
     add_measurer_option,
     add_model_options,
     add_target_options,
-    load_pair,
+    load_any_pair,
     model_file,
 )
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.scheduling import (
-    Chosen,
+    AnyChosen,
     add_schedule_options,
     chosen_schedule,
     schedule_of_database,
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.commands.applying import apply_schedule, check_place, write_kernels
 
     check_place(options.output, model_file(options.model))
-    pair = load_pair(options)
+    pair = load_any_pair(options)
     chosen = _chosen(options, pair)
     console.say(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}: {chosen.name}")
     if options.output.suffix == ".json":
@@ -72,13 +72,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _chosen(options: argparse.Namespace, pair: Pair) -> Chosen:
+def _chosen(options: argparse.Namespace, pair: AnyPair) -> AnyChosen:
     if options.schedule or options.knobs or options.scheduler:
-        return chosen_schedule(options, pair, pair.evaluator())
+        return chosen_schedule(options, pair)
     return schedule_of_database(options.db, pair)
 
 
-def _of_pair(pair: Pair, chosen: Chosen) -> dict[str, Any]:
+def _of_pair(pair: AnyPair, chosen: AnyChosen) -> dict[str, Any]:
     return {
         "model": pair.model.name,
         "target": pair.target.name,
@@ -87,7 +87,7 @@ def _of_pair(pair: Pair, chosen: Chosen) -> dict[str, Any]:
     }
 
 
-def _as_json(pair: Pair, chosen: Chosen, applied: Applied) -> dict[str, Any]:
+def _as_json(pair: AnyPair, chosen: AnyChosen, applied: Applied) -> dict[str, Any]:
     return {
         **_of_pair(pair, chosen),
         "file": str(applied.file),
@@ -124,7 +124,7 @@ def _counted(number: int, name: str) -> str:
     return f"{number} {name}{'' if number == 1 else plural}"
 
 
-def _verify(chosen: Chosen, options: argparse.Namespace) -> str:
+def _verify(chosen: AnyChosen, options: argparse.Namespace) -> str:
     """The command that checks the numbers of the same schedule."""
     if chosen.run:
         return _command([options.model, "--run", chosen.run], options)

@@ -11,16 +11,19 @@ from autoturbo.errors import Location, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.scheduled_file import Applied
 
 
-def apply_schedule(schedule: Schedule, model: str | Path, out: str | Path) -> Applied:
+def apply_schedule(
+    schedule: Schedule | MachineSchedule, model: str | Path, out: str | Path
+) -> Applied:
     """Write a model as its schedule computes it: every instance a call of a function.
 
     Regions and memory are checked first: a schedule that fails is not written.
 
     Args:
-        schedule: of the model.
+        schedule: of the model, on a target or a machine.
         model: its file, or the name of a workload.
         out: the ONNX file to write.
 
@@ -38,22 +41,28 @@ def apply_schedule(schedule: Schedule, model: str | Path, out: str | Path) -> Ap
     check_place(place, source)
     _check(schedule, model)
     try:
-        return write_scheduled_model(schedule, source, place)
+        return write_scheduled_model(_one(schedule), source, place)
     except (BuildError, RegionError) as error:
         raise RefusedError(f"the schedule does not compute it: {error}", Location(model)) from None
 
 
-def write_kernels(schedule: Schedule, model: str | Path, out: str | Path) -> Path:
+def write_kernels(schedule: Schedule | MachineSchedule, model: str | Path, out: str | Path) -> Path:
     """Write a schedule spelled out, for compilers without this code (docs/schedule-format.md).
 
     Regions and memory are checked first, as :func:`apply_schedule` does. Gives the file.
 
     Raises:
-        UsageError: ``out`` is the model itself, or cannot be written.
+        UsageError: ``out`` is the model itself, or cannot be written, or the schedule is of a
+            machine.
         RefusedError: the schedule does not compute the model.
     """
     from autoturbo.atomic import atomic_write
     from autoturbo.schedule.kernels_file import kernels_text
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+
+    if isinstance(schedule, MachineSchedule):
+        message = "kernels are spelled out for a target, not for a machine of several units"
+        raise UsageError(message, Location(out), "give a name that ends in .onnx")
 
     check_place(Path(out), model_file(model))
     _check(schedule, model)
@@ -61,7 +70,14 @@ def write_kernels(schedule: Schedule, model: str | Path, out: str | Path) -> Pat
     return Path(out)
 
 
-def _check(schedule: Schedule, model: str | Path) -> None:
+def _one(schedule: Schedule | MachineSchedule) -> Schedule:
+    """A schedule as one of the whole model."""
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+
+    return schedule.whole if isinstance(schedule, MachineSchedule) else schedule
+
+
+def _check(schedule: Schedule | MachineSchedule, model: str | Path) -> None:
     """Regions and memory; raises RefusedError."""
     from autoturbo.verify import verify_schedule
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from autoturbo.commands.comparing import compare
 from autoturbo.commands.loading import (
+    MachinePair,
     add_measurer_option,
     add_model_options,
     add_target_options,
-    load_pair,
+    load_any_pair,
 )
 from autoturbo.commands.units import compare_units
 from autoturbo.report.notebook import REFERENCE
@@ -33,13 +34,11 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure all, print one table: what does not fit first, then the slowest."""
-    from autoturbo.hardware.machine_file import find_machine
     from autoturbo.report.tables import comparison
 
-    machine = find_machine(options.target)
-    if machine is not None:
-        return compare_units(options, console, machine)
-    pair = load_pair(options)
+    pair = load_any_pair(options)
+    if isinstance(pair, MachinePair):
+        return compare_units(pair, console, options.db)
     found = compare(
         pair.model,
         pair.target,

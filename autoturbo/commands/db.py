@@ -79,8 +79,10 @@ def _filter(options: argparse.Namespace) -> BestFilter:
         asked["model"] = options.model
     if options.target and _is_known_target(options.target):
         from autoturbo.hardware import load_target
+        from autoturbo.hardware.machine_file import find_machine
 
-        asked["target_hash"] = load_target(options.target).hash
+        found = find_machine(options.target) or load_target(options.target)
+        asked["target_hash"] = found.hash
     elif options.target:
         asked["target"] = options.target
     return asked
@@ -88,8 +90,9 @@ def _filter(options: argparse.Namespace) -> BestFilter:
 
 def _is_known_target(name: str) -> bool:
     from autoturbo.hardware import preset_names
+    from autoturbo.hardware.machine_file import machine_names
 
-    return Path(name).is_file() or name in preset_names()
+    return Path(name).is_file() or name in (*preset_names(), *machine_names())
 
 
 def _write(path: Path, best: tuple[BestSchedule, ...]) -> None:
@@ -139,8 +142,14 @@ def published_schemas() -> dict[str, dict[str, Any]]:
     from autoturbo.database import record_schema
     from autoturbo.schedule.files import schedule_schema
     from autoturbo.schedule.kernels_file import kernels_schema
+    from autoturbo.schedule.units.files import machine_schedule_schema
 
-    return {"record": record_schema(), "schedule": schedule_schema(), "kernels": kernels_schema()}
+    return {
+        "record": record_schema(),
+        "schedule": schedule_schema(),
+        "kernels": kernels_schema(),
+        "machine-schedule": machine_schedule_schema(),
+    }
 
 
 def _as_json(best: BestSchedule) -> dict[str, Any]:
@@ -213,8 +222,8 @@ def _merge_arguments(parser: Parser) -> None:
 
 
 def _schema_arguments(parser: Parser) -> None:
-    text = "record, schedule or kernels (default: record)"
-    choose = one_of("OF", lambda: ("record", "schedule", "kernels"))
+    text = "record, schedule, kernels or machine-schedule (default: record)"
+    choose = one_of("OF", lambda: ("record", "schedule", "kernels", "machine-schedule"))
     parser.add_argument("of", metavar="OF", nargs="?", type=choose, default="record", help=text)
 
 
@@ -251,6 +260,6 @@ _ACTIONS = {
         "autoturbo db schema",
         _schema,
         _schema_arguments,
-        "[record|schedule|kernels]",
+        "[record|schedule|kernels|machine-schedule]",
     ),
 }

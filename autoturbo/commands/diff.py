@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
+    from autoturbo.database import RunInfo
+    from autoturbo.schedule.knobs import Knobs
 
 USAGE = "A B [options]"
 EXAMPLE = "autoturbo diff before.json after.json --fail-if-slower 2%"
@@ -144,9 +146,18 @@ def _of_run(name: str, path: str) -> Side:
         "batch": info.batch,
         "target": info.target,
         "dtype": info.key.dtype,
-        "scheduler": "graphturbo",
+        "scheduler": _scheduler(info, best.knobs),
     }
     return Side(f"run {info.id}", of, best.outcome.as_json(), best.knobs.as_dict())
+
+
+def _scheduler(info: RunInfo, knobs: Knobs) -> str:
+    """What made the best trial's schedule, as its file says it."""
+    from autoturbo.simulate.units.evaluator import PUBLISHED, TUNED
+
+    if "units" not in (info.settings.get("target_description") or {}):
+        return "graphturbo"
+    return PUBLISHED if knobs.units is None else TUNED
 
 
 def _unlike(first: Side, second: Side) -> Iterator[str]:

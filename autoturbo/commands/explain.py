@@ -110,7 +110,7 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
 
 def _schedule(info: RunInfo, records: Sequence[TrialRecord], console: Console) -> Schedule | None:
     """The best schedule; None where nothing fits, or another version made it."""
-    from autoturbo.commands.replay import evaluator_of_run
+    from autoturbo.commands.replay import evaluator_on_target
     from autoturbo.schedule.pipeline import build_schedule
     from autoturbo.tuner import measurer_of, scheduler_version
 
@@ -120,7 +120,7 @@ def _schedule(info: RunInfo, records: Sequence[TrialRecord], console: Console) -
     if info.key.scheduler_version != scheduler_version(measurer_of(info)):
         console.say("bounds: the run is of another version of the scheduler")
         return None
-    return build_schedule(evaluator_of_run(info).bench, best.knobs)
+    return build_schedule(evaluator_on_target(info).bench, best.knobs)
 
 
 def _space(info: RunInfo) -> Space:
@@ -138,6 +138,10 @@ def _space(info: RunInfo) -> Space:
     description = info.settings.get("target_description")
     if description is None:
         raise RunError(f"run {info.id}: its target is not recorded", hint="explain another run")
+    if "units" in description:
+        message = f"run {info.id} is on {info.target}, a machine of several units"
+        hint = f"'autoturbo show {info.id}' says how units shared out the work"
+        raise RunError(message, hint=hint)
     return space_of_run(info.settings, graph, Target.from_dict(description))
 
 

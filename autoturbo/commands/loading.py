@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from autoturbo.database import RunInfo
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target
+    from autoturbo.hardware.machine import AnyTarget, Machine
     from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulate.units.evaluator import MachineEvaluator
     from autoturbo.tuner import Progress, TuneResult
 
 DEFAULT_TARGET = "stcp920"
@@ -55,6 +57,34 @@ class Pair(NamedTuple):
 
         measurer = find_measurer(self.measurer)
         return Evaluator(self.model, self.target, self.dtype, measurer)
+
+
+class MachinePair(NamedTuple):
+    """What is scheduled on a machine of several processing units.
+
+    Attributes:
+        model: the graph.
+        target: the machine.
+        dtype: what all units compute in.
+    """
+
+    model: Graph
+    target: Machine
+    dtype: str
+
+    @property
+    def measurer(self) -> str:
+        """Machines are simulated."""
+        return SIMULATOR
+
+    def evaluator(self) -> MachineEvaluator:
+        """What measures settings of it."""
+        from autoturbo.simulate.units.evaluator import MachineEvaluator
+
+        return MachineEvaluator(self.model, self.target, self.dtype)
+
+
+AnyPair = Pair | MachinePair
 
 
 def load_model(
@@ -216,7 +246,13 @@ def load_pair(options: argparse.Namespace) -> Pair:
     return Pair(_model(options.model, options), target, dtype, _measurer(options))
 
 
-def pair_of_run(options: argparse.Namespace, info: RunInfo) -> Pair:
+def load_any_pair(options: argparse.Namespace) -> AnyPair:
+    """The one model of a command, on a target or on a machine."""
+    target = _any_target(options.target)
+    return _paired(_model(options.model, options), target, options.dtype, _measurer(options))
+
+
+def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
     """The model that was named, with the run's batch, shapes, target and data type.
 
     Options that are given go before what the run has.
@@ -224,23 +260,22 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> Pair:
     Raises:
         RunError: the run is of something else.
     """
-    from autoturbo.hardware import Target
+    from autoturbo.hardware.machine_file import target_from_dict
     from autoturbo.tuner import measurer_of
 
     kept = info.settings
     stored = kept.get("target_description")
-    target = Target.from_dict(stored) if stored and not options.target else None
-    target = target or _target(options.target or DEFAULT_TARGET)
+    target = target_from_dict(stored) if stored and not options.target else None
+    target = target or _any_target(options.target or DEFAULT_TARGET)
     batch = kept.get("model_batch", info.batch) if options.batch is None else options.batch
     shapes = merged_shapes(options.shape) or kept.get("shapes")
     model = load_model(options.model, batch=batch, shapes=shapes)
-    dtype = chosen_dtype(target, options.dtype or info.key.dtype)
-    pair = Pair(model, target, dtype, measurer_of(info))
+    pair = _paired(model, target, options.dtype or info.key.dtype, measurer_of(info))
     _check_run(info, pair, options.model)
     return pair
 
 
-def _check_run(info: RunInfo, pair: Pair, file: str) -> None:
+def _check_run(info: RunInfo, pair: AnyPair, file: str) -> None:
     from autoturbo.tuner import pair_key, scheduler_version
 
     if info.key.scheduler_version != scheduler_version(pair.measurer):
@@ -253,14 +288,29 @@ def _check_run(info: RunInfo, pair: Pair, file: str) -> None:
         raise RunError(f"run {info.id} is of {of}, not of {now}", Location(file), hint)
 
 
-def load_pairs(options: argparse.Namespace) -> list[Pair]:
+def load_pairs(options: argparse.Namespace) -> list[AnyPair]:
     """Every model with every target, model by model; all are loaded before the first is used."""
-    targets = load_targets(options.targets or [DEFAULT_TARGET])
+    names = dict.fromkeys(options.targets or [DEFAULT_TARGET])
+    targets = [_any_target(name) for name in names]
     dtypes = [chosen_dtype(target, options.dtype) for target in targets]
     models = [_model(name, options) for name in dict.fromkeys(options.models)]
     known = list(zip(targets, dtypes, strict=True))
     measurer = _measurer(options)
-    return [Pair(model, target, dtype, measurer) for model in models for target, dtype in known]
+    return [_paired(model, target, dtype, measurer) for model in models for target, dtype in known]
+
+
+def _paired(
+    model: Graph, target: AnyTarget, dtype: str | None, measurer: str = SIMULATOR
+) -> AnyPair:
+    from autoturbo.hardware.machine import Machine
+
+    chosen = chosen_dtype(target, dtype)
+    if isinstance(target, Machine):
+        if measurer != SIMULATOR:
+            message = f"{target.name!r} is a machine of several processing units"
+            raise wrong("--measurer", message, "these are simulated; leave it out")
+        return MachinePair(model, target, chosen)
+    return Pair(model, target, chosen, measurer)
 
 
 def load_targets(names: Iterable[str]) -> list[Target]:
@@ -285,7 +335,7 @@ def load_presets() -> list[Target]:
     return found
 
 
-def chosen_dtype(target: Target, dtype: str | None) -> str:
+def chosen_dtype(target: AnyTarget, dtype: str | None) -> str:
     """The data type asked for, or the target's default.
 
     Raises:
@@ -294,7 +344,11 @@ def chosen_dtype(target: Target, dtype: str | None) -> str:
     if dtype is None:
         return target.default_dtype
     if not target.supports(dtype):
+        from autoturbo.hardware.machine import Machine
+
         message = f"{target.name} does not compute in {dtype!r}"
+        if isinstance(target, Machine):
+            message = f"not all units of {target.name} compute in {dtype!r}"
         raise wrong("--dtype", message, f"one of {', '.join(target.dtypes)}")
     return dtype
 
@@ -303,14 +357,22 @@ def _model(name: str, options: argparse.Namespace) -> Graph:
     return load_model(name, batch=options.batch, shapes=merged_shapes(options.shape) or None)
 
 
-def _target(name: str) -> Target:
+def _any_target(name: str) -> AnyTarget:
     from autoturbo.hardware import load_target
     from autoturbo.hardware.machine_file import find_machine
 
-    if find_machine(name) is not None:
+    return find_machine(name) or load_target(name)
+
+
+def _target(name: str) -> Target:
+    from autoturbo.hardware.machine import Machine
+
+    found = _any_target(name)
+    if isinstance(found, Machine):
         message = f"{name!r} is a machine of several processing units"
-        raise wrong("--target", message, "'autoturbo compare' takes it, this command does not")
-    return load_target(name)
+        hint = "tune, simulate, compare, apply and verify take it, this command does not"
+        raise wrong("--target", message, hint)
+    return found
 
 
 def _measurer(options: argparse.Namespace) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
     from autoturbo.simulate.evaluator import Evaluator
+    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
 USAGE = "RUN TRIAL [options]"
 EXAMPLE = "autoturbo replay 4f1c 12"
@@ -59,14 +60,17 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 1 if changed else 0
 
 
-def evaluator_of_run(info: RunInfo) -> Evaluator:
+def evaluator_of_run(info: RunInfo) -> Evaluator | MachineEvaluator:
     """What measured a run's trials.
 
     Raises:
         RunError: the model, the target or the version is another one now, or is not recorded.
     """
     from autoturbo.hardware import Target
-    from autoturbo.simulate.evaluator import Evaluator, find_measurer
+    from autoturbo.hardware.machine_file import target_from_dict
+    from autoturbo.simulate.contract import SIMULATOR
+    from autoturbo.simulate.evaluator import MeasuredBy
+    from autoturbo.simulate.units.evaluator import evaluator_of
     from autoturbo.tuner import measurer_of, pair_key, scheduler_version
 
     measurer = measurer_of(info)
@@ -76,10 +80,27 @@ def evaluator_of_run(info: RunInfo) -> Evaluator:
     description = info.settings.get("target_description")
     if description is None:
         raise RunError(f"run {info.id}: its target is not recorded", hint="replay another run")
-    graph, target = model_of_run(info), Target.from_dict(description)
+    graph, target = model_of_run(info), target_from_dict(description)
     if pair_key(graph, target, info.key.dtype, measurer) != info.key:
         raise RunError(f"run {info.id}: {info.model_file} has changed", hint="replay another run")
-    return Evaluator(graph, target, info.key.dtype, find_measurer(measurer))
+    if measurer != SIMULATOR and isinstance(target, Target):
+        return MeasuredBy(measurer)(graph, target, info.key.dtype)
+    return evaluator_of(graph, target, info.key.dtype)
+
+
+def evaluator_on_target(info: RunInfo) -> Evaluator:
+    """What measured the trials of a run that is not on a machine.
+
+    Raises:
+        RunError: it is, or as :func:`evaluator_of_run`.
+    """
+    from autoturbo.simulate.evaluator import Evaluator
+
+    found = evaluator_of_run(info)
+    if not isinstance(found, Evaluator):
+        message = f"run {info.id} is on {info.target}, a machine of several units"
+        raise RunError(message, hint=f"'autoturbo show {info.id}' says how units shared the work")
+    return found
 
 
 def _changed(recorded: Mapping[str, Any], replayed: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from autoturbo.atomic import atomic_write, check_writable
 from autoturbo.commands.loading import model_of_run
-from autoturbo.commands.replay import evaluator_of_run
+from autoturbo.commands.replay import evaluator_on_target
 from autoturbo.commands.show import verified_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         verified = verified_of(info, database)
     file = options.output or folder_of(info) / "report.html"
     check_writable(file)
-    evaluator = evaluator_of_run(info)
+    evaluator = evaluator_on_target(info)
     facts = gather(info, state, records, verified, model_of_run(info), evaluator)
     page = document(facts).encode()
     atomic_write(file, page)

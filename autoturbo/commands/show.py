@@ -86,7 +86,9 @@ def _print(
     verified: Verified | None,
     console: Console,
 ) -> None:
+    from autoturbo.report.sharing import held, sharing
     from autoturbo.report.tables import comparison
+    from autoturbo.simulate.measurement import Measurement
 
     name = f"run {info.id}: {info.model} @ {info.target}, batch {info.batch}, {info.key.dtype}"
     console.answer(name)
@@ -94,12 +96,19 @@ def _print(
     console.answer(f"{state}, {budget(info)} trials, failed: {failed or 'none'}")
     chosen = {"default": _trial(trials, 0), "best": _trial(trials, info.best_trial)}
     outcomes = {name: trial.outcome for name, trial in chosen.items() if trial is not None}
-    console.show(comparison(outcomes, "default"))
+    units = "units" in (info.settings.get("target_description") or {})
+    console.show(comparison(outcomes, "default", "partition_tuner" if units else "graphturbo"))
     for refused in info.refused:
         console.answer(f"trial {refused.trial} is refused: {'; '.join(refused.failures)}")
     if verified is not None:
         console.answer(f"verified: {', '.join(verified.checks)}")
     best = chosen["best"]
+    if best is not None and isinstance(best.outcome, Measurement):
+        shared = sharing(best.knobs, best.outcome, ((t.knobs, t.outcome) for t in trials))
+        lines = {"units" if units else "clusters": shared, "memory held": held(best.outcome)}
+        for what, line in lines.items():
+            if line:
+                console.answer(f"{what}: {line}")
     if best is not None:
         console.answer(f"knobs of trial {best.number}: {best.knobs.canonical()}")
     for key in ("settings", "versions"):

@@ -8,18 +8,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.loading import (
+    MachinePair,
     add_measurer_option,
     add_model_options,
     add_target_options,
-    load_pair,
+    load_any_pair,
 )
-from autoturbo.commands.scheduling import add_schedule_options, chosen_schedule
+from autoturbo.commands.scheduling import (
+    add_schedule_options,
+    chosen_on_machine,
+    chosen_on_target,
+)
 
 if TYPE_CHECKING:
     import argparse
 
     from autoturbo.commands.console import Console
+    from autoturbo.commands.loading import AnyPair
     from autoturbo.commands.parser import Parser
+    from autoturbo.simulate.measurement import Measurement
 
 USAGE = "MODEL [--target T] [--scheduler NAME | --schedule FILE | --knobs FILE] [options]"
 EXAMPLE = "autoturbo simulate examples/models/resnet50.onnx --scheduler tvm"
@@ -35,16 +42,30 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure and print."""
-    from autoturbo.commands.failures import required
     from autoturbo.report.tables import comparison
 
-    pair = load_pair(options)
-    evaluator = pair.evaluator()
-    name, schedule, _ = chosen_schedule(options, pair, evaluator)
-    of = f"{pair.model.name} @ {pair.target.name}: {name}"
-    measurement = required(evaluator.measure(schedule), of)
+    pair = load_any_pair(options)
+    name, measurement = _measured(options, pair)
     counters = measurement.counters()
     console.emit({**measurement.as_json(), "scheduler": name, "counters": counters})
     if not console.json:
         console.show(comparison({name: measurement}))
     return 0
+
+
+def _measured(options: argparse.Namespace, pair: AnyPair) -> tuple[str, Measurement]:
+    """What gives the schedule, and what it measures.
+
+    Raises:
+        InfeasibleError: it does not fit.
+    """
+    from autoturbo.commands.failures import required
+
+    of = f"{pair.model.name} @ {pair.target.name}"
+    if isinstance(pair, MachinePair):
+        units = pair.evaluator()
+        name, on_units, _ = chosen_on_machine(options, pair, units)
+        return name, required(units.measure_schedule(on_units), f"{of}: {name}")
+    evaluator = pair.evaluator()
+    name, schedule, _ = chosen_on_target(options, pair, evaluator)
+    return name, required(evaluator.measure(schedule), f"{of}: {name}")

@@ -69,7 +69,7 @@ def _row_of_units(machine: Machine) -> tuple[str, str, str]:
     rates = {u.kind: u.target.matrix_macs_per_second(dtype) for u in machine.units}
     counts = Counter(unit.kind for unit in machine.units)
     units = [f"{count} x {kind} of {macs(rates[kind])}/s" for kind, count in counts.items()]
-    figures = (*units, f"in {dtype}", f"DDR {size(machine.ddr.bandwidth)}/s", "for 'compare'")
+    figures = (*units, f"in {dtype}", f"DDR {size(machine.ddr.bandwidth)}/s")
     return machine.name, machine.description, ", ".join(figures)
 
 
@@ -180,12 +180,19 @@ def _tell(name: str, errors: list[AutoTurboError], console: Console) -> None:
         console.say(f"{name}: valid")
 
 
-def _schema(_options: argparse.Namespace, console: Console) -> int:
+def _schema(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.hardware import target_schema
+    from autoturbo.hardware.machine_schema import machine_schema
 
-    console.emit(target_schema())
-    console.document(json.dumps(target_schema(), indent=2))
+    schema = machine_schema() if options.machine else target_schema()
+    console.emit(schema)
+    console.document(json.dumps(schema, indent=2))
     return 0
+
+
+def _of_machine(parser: Parser) -> None:
+    text = "of files that describe several processing units"
+    parser.add_argument("--machine", action="store_true", help=text)
 
 
 def _scaffold(_options: argparse.Namespace, console: Console) -> int:
@@ -216,7 +223,9 @@ _ACTIONS = {
         _files,
         "FILE...",
     ),
-    "schema": Subcommand("Print the JSON schema.", "autoturbo targets schema", _schema),
+    "schema": Subcommand(
+        "Print the JSON schema.", "autoturbo targets schema", _schema, _of_machine, "[--machine]"
+    ),
     "scaffold": Subcommand(
         "Print a commented template.", "autoturbo targets scaffold > my.yaml", _scaffold
     ),

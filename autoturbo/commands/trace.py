@@ -46,6 +46,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Build the schedule again and write when everything happens."""
     from autoturbo.database import Database
     from autoturbo.report.trace import write_trace
+    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
     _check_suffix(options.netron)
     with Database.open(options.db, create=False, read_only=True) as database:
@@ -55,7 +56,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
         hint = f"'autoturbo show {info.id}' says what failed"
         raise RunError(f"run {info.id} has no schedule", hint=hint)
     file = options.output or folder_of(info) / "trace.json"
-    schedule = evaluator_of_run(info).schedule(trials[info.best_trial])
+    evaluator = evaluator_of_run(info)
+    if isinstance(evaluator, MachineEvaluator):
+        message = f"run {info.id} is on {info.target}, a machine of several units"
+        hint = "its schedule.json says when every part runs; traces are of targets"
+        raise RunError(message, hint=hint)
+    schedule = evaluator.schedule(trials[info.best_trial])
     try:
         events = write_trace(schedule, file, options.detail)
     except OSError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autoturbo.commands.facts import model_facts, opaque_sentence, sentence
 from autoturbo.commands.loading import (
     SIMULATOR,
-    Pair,
+    MachinePair,
     add_measurer_option,
     add_model_options,
     add_subgraphs_option,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from autoturbo.commands.console import Console
+    from autoturbo.commands.loading import AnyPair
     from autoturbo.commands.parser import Parser
     from autoturbo.commands.tuning import MachineOptions
     from autoturbo.errors import AutoTurboError
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _tuned(
-    pairs: Sequence[Pair], machine: MachineOptions, options: argparse.Namespace, console: Console
+    pairs: Sequence[AnyPair], machine: MachineOptions, options: argparse.Namespace, console: Console
 ) -> list[TuneResult | AutoTurboError]:
     from autoturbo import tuner
 
@@ -113,7 +114,7 @@ def _tuned(
         return tuner.tune_all(chosen, how)
 
 
-def _introduce(pair: Pair, options: argparse.Namespace, console: Console) -> None:
+def _introduce(pair: AnyPair, options: argparse.Namespace, console: Console) -> None:
     """Say what was loaded and what is assumed."""
     if console.verbosity < 0:
         return
@@ -132,8 +133,25 @@ def _introduce(pair: Pair, options: argparse.Namespace, console: Console) -> Non
             console.say(f"  {name:<8}{line}")
 
 
-def _search(pair: Pair, options: argparse.Namespace) -> str:
+def _search_units(options: argparse.Namespace) -> str:
+    """What the search on a machine will do."""
+    from autoturbo.search.names import ANNEALING
+    from autoturbo.search.units.settings import UNIT_EFFORTS
+
+    chosen = options.sampler or DEFAULT_SAMPLER
+    sampler = ANNEALING if chosen == DEFAULT_SAMPLER else chosen
+    how = f"{_early(options)}sampler {sampler} over units and cuts, seed {options.seed}"
+    if options.time_budget:
+        return f"{clock(options.time_budget)} of time; {how}"
+    effort = options.effort or DEFAULT_EFFORT
+    budget = f"effort {effort}: {UNIT_EFFORTS[effort]} trials"
+    return f"{f'{options.trials} trials' if options.trials else budget}; {how}"
+
+
+def _search(pair: AnyPair, options: argparse.Namespace) -> str:
     """What the search will do, and how long that takes."""
+    if isinstance(pair, MachinePair):
+        return _search_units(options)
     from autoturbo.search.settings import EFFORTS, places_cuts, searched_subgraphs
     from autoturbo.search.space import Space
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _EVERY_S = 10.0
 """Seconds between lines where there is no terminal to redraw one on."""
 
+_SHARERS = ("clusters", "units")
+"""Who shares out the work, on a target and on a machine."""
+
 _MORE = 4
 """Times the trials that a next run is proposed with."""
 
@@ -317,6 +320,7 @@ def _point(trial: Trial) -> dict[str, Any]:
 
 
 def _print(result: TuneResult, console: Console, database: str, written: Sequence[Path]) -> None:
+    from autoturbo.report.sharing import sharing
     from autoturbo.report.tables import comparison, front
 
     if console.verbosity < 0:  # else it stands above already
@@ -326,8 +330,11 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     console.say()
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
+    best = result.best
+    trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
         "begun with": _origins(result),
+        _SHARERS[result.on_machine]: sharing(best.knobs, best.measurement, trials),
         "stopped": _stopped(result),
         "verified": _verified(result),
         "schedule": result.schedule_file,

@@ -4,68 +4,72 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.loading import load_model
-from autoturbo.commands.values import merged_shapes, wrong
-
 if TYPE_CHECKING:
-    import argparse
-
     from autoturbo.commands.console import Console
-    from autoturbo.hardware.machine import Machine
+    from autoturbo.commands.loading import MachinePair
+    from autoturbo.simulate.units.evaluator import MachineEvaluator
     from autoturbo.simulate.units.machine import MachineMeasurement, MachineOutcome
-    from autoturbo.simulate.units.profiles import Profiles
 
 TRIALS = 400
 """Settings that our search measures beside the published tuners."""
 
 
-def compare_units(options: argparse.Namespace, console: Console, machine: Machine) -> int:
+def compare_units(pair: MachinePair, console: Console, database: str) -> int:
     """Every way to share a model out among the units of a machine, side by side.
 
-    Raises:
-        UsageError: a data type that not all units compute in.
+    Args:
+        pair: the model and the machine.
+        console: where it is shown.
+        database: whose best schedule is the tuned one; searched for now where it has none.
     """
-    from autoturbo.simulate.units.profiles import Profiles
-
-    shapes = merged_shapes(options.shape) or None
-    graph = load_model(options.model, batch=options.batch, shapes=shapes)
-    dtype = options.dtype or next(iter(machine.dtypes), None)
-    if dtype not in machine.dtypes:
-        message = f"not all units of {machine.name} compute in {dtype!r}"
-        raise wrong("--dtype", message, f"one of {', '.join(machine.dtypes) or 'none'}")
-    profiles = Profiles(graph, machine, dtype)
-    outcomes = _outcomes(profiles)
+    evaluator = pair.evaluator()
+    kept = _kept(pair, evaluator, database)
+    outcomes = _outcomes(evaluator, kept)
     console.emit(
         {
-            "model": graph.name,
-            "target": machine.name,
+            "model": pair.model.name,
+            "target": pair.target.name,
             "schedulers": {name: _as_json(outcome) for name, outcome in outcomes.items()},
         }
     )
     if not console.json:
-        console.answer(f"{graph.name} @ {machine.name}, {dtype}")
+        console.answer(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}")
         console.show(_table(outcomes))
+    if kept is None:
+        console.say(f"tuned: the best of {TRIALS} settings tried now; 'autoturbo tune' keeps it")
     return 0
 
 
-def _outcomes(profiles: Profiles) -> dict[str, MachineOutcome]:
-    """What does not fit first, then the slowest."""
-    from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS
-    from autoturbo.schedule.units.parts import assign
-    from autoturbo.search.units import best_assignment
+def _kept(pair: MachinePair, evaluator: MachineEvaluator, path: str) -> MachineOutcome | None:
+    """What the best schedule that a database has measures; None where it has none."""
+    from autoturbo.commands.scheduling import best_of_database
+    from autoturbo.schedule.units.files import decided
     from autoturbo.simulate.units.machine import measure_assignment
 
-    count = len(profiles.layers)
-    starts = {
-        profiles.machine.units[0].name: assign(
-            profiles.graph, profiles.layers, [0] * count, range(count)
-        )
-    }
-    starts |= {name: scheduler(profiles) for name, scheduler in SCHEDULERS.items()}
+    best = best_of_database(path, pair)
+    if best is None:
+        return None
+    stored = decided(best.schedule, pair.model, pair.target, path)
+    return measure_assignment(evaluator.profiles, stored.assignment)
+
+
+def _outcomes(
+    evaluator: MachineEvaluator, kept: MachineOutcome | None
+) -> dict[str, MachineOutcome]:
+    """What does not fit first, then the slowest."""
+    from autoturbo.search.units import best_assignment
+    from autoturbo.simulate.units.evaluator import scheduler_names
+    from autoturbo.simulate.units.machine import measure_assignment
+
+    profiles = evaluator.profiles
+    starts = {name: evaluator.named(name) for name in scheduler_names(profiles.machine)}
     found = {name: measure_assignment(profiles, start) for name, start in starts.items()}
-    best = best_assignment(profiles, trials=TRIALS, starts=list(starts.values()))
-    if best is not None:
-        found["tuned"] = best.best
+    best = None
+    if kept is None:
+        best = best_assignment(profiles, trials=TRIALS, starts=list(starts.values()))
+    tuned = kept if best is None else best.best
+    if tuned is not None:
+        found["tuned"] = tuned
     return dict(sorted(found.items(), key=lambda item: -_latency(item[1])))
 
 
@@ -88,6 +92,7 @@ def _as_json(outcome: MachineOutcome) -> dict[str, Any]:
         "copying_s": outcome.copying,
         "busy_s": dict(outcome.busy),
         "peak_bytes": outcome.peak_bytes,
+        "held_bytes": dict(outcome.held),
         "parts": len(outcome.assignment.parts),
     }
 

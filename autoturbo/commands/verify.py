@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
-    Pair,
+    AnyPair,
     add_model_options,
     add_target_options,
-    load_pair,
+    load_any_pair,
     model_file,
     pair_of_run,
 )
 from autoturbo.commands.scheduling import (
-    Chosen,
+    AnyChosen,
     add_schedule_options,
     chosen_schedule,
     require_runtime,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
     from autoturbo.schedule.schedule import Schedule
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.findings import Verification
 
 USAGE = "MODEL [--schedule FILE | --run RUN | --scheduler NAME | --knobs FILE] [options]"
@@ -74,11 +75,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 1 if not verification.ok or (options.numbers and skipped) else 0
 
 
-def _chosen(options: argparse.Namespace) -> tuple[Pair, Chosen]:
+def _chosen(options: argparse.Namespace) -> tuple[AnyPair, AnyChosen]:
     if options.run is None:
         options.target = options.target or DEFAULT_TARGET
-        pair = load_pair(options)
-        return pair, chosen_schedule(options, pair, pair.evaluator())
+        pair = load_any_pair(options)
+        return pair, chosen_schedule(options, pair)
     from autoturbo.database import Database
 
     with Database.open(options.db, create=False, read_only=True) as database:
@@ -89,20 +90,20 @@ def _chosen(options: argparse.Namespace) -> tuple[Pair, Chosen]:
 
 
 def _verify(
-    options: argparse.Namespace, pair: Pair, chosen: Chosen, console: Console
+    options: argparse.Namespace, pair: AnyPair, chosen: AnyChosen, console: Console
 ) -> Verification:
     """All checks; before each that may take long, a line on standard error."""
     import dataclasses
 
     from autoturbo.verify import verify_schedule
-    from autoturbo.verify.numbers import check_numbers
+    from autoturbo.verify.units import check_any_numbers
 
     _tell(console, f"{pair.model.name} @ {pair.target.name}: checking regions and memory")
     found = verify_schedule(chosen.schedule, numbers=False)
     if options.numbers is False:
         return found
     _tell(console, "running the model and its schedule in ONNX Runtime")
-    numbers = check_numbers(chosen.schedule, model_file(options.model), seed=options.seed)
+    numbers = check_any_numbers(chosen.schedule, model_file(options.model), seed=options.seed)
     return dataclasses.replace(found, numbers=numbers)
 
 
@@ -113,7 +114,7 @@ def _tell(console: Console, line: str) -> None:
         print(plain(line), file=sys.stderr, flush=True)
 
 
-def _as_json(pair: Pair, chosen: Chosen, verification: Verification) -> dict[str, Any]:
+def _as_json(pair: AnyPair, chosen: AnyChosen, verification: Verification) -> dict[str, Any]:
     from autoturbo.report.checks import sizes
 
     numbers = verification.numbers
@@ -129,7 +130,7 @@ def _as_json(pair: Pair, chosen: Chosen, verification: Verification) -> dict[str
     }  # fmt: skip
 
 
-def _print(pair: Pair, chosen: Chosen, verification: Verification, console: Console) -> None:
+def _print(pair: AnyPair, chosen: AnyChosen, verification: Verification, console: Console) -> None:
     from autoturbo.report.checks import outputs, sizes, verdicts
     from autoturbo.search.handover import summary
 
@@ -145,7 +146,11 @@ def _print(pair: Pair, chosen: Chosen, verification: Verification, console: Cons
 
 
 def _record(
-    path: str, pair: Pair, schedule: Schedule, verification: Verification, console: Console
+    path: str,
+    pair: AnyPair,
+    schedule: Schedule | MachineSchedule,
+    verification: Verification,
+    console: Console,
 ) -> None:
     """The database remembers it, where this very schedule is its best one."""
     from autoturbo.database import Database, Verified

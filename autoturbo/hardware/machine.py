@@ -14,6 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from autoturbo.errors import TargetError
 from autoturbo.hardware.target import OffChip, Target
 
 
@@ -43,12 +44,15 @@ class Unit:
         kind: name that equal units share (``npu`` of ``npu0`` and ``npu1``).
         target: the unit alone, its off-chip memory being the machine's.
         takes: layers it can run; empty where it runs everything.
+        memory: bytes of the shared memory that its weights and tensors may take at once; None
+            where that is all of it.
     """
 
     name: str
     kind: str
     target: Target
     takes: tuple[OperatorRule, ...] = ()
+    memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +110,35 @@ class Machine:
         return tuple(dtype for dtype in first if all(dtype in other for other in others))
 
     @property
+    def default_dtype(self) -> str:
+        """The compute type where none is asked for.
+
+        Raises:
+            TargetError: the units have none in common.
+        """
+        if not self.dtypes:
+            hint = "give each unit a rate for one and the same type"
+            raise TargetError(f"the units of {self.name} have no data type in common", hint=hint)
+        return self.dtypes[0]
+
+    def supports(self, dtype: str) -> bool:
+        """Whether all units compute in a type."""
+        return dtype in self.dtypes
+
+    def as_dict(self) -> dict[str, Any]:
+        """The machine as a file holds it, ready for JSON."""
+        from autoturbo.hardware.machine_file import machine_as_dict
+
+        return machine_as_dict(self)
+
+    @property
     def hash(self) -> str:
         """SHA-256 over all that affects results: no names but those that links refer to."""
         values: list[Any] = [
-            [[u.name, u.kind, u.target.hash, [_rule(r) for r in u.takes]] for u in self.units],
+            [
+                [u.name, u.kind, u.target.hash, [_rule(r) for r in u.takes], u.memory]
+                for u in self.units
+            ],
             [self.ddr.capacity, self.ddr.bandwidth, self.ddr.latency, self.ddr.efficiency],
             self.switch,
             [[list(k.units), k.bandwidth, k.latency, k.through_ddr] for k in self.links],
@@ -121,6 +150,10 @@ class Machine:
         """The link between two units by index; None where the memory is all they share."""
         ends = self.units[first], self.units[second]
         return next((link for link in self.links if link.joins(*ends)), None)
+
+
+AnyTarget = Target | Machine
+"""What a model is scheduled on."""
 
 
 def _rule(rule: OperatorRule) -> list[Any]:

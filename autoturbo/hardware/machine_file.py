@@ -8,6 +8,7 @@ The file's units are targets without off-chip memory, which stands once beside t
       - name: cpu                # clusters, cores_per_cluster, clock_mhz, engines, lb, gb, ...
       - name: npu
         count: 4                 # npu0 to npu3
+        memory_mib: 512          # of the shared memory that one of them may take
         takes:
           - kinds: [Conv]
             channels_multiple: 16
@@ -25,6 +26,7 @@ The file's units are targets without off-chip memory, which stands once beside t
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -35,19 +37,20 @@ from typing import Any, Final
 from autoturbo.errors import Location, TargetError
 from autoturbo.hardware.document import Document, Steps, parse_document, read_document
 from autoturbo.hardware.fields import SCHEMA_VERSION, build_target
-from autoturbo.hardware.machine import Link, Machine, OperatorRule, Unit
+from autoturbo.hardware.machine import AnyTarget, Link, Machine, OperatorRule, Unit
+from autoturbo.hardware.machine_schema import MOST_UNITS, SHARED
 from autoturbo.hardware.problems import dotted, require_valid, suggestion
 from autoturbo.hardware.schema import target_schema
+from autoturbo.hardware.target import Target
 
 _FOLDER: Final = Path(__file__).parent / "presets" / "machines"
 _FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
-_MEMORY: Final = ("ddr", "dram")
-_OWN: Final = ("count", "takes")
-_TOP: Final = ("schema_version", "name", "description", "units", *_MEMORY, "switch_us", "links")
+_OWN: Final = ("count", "takes", "memory_mib")
+_TOP: Final = ("schema_version", "name", "description", "units", *SHARED, "switch_us", "links")
 _NEEDED: Final = ("schema_version", "name", "units", "ddr", "switch_us")
 _RULE: Final = ("kinds", "channels_multiple", "grouped", "fused")
 _LINK: Final = ("between", "bandwidth_gb_s", "latency_us", "through_ddr")
-_MOST_UNITS: Final = 64
+_MIB: Final = 1 << 20
 
 
 def machine_names() -> tuple[str, ...]:
@@ -93,6 +96,71 @@ def machine_document(name: str) -> tuple[dict[str, Any], str]:
     path = _FOLDER / f"{name}.yaml" if name in machine_names() else Path(name)
     text = path.read_text("utf-8-sig")
     return dict(parse_document(text, name).value), text
+
+
+def machine_from_dict(values: Mapping[str, Any]) -> Machine:
+    """The machine that a document in the layout of :meth:`Machine.as_dict` describes.
+
+    Raises:
+        TargetError: it is not a valid machine.
+    """
+    return machine_of(Document(values))
+
+
+def target_from_dict(values: Mapping[str, Any]) -> AnyTarget:
+    """The target or the machine that a document describes.
+
+    Raises:
+        TargetError: it describes neither.
+    """
+    return machine_from_dict(values) if "units" in values else Target.from_dict(values)
+
+
+def machine_as_dict(machine: Machine) -> dict[str, Any]:
+    """A machine in the layout of its file; figures have 12 significant digits."""
+    first = machine.units[0].target.as_dict()
+    alike = itertools.groupby(machine.units, key=lambda unit: unit.kind)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": machine.name,
+        "description": machine.description,
+        "units": [_unit_entry(list(units)) for _, units in alike],
+        **{name: first[name] for name in SHARED if name in first},
+        "switch_us": _figure(machine.switch * 1e6),
+        "links": [_link_entry(link) for link in machine.links],
+    }
+
+
+def _unit_entry(units: list[Unit]) -> dict[str, Any]:
+    """Alike units as one entry."""
+    unit = units[0]
+    body = {k: v for k, v in unit.target.as_dict().items() if k in _unit_fields()}
+    entry: dict[str, Any] = {**body, "name": unit.kind}
+    if len(units) > 1:
+        entry["count"] = len(units)
+    if unit.memory is not None:
+        entry["memory_mib"] = _figure(unit.memory / _MIB)
+    if unit.takes:
+        entry["takes"] = [_rule_entry(rule) for rule in unit.takes]
+    return entry
+
+
+def _rule_entry(rule: OperatorRule) -> dict[str, Any]:
+    values = dataclasses.asdict(rule)
+    return {**values, "kinds": list(rule.kinds), "fused": list(rule.fused)}
+
+
+def _link_entry(link: Link) -> dict[str, Any]:
+    return {
+        "between": list(link.units),
+        "bandwidth_gb_s": _figure(link.bandwidth / 1e9),
+        "latency_us": _figure(link.latency * 1e6),
+        "through_ddr": link.through_ddr,
+    }
+
+
+def _figure(value: float) -> float:
+    return float(f"{value:.12g}")
 
 
 @lru_cache(maxsize=16)
@@ -205,32 +273,40 @@ class _Reader:
     def units(self) -> Iterator[Unit]:
         """Units of the list, those with a count as often as it says."""
         listed = self.at(("units",))
-        if not isinstance(listed, list) or not listed or len(listed) > _MOST_UNITS:
-            raise self.wrong(("units",), f"must be a list of 1 to {_MOST_UNITS} units")
+        if not isinstance(listed, list) or not listed or len(listed) > MOST_UNITS:
+            raise self.wrong(("units",), f"must be a list of 1 to {MOST_UNITS} units")
         seen = set[str]()
         for index in range(len(listed)):
             path: Steps = ("units", index)
             self.mapping(path, (*_unit_fields(), *_OWN), ("name",))
-            count = self.whole((*path, "count"), 1, _MOST_UNITS, 1)
+            count = self.whole((*path, "count"), 1, MOST_UNITS, 1)
             target, rules = self.target(path), tuple(self.rules(path))
             kind = target.name.rsplit("/", 1)[1]
             if kind in seen:
                 raise self.wrong((*path, "name"), f"a second unit {kind!r}", "use 'count'")
             seen.add(kind)
+            memory = self.memory((*path, "memory_mib"))
             for number in range(count):
-                yield Unit(kind if count == 1 else f"{kind}{number}", kind, target, rules)
+                name = kind if count == 1 else f"{kind}{number}"
+                yield Unit(name, kind, target, rules, memory)
+
+    def memory(self, path: Steps) -> int | None:
+        """Bytes that a unit may take; None where nothing is said."""
+        if self.at(path) is None:
+            return None
+        return round(self.number(path, 1e-3, 1e9) * _MIB)
 
     def target(self, path: Steps) -> Any:
         """A unit as a target of its own, with the machine's memory."""
         body = {k: v for k, v in self.at(path).items() if k not in _OWN}
-        memory = {k: self.at((k,)) for k in _MEMORY if self.at((k,)) is not None}
+        memory = {k: self.at((k,)) for k in SHARED if self.at((k,)) is not None}
         value = {"schema_version": SCHEMA_VERSION, **body, **memory}
         keys, values = (self.moved(found, path) for found in self.positions())
         try:
             require_valid(Document(value, self.document.file, keys, values))
         except TargetError as error:
             field = error.at.field or ""
-            if field.split(".")[0] not in _MEMORY:
+            if field.split(".")[0] not in SHARED:
                 at = dataclasses.replace(error.at, field=f"{dotted(path)}.{field}")
                 raise TargetError(error.message, at, error.hint) from None
             raise
@@ -253,7 +329,7 @@ class _Reader:
         self, found: Mapping[Steps, tuple[int, int]], unit: Steps
     ) -> dict[Steps, tuple[int, int]]:
         """Positions as they would be in the file of a target."""
-        moved = {p: at for p, at in found.items() if p and p[0] in _MEMORY}
+        moved = {p: at for p, at in found.items() if p and p[0] in SHARED}
         moved |= {p[len(unit) :]: at for p, at in found.items() if p[: len(unit)] == unit}
         return moved
 
@@ -298,7 +374,7 @@ class _Reader:
 
 def _unit_fields() -> tuple[str, ...]:
     """Fields of a target that a unit has."""
-    left_out = {"schema_version", *_MEMORY}
+    left_out = {"schema_version", *SHARED}
     return tuple(name for name in target_schema()["properties"] if name not in left_out)
 
 

@@ -14,11 +14,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from autoturbo.schedule.schedule import Schedule
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.findings import Finding, Numbers, Verification
 
 
-def sizes(schedule: Schedule) -> dict[str, int]:
-    """How many things the checks of a schedule look at."""
+def sizes(schedule: Schedule | MachineSchedule) -> dict[str, int]:
+    """How many things the checks of a schedule look at; on a machine, those of all parts."""
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+
+    if isinstance(schedule, MachineSchedule):
+        counts = [sizes(part) for part in schedule.schedules]
+        return {name: sum(one[name] for one in counts) for name in counts[0]}
     return {
         "subgraphs": len(schedule.instances.subgraphs),
         "instances": len(schedule.instances.instances),

@@ -24,7 +24,6 @@ _COMPARISON = ("scheduler", "latency", "samples/s", "speed-up", "DDR", "matrix",
 _TITLES = {
     "tvm": "tvm (TVM-like)",
     "graphturbo": "graphturbo (best)",
-    "default": "graphturbo (trial 0)",
     "best": "tuned",
 }
 
@@ -75,24 +74,29 @@ def definitions(rows: Iterable[tuple[str, str, str]]) -> Table:
     return made
 
 
-def comparison(outcomes: Mapping[str, Outcome], reference: str | None = None) -> Table:
+def comparison(
+    outcomes: Mapping[str, Outcome], reference: str | None = None, published: str = "graphturbo"
+) -> Table:
     """Schedulers side by side, in the order given.
 
     Args:
         outcomes: what each scheduler's schedule measured, by its name (``"default"`` is the
             published heuristic of a run, ``"best"`` the tuned schedule).
         reference: whose latency the speed-ups refer to; the first that has one by default.
+        published: name of the heuristic that ``"default"`` is.
     """
-    return table(*comparison_rows(outcomes, reference))
+    return table(*comparison_rows(outcomes, reference, published))
 
 
 def comparison_rows(
-    outcomes: Mapping[str, Outcome], reference: str | None = None
+    outcomes: Mapping[str, Outcome], reference: str | None = None, published: str = "graphturbo"
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Headers and cells of the same."""
     measured = {n: o for n, o in outcomes.items() if isinstance(o, Measurement)}
     base = measured.get(reference or "") or next(iter(measured.values()), None)
-    return _COMPARISON, tuple(_row(name, outcome, base) for name, outcome in outcomes.items())
+    titles = {**_TITLES, "default": f"{published} (trial 0)"}
+    rows = (_row(titles.get(name, name), outcome, base) for name, outcome in outcomes.items())
+    return _COMPARISON, tuple(rows)
 
 
 def front(points: Iterable[tuple[int, Outcome]]) -> Table:
@@ -111,8 +115,7 @@ def front(points: Iterable[tuple[int, Outcome]]) -> Table:
     return table(("Pareto front", "latency", "samples/s", "DDR", "energy"), rows)
 
 
-def _row(name: str, outcome: Outcome, base: Measurement | None) -> tuple[str, ...]:
-    title = _TITLES.get(name, name)
+def _row(title: str, outcome: Outcome, base: Measurement | None) -> tuple[str, ...]:
     if not isinstance(outcome, Measurement):
         return (f"{title}: {outcome.message}", *["-"] * (len(_COMPARISON) - 1))
     return (

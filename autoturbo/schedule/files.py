@@ -26,6 +26,7 @@ from autoturbo.atomic import atomic_write
 from autoturbo.errors import KnobsError, Location, ScheduleFileError
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph
+from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.bind import Binding, Placement, Scope, cores_used
@@ -45,10 +46,23 @@ SCHEDULE_SCHEMA = 1
 
 FORMAT = "autoturbo-schedule"
 
+MACHINE_FORMAT = "autoturbo-machine-schedule"
+"""What files of machines say (:mod:`autoturbo.schedule.units.files`)."""
+
+_OTHERS = {
+    FORMAT: "a schedule of a target, not of a machine of several units",
+    MACHINE_FORMAT: "a schedule of a machine of several units, not of a target",
+}
+
 
 def schedule_text(schedule: Schedule) -> str:
+    """The canonical text of a schedule."""
+    return document_text(_document(schedule))
+
+
+def document_text(document: Mapping[str, Any]) -> str:
     """The canonical text: one top-level field a line, one element of a list a line."""
-    lines = [f"{json.dumps(name)}: {_value(value)}" for name, value in _document(schedule).items()]
+    lines = [f"{json.dumps(name)}: {_value(value)}" for name, value in document.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -168,40 +182,49 @@ def schedule_schema() -> dict[str, Any]:
     whole = {"type": "integer", "minimum": 0}
     any_integer = {"type": "integer"}
     text = {"type": "string"}
-    identity = _object({"name": text, "hash": text}, {"batch": {"type": "integer", "minimum": 1}})
+    identity = object_schema(
+        {"name": text, "hash": text}, {"batch": {"type": "integer", "minimum": 1}}
+    )
     scope = {"enum": [s.name for s in Scope]}
-    subgraph = {"layers": _list(whole), "axis": any_integer, "depth": whole, "instances": whole}
+    subgraph = {
+        "layers": list_schema(whole),
+        "axis": any_integer,
+        "depth": whole,
+        "instances": whole,
+    }
     buffer = {
         "kind": text, "tensor": text, "subgraph": whole, "part": whole, "scope": scope,
         "address": any_integer, "bytes": whole, "first_step": whole, "last_step": whole,
     }  # fmt: skip
-    order = {"subgraph": whole, "part": whole, "cores": _list(whole), "scope": scope}
+    order = {"subgraph": whole, "part": whole, "cores": list_schema(whole), "scope": scope}
     cluster = {"cluster": whole}
-    of_instance = {"core_ids": _list(whole), **cluster}
+    of_instance = {"core_ids": list_schema(whole), **cluster}
     inner = {"inner_axis": whole, "inner_factor": {"type": "integer", "minimum": 1}}
     shared = {"split": {"enum": list(SPLITS[1:])}}
     required = {
         "format": {"const": FORMAT}, "schema_version": {"const": SCHEDULE_SCHEMA},
         "scheduler_version": text, "scheduler": text, "model": identity, "target": identity,
         "dtype": text, "knobs": {"type": "object"},
-        "share": _object({"clusters": whole, "samples": whole, "batches": whole}, shared),
-        "layers": _list(_object({"name": text, "operators": _list(whole)})),
-        "subgraphs": _list(_object(subgraph, inner)),
-        "order": _list(_object(order, of_instance)),
+        "share": object_schema({"clusters": whole, "samples": whole, "batches": whole}, shared),
+        "layers": list_schema(object_schema({"name": text, "operators": list_schema(whole)})),
+        "subgraphs": list_schema(object_schema(subgraph, inner)),
+        "order": list_schema(object_schema(order, of_instance)),
     }  # fmt: skip
     optional = {
-        "buffers": _list(_object(buffer, cluster)), "expected": {"type": ["object", "null"]},
+        "buffers": list_schema(object_schema(buffer, cluster)),
+        "expected": {"type": ["object", "null"]},
     }  # fmt: skip
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "AutoTurbo schedule",
-        **_object(required, optional),
+        **object_schema(required, optional),
     }
 
 
-def _object(
+def object_schema(
     required: Mapping[str, Any], optional: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
+    """The JSON schema of an object that has no other fields."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -210,7 +233,8 @@ def _object(
     }
 
 
-def _list(items: Mapping[str, Any]) -> dict[str, Any]:
+def list_schema(items: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a list."""
     return {"type": "array", "items": items}
 
 
@@ -222,7 +246,7 @@ def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
             else, or describes no valid schedule.
     """
     place = Path(path)
-    return schedule_of(_read(place), graph, target, place)
+    return schedule_of(read_text(place), graph, target, place)
 
 
 def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> Schedule:
@@ -239,8 +263,8 @@ def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> S
             no valid schedule.
     """
     place = Path(place)
-    document = _validated(_parsed(text, place), place)
-    _check_identity(document, graph, target, place)
+    document = validated(parsed(text, place), place, schedule_schema())
+    check_identity(document, graph, target, place)
     try:
         return _rebuild(document, graph, target)
     except KnobsError as error:
@@ -258,7 +282,8 @@ class _InvalidError(Exception):
         self.field, self.reason = field, reason
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """What is in a schedule file; raises ScheduleFileError."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -267,7 +292,8 @@ def _read(path: Path) -> str:
         raise ScheduleFileError("not a schedule file", Location(path)) from None
 
 
-def _parsed(text: str, path: Path) -> Any:
+def parsed(text: str, path: Path) -> Any:
+    """The JSON value of a schedule file; raises ScheduleFileError."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -278,17 +304,25 @@ def _parsed(text: str, path: Path) -> Any:
         raise ScheduleFileError("not a schedule file", Location(path)) from None
 
 
-def _validated(document: Any, path: Path) -> dict[str, Any]:
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ScheduleFileError(
-            "not a schedule file", Location(path, field="format"), f"it says {FORMAT!r} in ours"
-        )
+def validated(document: Any, path: Path, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A document that a schema allows, of the format and version that the schema names.
+
+    Raises:
+        ScheduleFileError: it is something else, or of another version.
+    """
+    known, at = schema["properties"], Location(path, field="format")
+    form, newest = (known[name]["const"] for name in ("format", "schema_version"))
+    if not isinstance(document, dict) or document.get("format") != form:
+        found = document.get("format") if isinstance(document, dict) else None
+        if isinstance(found, str) and found in _OTHERS:
+            raise ScheduleFileError(_OTHERS[found], at, "give its own target with --target")
+        raise ScheduleFileError("not a schedule file", at, f"it says {form!r} in ours")
     version = document.get("schema_version")
-    if version != SCHEDULE_SCHEMA:
+    if version != newest:
         at = Location(path, field="schema_version")
-        hint = f"this release reads version {SCHEDULE_SCHEMA}; tune again or use the other release"
+        hint = f"this release reads version {newest}; tune again or use the other release"
         raise ScheduleFileError(f"format version {version!r}", at, hint)
-    validator = _strict_validator()(schedule_schema())
+    validator = _strict_validator()(schema)
     first = min(validator.iter_errors(document), key=lambda e: str(e.json_path), default=None)
     if first is not None:
         at = Location(path, field=first.json_path.removeprefix("$.").removeprefix("$") or None)
@@ -307,8 +341,14 @@ def _strict_validator() -> Any:
     return jsonschema.validators.extend(base, type_checker=checker)  # type: ignore[no-untyped-call]
 
 
-def _check_identity(document: dict[str, Any], graph: Graph, target: Target, path: Path) -> None:
-    """The file must be for this model, target and scheduler version."""
+def check_identity(
+    document: Mapping[str, Any], graph: Graph, target: AnyTarget, path: Path
+) -> None:
+    """The file must be for this model, target and scheduler version.
+
+    Raises:
+        ScheduleFileError: it is not.
+    """
     model = document["model"]
     if model["hash"] != graph.hash:
         at = Location(path, field="model.hash")

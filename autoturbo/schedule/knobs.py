@@ -28,6 +28,7 @@ from autoturbo.schedule.knob_specs import (
     specs_of,
     suggestion,
 )
+from autoturbo.schedule.unit_knobs import UnitKnobs
 
 KNOBS_SCHEMA = 2
 """Version of the knob set, part of the scheduler version: a record of another one is not reused."""
@@ -307,6 +308,8 @@ class Knobs:
         high=0.9,
     )
     overrides: tuple[SubGraphKnobs, ...] = field(default=(), metadata={})
+    units: UnitKnobs | None = field(default=None, metadata={})
+    """Who runs what, on a machine of several units; as PartitionTuner assigns it if None."""
 
     def __post_init__(self) -> None:
         """Bring equal settings into one form.
@@ -333,6 +336,8 @@ class Knobs:
         chosen: dict[str, Any] = {n: value for n, value in values.items() if value != AUTO}
         if self.overrides:
             chosen["overrides"] = [o.as_dict() for o in self.overrides]
+        if self.units is not None:
+            chosen["units"] = self.units.as_dict()
         return chosen
 
     @staticmethod
@@ -345,9 +350,10 @@ class Knobs:
         place = at or Location()
         known = dict(values)
         overrides = tuple(_override(item, place) for item in _items(known, place))
+        units = UnitKnobs.from_dict(known.pop("units"), place) if "units" in known else None
         for name, value in known.items():
             _check(name, value, place)
-        return Knobs(**known, overrides=overrides)
+        return Knobs(**known, overrides=overrides, units=units)
 
 
 @functools.cache
@@ -438,6 +444,7 @@ __all__ = [
     "KnobSpec",
     "Knobs",
     "SubGraphKnobs",
+    "UnitKnobs",
     "Value",
     "knob_specs",
     "load_knobs",

@@ -221,6 +221,9 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
     Raises:
         KnobsError: the setting does not fit the model.
     """
+    if knobs.units is not None:
+        message = "it is for machines of several processing units, and this target is one unit"
+        raise KnobsError(message, Location(field="units"), "take it out")
     problem, share, planned = _planned(bench, knobs)
     memory, subgraphs = memory_of(problem), planned.subgraphs
     overrides = resolve(problem, subgraphs, knobs)

@@ -28,6 +28,7 @@ from autoturbo.schedule.timeline import Step, Timeline
 
 if TYPE_CHECKING:
     from autoturbo.report.notebook import Printer
+    from autoturbo.schedule.units.whole import OnUnits
 
 SCHEDULER_VERSION = "3"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
@@ -92,6 +93,7 @@ class Schedule:
         expected: what a measurement of it gave (the object M of ``--json``), or None.
         others: the further clusters' timelines; empty where clusters work alike.
         cluster: per instance, its cluster; empty where clusters work alike.
+        on_units: what runs each instance, of a schedule on a machine of several units.
     """
 
     model: Graph
@@ -108,6 +110,7 @@ class Schedule:
     expected: Mapping[str, Any] | None = None
     others: tuple[Timeline, ...] = ()
     cluster: tuple[int, ...] = ()
+    on_units: OnUnits | None = None
 
     @property
     def timelines(self) -> tuple[Timeline, ...]:

@@ -75,9 +75,10 @@ def verifier_of(path: str | Path, *, numbers: bool, seed: int = 0) -> Verifier:
 
     def verify(schedule: Scheduled) -> Verification | None:
         from autoturbo.schedule.schedule import Schedule
+        from autoturbo.schedule.units.machine_schedule import MachineSchedule
         from autoturbo.verify import verify_schedule
 
-        if not isinstance(schedule, Schedule):
+        if not isinstance(schedule, Schedule | MachineSchedule):
             return None
         return verify_schedule(schedule, path=path, seed=seed, numbers=numbers)
 

@@ -18,7 +18,7 @@ from autoturbo.errors import RunError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.allocation import Course
 from autoturbo.search.executors.base import Answer, Task
-from autoturbo.search.names import OURS
+from autoturbo.search.names import ANNEALING, OURS
 from autoturbo.search.objectives import OF_KERNELS
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.stopping import Drought, Stop
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from autoturbo.cost_models.advisor import KernelAdvisor
+    from autoturbo.search.asking import Asks
     from autoturbo.search.objectives import Objective
     from autoturbo.search.space import Space
 
@@ -78,6 +79,7 @@ class Search:
         patience: trials without a better one after which it stops, checked between rounds.
         bound_gap: it stops once the best is at most this share above the lower bound, likewise.
         round: trials proposed at a time.
+        asker: asked for settings in place of the sampler, which then is its name.
     """
 
     run: str
@@ -94,6 +96,7 @@ class Search:
     patience: int | None = None
     bound_gap: float | None = None
     round: int = BATCH
+    asker: Asks | None = None
 
 
 class Loop:
@@ -128,12 +131,17 @@ class Loop:
         self.best: Trial | None = None
         self._journal, self._on_progress = journal, on_progress
         self._recorded = dict(journal.recorded)
-        choice = make_sampler(
-            search.sampler, search.seed, search.space,
-            batch=search.round, advisor=advisor, objectives=len(search.objectives),
-        )  # fmt: skip
-        self._advisor = choice.advisor
-        self._asker = asker_of(choice, search.space, search.objectives, search.seed)
+        self._advisor: KernelAdvisor | None = None
+        self._asker: Asks
+        if search.asker is not None:
+            self._asker = search.asker
+        else:
+            choice = make_sampler(
+                search.sampler, search.seed, search.space,
+                batch=search.round, advisor=advisor, objectives=len(search.objectives),
+            )  # fmt: skip
+            self._advisor = choice.advisor
+            self._asker = asker_of(choice, search.space, search.objectives, search.seed)
         self.mirror = open_mirror(search.storage, search.run, search.objectives)
         self._mirrored = len(self.mirror.get_trials(deepcopy=False))
         self._failures: Counter[str] = Counter()
@@ -289,7 +297,7 @@ class Loop:
     def _replayed(self, first: int) -> list[Knobs] | None:
         """A round that is recorded whole, where the sampler need not propose it again."""
         numbers = range(first, first + (self.search.round if first else 1))
-        if self.search.sampler != OURS:
+        if self.search.sampler not in (OURS, ANNEALING):
             return None
         if all(number in self._recorded for number in numbers):
             return [self._recorded[number].knobs for number in numbers]

@@ -18,6 +18,9 @@ SAMPLERS = {
 
 OURS = "cost-model"
 
+ANNEALING = "annealing"
+"""Ours on a machine of several processing units: over units and cuts."""
+
 
 def sampler_names() -> tuple[str, ...]:
     """Samplers by name: those of :data:`SAMPLERS`, then plug-ins'."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.contract import Evaluates
@@ -11,7 +11,6 @@ from autoturbo.simulate.measurement import Outcome
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
 
 
 class Scheduled(Protocol):
@@ -35,5 +34,8 @@ class Workshop(Evaluates, Protocol):
         ...
 
 
-MakeWorkshop = Callable[["Graph", "Target", str], Workshop]
-"""Builds an evaluator; sent to workers, so a class or a function of a module."""
+MakeWorkshop = Callable[["Graph", Any, str], Workshop]
+"""Builds an evaluator of a model on a target or a machine.
+
+It is sent to workers, so it is a class or a function of a module.
+"""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autoturbo.graph.extract import extract
@@ -15,11 +16,19 @@ from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.synthetic import convolution
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.baselines.dlfusion import CoreModel, Sample, allowed_cores, fit
+from autoturbo.schedule.baselines.dlfusion import (
+    STRATEGIES,
+    Block,
+    CoreModel,
+    Sample,
+    allowed_cores,
+    fit,
+)
 from autoturbo.schedule.baselines.dlfusion.blocks import LayerFigures
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 CHANNELS = (16, 32, 64, 128, 256, 512)
 """Of synthesised layers."""
@@ -45,8 +54,8 @@ class BlockProfiles:
     made: int = 0
     _layers: tuple[Layer, ...] = ()
     _figures: tuple[LayerFigures, ...] = ()
-    _known: dict[tuple[str, int], float] = field(default_factory=dict)
-    _asked: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _known: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+    _asked: dict[tuple[int, int, int], Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Cut the model into layers."""
@@ -65,30 +74,72 @@ class BlockProfiles:
 
     def seconds(self, first: int, end: int, cores: int) -> float:
         """Of a block; infinite where it does not fit."""
+        found = self.outcome(first, end, cores)
+        return found.latency if isinstance(found, Measurement) else math.inf
+
+    def outcome(self, first: int, end: int, cores: int) -> Outcome:
+        """What a block measures by itself, or why it does not fit."""
         key = (first, end, cores)
         if key not in self._asked:
-            self._asked[key] = self._seconds(first, end, cores)
+            self._asked[key] = self._outcome(first, end, cores)
         return self._asked[key]
 
-    def _seconds(self, first: int, end: int, cores: int) -> float:
+    def _outcome(self, first: int, end: int, cores: int) -> Outcome:
         inside = [o for layer in self._layers[first:end] for o in layer.operators]
         part = extract(self.graph, inside)
         key = (part.hash, cores)
         if key not in self._known:
             self.made += 1
-            self._known[key] = fused_seconds(part, self.target, self.dtype, cores)
+            self._known[key] = fused(part, self.target, self.dtype, cores)
         return self._known[key]
+
+
+def dlfusion_outcome(graph: Graph, target: Target, dtype: str) -> Outcome:
+    """What a model in DLFusion's blocks measures, or why a block does not fit."""
+    costs = BlockProfiles(graph, target, dtype)
+    return measure_blocks(costs, STRATEGIES["dlfusion"](costs, core_model(target, dtype)))
+
+
+def measure_blocks(costs: BlockProfiles, blocks: Sequence[Block]) -> Outcome:
+    """What a model in blocks measures, one after another, or why one does not fit."""
+    found: list[Measurement] = []
+    for block in blocks:
+        outcome = costs.outcome(block.first, block.end, block.cores)
+        if isinstance(outcome, Failure):
+            return outcome
+        found.append(outcome)
+    graph, target, dtype = costs.graph, costs.target, costs.dtype
+    latency = sum(one.latency for one in found)
+    vector = sum(one.vector_utilization * one.latency * block.cores for one, block in
+                 zip(found, blocks, strict=True))  # fmt: skip
+    return Measurement(
+        latency=latency,
+        batch=graph.batch,
+        ddr_bytes=sum(one.ddr_bytes for one in found),
+        gb_bytes=sum(one.gb_bytes for one in found),
+        matrix_utilization=graph.macs / target.matrix_macs_per_second(dtype) / latency,
+        vector_utilization=vector / target.cores / latency,
+        peak_lb_bytes=max(one.peak_lb_bytes for one in found),
+        peak_gb_bytes=max(one.peak_gb_bytes for one in found),
+        kernels=sum(one.kernels for one in found),
+        bound=lower_bound(graph, target, dtype),
+    )
 
 
 def fused_seconds(graph: Graph, target: Target, dtype: str, cores: int) -> float:
     """Seconds of a graph as one kernel on some cores; infinite where it does not fit."""
+    outcome = fused(graph, target, dtype, cores)
+    return outcome.latency if isinstance(outcome, Measurement) else math.inf
+
+
+def fused(graph: Graph, target: Target, dtype: str, cores: int) -> Outcome:
+    """What a graph measures as one kernel on some cores."""
     fewer = dataclasses.replace(target, cores=cores)
     evaluator = Evaluator(graph, fewer, dtype)
     *inner, last = layers_of(graph)
     joined = tuple(SubGraphKnobs(layer.name, boundary="merge") for layer in inner)
     knobs = Knobs(output_scope="DDR", overrides=(*joined, SubGraphKnobs(last.name, boundary="cut")))
-    outcome = evaluator.evaluate(knobs)
-    return outcome.latency if isinstance(outcome, Measurement) else math.inf
+    return evaluator.evaluate(knobs)
 
 
 def core_model(target: Target, dtype: str) -> CoreModel:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from autoturbo.schedule.schedule import Schedule
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.findings import Verification
 
 VERIFIER_VERSION = "1"
@@ -15,7 +16,7 @@ VERIFIER_VERSION = "1"
 
 
 def verify_schedule(
-    schedule: Schedule,
+    schedule: Schedule | MachineSchedule,
     *,
     path: str | Path | None = None,
     seed: int = 0,
@@ -25,19 +26,24 @@ def verify_schedule(
     """Check the regions and the memory of a schedule, and run it beside its model.
 
     Args:
-        schedule: what to check.
+        schedule: what to check, on a target or on a machine of several units.
         path: the model's file; where it is not given, nothing is run.
         seed: of the random inputs and weights.
         numbers: run it.
-        whole: run all samples, or those of one pass; None decides by memory and work.
+        whole: run all samples, or those of one pass; None decides by memory and work. On a
+            machine there is one pass.
 
     Raises:
         ModelError: the model's file is not usable.
     """
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.findings import Verification
     from autoturbo.verify.memory import check_memory
     from autoturbo.verify.regions import check_regions
+    from autoturbo.verify.units import verify_machine_schedule
 
+    if isinstance(schedule, MachineSchedule):
+        return verify_machine_schedule(schedule, path=path, seed=seed, numbers=numbers)
     regions, memory = check_regions(schedule), check_memory(schedule)
     if path is None or not numbers:
         return Verification(regions, memory)

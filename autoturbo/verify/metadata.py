@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnx import NodeProto
 
 from autoturbo.schedule.files import buffer_entries
 from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
+
+if TYPE_CHECKING:
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+    from autoturbo.schedule.units.whole import OnUnits
 
 PREFIX = "autoturbo."
 """Keys of ours in ``metadata_props`` begin so."""
@@ -28,12 +32,17 @@ def annotate(node: NodeProto, values: Mapping[str, object]) -> None:
 
 
 class InstanceFacts:
-    """What each instance's call says of it: order, cluster, cores, scope and buffers."""
+    """What each instance's call says of it: order, cluster, cores, scope and buffers.
+
+    On a machine of several units, its unit too; cores and buffers are those of the unit.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._place = {instance: at for at, instance in enumerate(schedule.order)}
         self._buffers: dict[int, list[dict[str, Any]]] = {}
+        on = schedule.on_units
+        self._of_parts = [] if on is None else [InstanceFacts(s) for s in on.schedule.schedules]
         for timeline in schedule.timelines:
             entries = buffer_entries(schedule, timeline)
             for instance, entry in zip(timeline.owner.tolist(), entries, strict=True):
@@ -47,6 +56,8 @@ class InstanceFacts:
             instance: which.
             cluster: the cluster that runs it where all clusters do the same.
         """
+        if self._schedule.on_units is not None:
+            return self._on_unit(instance, self._schedule.on_units)
         schedule, graph = self._schedule, self._schedule.instances
         placement = schedule.placement
         subgraph = int(graph.subgraph[instance])
@@ -63,9 +74,23 @@ class InstanceFacts:
             "buffers": self._buffers.get(instance, []),
         }
 
+    def _on_unit(self, instance: int, on: OnUnits) -> dict[str, object]:
+        """What the schedule of its part says, but where it stands in the whole."""
+        graph, (part, own) = self._schedule.instances, on.origin[instance]
+        machine, subgraph = on.schedule.machine, int(graph.subgraph[instance])
+        return {
+            **self._of_parts[part].of(own, 0),
+            "order": self._place[instance],
+            "subgraph": subgraph,
+            "unit": machine.units[on.schedule.assignment.parts[part].unit].name,
+            "unit_part": part,
+        }
+
 
 def model_facts(schedule: Schedule) -> dict[str, str]:
     """Metadata of the whole model."""
+    if schedule.on_units is not None:
+        return _machine_facts(schedule.on_units.schedule)
     share, target = schedule.share, schedule.problem.target
     return {
         PREFIX + "scheduler": schedule.scheduler,
@@ -77,3 +102,21 @@ def model_facts(schedule: Schedule) -> dict[str, str]:
         PREFIX + "knobs": json.dumps(schedule.knobs.as_dict()),
         PREFIX + "share": json.dumps(dataclasses.asdict(share)),
     }  # fmt: skip
+
+
+def _machine_facts(schedule: MachineSchedule) -> dict[str, str]:
+    """The same of a machine: its units, and when each part runs and is copied."""
+    machine = schedule.machine
+    names = [unit.name for unit in machine.units]
+    runs = [{**dataclasses.asdict(run), "unit": names[run.unit]} for run in schedule.runs]
+    return {
+        PREFIX + "scheduler": schedule.scheduler,
+        PREFIX + "scheduler_version": SCHEDULER_VERSION,
+        PREFIX + "model_hash": schedule.model.hash,
+        PREFIX + "target": machine.name,
+        PREFIX + "target_hash": machine.hash,
+        PREFIX + "dtype": schedule.dtype,
+        PREFIX + "knobs": json.dumps(schedule.knobs.as_dict()),
+        PREFIX + "units": json.dumps(names),
+        PREFIX + "runs": json.dumps(runs),
+    }

@@ -119,3 +119,49 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_row_that_there_is_not() -> None:
     with pytest.raises(SystemExit, match="no row X; they are A to J"):
         paper_tables.main(["--models", "A,X"])
+
+
+def test_other_tuners_stand_beside_what_is_published(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import other_tuners
+
+    small = ("squeezenet1_1",)
+    rows = {
+        "dlfusion": (list, other_tuners.print_dlfusion),
+        "partition_tuner": (
+            lambda: other_tuners.partition_tuner_rows(small), other_tuners.print_partition_tuner
+        ),
+    }  # fmt: skip
+    monkeypatch.setattr(paper_tables, "TUNERS", rows)
+    found = json_of(capsys, "--tuners", "partition_tuner")
+    (row,) = found["partition_tuner"]
+    assert row["over_profiled"]["published"] == 2.73
+    gain = 100 * (row["static"] / row["partition_tuner"] - 1)
+    assert row["over_static"]["ours"] == pytest.approx(gain)
+    paper_tables.main(["--tuners", "dlfusion,partition_tuner"])
+    text = capsys.readouterr().out
+    assert "speed-up over no optimisation (p. 3.6 to 7.9)" in text
+    assert "+5.03" in text
+
+
+def test_dlfusions_table_has_every_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
+    import other_tuners
+
+    from autoturbo.schedule.baselines.dlfusion import CoreModel
+
+    allowed = (1, 2, 4, 8, 16, 32)
+    monkeypatch.setattr(
+        other_tuners, "core_model", lambda *_: CoreModel(2.0, 0.0, 0.0, 1e8, allowed)
+    )
+    (row,) = other_tuners.dlfusion_rows(("alexnet",))
+    assert row["published"] == (3.6, 7.9)
+    assert row["dlfusion"] > 1
+    assert set(row) == {
+        "model", "published", "fixed_cores", "layer_cores", "fuse_all", "fixed_blocks", "dlfusion",
+    }  # fmt: skip
+
+
+def test_a_tuner_that_there_is_not() -> None:
+    with pytest.raises(SystemExit, match="no ios; they are dlfusion, partition_tuner"):
+        paper_tables.main(["--tuners", "ios"])

@@ -17,17 +17,19 @@ RUNS: dict[str, tuple[str, ...]] = {
         "tune tiny.onnx --trials 3",
         "tune tiny.onnx other.onnx --trials 2 --target goya --verify",
         "tune tiny.onnx --trials 8 --objective latency,ddr-bytes",
+        "tune tiny.onnx --trials 2 --target zcu102-vta",
         "tune tiny.onnx --trials 2 --target no-room.yaml",
     ),
     "resume": ("resume {run} --trials 18", "resume nothing"),
     "runs": ("runs", "runs --db none.db"),
-    "show": ("show {run}", "show {failed}"),
+    "show": ("show {run}", "show {failed}", "show {machine}"),
     "inspect": ("inspect tiny.onnx", "inspect odd.onnx --batch 4", "inspect none.onnx"),
     "space": ("space tiny.onnx", "space tiny.onnx --subgraphs 0"),
     "simulate": (
         "simulate tiny.onnx",
         "simulate tiny.onnx --schedule best.json",
         "simulate tiny.onnx --target examples/targets/edge.yaml",
+        "simulate tiny.onnx --target zcu102-vta",
         "simulate tiny.onnx --target no-room.yaml",
     ),
     "compare": (
@@ -47,6 +49,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "diff": ("diff best.json {run}", "diff {run} {goya} --fail-if-slower 2%"),
     "replay": ("replay {run} 0", "replay {failed} 0", "replay {run} 999"),
+    "report": ("report {run} -o report.html",),
     "trace": ("trace {run} -o trace.json", "trace {run} --netron side.json"),
     "verify": (
         "verify tiny.onnx --run {run}",
@@ -65,7 +68,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "targets show examples/targets/wormhole-n150.yaml",
     ),
     "targets validate": ("targets validate bad.yaml examples/targets/edge.yaml none.yaml",),
-    "targets schema": ("targets schema",),
+    "targets schema": ("targets schema", "targets schema --machine"),
     "targets scaffold": ("targets scaffold",),
     "db list": ("db list", "db list --db empty.db"),
     "db best": ("db best", "db best --model nobody --explain-miss"),
@@ -129,6 +132,7 @@ def ids(cli: Cli) -> dict[str, str]:
     goya = tuned("tiny.onnx", "--trials", "2", "--target", "goya")
     front = tuned("tiny.onnx", "--trials", "4", "--objective", "latency,ddr-bytes")
     assert cli("tune", "-q", "tiny.onnx", "--trials", "2", "--target", "no-room.yaml").status == 3
+    machine = tuned("tiny.onnx", "--trials", "2", "--target", "zcu102-vta")
     failed = next(r["run"] for r in cli("--json", "runs").object["runs"] if r["state"] == "failed")
     assert cli("db", "export", "kept.jsonl").status == 0
     assert cli("db", "import", "kept.jsonl", "--db", "damaged.db").status == 0
@@ -138,7 +142,7 @@ def ids(cli: Cli) -> dict[str, str]:
     Database.open(cli.folder / "empty.db").close()
     samples = ["dataset", "collect", "tiny.onnx", "other.onnx", "--settings", "6"]
     assert cli(*samples, "-q", "-o", "kept-samples").status == 0
-    return {"run": run, "goya": goya, "front": front, "failed": failed}
+    return {"run": run, "goya": goya, "front": front, "machine": machine, "failed": failed}
 
 
 def damage(path: Path) -> None:

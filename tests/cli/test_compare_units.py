@@ -42,10 +42,18 @@ def test_the_table_names_every_scheduler(cli: Cli) -> None:
     assert all(name in shown for name in NAMES)
 
 
-def test_other_commands_say_that_it_is_a_machine(cli: Cli) -> None:
-    done = cli("simulate", "squeezenet1_1", "--target", "zcu102-vta")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("space", "squeezenet1_1"),
+        ("inspect", "squeezenet1_1"),
+        ("dataset", "collect", "squeezenet1_1", "-o", "d"),
+    ],
+)
+def test_commands_that_take_no_machine_say_so(cli: Cli, command: tuple[str, ...]) -> None:
+    done = cli(*command, "--target", "zcu102-vta")
     assert done.status == 2
-    assert "'zcu102-vta' is a machine of several processing units" in done.err
+    assert "'zcu102-vta' is a machine of several processing units; tune, simulate" in done.err
 
 
 def test_a_data_type_that_a_unit_lacks_is_refused(cli: Cli) -> None:
@@ -62,6 +70,8 @@ def test_machines_are_listed_shown_and_checked(cli: Cli, machine: str) -> None:
     assert cli("targets", "show", "zcu102-vta").out.rstrip() == PRESET.read_text().rstrip()
     assert cli("--json", "targets", "show", "zcu102-vta").object["switch_us"] == 2000
     assert cli("targets", "validate", machine).status == 0
+    schema = cli("--json", "targets", "schema", "--machine").object
+    assert "memory_mib" in schema["properties"]["units"]["items"]["properties"]
     cli.write("bad.yaml", Path(machine).read_text().replace("switch_us: 0", "switch_us: -1"))
     ran = cli("targets", "validate", "bad.yaml")
     assert ran.status == 2

@@ -104,6 +104,30 @@ def test_macs_per_operator_equal_the_reference_table(name: str) -> None:
     assert graph_macs(load(name)) == reference_macs(workload.macs_reference, workload.batch)
 
 
+def test_resnext_has_the_multiply_accumulates_that_are_published() -> None:
+    macs = sum(size * count for (_, size), count in graph_macs(load("resnext50")).items())
+    assert round(macs / workloads.get("resnext50").batch / 1e9, 2) == 4.23  # torchvision's table
+
+
+def test_zfnet_has_the_feature_maps_of_its_figure() -> None:
+    shapes = shapes_of(load("zfnet"))
+    found = [
+        shapes[node.output[0]][1:3]
+        for node in load("zfnet").graph.node
+        if node.op_type in ("Conv", "MaxPool")
+    ]
+    assert found == [
+        (96, 110),
+        (96, 55),
+        (256, 26),
+        (256, 13),
+        (384, 13),
+        (384, 13),
+        (256, 13),
+        (256, 6),
+    ]
+
+
 def test_bert_large_has_the_macs_of_its_definition() -> None:
     batch, length, width, inner, heads, blocks = 8, 384, 1024, 4096, 16, 24
     tokens = batch * length

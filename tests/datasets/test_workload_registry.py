@@ -28,6 +28,8 @@ OTHERS = {
     "alexnet": 64,
     "googlenet": 32,
     "squeezenet1_1": 32,
+    "zfnet": 16,
+    "resnext50": 8,
     "shufflenet_v2": 64,
     "convnext_tiny": 16,
     "swin_t": 16,

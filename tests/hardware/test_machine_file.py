@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from autoturbo.errors import TargetError
 from autoturbo.hardware.machine import Machine
-from autoturbo.hardware.machine_file import load_machine, machine_names
+from autoturbo.hardware.machine_file import load_machine, machine_from_dict, machine_names
+from autoturbo.hardware.machine_schema import machine_schema
 
 PRESETS = Path(__file__).parents[2] / "autoturbo/hardware/presets/machines"
 
@@ -95,3 +98,42 @@ def test_the_first_unit_takes_everything(tmp_path: Path) -> None:
 def test_an_unknown_name_is_met_with_the_known_ones() -> None:
     with pytest.raises(TargetError, match="unknown machine 'zcu102-vat'; did you mean"):
         load_machine("zcu102-vat")
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_a_machine_written_down_is_read_back(name: str) -> None:
+    machine = load_machine(name)
+    again = machine_from_dict(machine.as_dict())
+    assert again == machine
+    assert again.hash == machine.hash
+    assert json.loads(json.dumps(machine.as_dict())) == machine.as_dict()
+
+
+def test_a_unit_may_have_a_limit_of_its_own(tmp_path: Path) -> None:
+    assert [unit.memory for unit in load_machine("zcu102-vta").units] == [None, 512 << 20]
+    value = document()
+    value["units"][1]["memory_mib"] = 1.5
+    assert loaded(tmp_path, value).units[1].memory == 3 << 19
+    value["units"][1]["memory_mib"] = -1
+    with pytest.raises(TargetError, match=r"units\[1\]\.memory_mib: must be a number from 0.001"):
+        loaded(tmp_path, value)
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_presets_are_of_the_schema(name: str) -> None:
+    value = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
+    jsonschema.Draft202012Validator(machine_schema()).validate(value)
+    jsonschema.Draft202012Validator(machine_schema()).validate(load_machine(name).as_dict())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"units": []}, {"switch_us": -1}, {"swich_us": 3}, {"name": "No Good"},
+        {"schema_version": 9},
+        {"links": [{"between": ["cpu"], "bandwidth_gb_s": 1}]}, {"ddr": {"capacity_gib": 4}},
+    ],
+)  # fmt: skip
+def test_the_schema_refuses_what_the_reader_refuses(change: dict[str, Any]) -> None:
+    validator = jsonschema.Draft202012Validator(machine_schema())
+    assert not validator.is_valid({**document(), **change})

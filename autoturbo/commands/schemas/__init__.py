@@ -10,7 +10,7 @@ value is one of
 ``{list: value}``       an array
 ``{map: value}``        an object whose names are free
 ``{any: [value, ..]}``  one of several
-``{published: name}``   a schema that has a command of its own: target, record, schedule, kernels
+``{published: name}``   a schema that has a command of its own: target, machine, record, ...
 anything else           JSON schema as it stands
 ======================  ============================================================================
 
@@ -139,8 +139,10 @@ def _any(value: Mapping[str, Any]) -> dict[str, Any]:
 def _published(value: Mapping[str, Any]) -> dict[str, Any]:
     from autoturbo.commands.db import published_schemas
     from autoturbo.hardware import target_schema
+    from autoturbo.hardware.machine_schema import machine_schema
 
-    found = {"target": target_schema(), **published_schemas()}[value["published"]]
+    ours = {"target": target_schema(), "machine": machine_schema()}
+    found = {**ours, **published_schemas()}[value["published"]]
     return {key: inner for key, inner in found.items() if key != "$schema"}
 
 

@@ -64,6 +64,8 @@ _WORKLOADS = (
     Workload(
         "squeezenet1_1", 32, "convolutional", "torchvision.squeezenet1_1", None, "squeezenet1_1"
     ),
+    Workload("zfnet", 16, "convolutional", "autoturbo ZFNet", None, "zfnet"),
+    Workload("resnext50", 8, "convolutional", "torchvision.resnext50_32x4d", None, "resnext50"),
     Workload(
         "shufflenet_v2",
         64,

@@ -33,9 +33,11 @@ class Assignment:
 
     Attributes:
         parts: every layer once, each part after those that it reads from.
+        in_turn: one part or copy at a time, in this order; side by side where it is False.
     """
 
     parts: tuple[Part, ...]
+    in_turn: bool = False
 
     @property
     def units(self) -> tuple[int, ...]:

@@ -6,12 +6,12 @@ has buffers of its own. What comes out is what is written as a model and run bes
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autoturbo.errors import VerifyError
-from autoturbo.graph.operators import Graph
-from autoturbo.hardware.machine import Machine
 from autoturbo.schedule.baselines.ladder import LAYERWISE
 from autoturbo.schedule.bind import Placement, Scope, bind_instances
 from autoturbo.schedule.group import SubGraph
@@ -20,6 +20,9 @@ from autoturbo.schedule.pipeline import assemble
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.units.parts import Part
+
+if TYPE_CHECKING:
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +34,28 @@ class _Piece:
     own: int
 
 
-def whole_schedule(
-    graph: Graph, machine: Machine, dtype: str, parts: Sequence[Part], schedules: Sequence[Schedule]
-) -> Schedule:
-    """One schedule of a model from those of its parts.
+@dataclass(frozen=True, slots=True, eq=False)
+class OnUnits:
+    """Where each instance of a whole schedule is from.
 
-    Args:
-        graph: the model.
-        machine: what it runs on.
-        dtype: the compute type.
-        parts: of the model, each after those it reads from.
-        schedules: of the parts, on their units.
+    Attributes:
+        schedule: of the machine.
+        origin: per instance, its part and its index in the part's schedule.
+    """
+
+    schedule: MachineSchedule
+    origin: tuple[tuple[int, int], ...]
+
+
+def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
+    """One schedule of a model from those of its parts.
 
     Raises:
         VerifyError: a part processes its samples in several passes, or in clusters.
     """
+    graph, machine = machine_schedule.model, machine_schedule.machine
+    dtype, schedules = machine_schedule.dtype, machine_schedule.schedules
+    parts = machine_schedule.assignment.parts
     for schedule in schedules:
         if schedule.share.loops > 1 or schedule.share.clusters > 1:
             message = "a part processes the batch in several passes or on several clusters"
@@ -65,19 +75,22 @@ def whole_schedule(
     )
     instances = make_instances(problem, subgraphs)
     place = {(piece.part, piece.own): number for number, piece in enumerate(pieces)}
-    order = []
+    order, origin = [], [(0, 0)] * len(instances.instances)
     for index, schedule in enumerate(schedules):
         own = schedule.instances
         for instance in schedule.order:
             subgraph = int(own.subgraph[instance])
             first = int(instances.first[place[index, subgraph]])
             order.append(first + instance - int(own.first[subgraph]))
+            origin[order[-1]] = (index, instance)
     placement = bind_instances(problem, instances, tuple(order), always=True)
     scopes = tuple(max(scope, Scope.DDR) for scope in placement.scopes)
-    return assemble(
-        graph, problem, "units", LAYERWISE, Share(1, graph.batch, graph.batch), instances,
-        tuple(order), Placement(placement.bindings, scopes),
+    whole = assemble(
+        graph, problem, machine_schedule.scheduler, LAYERWISE,
+        Share(1, graph.batch, graph.batch), instances, tuple(order),
+        Placement(placement.bindings, scopes),
     )  # fmt: skip
+    return dataclasses.replace(whole, on_units=OnUnits(machine_schedule, tuple(origin)))
 
 
 def _in_whole(

@@ -32,10 +32,16 @@ class Decisions:
         return assign(profiles.graph, profiles.layers, self.units, self.cuts)
 
 
-def decisions_of(assignment: Assignment) -> Decisions:
+def decisions_of(profiles: Profiles, assignment: Assignment) -> Decisions:
     """A setting that gives an assignment back, or one whose parts are no smaller."""
     heads = frozenset(part.layers[0] for part in assignment.parts)
-    return Decisions(assignment.units, heads)
+    return Decisions(assignment.units, heads & may_be_cut(profiles))
+
+
+def may_be_cut(profiles: Profiles) -> frozenset[int]:
+    """Layers that read from others: what reads from none opens a part anyway."""
+    producers = layer_producers(profiles.graph, profiles.layers)
+    return frozenset(layer for layer, read in enumerate(producers) if read)
 
 
 def first_settings(profiles: Profiles, starts: Sequence[Assignment]) -> Iterator[Decisions]:
@@ -44,7 +50,7 @@ def first_settings(profiles: Profiles, starts: Sequence[Assignment]) -> Iterator
         units = tuple(unit if unit in may else may[0] for may in profiles.units)
         yield Decisions(units, frozenset())
     for start in starts:
-        yield decisions_of(start)
+        yield decisions_of(profiles, start)
         yield Decisions(start.units, frozenset())
 
 
@@ -60,6 +66,7 @@ class Moves:
         self.profiles, self.rng = profiles, rng
         producers = layer_producers(profiles.graph, profiles.layers)
         self.branches = [branch.layers for branch in branches_of(producers)]
+        self.cuts = may_be_cut(profiles)
 
     def step(self, at: Decisions) -> Decisions:
         """A setting near another one: a cut, a layer, some in a row, a branch or a part moved."""
@@ -67,7 +74,7 @@ class Moves:
         count = len(self.profiles.layers)
         layer = int(self.rng.integers(count))
         if kind == 0:
-            return Decisions(at.units, at.cuts ^ {layer})
+            return Decisions(at.units, at.cuts ^ (self.cuts & {layer}))
         if kind == 1:
             return self._moved(at, [layer])
         if kind == 2:  # noqa: PLR2004  kinds of steps

@@ -7,14 +7,19 @@ structure are profiled once.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from autoturbo.graph.extract import extract
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.machine import Machine
+from autoturbo.schedule.allocate import Buffers, live_peak_bytes
+from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.units.support import units_of
 from autoturbo.simulate.evaluator import Evaluator
@@ -31,10 +36,20 @@ class Profile:
     Attributes:
         seconds: alone, with the memory's whole bandwidth.
         bytes: of shared memory, both directions.
+        spilled: most bytes of it that hold what layers make for each other.
+        gb_bytes: from and to global buffers.
+        kernels: launched.
+        peak_lb: most bytes of one core's local buffer in use.
+        peak_gb: most bytes of one cluster's global buffer in use.
     """
 
     seconds: float
     bytes: float
+    spilled: int = 0
+    gb_bytes: int = 0
+    kernels: int = 0
+    peak_lb: int = 0
+    peak_gb: int = 0
 
 
 @dataclass(eq=False)
@@ -110,8 +125,8 @@ class Profiles:
         key = (part.hash, target.hash)
         if key not in self._known:
             self.made += 1
-            outcome = Evaluator(part, target, self.dtype).measure_scheduler(SCHEDULER)
-            self._known[key] = _profile_of(outcome)
+            schedule, outcome = Evaluator(part, target, self.dtype).scheduler(SCHEDULER)
+            self._known[key] = _profile_of(schedule, outcome)
         return self._known[key]
 
 
@@ -123,7 +138,22 @@ def copy_seconds(machine: Machine, first: int, second: int, copied: int) -> floa
     return machine.switch + link.latency + copied / link.bandwidth
 
 
-def _profile_of(outcome: Outcome) -> Profile | Failure:
-    if isinstance(outcome, Measurement):
-        return Profile(outcome.latency, float(outcome.ddr_bytes))
-    return outcome
+def _profile_of(schedule: Schedule, outcome: Outcome) -> Profile | Failure:
+    if not isinstance(outcome, Measurement):
+        return outcome
+    return Profile(
+        outcome.latency, float(outcome.ddr_bytes), _spilled(schedule), outcome.gb_bytes,
+        outcome.kernels, outcome.peak_lb_bytes, outcome.peak_gb_bytes,
+    )  # fmt: skip
+
+
+def _spilled(schedule: Schedule) -> int:
+    """Most bytes of DDR that hold tensors which do not leave the part, in all clusters."""
+    graph, total = schedule.problem.graph, 0
+    for timeline in schedule.timelines:
+        own = [
+            name.kind == "tensor" and name.tensor not in graph.outputs for name in timeline.names
+        ]
+        inner = [np.asarray(column)[own] for column in dataclasses.astuple(timeline.buffers)]
+        total += live_peak_bytes(Buffers(*inner), Scope.DDR)
+    return total * schedule.share.copies

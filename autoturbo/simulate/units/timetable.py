@@ -7,7 +7,8 @@ for, what is left over goes to the others), and those that get less take longer 
 
 A free resource takes the ready task with the longest path to the end (list scheduling by upward
 rank: Topcuoglu, Hariri and Wu, HEFT, IEEE TPDS 2002), of equals the first by number. Nothing waits
-for a task that is not ready yet.
+for a task that is not ready yet. Where memories are given, a task that has no room is passed over
+until others have given some back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from autoturbo.simulate.units.ledger import Ledger, Memories
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,13 @@ class Timetable:
         begin: seconds, per task.
         end: seconds, per task.
         stretches: in order of time, those in which something runs.
+        peaks: most bytes held at once, per memory.
     """
 
     begin: tuple[float, ...]
     end: tuple[float, ...]
     stretches: tuple[Stretch, ...] = field(default=(), repr=False)
+    peaks: tuple[int, ...] = ()
 
     @property
     def makespan(self) -> float:
@@ -89,18 +94,22 @@ def least_seconds(tasks: Sequence[Task], bandwidth: float) -> float:
     return max(path, moved, max(busy.values(), default=0.0))
 
 
-def timetable(tasks: Sequence[Task], resources: int, bandwidth: float) -> Timetable:
+def timetable(
+    tasks: Sequence[Task], resources: int, bandwidth: float, memories: Memories | None = None
+) -> Timetable:
     """Run tasks by the rule of this module.
 
     Args:
         tasks: in an order in which each comes after those it waits for.
         resources: how many there are.
         bandwidth: bytes per second of the shared memory.
+        memories: what tasks may hold; no limits if None.
 
     Raises:
         ValueError: a task waits for a later one.
+        NoRoomError: at some moment nothing runs, and nothing that is ready has room.
     """
-    return _Run(tasks, resources, bandwidth).finished()
+    return _Run(tasks, resources, bandwidth, memories or Memories()).finished()
 
 
 def shares(demands: Sequence[float], bandwidth: float) -> list[float]:
@@ -127,8 +136,11 @@ class _Running:
 class _Run:
     """The state of a simulation."""
 
-    def __init__(self, tasks: Sequence[Task], resources: int, bandwidth: float) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], resources: int, bandwidth: float, memories: Memories
+    ) -> None:
         self.tasks, self.bandwidth = tasks, bandwidth
+        self.ledger = Ledger(memories, len(tasks))
         self.ranks = upward_ranks(tasks)
         self.begin = [0.0] * len(tasks)
         self.end = [0.0] * len(tasks)
@@ -153,7 +165,16 @@ class _Run:
         while self.running:
             self._advance()
             self._start()
-        return Timetable(tuple(self.begin), tuple(self.end), tuple(self.stretches))
+        self._check_done()
+        return Timetable(
+            tuple(self.begin), tuple(self.end), tuple(self.stretches), tuple(self.ledger.peaks)
+        )
+
+    def _check_done(self) -> None:
+        """Whatever is still ready waits for room that nobody will give back."""
+        for queue in self.ready:
+            if queue and (error := self.ledger.lacking(queue[0][1])) is not None:
+                raise error
 
     def _offer(self, index: int) -> None:
         heapq.heappush(self.ready[self.tasks[index].resource], (-self.ranks[index], index))
@@ -164,17 +185,32 @@ class _Run:
         while moved:
             moved = False
             for resource, queue in enumerate(self.ready):
-                if resource in self.running or not queue:
+                index = None if resource in self.running else self._next(queue)
+                if index is None:
                     continue
-                _, index = heapq.heappop(queue)
                 moved = True
                 self.begin[index] = self.now
+                self.ledger.begin(index)
                 seconds = self.tasks[index].seconds
                 if seconds > 0:
                     demand = self.tasks[index].bytes / seconds
                     self.running[resource] = _Running(index, 1.0, demand)
                 else:
                     self._finish(index)
+
+    def _next(self, queue: list[tuple[float, int]]) -> int | None:
+        """Take the first task that there is room for out of a queue."""
+        passed: list[tuple[float, int]] = []
+        found = None
+        while queue and found is None:
+            entry = heapq.heappop(queue)
+            if self.ledger.lacking(entry[1]) is None:
+                found = entry[1]
+            else:
+                passed.append(entry)
+        for entry in passed:
+            heapq.heappush(queue, entry)
+        return found
 
     def _advance(self) -> None:
         """To the next moment at which a task ends."""
@@ -199,6 +235,7 @@ class _Run:
 
     def _finish(self, index: int) -> None:
         self.end[index] = self.now
+        self.ledger.end(index)
         for reader in self.readers[index]:
             self.waits[reader] -= 1
             if self.waits[reader] == 0:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from fork_model import save_fork
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
@@ -18,28 +17,7 @@ from autoturbo.simulate.units.profiles import Profiles
 
 @pytest.fixture(scope="module")
 def fork(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """A convolution, two beside each other, and their sum; the channels suit the NPU."""
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    edges = [("x", "a"), ("a", "b"), ("a", "c")]
-    weights = [
-        numpy_helper.from_array(np.zeros((64, 64, 3, 3), np.float32), f"w{i}")
-        for i in range(len(edges))
-    ]
-    nodes = [
-        helper.make_node("Conv", [read, f"w{i}"], [made], made, pads=[1, 1, 1, 1])
-        for i, (read, made) in enumerate(edges)
-    ]
-    nodes.append(helper.make_node("Add", ["b", "c"], ["y"], "y"))
-    shape = [1, 64, 56, 56]
-    ends = [helper.make_tensor_value_info(t, TensorProto.FLOAT, shape) for t in ("x", "y")]
-    graph = helper.make_graph(nodes, "fork", ends[:1], ends[1:], weights)
-    file: Path = tmp_path_factory.mktemp("fork") / "fork.onnx"
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(file))
-    return import_model(file)
+    return import_model(save_fork(tmp_path_factory.mktemp("fork")))
 
 
 @pytest.mark.parametrize("machine", ["zcu102-vta", "zcu102-vta4"])
@@ -71,6 +49,6 @@ def test_it_is_never_slower_than_what_it_starts_from(machine: str) -> None:
     assert len(seconds) == len(starts)
     assert found.best.latency <= min(seconds)
     assert len(found.latencies) <= 60
-    again = best_assignment(profiles, trials=60, seed=1, starts=starts)
-    assert again is not None
-    assert again.latencies == found.latencies
+    shorter = best_assignment(profiles, trials=40, seed=1, starts=starts)
+    assert shorter is not None
+    assert shorter.latencies == found.latencies[:40]  # a longer search begins as a shorter one

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.datasets.workloads.export import conformer, dlrm, llama, unet, yolo
+from autoturbo.datasets.workloads.export import conformer, dlrm, llama, unet, yolo, zfnet
 from autoturbo.datasets.workloads.export.compose import Net, Tensor, compose
 
 if TYPE_CHECKING:
@@ -169,6 +169,8 @@ RECIPES: Mapping[str, Recipe] = {
     "alexnet": _torchvision("alexnet"),
     "googlenet": _torchvision("googlenet", legacy=True, aux_logits=False, init_weights=False),
     "squeezenet1_1": _torchvision("squeezenet1_1"),
+    "zfnet": Recipe(zfnet.zfnet, "torch", _IMAGE),
+    "resnext50": _torchvision("resnext50_32x4d"),
     "shufflenet_v2": _torchvision("shufflenet_v2_x1_0", legacy=True),
     # The default pooling is exported as a gather from the flattened tensor.
     "convnext_tiny": _timm("convnext_tiny", global_pool="fastavg"),

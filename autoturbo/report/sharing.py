@@ -1,0 +1,67 @@
+"""How clusters or units shared out the work, in a line for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autoturbo.report.units import duration, percent, size
+from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.simulate.measurement import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from autoturbo.simulate.measurement import Outcome
+
+_WHAT = {
+    "spatial": "rows or columns of every output",
+    "channel": "channels of every output",
+    "pipeline": "sub-graphs, in a pipeline",
+}
+
+_COPIES = "copies"
+"""What a machine's measurement calls the time that copies take, beside its units'."""
+
+
+def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outcome]]) -> str:
+    """How the best schedule of a run shares out the work; empty where clusters work alike.
+
+    Args:
+        knobs: of the best trial.
+        best: what it measured.
+        trials: all of the run, for the best one whose clusters share out samples: with one sample,
+            one cluster has it all.
+    """
+    if _COPIES in best.busy:
+        return _by_units(best)
+    if knobs.cluster_split == AUTO:
+        return ""
+    apart = [
+        outcome.latency
+        for own, outcome in trials
+        if own.cluster_split == AUTO and isinstance(outcome, Measurement)
+    ]
+    line = f"share out {_WHAT[str(knobs.cluster_split)]}: {duration(best.latency)}"
+    if not apart:
+        return line
+    alone = "one cluster alone" if best.batch == 1 else "each with samples of its own"
+    return f"{line}; {alone}: {duration(min(apart))} at best"
+
+
+def _by_units(best: Measurement) -> str:
+    """Shares of the time in which units were busy, and what was copied."""
+    busy = ", ".join(
+        f"{name} {percent(seconds / best.latency)}"
+        for name, seconds in best.busy.items()
+        if name != _COPIES
+    )
+    if not best.busy[_COPIES]:
+        return f"busy {busy}; nothing is copied"
+    copied = f"{size(best.bytes['copied'])} copied in {duration(best.busy[_COPIES])}"
+    return f"busy {busy}; {copied}"
+
+
+def held(best: Measurement) -> str:
+    """Most bytes of the shared memory that each unit of a machine holds; empty on a target."""
+    names = {n.removeprefix("held:"): b for n, b in best.bytes.items() if n.startswith("held:")}
+    return ", ".join(f"{name} {size(number)}" for name, number in names.items())

@@ -1,0 +1,78 @@
+"""Decisions about a machine of several processing units: who runs what, in which parts, how.
+
+They stand in :class:`autoturbo.schedule.knobs.Knobs` as one field, ``units``; left out, a machine's
+layers are assigned as PartitionTuner does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoturbo.errors import KnobsError, Location
+from autoturbo.schedule.knob_specs import suggestion
+
+IN_TURN = "in_turn"
+SIDE_BY_SIDE = "side_by_side"
+BRANCHES = (SIDE_BY_SIDE, IN_TURN)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitKnobs:
+    """Who runs what on a machine.
+
+    Attributes:
+        layers: names of layers with the names of their units, in the order of the layers' names;
+            all others run on the machine's first unit.
+        cuts: names of layers that open a part: they join nothing that they read from.
+        branches: ``"side_by_side"`` where units have work at the same time, or ``"in_turn"``: one
+            part or copy at a time, which holds less memory and is never faster.
+    """
+
+    layers: tuple[tuple[str, str], ...] = ()
+    cuts: tuple[str, ...] = ()
+    branches: str = SIDE_BY_SIDE
+
+    def __post_init__(self) -> None:
+        """One order, so that equal settings are equal."""
+        object.__setattr__(self, "layers", tuple(sorted(dict(self.layers).items())))
+        object.__setattr__(self, "cuts", tuple(sorted(set(self.cuts))))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, without what is left at its default."""
+        found: dict[str, Any] = {"layers": dict(self.layers), "cuts": list(self.cuts)}
+        if self.branches != SIDE_BY_SIDE:
+            found["branches"] = self.branches
+        return found
+
+    @staticmethod
+    def from_dict(values: Any, at: Location) -> UnitKnobs:
+        """Check and build.
+
+        Raises:
+            KnobsError: an unknown field, or a value that it does not take.
+        """
+        at = dataclasses.replace(at, field="units")
+        names = ("layers", "cuts", "branches")
+        if not isinstance(values, Mapping):
+            raise KnobsError("expected an object", at, '{"layers": {"conv1": "npu"}, "cuts": []}')
+        for name in values:
+            if name not in names:
+                raise KnobsError(f"unknown field {name!r}", at, suggestion(str(name), names))
+        layers, cuts = values.get("layers", {}), values.get("cuts", [])
+        branches = values.get("branches", SIDE_BY_SIDE)
+        if not isinstance(layers, Mapping) or not _are_texts([*layers, *layers.values()]):
+            message = "layers: expected an object of layers and units"
+            raise KnobsError(message, at, '{"conv1": "npu"}')
+        if not isinstance(cuts, list) or not _are_texts(cuts):
+            raise KnobsError("cuts: expected a list of layers", at, '["conv1"]')
+        if branches not in BRANCHES:
+            message = f"branches: {branches!r} is not a value of it"
+            raise KnobsError(message, at, f"one of {', '.join(BRANCHES)}")
+        return UnitKnobs(tuple(layers.items()), tuple(cuts), branches)
+
+
+def _are_texts(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)

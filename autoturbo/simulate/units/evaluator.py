@@ -1,0 +1,279 @@
+"""From knobs to measurements on a machine of several processing units, behind the same door.
+
+``Knobs()`` assigns layers as PartitionTuner does, the published heuristic for such machines;
+:class:`autoturbo.schedule.unit_knobs.UnitKnobs` say otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+from typing import TYPE_CHECKING
+
+from autoturbo.errors import (
+    InfeasibleError,
+    KnobsError,
+    Location,
+    ScheduleFileError,
+    UsageError,
+)
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.machine import AnyTarget, Machine
+from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS
+from autoturbo.schedule.knob_specs import suggestion
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.unit_knobs import IN_TURN, UnitKnobs
+from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
+from autoturbo.schedule.units.parts import Assignment, assign
+from autoturbo.simulate.contract import PlanStatistics
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulate.units.bound import machine_bound
+from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
+from autoturbo.simulate.units.profiles import Profiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autoturbo.schedule.units.files import Decided
+
+PUBLISHED = "partition_tuner"
+"""What ``Knobs()`` stands for."""
+
+FIRST_UNIT = "first_unit"
+"""The first unit alone, under a name that does not depend on the machine."""
+
+TUNED = "units"
+"""The scheduler's name of a setting that is given."""
+
+
+def scheduler_names(machine: Machine) -> tuple[str, ...]:
+    """Ways to share a model out among units: the first unit alone, and the published ones."""
+    return machine.units[0].name, *SCHEDULERS
+
+
+class MachineEvaluator:
+    """Builds and measures schedules of one model on one machine.
+
+    Args:
+        graph: the whole model.
+        machine: what it runs on.
+        dtype: the compute type; all units must support it.
+
+    Raises:
+        UsageError: not all units compute in the type.
+    """
+
+    def __init__(self, graph: Graph, machine: Machine, dtype: str) -> None:
+        if not machine.supports(dtype):
+            known = f"they have {', '.join(machine.dtypes) or 'none'} in common"
+            raise UsageError(f"not all units of {machine.name} compute in {dtype}", hint=known)
+        self.profiles = Profiles(graph, machine, dtype)
+        self.names = tuple(layer.name for layer in self.profiles.layers)
+
+    @functools.cached_property
+    def bound(self) -> LowerBound:
+        """What no assignment can beat."""
+        p = self.profiles
+        return machine_bound(p.graph, p.machine, p.dtype, p.layers, p.units)
+
+    # Settings
+
+    def assignment(self, knobs: Knobs) -> Assignment:
+        """The parts of a setting.
+
+        Raises:
+            KnobsError: the setting does not fit the model or the machine.
+        """
+        if knobs != Knobs(units=knobs.units):
+            name = next(n for n in knobs.as_dict() if n != "units")
+            message = "on a machine of several units each part is scheduled by the heuristic"
+            raise KnobsError(message, Location(field=name), "leave all knobs but 'units' out")
+        if knobs.units is None:
+            return self.published
+        units, cuts = self._units(knobs.units), self._layers(knobs.units.cuts)
+        found = assign(self.profiles.graph, self.profiles.layers, units, cuts)
+        return dataclasses.replace(found, in_turn=knobs.units.branches == IN_TURN)
+
+    @functools.cached_property
+    def published(self) -> Assignment:
+        """What PartitionTuner assigns."""
+        return SCHEDULERS[PUBLISHED](self.profiles)
+
+    def named(self, name: str) -> Assignment:
+        """The assignment of a scheduler by name.
+
+        Raises:
+            UsageError: no scheduler of that name.
+        """
+        names = (FIRST_UNIT, *scheduler_names(self.profiles.machine))
+        if name not in names:
+            message = f"no scheduler of machines is called {name!r}"
+            raise UsageError(message, hint=suggestion(name, names))
+        if name in SCHEDULERS:
+            return self.published if name == PUBLISHED else SCHEDULERS[name](self.profiles)
+        layers = range(len(self.names))
+        return assign(self.profiles.graph, self.profiles.layers, [0] * len(self.names), layers)
+
+    def _units(self, knobs: UnitKnobs) -> list[int]:
+        """Per layer, its unit."""
+        units = [0] * len(self.names)
+        known = {unit.name: index for index, unit in enumerate(self.profiles.machine.units)}
+        for layer, (name, unit) in zip(
+            self._layers([name for name, _ in knobs.layers]), knobs.layers, strict=True
+        ):
+            if unit not in known:
+                message = f"no unit of {self.profiles.machine.name} is called {unit!r}"
+                raise KnobsError(message, Location(field="units"), suggestion(unit, known))
+            if known[unit] not in self.profiles.units[layer]:
+                message = f"unit {unit} does not take layer {name!r}"
+                raise KnobsError(message, Location(field="units"), "give it to another unit")
+            units[layer] = known[unit]
+        return units
+
+    def _layers(self, names: list[str] | tuple[str, ...]) -> list[int]:
+        """Indices of layers by name."""
+        for name in names:
+            if name not in self._index:
+                message = f"the model has no layer {name!r}"
+                close = difflib.get_close_matches(name, self.names, 1)
+                listed = "'autoturbo inspect MODEL --layers' lists them"
+                hint = f"did you mean {close[0]!r}?" if close else listed
+                raise KnobsError(message, Location(field="units"), hint)
+        return [self._index[name] for name in names]
+
+    @functools.cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.names)}
+
+    # Measuring
+
+    def evaluate(self, knobs: Knobs) -> Outcome:
+        """Measure a setting; a failure is a value."""
+        try:
+            return self.measure(self.assignment(knobs))
+        except KnobsError as error:
+            return Failure("invalid", str(error))
+
+    def measure(self, assignment: Assignment) -> Outcome:
+        """Measure an assignment, or say why it does not fit."""
+        found = measure_assignment(self.profiles, assignment)
+        return found if isinstance(found, Failure) else self._measurement(found)
+
+    def measure_schedule(self, schedule: MachineSchedule) -> Outcome:
+        """Measure a schedule of this model on this machine."""
+        return self.measure(schedule.assignment)
+
+    def statistics(self, knobs: Knobs) -> PlanStatistics | None:
+        """Nothing: kernels of parts are not predicted."""
+        del knobs
+        return None
+
+    def _measurement(self, found: MachineMeasurement) -> Measurement:
+        """The figures that all measurements have; see :class:`Measurement` for what they mean."""
+        targets = [unit.target for unit in self.profiles.machine.units]
+        dtype, parts = self.profiles.dtype, found.profiles
+        matrix = sum(target.matrix_macs_per_second(dtype) for target in targets)
+        held = {f"held:{name}": count for name, count in found.held.items()}
+        return Measurement(
+            latency=found.latency,
+            batch=found.batch,
+            ddr_bytes=round(found.ddr_bytes),
+            gb_bytes=sum(part.gb_bytes for part in parts),
+            matrix_utilization=self.profiles.graph.macs / matrix / found.latency,
+            vector_utilization=self._vector_s / found.latency,
+            peak_lb_bytes=max(part.peak_lb for part in parts),
+            peak_gb_bytes=max(part.peak_gb for part in parts),
+            kernels=sum(part.kernels for part in parts),
+            bound=self.bound,
+            busy={**found.busy, "copies": found.copying},
+            bytes={"copied": found.copied_bytes, "held": found.peak_bytes, **held},
+        )
+
+    @functools.cached_property
+    def _vector_s(self) -> float:
+        """Seconds of vector work with all units at their peaks together."""
+        from autoturbo.simulate.bound import lower_bound
+
+        p = self.profiles
+        alone = [lower_bound(p.graph, unit.target, p.dtype).vector_s for unit in p.machine.units]
+        return 1.0 / sum(1.0 / one for one in alone) if all(alone) else 0.0
+
+    # Schedules
+
+    def schedule(self, knobs: Knobs) -> MachineSchedule:
+        """The schedule of a setting, with what is expected of it.
+
+        Raises:
+            KnobsError: the setting does not fit the model or the machine.
+            InfeasibleError: it does not fit the memory.
+        """
+        scheduler = PUBLISHED if knobs.units is None else TUNED
+        return self.schedule_of(self.assignment(knobs), knobs, scheduler)
+
+    def schedule_of(self, assignment: Assignment, knobs: Knobs, scheduler: str) -> MachineSchedule:
+        """The schedule of an assignment.
+
+        Raises:
+            InfeasibleError: it does not fit the memory.
+        """
+        found, p = measure_assignment(self.profiles, assignment), self.profiles
+        if isinstance(found, Failure):
+            raise InfeasibleError(found.message, hint=", or ".join(found.levers) or None)
+        table = found.timetable
+        runs = tuple(
+            Run(job.part, job.unit, job.copied, begin, end)
+            for job, begin, end in zip(found.jobs, table.begin, table.end, strict=True)
+        )
+        return MachineSchedule(
+            p.graph, p.machine, p.dtype, scheduler, knobs, p.layers, assignment,
+            tuple(p.schedule(part.unit, part.layers) for part in assignment.parts),
+            runs, tuple(part.spilled for part in found.profiles),
+            self._measurement(found).as_json(),
+        )  # fmt: skip
+
+    def scheduler(self, name: str) -> tuple[MachineSchedule, Outcome]:
+        """What a scheduler by name does, and what it measures.
+
+        Raises:
+            UsageError: no scheduler of that name.
+            InfeasibleError: its assignment does not fit the memory.
+        """
+        assignment = self.named(name)
+        return self.schedule_of(assignment, Knobs(), name), self.measure(assignment)
+
+    def measure_scheduler(self, name: str) -> Outcome:
+        """What a scheduler by name measures.
+
+        Raises:
+            UsageError: no scheduler of that name.
+        """
+        return self.measure(self.named(name))
+
+    def rebuilt(self, stored: Decided, place: str | Path) -> MachineSchedule:
+        """The schedule that a file describes.
+
+        Raises:
+            ScheduleFileError: parts do not run when the file says.
+            InfeasibleError: it does not fit the memory.
+        """
+        found = self.schedule_of(stored.assignment, stored.knobs, stored.scheduler)
+        if stored.runs is not None and stored.runs != found.runs:
+            at = Location(place, field="runs")
+            raise ScheduleFileError("parts do not run when these decisions let them", at)
+        return dataclasses.replace(found, expected=stored.expected)
+
+
+def evaluator_of(graph: Graph, target: AnyTarget, dtype: str) -> Evaluator | MachineEvaluator:
+    """What measures settings of a model on a target or a machine.
+
+    Raises:
+        UsageError: it does not compute in the type.
+    """
+    if isinstance(target, Machine):
+        return MachineEvaluator(graph, target, dtype)
+    return Evaluator(graph, target, dtype)
+
+
+__all__ = ["MachineEvaluator", "evaluator_of", "scheduler_names"]

@@ -1,0 +1,187 @@
+"""Parts of a model on units as tasks: who waits for whom, over which link, and what is held where.
+
+Parts are tasks of their units. What a part makes and another unit reads is copied over the link
+between them, once for each unit that reads it: a task of the link, which begins when the part has
+ended and takes the switch, the link's latency and the bytes at its bandwidth. Inputs of the model
+and weights lie in the shared memory, where every unit reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware.machine import Machine
+from autoturbo.schedule.units.parts import Assignment, Part, part_producers
+from autoturbo.simulate.units.ledger import Holding, Memories
+from autoturbo.simulate.units.profiles import Profile, Profiles, copy_seconds
+from autoturbo.simulate.units.timetable import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A task of the timetable, as people know it.
+
+    Attributes:
+        part: index of the part that runs, or whose results are copied.
+        unit: that runs it, or that they are copied to.
+        copied: bytes that are copied; 0 where the part runs.
+    """
+
+    part: int
+    unit: int
+    copied: int = 0
+
+
+class Network:
+    """Parts, what they hand over, and the resources that this takes.
+
+    Args:
+        profiles: of the model on the machine.
+        assignment: of its layers.
+    """
+
+    def __init__(self, profiles: Profiles, assignment: Assignment) -> None:
+        self.graph: Graph = profiles.graph
+        self.machine: Machine = profiles.machine
+        self.profiles = profiles
+        self.parts: tuple[Part, ...] = assignment.parts
+        self.in_turn = assignment.in_turn
+        self.producers = part_producers(self.graph, profiles.layers, self.parts)
+        operators = [
+            {o for layer in part.layers for o in profiles.layers[layer].operators}
+            for part in self.parts
+        ]
+        self.owner = {o: index for index, inside in enumerate(operators) for o in inside}
+        units = len(self.machine.units)
+        self.links = {
+            ends: units + i
+            for i, ends in enumerate((a, b) for a in range(units) for b in range(a + 1, units))
+        }
+        """One resource for each pair of units, in both directions."""
+        self.made = self._made()
+        """Per part, tensors that it hands to others, or to the model's user."""
+
+    @property
+    def resources(self) -> int:
+        """Units and links."""
+        return len(self.machine.units) + len(self.links)
+
+    def _made(self) -> list[list[int]]:
+        """Per part, tensors that it hands to others, or to the model's user."""
+        found: list[list[int]] = [[] for _ in self.parts]
+        for tensor, producer in enumerate(self.graph.producer):
+            if producer >= 0 and self._leaves(tensor, self.owner[producer]):
+                found[self.owner[producer]].append(tensor)
+        return found
+
+    def _leaves(self, tensor: int, part: int) -> bool:
+        read = any(self.owner[o] != part for o in self.graph.consumers[tensor])
+        return read or tensor in self.graph.outputs
+
+    def bytes(self, tensor: int) -> int:
+        """Of a whole tensor in the shared memory."""
+        return self.profiles.bytes(tensor)
+
+    def readers(self, tensor: int, unit: int) -> list[int]:
+        """Parts on a unit that read a tensor."""
+        owners = {self.owner[o] for o in self.graph.consumers[tensor]}
+        return sorted(part for part in owners if self.parts[part].unit == unit)
+
+    def jobs(self, times: Sequence[Profile]) -> tuple[tuple[Job, ...], tuple[Task, ...]]:
+        """Parts and copies in an order in which each comes after what it waits for."""
+        jobs: list[Job] = []
+        tasks: list[Task] = []
+        ran: dict[int, int] = {}
+        copied: dict[tuple[int, int], int] = {}
+        for index, part in enumerate(self.parts):
+            after = tuple(
+                ran[p] if self.parts[p].unit == part.unit else copied[p, part.unit]
+                for p in self.producers[index]
+            )
+            ran[index] = len(jobs)
+            jobs.append(Job(index, part.unit))
+            tasks.append(Task(part.unit, times[index].seconds, times[index].bytes, after))
+            for unit, size in self._handed_over(index):
+                copied[index, unit] = len(jobs)
+                jobs.append(Job(index, unit, size))
+                tasks.append(self._copy(part.unit, unit, size, ran[index]))
+        return tuple(jobs), tuple(in_turn(tasks) if self.in_turn else tasks)
+
+    def _handed_over(self, part: int) -> list[tuple[int, int]]:
+        """Units that read what a part makes, with the bytes."""
+        sizes: dict[int, int] = {}
+        own = self.parts[part].unit
+        for tensor in self.made[part]:
+            for unit in range(len(self.machine.units)):
+                if unit != own and self.readers(tensor, unit):
+                    sizes[unit] = sizes.get(unit, 0) + self.bytes(tensor)
+        return sorted(sizes.items())
+
+    def _copy(self, first: int, second: int, size: int, after: int) -> Task:
+        link = self.machine.link(first, second)
+        touched = 2 * size if link is None or link.through_ddr else 0
+        seconds = copy_seconds(self.machine, first, second, size)
+        resource = self.links[min(first, second), max(first, second)]
+        return Task(resource, seconds, float(touched), (after,))
+
+    def memories(self, jobs: Sequence[Job], times: Sequence[Profile]) -> Memories:
+        """What each unit holds of the shared memory, by its index, and all of them together, last.
+
+        A tensor lies in memory from the begin of what makes it to the end of what reads it last;
+        weights, inputs and outputs of the model all the time. A unit's are the weights and inputs
+        that it reads, the outputs that it makes, and what it makes for others or gets from them.
+        """
+        units, whole = self.machine.units, self.machine.ddr.capacity
+        capacities = (*(whole if u.memory is None else min(u.memory, whole) for u in units), whole)
+        kept = {t for t, one in enumerate(self.graph.tensors) if one.constant}
+        kept |= {*self.graph.inputs, *self.graph.outputs}
+        fixed = [sum(map(self.bytes, held)) for held in self._kept_by_units()]
+        fixed.append(sum(map(self.bytes, kept)))
+        return Memories(capacities, tuple(fixed), tuple(self._holdings(jobs, times)))
+
+    def _kept_by_units(self) -> list[set[int]]:
+        """Weights and inputs that each unit reads, and outputs that it makes."""
+        found: list[set[int]] = [set() for _ in self.machine.units]
+        for operator, part in self.owner.items():
+            one, held = self.graph.operators[operator], found[self.parts[part].unit]
+            held.update(t for t in one.inputs if self._lasting(t))
+            held.update(t for t in one.outputs if t in self.graph.outputs)
+        return found
+
+    def _lasting(self, tensor: int) -> bool:
+        return self.graph.tensors[tensor].constant or tensor in self.graph.inputs
+
+    def _holdings(self, jobs: Sequence[Job], times: Sequence[Profile]) -> Iterator[Holding]:
+        """What parts make for others, copies of it, and what parts keep there for themselves."""
+        at = {(job.part, job.unit): index for index, job in enumerate(jobs)}
+        whole = len(self.machine.units)
+        for index, part in enumerate(self.parts):
+            own = at[index, part.unit]
+            if times[index].spilled:
+                yield Holding((part.unit, whole), times[index].spilled, own, (own,))
+            for tensor in self.made[index]:
+                size, copies = self.bytes(tensor), self._readers_elsewhere(tensor, part.unit)
+                for unit, readers in copies.items():
+                    copy, reading = at[index, unit], (at[reader, unit] for reader in readers)
+                    yield Holding((unit, whole), size, copy, (copy, *reading))
+                if tensor in self.graph.outputs:
+                    continue
+                here = (at[reader, part.unit] for reader in self.readers(tensor, part.unit))
+                sent = (at[index, unit] for unit in copies)
+                yield Holding((part.unit, whole), size, own, (own, *here, *sent))
+
+    def _readers_elsewhere(self, tensor: int, own: int) -> dict[int, list[int]]:
+        """Parts that read a tensor, by their unit, where that is another one."""
+        units = (unit for unit in range(len(self.machine.units)) if unit != own)
+        return {unit: readers for unit in units if (readers := self.readers(tensor, unit))}
+
+
+def in_turn(tasks: Sequence[Task]) -> list[Task]:
+    """The same, each after the one before it."""
+    return [
+        dataclasses.replace(task, after=tuple(sorted({*task.after, index - 1}))) if index else task
+        for index, task in enumerate(tasks)
+    ]

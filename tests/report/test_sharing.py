@@ -1,0 +1,44 @@
+"""How clusters and units shared out the work, as people read it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from autoturbo.report.sharing import held, sharing
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+
+ALONE = Measurement(2e-3, 1, 0, 0, 0.5, 0.5, 0, 0, 1, LowerBound(1e-3, 0.0, 0.0))
+TOGETHER = dataclasses.replace(ALONE, latency=1.5e-3)
+CHANNELS = Knobs(cluster_split="channel")
+
+
+def test_clusters_that_share_out_channels_stand_beside_one_alone() -> None:
+    trials: list[tuple[Knobs, Outcome]] = [
+        (Knobs(), ALONE),
+        (Knobs(prefetch_depth=2), dataclasses.replace(ALONE, latency=1.9e-3)),
+        (CHANNELS, TOGETHER),
+        (Knobs(prefetch_depth=3), Failure("LB", "too small")),
+    ]
+    assert sharing(CHANNELS, TOGETHER, trials) == (
+        "share out channels of every output: 1.50 ms; one cluster alone: 1.90 ms at best"
+    )
+    several = dataclasses.replace(TOGETHER, batch=8)
+    assert "each with samples of its own: 1.90 ms" in sharing(CHANNELS, several, trials)
+    assert sharing(CHANNELS, TOGETHER, []) == "share out channels of every output: 1.50 ms"
+
+
+def test_clusters_that_work_alike_need_no_line() -> None:
+    assert not sharing(Knobs(), ALONE, [(Knobs(), ALONE)])
+    assert not held(ALONE)
+
+
+def test_units_have_their_shares_of_the_time() -> None:
+    busy = {"cpu": 1.2e-3, "npu": 0.75e-3, "copies": 0.3e-3}
+    bytes_ = {"copied": 4096, "held": 3000, "held:cpu": 2000, "held:npu": 1000}
+    found = dataclasses.replace(TOGETHER, busy=busy, bytes=bytes_)
+    line = sharing(Knobs(), found, [])
+    assert line == "busy cpu 80 %, npu 50 %; 4.10 kB copied in 300 us"
+    assert held(found) == "cpu 2.00 kB, npu 1.00 kB"
+    none = dataclasses.replace(found, busy={**busy, "copies": 0.0})
+    assert sharing(Knobs(), none, []).endswith("; nothing is copied")

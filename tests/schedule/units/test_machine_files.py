@@ -1,0 +1,119 @@
+"""Schedule files of machines: read back as written; what is wrong with one is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from fork_model import save_fork
+
+from autoturbo.errors import ScheduleFileError
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.hardware.machine_file import load_machine
+from autoturbo.schedule.knobs import Knobs, UnitKnobs
+from autoturbo.schedule.units.files import machine_schedule_schema, read_machine_schedule
+from autoturbo.schedule.units.machine_schedule import MachineSchedule
+from autoturbo.simulate.units.evaluator import MachineEvaluator
+
+KNOBS = Knobs(units=UnitKnobs((("b", "npu"),), ("y",)))
+
+
+@pytest.fixture(scope="module")
+def evaluator(tmp_path_factory: pytest.TempPathFactory) -> MachineEvaluator:
+    graph = import_model(save_fork(tmp_path_factory.mktemp("fork")))
+    return MachineEvaluator(graph, load_machine("zcu102-vta"), "int8")
+
+
+@pytest.fixture(scope="module")
+def schedule(evaluator: MachineEvaluator) -> MachineSchedule:
+    return evaluator.schedule(KNOBS)
+
+
+def test_a_file_is_read_back_as_it_was_written(
+    evaluator: MachineEvaluator, schedule: MachineSchedule, tmp_path: Path
+) -> None:
+    file = tmp_path / "s.json"
+    schedule.save(file)
+    jsonschema.Draft202012Validator(machine_schedule_schema()).validate(
+        json.loads(file.read_text())
+    )
+    stored = read_machine_schedule(file, schedule.model, schedule.machine)
+    assert (stored.knobs, stored.scheduler) == (KNOBS, "units")
+    assert stored.assignment == schedule.assignment
+    assert evaluator.rebuilt(stored, file).text == file.read_text()
+
+
+def changed(**fields: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document.update(fields)
+
+
+def no_copy(document: dict[str, Any]) -> None:
+    document["runs"] = [run for run in document["runs"] if "copied_bytes" not in run]
+
+
+def swapped(document: dict[str, Any]) -> None:
+    document["parts"].reverse()
+
+
+def lost(document: dict[str, Any]) -> None:
+    document["parts"].pop()
+
+
+def elsewhere(document: dict[str, Any]) -> None:
+    document["parts"][-1]["unit"] = "npu"
+
+
+def unknown(document: dict[str, Any]) -> None:
+    document["parts"][0]["unit"] = "gpu"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (changed(format="x"), "format: not a schedule file"),
+        (changed(format="autoturbo-schedule"), "a schedule of a target, not of a machine"),
+        (changed(schema_version=9), "format version 9"),
+        (changed(dtype="float32"), "zcu102-vta does not compute in float32"),
+        (
+            changed(model={"name": "x", "hash": "0", "batch": 2}),
+            "made for x at batch 2",
+        ),
+        (changed(target={"name": "x", "hash": "0"}), "made for target x as it was described then"),
+        (changed(knobs={"bathces": 1}), "knobs.bathces: unknown knob"),
+        (changed(layers=[]), "layers are cut in another way"),
+        (changed(parts=5), "parts: 5 is not of type 'array'"),
+        (swapped, r"parts\[\d\]: reads from part \d, which comes later"),
+        (lost, "every layer must be in exactly one part"),
+        (elsewhere, r"parts\[\d\].unit: unit npu does not take layer y"),
+        (unknown, "no unit is called 'gpu'; one of cpu, npu"),
+        (no_copy, "runs: parts do not run when these decisions let them"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(
+    evaluator: MachineEvaluator,
+    schedule: MachineSchedule,
+    tmp_path: Path,
+    change: Callable[[dict[str, Any]], None],
+    message: str,
+) -> None:
+    document = json.loads(schedule.text)
+    change(document)
+    file = tmp_path / "s.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(ScheduleFileError, match=message):
+        evaluator.rebuilt(read_machine_schedule(file, schedule.model, schedule.machine), file)
+
+
+def test_times_may_be_left_out(
+    evaluator: MachineEvaluator, schedule: MachineSchedule, tmp_path: Path
+) -> None:
+    document = json.loads(schedule.text)
+    del document["runs"], document["branches"]
+    file = tmp_path / "s.json"
+    file.write_text(json.dumps(document))
+    stored = read_machine_schedule(file, schedule.model, schedule.machine)
+    assert evaluator.rebuilt(stored, file).runs == schedule.runs
