@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.samplers import CostModelSampler
     from autoturbo.simulate.measurement import Measurement
+    from autoturbo.sweeping import sweep
     from autoturbo.tuner import tune
     from autoturbo.verify import verify_schedule
 
@@ -43,6 +44,7 @@ __all__ = [
     "load_schedule",
     "load_target",
     "resume",
+    "sweep",
     "testing",
     "tune",
     "verify_schedule",
@@ -60,6 +62,7 @@ _HOMES = {
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware",
     "resume": "autoturbo.commands.loading",
+    "sweep": "autoturbo.sweeping",
     "tune": "autoturbo.tuner",
     "verify_schedule": "autoturbo.verify",
 }

@@ -79,6 +79,7 @@ class TuneResult:
         front: with several objectives the trials that none beats in all of them.
         refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
         stopped: why it ended.
+        origins: where the settings came from that it began with, besides the heuristic.
     """
 
     run: str
@@ -97,6 +98,7 @@ class TuneResult:
     front: tuple[Trial, ...] = ()
     refused: tuple[Refused, ...] = ()
     stopped: Stop = Stop.TRIALS
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +352,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         front=front,
         refused=handover.refused,
         stopped=loop.stopped or Stop.INTERRUPTED,
+        origins=tuple(run.info.settings.get("origins", ())),
     )
 
 

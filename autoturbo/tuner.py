@@ -36,6 +36,7 @@ from autoturbo.version import __version__
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.search.beginnings import Beginning
 
 DATABASE = "autoturbo.db"
 """The default database, in the working folder."""
@@ -189,11 +190,13 @@ def _draft(pair: Pair, options: Options, means: Means, known: Database | None) -
     """The record of a run to be, with what it starts from."""
     graph, target, asked = pair.graph, pair.target, options.asked_of(pair)
     key = pair_key(graph, target, asked.dtype)
+    starts = _starts(graph, target, asked, means, known, key)
     more = {
         **pair.settings,
         "target_description": target.as_dict(),
         "verify": options.verify,
-        "starts": _starts(graph, target, asked, means, known, key),
+        "starts": [start.knobs.as_dict() for start in starts],
+        "origins": [start.origin for start in starts],
     }
     return RunInfo(
         "", key, graph.name, pair.model_file or graph.source, graph.batch, target.name,
@@ -338,17 +341,17 @@ def _starts(
     means: Means,
     store: Database | None,
     key: PairKey,
-) -> list[dict[str, Any]]:
+) -> tuple[Beginning, ...]:
     """What the search starts from besides the heuristic, kept with the run for :func:`resume`."""
     from autoturbo.search.beginnings import beginnings, decisions_for
 
     wanted = places_cuts(asked.subgraphs, asked.sampler)
     if not wanted or not graph.operators or isinstance(target, Machine):
-        return []
+        return ()
     if means.on_progress is not None:
         means.on_progress(Progress(graph.name, target.name, 0, asked.total, phase="placing cuts"))
     known = decisions_for(store, key, graph) if store is not None else ()
-    return [start.as_dict() for start in beginnings(graph, target, asked.dtype, known)]
+    return beginnings(graph, target, asked.dtype, known)
 
 
 def scheduler_version() -> str:

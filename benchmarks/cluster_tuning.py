@@ -33,6 +33,7 @@ import autoturbo
 from autoturbo.database import Database
 from autoturbo.datasets import workloads
 from autoturbo.search.executors.ray_session import connect
+from autoturbo.simulate.measurement import Failure
 from autoturbo.tuner import Options, Pair, TuneResult, tune_all
 
 TARGETS = ("stcp920", "ipu-mk2", "mlu100")
@@ -134,11 +135,17 @@ def compared(models: int, targets: int, trials: int, every: float, nodes: int = 
             troubled = time.perf_counter() - start
             session.close()
         texts = [exported(Path(folder) / "a.db") for folder in (one, two)]
+    blamed = sum(
+        isinstance(trial.outcome, Failure) and trial.outcome.reason in ("worker", "memory")
+        for result in results
+        for trial in result.history
+    )
+    counts = [trouble.workers, trouble.nodes, blamed]
     print_table(
-        ["run", "s", "trials", "workers killed", "nodes killed"],
+        ["run", "s", "trials", "workers killed", "nodes killed", "settings blamed"],
         [
-            ["this process", alone, len(pairs) * trials, 0, 0],
-            ["cluster", troubled, sum(r.trials for r in results), trouble.workers, trouble.nodes],
+            ["this process", alone, len(pairs) * trials, 0, 0, 0],
+            ["cluster", troubled, sum(r.trials for r in results), *counts],
         ],
     )
     same = texts[0] == texts[1] and len(texts[0]) > 0

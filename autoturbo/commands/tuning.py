@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
@@ -305,6 +306,7 @@ def as_json(result: TuneResult) -> dict[str, Any]:
         "schedule_file": str(result.schedule_file),
         "state": result.state,
         "stopped": result.stopped.value,
+        "begun_with": ["the heuristic", *result.origins],
         "verified": [check.value for check in result.best.verified],
         "refused": [trial.as_dict() for trial in result.refused],
     }
@@ -334,6 +336,7 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     best = result.best
     trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
+        "begun with": _origins(result),
         _SHARERS[_on_machine(result)]: sharing(best.knobs, best.measurement, trials),
         "stopped": _stopped(result),
         "verified": _verified(result),
@@ -356,6 +359,15 @@ def _on_machine(result: TuneResult) -> bool:
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
 
     return isinstance(result.best.schedule, MachineSchedule)
+
+
+def _origins(result: TuneResult) -> str:
+    """What the search began with."""
+    counts = Counter(result.origins)
+    if _on_machine(result):
+        return "every unit alone and what the schedulers above decide"
+    more = [f"{number} x {text}" if number > 1 else text for text, number in counts.items()]
+    return "; ".join(["the heuristic", *more])
 
 
 def _stopped(result: TuneResult) -> str:

@@ -309,6 +309,21 @@ class KernelRecord:
         return KernelRecord(**values)
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the best schedule of a model decided.
+
+    Attributes:
+        graph_hash: of the model.
+        model: its name.
+        decisions: of :meth:`autoturbo.search.transfer.Decisions.as_dict`.
+    """
+
+    graph_hash: str
+    model: str
+    decisions: Mapping[str, Any]
+
+
 Record = RunInfo | TrialRecord | BestSchedule | KernelRecord
 
 

@@ -18,6 +18,7 @@ from autoturbo.database.merging import column, merge
 from autoturbo.database.records import (
     BestSchedule,
     Counts,
+    Decided,
     ImportResult,
     KernelRecord,
     PairKey,
@@ -123,8 +124,8 @@ class Database(RunStore):
 
     def decisions(
         self, *, target_hash: str, dtype: str, scheduler_version: str
-    ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-        """Graph hash and decisions of the best schedules for a target, those that have some.
+    ) -> tuple[Decided, ...]:
+        """What the best schedules for a target decided, those that say it.
 
         Nothing else of their records is read.
 
@@ -139,10 +140,13 @@ class Database(RunStore):
         with self._reading() as connection:
             new = tables.version_of(connection, self.path) >= tables.WITH_DECISIONS
             own = "decisions" if new else "NULL"
-            query = f"SELECT graph_hash, {own}, rowid FROM best {where}{order}"  # noqa: S608
+            query = f"SELECT graph_hash, model, {own}, rowid FROM best {where}{order}"  # noqa: S608
             rows = connection.execute(query, values).fetchall()
-            found = [(graph, self._decisions(connection, own, row)) for graph, own, row in rows]
-        return tuple((graph, decisions) for graph, decisions in found if decisions)
+            found = [
+                Decided(graph, model, self._decisions(connection, own, row))
+                for graph, model, own, row in rows
+            ]
+        return tuple(one for one in found if one.decisions)
 
     def _decisions(
         self, connection: sqlite3.Connection, kept: bytes | None, row: int

@@ -8,7 +8,7 @@ proposes what it would in a study of the same trials.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from optuna.study import StudyDirection
@@ -33,6 +33,10 @@ class Asks(Protocol):
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
         """What became of a setting, asked for or not."""
+        ...
+
+    def params(self, knobs: Knobs) -> dict[str, Any]:
+        """The parameters of a setting that was told, every dimension named."""
         ...
 
 
@@ -71,6 +75,7 @@ class OwnAsker:
     seed: int
     _known: set[tuple[int, ...]] = field(default_factory=set)
     _told: list[Told] = field(default_factory=list)
+    _points: dict[Knobs, tuple[int, ...]] = field(default_factory=dict)
 
     def ask(self, count: int) -> list[Knobs]:
         """New settings, fewer than asked for only where the space has no more."""
@@ -81,7 +86,9 @@ class OwnAsker:
         rng = np.random.default_rng([self.seed, len(self._known), 1])
         taken = {*self._known, *found}
         found.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(found))))
-        return [self.space.knobs_of(genes) for genes in found]
+        asked = {self.space.knobs_of(genes): genes for genes in found}
+        self._points |= asked
+        return list(asked)
 
     def _proposed(self, found: dict[tuple[int, ...], None]) -> list[tuple[int, ...]]:
         """More points that are new."""
@@ -99,10 +106,21 @@ class OwnAsker:
         Raises:
             ValueError: it is outside the space.
         """
-        genes = self.space.genes_of(self.space.from_knobs(knobs))
-        if genes is None:
-            raise ValueError("a setting outside the space")
+        genes = self._point(knobs)
         self._known.add(genes)
         self._told.append((genes, values_of(outcome, self.objectives)))
         if self.choice.advisor is not None:
             self.choice.advisor.observe(knobs, outcome)
+
+    def params(self, knobs: Knobs) -> dict[str, Any]:
+        """The parameters of a setting that was told, every dimension named."""
+        return self.space.params_of(self._point(knobs))
+
+    def _point(self, knobs: Knobs) -> tuple[int, ...]:
+        """The point of a setting; of one asked for here it is known."""
+        if knobs not in self._points:
+            genes = self.space.genes_of(self.space.from_knobs(knobs))
+            if genes is None:
+                raise ValueError("a setting outside the space")
+            self._points[knobs] = genes
+        return self._points[knobs]

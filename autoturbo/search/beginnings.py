@@ -7,6 +7,7 @@ Besides the published heuristic: what other schedules in the database decided, c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.schedule.schedule import Schedule
@@ -19,13 +20,29 @@ if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
     from autoturbo.schedule.knobs import Knobs
 
+PLACED = "cuts that a dynamic programme places"
+"""Origin of a beginning."""
+
 MOST_KNOWN = 8
 """Schedules whose decisions are looked at closely; one of them is taken over."""
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A setting to start from.
+
+    Attributes:
+        knobs: the setting.
+        origin: where it comes from, in words.
+    """
+
+    knobs: Knobs
+    origin: str
+
+
 def beginnings(
     graph: Graph, target: Target, dtype: str, known: tuple[Decisions, ...] = ()
-) -> tuple[Knobs, ...]:
+) -> tuple[Beginning, ...]:
     """Settings worth starting from, what is carried over last.
 
     Args:
@@ -35,8 +52,11 @@ def beginnings(
         known: what schedules for the same target decided.
     """
     taken = transfer(graph, target, known)
-    placed = starts_of(graph, target, dtype=dtype)
-    return placed if taken is None else (*placed, taken.knobs)
+    placed = [Beginning(knobs, PLACED) for knobs in starts_of(graph, target, dtype=dtype)]
+    if taken is None:
+        return tuple(placed)
+    origin = f"the schedule of {taken.source} ({taken.known:.0%} of the MACs in layers like its)"
+    return (*placed, Beginning(taken.knobs, origin))
 
 
 def decisions_for(store: Database, key: PairKey, graph: Graph) -> tuple[Decisions, ...]:
@@ -55,9 +75,10 @@ def decisions_for(store: Database, key: PairKey, graph: Graph) -> tuple[Decision
     found = store.decisions(
         target_hash=key.target_hash, dtype=key.dtype, scheduler_version=key.scheduler_version
     )
-    known = sorted(found, key=lambda one: one[0] != key.graph_hash)
-    near = nearest(graph, [decisions for _, decisions in known], MOST_KNOWN)
-    return tuple(map(Decisions.from_dict, near))
+    known = sorted(found, key=lambda one: one.graph_hash != key.graph_hash)
+    near = nearest(graph, [one.decisions for one in known], MOST_KNOWN)
+    sources = {id(one.decisions): one.model for one in known}
+    return tuple(Decisions.from_dict(values, sources[id(values)]) for values in near)
 
 
 def kept_decisions(schedule: object) -> dict[str, Any]:

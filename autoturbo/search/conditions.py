@@ -83,9 +83,6 @@ class _Void:
     own: int
     table: Table
 
-    def apply(self, genes: Genes) -> None:
-        genes[self.table[_column(genes, self.model), genes[:, self.own]], self.own] = 0
-
     def counts(self) -> NDArray[np.int64]:
         """Different choices, by the model's choice."""
         return np.asarray((~self.table).sum(axis=1), np.int64)
@@ -110,20 +107,6 @@ class _Split:
     inner_fits: Table
     whole: int
 
-    def apply(self, genes: Genes) -> None:
-        batch, policy = _column(genes, self.batches), _column(genes, self.policy)
-        dim, factor, inner, parts = (_column(genes, position) for position in self.at)
-        dim = np.where(self.dims[batch, dim], dim, 0)
-        factor = np.where(self.fits[batch, policy, dim, factor], factor, 0)
-        dim = np.where((factor == self.whole) | ~self.fits[batch, policy, dim, factor], 0, dim)
-        good = self.inner_fits[batch, policy, inner, parts] & (factor != self.whole)
-        good &= self.inner_depths[inner] != self.depths[dim]
-        for position, column in zip(
-            self.at, (dim, factor, inner * good, parts * good), strict=True
-        ):
-            if position >= 0:
-                genes[:, position] = column
-
     def counts(self) -> NDArray[np.int64]:
         """Different settings, by choices of samples and policy."""
         usable = self.fits & self.dims[:, None, :, None]
@@ -135,6 +118,64 @@ class _Split:
         seconds = 1 + np.einsum("bpe,de->bpd", inner, apart)
         total = (once * seconds).sum(axis=2) + int(whole.any())
         return np.asarray(total, np.int64)
+
+
+class _Voids:
+    """All voids of a space at once: they have a dimension each, and read only the model's."""
+
+    def __init__(self, voids: Sequence[_Void]) -> None:
+        self._model = np.asarray([void.model for void in voids], np.int64)
+        self._own = np.asarray([void.own for void in voids], np.int64)
+        self._table = _stacked([void.table for void in voids])
+
+    def apply(self, genes: Genes) -> None:
+        if len(self._own):
+            each, own = np.arange(len(self._own)), genes[:, self._own]
+            void = self._table[each, _columns(genes, self._model), own]
+            genes[:, self._own] = np.where(void, 0, own)
+
+
+class _Splits:
+    """All splits of a space at once: they have dimensions of their own."""
+
+    def __init__(self, splits: Sequence[_Split]) -> None:
+        self._count = len(splits)
+        self._batches = np.asarray([split.batches for split in splits], np.int64)
+        self._policy = np.asarray([split.policy for split in splits], np.int64)
+        self._at = np.asarray([split.at for split in splits], np.int64).reshape(len(splits), 4)
+        self._whole = np.asarray([split.whole for split in splits], np.int64)
+        self._depths = _stacked([split.depths for split in splits])
+        self._inner_depths = _stacked([split.inner_depths for split in splits])
+        self._dims = _stacked([split.dims for split in splits])
+        self._fits = _stacked([split.fits for split in splits])
+        self._inner_fits = _stacked([split.inner_fits for split in splits])
+
+    def apply(self, genes: Genes) -> None:
+        if not self._count:
+            return
+        each = np.arange(self._count)
+        batch, policy = _columns(genes, self._batches), _columns(genes, self._policy)
+        dim, factor, inner, parts = (_columns(genes, self._at[:, k]) for k in range(4))
+        dim = np.where(self._dims[each, batch, dim], dim, 0)
+        factor = np.where(self._fits[each, batch, policy, dim, factor], factor, 0)
+        whole = factor == self._whole
+        dim = np.where(whole | ~self._fits[each, batch, policy, dim, factor], 0, dim)
+        good = self._inner_fits[each, batch, policy, inner, parts] & ~whole
+        good &= self._inner_depths[each, inner] != self._depths[each, dim]
+        for k, columns in enumerate((dim, factor, inner * good, parts * good)):
+            there = self._at[:, k] >= 0
+            genes[:, self._at[there, k]] = columns[:, there]
+
+
+def _stacked(tables: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Tables of different sizes as one; what none of them holds is 0."""
+    if not tables:
+        return np.zeros(0, np.int64)
+    shape = np.max([table.shape for table in tables], axis=0)
+    return np.stack([
+        np.pad(table, [(0, most - extent) for most, extent in zip(shape, table.shape, strict=True)])
+        for table in tables
+    ])  # fmt: skip
 
 
 class Conditions:
@@ -164,6 +205,7 @@ class Conditions:
             [v for f in b.choices if (v := _void(where, known, b, f, base))] for b in blocks
         ]
         self._splits = [_split(where, known, block, base) for block in blocks]
+        self._together = (_Voids([v for each in self._voids for v in each]), _Splits(self._splits))
         own = {where[dimension_name(b, f)] for b in blocks for f in b.choices}
         self._model = [i for i in range(len(names)) if i not in own and i not in self._void]
         self._news = {
@@ -186,10 +228,8 @@ class Conditions:
         found[:, self._void] = 0
         for i in repeats:
             found[:, i] *= self._news[i][found[:, i]]
-        for voids, split in zip(self._voids, self._splits, strict=True):
-            for void in voids:
-                void.apply(found)
-            split.apply(found)
+        for rules in self._together:
+            rules.apply(found)
         return found
 
     @property
@@ -295,8 +335,9 @@ def _total(counts: list[NDArray[np.int64]]) -> int:
     return sum(math.prod(column) for column in zip(*(c.tolist() for c in counts), strict=True))
 
 
-def _column(genes: Genes, position: int) -> Genes:
-    return genes[:, position] if position >= 0 else np.zeros(len(genes), np.int64)
+def _columns(genes: Genes, positions: Genes) -> Genes:
+    """``(points, positions)``: choices of dimensions, 0 for one that is not there."""
+    return np.where(positions >= 0, genes[:, positions], 0)
 
 
 def _void(

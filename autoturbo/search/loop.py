@@ -337,7 +337,7 @@ class Loop:
         distributions = space.distributions()
         new = []
         for trial in self.trials[self._mirrored :]:
-            params = space.sparse(space.from_knobs(trial.knobs))
+            params = space.sparse(self._asker.params(trial.knobs))
             known = {name: distributions[name] for name in params}
             new.append(frozen(params, known, trial.outcome, objectives, trial.number))
         with quiet_optuna():

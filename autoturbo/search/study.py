@@ -123,6 +123,10 @@ class Asker:
         if self.choice.advisor is not None:
             self.choice.advisor.observe(knobs, outcome)
 
+    def params(self, knobs: Knobs) -> dict[str, Any]:
+        """The parameters of a setting that was told, every dimension named."""
+        return self.space.from_knobs(knobs)
+
     def _finish(self, trial: optuna.Trial, outcome: Outcome) -> None:
         values = values_of(outcome, self.objectives)
         if values is None:

@@ -58,24 +58,28 @@ class Decisions:
     Attributes:
         knobs: of the model, without overrides.
         layers: in topological order.
+        source: the model that it was made for, where that is known.
     """
 
     knobs: Knobs
     layers: tuple[LayerDecision, ...]
+    source: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
         return {"knobs": self.knobs.as_dict(), "layers": [_as_dict(one) for one in self.layers]}
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Decisions:
+    def from_dict(values: Mapping[str, Any], source: str = "") -> Decisions:
         """Rebuild from :meth:`as_dict`.
 
         Raises:
             KnobsError: knobs that this version does not know.
         """
         return Decisions(
-            Knobs.from_dict(values["knobs"]), tuple(_from_dict(one) for one in values["layers"])
+            Knobs.from_dict(values["knobs"]),
+            tuple(_from_dict(one) for one in values["layers"]),
+            source,
         )
 
 
@@ -87,11 +91,13 @@ class Transfer:
         knobs: the setting.
         known: share of the model's arithmetic in layers whose decisions it takes over.
         alike: likewise, a layer counting the more the more of what lies around it is alike.
+        source: the model whose decisions they are.
     """
 
     knobs: Knobs
     known: float
     alike: float
+    source: str = ""
 
 
 def decisions_of(schedule: Schedule) -> Decisions:
@@ -211,7 +217,7 @@ def _taken_over(layers: Sequence[_Receiver], decisions: Decisions) -> Transfer:
         alike += _alike(layer, at)
     total = max(sum(layer.macs for layer in layers), 1)
     taken = dataclasses.replace(decisions.knobs, overrides=tuple(overrides))
-    return Transfer(taken, known / total, alike / total)
+    return Transfer(taken, known / total, alike / total, decisions.source)
 
 
 def _nearest(

@@ -30,6 +30,9 @@ def ground() -> Iterator[Ground]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # as the cluster's
         patch.setattr(ray_faults, "MEASURING_S", 0.02)
+        with pytest.MonkeyPatch.context() as unset:
+            unset.delenv("RAY_AUTH_MODE")  # one that asks for a token, which the cluster does not
+            connect("local", 1).close()
         with Cluster(networked=namespaces_allowed()) as cluster:
             cluster.wait()
             session = connect(cluster.address)

@@ -15,6 +15,7 @@ import pytest
 
 from autoturbo.database import DATABASE_SCHEMA, Counts, Database, check, tables
 from autoturbo.database.failures import explained
+from autoturbo.database.records import Decided
 from autoturbo.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -374,7 +375,8 @@ def test_a_database_of_an_earlier_version_keeps_all(
         key = {name: getattr(samples.KEY, name) for name in ("target_hash", "dtype")}
         known = database.decisions(**key, scheduler_version=samples.KEY.scheduler_version)
         decisions = getattr(best, "decisions")  # noqa: B009
-        assert known == (((samples.KEY.graph_hash, decisions),) if decisions else ())
+        wanted = Decided(samples.KEY.graph_hash, getattr(best, "model"), decisions)  # noqa: B009
+        assert known == ((wanted,) if decisions else ())
         whole = samples.content(database, tmp_path / "out.jsonl")
     assert (path.read_bytes() == before) == read_only
     with Database.open(tmp_path / "new.db") as database:

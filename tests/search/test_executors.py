@@ -42,6 +42,7 @@ from autoturbo.search.executors import (
     measured,
     ray_session,
 )
+from autoturbo.search.executors.base import Answer, Blame, lost
 from autoturbo.search.executors.held import HELD, Held
 from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -447,6 +448,25 @@ class CountedLandscape(Landscape):
     def __init__(self, seed: int, folder: str) -> None:
         super().__init__(seed)
         (Path(folder) / f"{seed}-{os.getpid()}-{time.monotonic_ns()}").touch()
+
+
+def test_a_setting_is_blamed_for_what_it_lost_alone() -> None:
+    blame, poison = Blame(), Task("toy", 1, Knobs())
+    assert blame.verdict(poison, guilty=False) is None  # any of its order may have done it
+    assert blame.verdict(poison) is None
+    told = blame.verdict(poison)
+    assert told is not None
+    assert told.outcome == lost(2, "worker")
+
+
+def test_settings_have_more_tries_where_somebody_kills_workers() -> None:
+    blame, struck, poison = Blame(), Task("toy", 1, Knobs()), Task("toy", 2, Knobs())
+    assert blame.verdict(struck) is None
+    blame.acquit(Answer("toy", 1, Landscape().evaluate(Knobs())))
+    assert [blame.verdict(poison) for _ in range(3)] == [None] * 3
+    told = blame.verdict(poison)
+    assert told is not None
+    assert told.outcome == lost(4, "worker")
 
 
 def test_a_worker_lets_go_of_the_pair_that_it_used_least() -> None:

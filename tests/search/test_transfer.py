@@ -142,9 +142,11 @@ def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Pat
     with Database.open(tmp_path / "a.db") as store:
         (best,) = store.best()
         known = decisions_for(store, best.key, deep)
-    assert known == (Decisions.from_dict(best.decisions),)
-    start = beginnings(deep, machine(), FP16, known)[-1]
-    assert start not in beginnings(deep, machine(), FP16)
+    assert known == (Decisions.from_dict(best.decisions, best.model),)
+    begun = beginnings(deep, machine(), FP16, known)[-1]
+    assert begun.origin.startswith(f"the schedule of {best.model} (")
+    start = begun.knobs
+    assert start not in [one.knobs for one in beginnings(deep, machine(), FP16)]
     cold = run(deep, transfer=False)
     with Database.open(tmp_path / "a.db") as store:
         settings_of = [run.settings["starts"] for run in store.runs()]

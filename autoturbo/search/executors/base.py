@@ -32,6 +32,9 @@ _ORDER_S = 0.02
 """Seconds of measurements in one order: sending one takes half a millisecond, a dead worker loses
 no more than this."""
 
+TRIES_AMONG_KILLS = 4
+"""Likewise, once a setting that had lost one was measured in the end: somebody kills workers."""
+
 EXCUSED = 8
 """How often a setting is tried anew whose machine is lost: then no machine is to be had for it."""
 
@@ -130,6 +133,7 @@ class Blame:
 
     tries: Counter[tuple[str, int]] = field(default_factory=Counter)
     excused: Counter[tuple[str, int]] = field(default_factory=Counter)
+    acquitted: bool = False
 
     def verdict(self, task: Task, reason: str = "worker", *, guilty: bool = True) -> Answer | None:
         """What a task gets whose worker has died; None where it is to be tried again.
@@ -138,14 +142,22 @@ class Blame:
             task: what was being measured.
             reason: the class of the failure, ``"worker"`` or ``"memory"``.
             guilty: whether the setting may be what killed the worker; not so where the whole
-                machine was lost.
+                machine was lost, nor for one of several of which any may have been measured.
         """
-        counts, most = (self.tries, TRIES) if guilty else (self.excused, EXCUSED)
+        most = TRIES_AMONG_KILLS if self.acquitted else TRIES
+        counts, most = (self.tries, most) if guilty else (self.excused, EXCUSED)
         counts[task.key] += 1
         if counts[task.key] < most:
             return None
-        del counts[task.key]
-        return Answer(task.pair, task.number, lost(most, reason))
+        lives = counts.pop(task.key)
+        return Answer(task.pair, task.number, lost(lives, reason))
+
+    def acquit(self, answer: Answer) -> None:
+        """Take note of an answer: a setting that lost a worker and then none had not killed it."""
+        key = (answer.pair, answer.number)
+        self.excused.pop(key, None)
+        if self.tries.pop(key, 0):
+            self.acquitted = True
 
 
 @dataclass

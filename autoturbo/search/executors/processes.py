@@ -208,6 +208,7 @@ class Processes:
         self._stillborn = 0
         self._pace.note(worker.since - before)
         worker.tasks.popleft()
+        self._blame.acquit(message)
         return [message]
 
     def _bury(self, worker: _Worker) -> list[Answer]:

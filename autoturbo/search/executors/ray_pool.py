@@ -287,6 +287,8 @@ class RayPool:
         self._stillborn = 0
         self._pace.note((worker.since - before) / len(order.portion))
         found: list[Answer] = value
+        for answer in found:
+            self._blame.acquit(answer)
         return found
 
     def _remove(self, worker: _Worker) -> list[_Order]:
@@ -305,8 +307,9 @@ class RayPool:
             self._count_stillborn(error)
         self._ray.kill(worker.actor)  # one that is only out of reach must not go on
         again: list[Task] = []
-        for task in orders[0].portion if orders else ():
-            verdict = self._blame.verdict(task, reason, guilty=guilty)
+        portion = orders[0].portion if orders else ()
+        for task in portion:
+            verdict = self._blame.verdict(task, reason, guilty=guilty and len(portion) == 1)
             if verdict is None:
                 again.append(task)
             else:

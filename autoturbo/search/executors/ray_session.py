@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import shutil
@@ -37,6 +38,8 @@ _LONGEST = 40
 
 _MARK = "AUTOTURBO_RAY_SESSION"
 
+_AUTH_MODE = "RAY_AUTH_MODE"
+
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -55,6 +58,8 @@ class Session:
 
     owner: bool
     _guard: subprocess.Popen[bytes] | None = None
+    _mode: str | None = None
+    """``RAY_AUTH_MODE`` as it was before."""
 
     def close(self) -> None:
         """Leave Ray; end all of it where it is of our own. A second time does nothing."""
@@ -64,6 +69,7 @@ class Session:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)  # Ray's own pipes
                 ray.shutdown()
+            _set_authentication(self._mode)
         _dismiss(self._guard)
         self.owner, self._guard = False, None
 
@@ -89,17 +95,37 @@ def connect(
         os.environ.setdefault(name, value)
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
         return Session(owner=False)
-    local = address in (None, "", LOCAL)
+    local, mode = address in (None, "", LOCAL), os.environ.get(_AUTH_MODE)
     if not local:
         _probe(str(address))
+    _set_authentication(os.environ.get(_AUTH_MODE))
     more: dict[str, Any] = {"runtime_env": dict(runtime_env)} if runtime_env else {}
     if not local:
         _start(address=address, **more)
-        return Session(owner=True)
+        return Session(owner=True, _mode=mode)
     with _own_folder() as (guard, folder), _same_path():
         more |= {"_temp_dir": folder} if folder else {}
         _start(address=LOCAL, num_cpus=jobs, include_dashboard=False, **more)
-    return Session(owner=True, _guard=guard)
+    return Session(owner=True, _guard=guard, _mode=mode)
+
+
+def _set_authentication(mode: str | None) -> None:
+    """Have Ray ask this process's next cluster for a token, or not.
+
+    Ray keeps the mode of the first one, which it sets itself for one that it starts: the head of
+    another cluster could not talk to this process, and no actor would start.
+    """
+    if mode is None:
+        os.environ.pop(_AUTH_MODE, None)
+    else:
+        os.environ[_AUTH_MODE] = mode
+    import ray
+
+    raylet: Any = importlib.import_module("ray._raylet")  # most of it is not annotated
+    if hasattr(raylet, "Config") and not ray.is_initialized():
+        raylet.Config.initialize("")
+    if hasattr(raylet, "AuthenticationTokenLoader"):  # since Ray 2.52
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _start(**how: Any) -> None:
@@ -205,11 +231,11 @@ def _ask_health(address: str) -> None:
     setting makes it send the user's, if there is one.
     """
     reason = _health(address)
-    if reason is not None and "AuthenticationError" in reason and "RAY_AUTH_MODE" not in os.environ:
-        os.environ["RAY_AUTH_MODE"] = "token"
+    if reason is not None and "AuthenticationError" in reason and _AUTH_MODE not in os.environ:
+        os.environ[_AUTH_MODE] = "token"
         reason = _health(address)
         if reason is not None:
-            del os.environ["RAY_AUTH_MODE"]
+            del os.environ[_AUTH_MODE]
     if reason is not None:
         raise _unreachable(address, reason)
 

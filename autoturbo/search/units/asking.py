@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,10 @@ class AnnealingAsker:
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
         """What became of a setting, asked for or not."""
         self._search.tell(self._space.decided(knobs), self._figure(outcome))
+
+    def params(self, knobs: Knobs) -> dict[str, Any]:
+        """The parameters of a setting, every dimension named."""
+        return self._space.from_knobs(knobs)
 
     def _figure(self, outcome: Outcome) -> float:
         """Above zero, lower is better; infinite where the setting does not fit."""
