@@ -354,6 +354,8 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
 def _origins(result: TuneResult) -> str:
     """What the search began with."""
     counts = Counter(result.origins)
+    if result.on_machine:
+        return "every unit alone and what the schedulers above decide"
     more = [f"{number} x {text}" if number > 1 else text for text, number in counts.items()]
     return "; ".join(["the heuristic", *more])
 
