@@ -1,0 +1,135 @@
+"""The generated parts of the reference: commands, schemas and public names, as Markdown.
+
+Made whenever the site is built, so that no copy of them can be out of date. A page of
+``docs/reference`` says where its part goes with a line ``<!-- generated: NAME -->``; read elsewhere,
+the page says where else to look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import autoturbo
+from autoturbo.commands.db import published_schemas
+from autoturbo.commands.registry import build_parser
+
+LABELS = {
+    "target": "Targets",
+    "schedule": "Schedule files",
+    "kernels": "Kernels files",
+    "record": "Records of the database",
+}
+"""What the published schemas are about; one that is not here is shown under its name."""
+
+
+def filled(page: str, text: str) -> str:
+    """The text of a page, such as ``reference/cli``, with its generated part."""
+    for name, make in PARTS.items():
+        mark = f"<!-- generated: {name} -->"
+        if page.startswith("reference/") and mark in text:
+            text = text.replace(mark, make())
+    return text
+
+
+def commands() -> str:
+    """The help of every command and of every action of a command."""
+    return "\n".join(_of_parser(build_parser(), 2))
+
+
+def _of_parser(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {parser.prog}\n"
+    yield f"```text\n{parser.format_help().rstrip()}\n```\n"
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _of_parser(inner, min(level + 1, 4))
+
+
+def schemas() -> str:
+    """Every published schema: its fields in a table."""
+    from autoturbo.hardware import target_schema
+
+    found = {"target": target_schema(), **published_schemas()}
+    return "\n".join(_of_schema(LABELS.get(name, name), schema) for name, schema in found.items())
+
+
+def _of_schema(label: str, schema: Mapping[str, Any]) -> str:
+    rows = "\n".join(_rows(schema, schema, "", set()))
+    about = str(schema.get("description", "")).strip()
+    table = f"| field | type | what it is |\n|---|---|---|\n{rows}\n"
+    return f"## {label}\n\n{about}\n\n{table}"
+
+
+def _rows(
+    schema: Mapping[str, Any], top: Mapping[str, Any], path: str, above: set[str]
+) -> Iterator[str]:
+    """Table rows of all fields below a part of a schema; a type within itself is shown once."""
+    if name := str(schema.get("$ref", "")):
+        if name in above:
+            return
+        above = {*above, name}
+    schema = _resolved(schema, top)
+    for part in (*schema.get("oneOf", ()), *schema.get("anyOf", ()), *schema.get("allOf", ())):
+        kind = _resolved(part, top).get("properties", {}).get("kind", {})
+        label = f"[{kind['const']}]" if isinstance(kind, Mapping) and "const" in kind else ""
+        yield from _rows(part, top, f"{path}{label}", above)
+    if "then" in schema:  # of one kind of several: its name stands for the place in the list
+        kind = schema["if"]["properties"]["kind"]["const"]
+        yield from _rows(schema["then"], top, f"{path.removesuffix('[]')}[{kind}]", above)
+    for field, inner in schema.get("properties", {}).items():
+        if not isinstance(inner, Mapping):  # described elsewhere
+            continue
+        full = f"{path}.{field}" if path else field
+        yield _row(full, inner, _resolved(inner, top), required=field in schema.get("required", ()))
+        yield from _rows(inner, top, full, above)
+    items = schema.get("items")
+    if isinstance(items, Mapping):
+        yield from _rows(items, top, f"{path}[]", above)
+
+
+def _resolved(schema: Mapping[str, Any], top: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A part of a schema, or what it points to."""
+    found: Any = top
+    for step in str(schema.get("$ref", "")).removeprefix("#").strip("/").split("/"):
+        if "$ref" in schema and step:
+            found = found[step]
+    return found if "$ref" in schema else schema
+
+
+def _row(path: str, given: Mapping[str, Any], schema: Mapping[str, Any], *, required: bool) -> str:
+    about = str(given.get("description") or schema.get("description") or "")
+    if values := schema.get("enum"):
+        about = f"{about} One of {', '.join(f'`{json.dumps(value)}`' for value in values)}.".strip()
+    elif "const" in schema:
+        about = f"{about} Always `{json.dumps(schema['const'])}`.".strip()
+    kind = schema.get("type", "")
+    kind = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    cells = (f"`{path}`{'' if required else ', optional'}", kind, about)
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def api() -> str:
+    """Every public name, by what its docstring says."""
+    names = [name for name in autoturbo.__all__ if not name.startswith("_")]
+    parts = (_of_name(name) for name in names)
+    return "```{eval-rst}\n" + "\n".join(parts) + "```\n"
+
+
+def _of_name(name: str) -> str:
+    value = getattr(autoturbo, name)
+    if inspect.ismodule(value):
+        return f".. automodule:: autoturbo.{name}\n   :members:\n\n"
+    if not inspect.isclass(value):
+        return f".. autofunction:: autoturbo.{name}\n\n"
+    return f".. autoclass:: autoturbo.{name}\n   :members:\n\n"
+
+
+PARTS: Mapping[str, Callable[[], str]] = {"commands": commands, "schemas": schemas, "api": api}
