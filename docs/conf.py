@@ -36,6 +36,8 @@ autodoc_typehints_format = "short"
 napoleon_use_ivar = True  # attributes are listed, not documented a second time
 python_use_unqualified_type_names = True
 
+highlight_language = "text"  # of blocks that name none
+
 html_theme = "furo"
 html_title = f"AutoTurbo {version}"
 html_copy_source = False

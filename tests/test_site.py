@@ -74,7 +74,7 @@ def test_links_to_headings_lead_to_one() -> None:
 
 def test_every_page_is_in_a_menu() -> None:
     menu = (ROOT / "docs" / "index.md").read_text("utf-8")
-    named = set(re.findall(r"^[a-z][\w/-]*$", menu, re.MULTILINE))
+    named = set(re.findall(r"^- \[.+?\]\((.+?)\.md\)", menu, re.MULTILINE))
     pages = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in sources()}
     assert {page for page in pages - {"index"} if not page.startswith("decisions/")} <= named
 
@@ -99,9 +99,17 @@ def test_only_marked_pages_of_the_reference_are_filled() -> None:
     mark = "<!-- generated: api -->"
     assert reference_pages.filled("glossary", mark) == mark
     assert "autofunction:: autoturbo.tune" in reference_pages.filled("reference/python", mark)
-    for name in reference_pages.PARTS:
+    for name, (home, _) in reference_pages.PARTS.items():
         marked = [p for p in sources() if f"<!-- generated: {name} -->" in p.read_text("utf-8")]
-        assert len(marked) == 1, name
+        assert marked == [ROOT / "docs" / f"{home}.md"], name
+
+
+def test_a_list_of_links_becomes_a_menu() -> None:
+    text = "<!-- menu: How to -->\n- [A](a.md): b\n- [C](d/e.md)\n\nrest [f](f.md)\n"
+    assert reference_pages.filled("index", text) == (
+        "- [A](a.md): b\n- [C](d/e.md)\n\n"
+        "```{toctree}\n:caption: How to\n:hidden:\n:maxdepth: 1\n\na\nd/e\n```\n\nrest [f](f.md)\n"
+    )
 
 
 @pytest.mark.slow

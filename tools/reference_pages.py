@@ -1,8 +1,8 @@
 """The generated parts of the reference: commands, schemas and public names, as Markdown.
 
-Made whenever the site is built, so that no copy of them can be out of date. A page of
-``docs/reference`` says where its part goes with a line ``<!-- generated: NAME -->``; read elsewhere,
-the page says where else to look.
+Made whenever the site is built, so that no copy of them can be out of date. A page of ``docs``
+says where its part goes with a line ``<!-- generated: NAME -->``; read elsewhere, the page says
+where else to look. A list of links after ``<!-- menu: CAPTION -->`` becomes a menu of the site too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -27,26 +28,39 @@ LABELS = {
 
 
 def filled(page: str, text: str) -> str:
-    """The text of a page, such as ``reference/cli``, with its generated part."""
-    for name, make in PARTS.items():
+    """The text of a page, such as ``reference/cli``, with its generated part and its menus."""
+    for name, (home, make) in PARTS.items():
         mark = f"<!-- generated: {name} -->"
-        if page.startswith("reference/") and mark in text:
+        if page == home and mark in text:
             text = text.replace(mark, make())
-    return text
+    return re.sub(r"^<!-- menu: (.+) -->\n((?:- .+\n)+)", _menu, text, flags=re.MULTILINE)
+
+
+def _menu(found: re.Match[str]) -> str:
+    """A list of links, and the same pages for the site's menu."""
+    pages = re.findall(r"^- \[.+?\]\((.+?)\.md\)", found[2], re.MULTILINE)
+    options = f":caption: {found[1]}\n:hidden:\n:maxdepth: 1"
+    return f"{found[2]}\n```{{toctree}}\n{options}\n\n" + "\n".join(pages) + "\n```\n"
+
+
+def decisions() -> str:
+    """A menu of all pages of the folder."""
+    return "```{toctree}\n:glob:\n:maxdepth: 1\n\n*\n```\n"
 
 
 def commands() -> str:
     """The help of every command and of every action of a command."""
-    return "\n".join(_of_parser(build_parser(), 2))
+    return "\n".join(_of_parser(build_parser()))
 
 
-def _of_parser(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
-    yield f"{'#' * level} {parser.prog}\n"
+def _of_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """A parser's help and those below it; actions stand below their command."""
+    yield f"{'#' * max(2, len(parser.prog.split()))} {parser.prog}\n"
     yield f"```text\n{parser.format_help().rstrip()}\n```\n"
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to its parsers
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for inner in action.choices.values():
-                yield from _of_parser(inner, min(level + 1, 4))
+                yield from _of_parser(inner)
 
 
 def schemas() -> str:
@@ -132,4 +146,10 @@ def _of_name(name: str) -> str:
     return f".. autoclass:: autoturbo.{name}\n   :members:\n\n"
 
 
-PARTS: Mapping[str, Callable[[], str]] = {"commands": commands, "schemas": schemas, "api": api}
+PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "commands": ("reference/cli", commands),
+    "schemas": ("reference/schemas", schemas),
+    "api": ("reference/python", api),
+    "decisions": ("decisions/index", decisions),
+}
+"""Generated parts with the page that each belongs to."""
