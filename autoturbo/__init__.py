@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.samplers import CostModelSampler
     from autoturbo.simulate.measurement import Measurement
+    from autoturbo.sweeping import sweep
     from autoturbo.tuner import tune
     from autoturbo.verify import verify_schedule
 
@@ -41,6 +42,7 @@ __all__ = [
     "load_schedule",
     "load_target",
     "resume",
+    "sweep",
     "testing",
     "tune",
     "verify_schedule",
@@ -57,6 +59,7 @@ _HOMES = {
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware",
     "resume": "autoturbo.commands.loading",
+    "sweep": "autoturbo.sweeping",
     "tune": "autoturbo.tuner",
     "verify_schedule": "autoturbo.verify",
 }

@@ -30,6 +30,7 @@ PUBLIC = {
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware.loader",
     "resume": "autoturbo.commands.loading",
+    "sweep": "autoturbo.sweeping",
     "testing": None,
     "tune": "autoturbo.tuner",
     "verify_schedule": "autoturbo.verify",

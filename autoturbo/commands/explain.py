@@ -1,16 +1,18 @@
-"""Say which knobs mattered in a run, which ended at their border, how much was tried.
+"""Say what bounds a schedule, where it loses most and what would help; which knobs mattered.
 
-Knobs are judged by trials that the judging model has not seen; where it predicts little of them,
-no importance is given.
+Every gain is that of the schedule built anew with the change and simulated. Knobs are judged by
+trials that the judging model has not seen; where it predicts little of them, no importance is
+given.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.loading import model_of_run
-from autoturbo.commands.values import whole_number
+from autoturbo.commands.loading import DEFAULT_TARGET, load_model, model_of_run
+from autoturbo.commands.values import merged_shapes, shape, whole_number, wrong
 from autoturbo.errors import RunError
 from autoturbo.report.units import percent
 from autoturbo.schedule.knob_specs import AUTO
@@ -21,39 +23,104 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.database import RunInfo
+    from autoturbo.database import RunInfo, TrialRecord
+    from autoturbo.report.bounds import Bounds
+    from autoturbo.schedule.schedule import Schedule
     from autoturbo.search.importance import Importance, KnobReport
     from autoturbo.search.space import Space
 
-USAGE = "RUN [options]"
+USAGE = "RUN | FILE --model MODEL [--target T] [options]"
 EXAMPLE = "autoturbo explain 4f1c"
 _SHOWN = 12
 """Knobs in the table, without --verbose."""
 
 
 def add_arguments(parser: Parser) -> None:
-    """The run."""
-    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
+    """The run, or the schedule file with its model and target."""
+    text = "id of a run, or the beginning of one; or a schedule file (JSON)"
+    parser.add_argument("run", metavar="RUN", help=text)
+    text = "the model of a schedule file: ONNX file, or the name of a workload"
+    parser.add_argument("--model", metavar="MODEL", help=text)
+    batch = "samples processed at once (default: the model's own)"
+    parser.add_argument("--batch", metavar="N", type=whole_number("--batch", 1), help=batch)
+    text = "extents of one input; may be repeated"
+    parser.add_argument(
+        "--shape", metavar="NAME=1,3,224,224", type=shape, action="append", default=[], help=text
+    )
+    text = f"the target of a schedule file (default: {DEFAULT_TARGET})"
+    parser.add_argument("--target", metavar="T", help=text)
+    text = "say what bounds the schedule, and try no change that may help"
+    parser.add_argument("--no-what-if", dest="what_if", action="store_false", help=text)
     seed = "deals the trials into parts (default: 0)"
     parser.add_argument("--seed", metavar="N", type=whole_number("--seed", 0), default=0, help=seed)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Print the knobs, those that mattered most first."""
+    """Print the bounds, then the knobs, those that mattered most first."""
+    if options.run.endswith(".json") or Path(options.run).is_file():
+        return _of_file(options, console)
+    return _of_run(options, console)
+
+
+def _of_file(options: argparse.Namespace, console: Console) -> int:
+    """Of a schedule file there are no trials: what bounds it, and what would help."""
+    from autoturbo.hardware import load_target
+    from autoturbo.report.bounds import bounds_of
+    from autoturbo.schedule.files import load_schedule
+
+    if options.model is None:
+        raise wrong("--model", f"{options.run} is a schedule file", "name the model that it is of")
+    model = load_model(options.model, batch=options.batch, shapes=merged_shapes(options.shape))
+    target = load_target(options.target or DEFAULT_TARGET)
+    schedule = load_schedule(options.run, model, target)
+    found = bounds_of(schedule, what_if=options.what_if)
+    of = {"schedule": options.run, "model": model.name, "target": target.name}
+    console.emit({**of, "scheduler": schedule.scheduler, "bounds": found.as_json()})
+    if not console.json:
+        console.answer(f"{options.run}: {model.name} @ {target.name}, {schedule.scheduler}")
+        _print_bounds(found, console)
+    return 0
+
+
+def _of_run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
+    from autoturbo.report.bounds import bounds_of
     from autoturbo.search.importance import importance_of
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.progress import Trial
 
+    if options.model or options.target or options.batch or options.shape:
+        flags = ("model", "target", "batch", "shape")
+        flag = next(name for name in flags if getattr(options, name))
+        raise wrong(f"--{flag}", "a run knows its own", "it is for schedule files")
     with Database.open(options.db, create=False, read_only=True) as database:
         info = database.run(options.run)
-        trials = [Trial(t.number, t.knobs, t.outcome) for t in database.trials(info.id)]
+        records = database.trials(info.id)
+    trials = [Trial(t.number, t.knobs, t.outcome) for t in records]
     objective = find_objectives(info.settings.get("objective", "latency"))[0]
     found = importance_of(_space(info), trials, objective, options.seed)
-    console.emit({"run": info.id, "objective": objective.name, **as_json(found)})
+    schedule = _schedule(info, records, console)
+    bounds = None if schedule is None else bounds_of(schedule, what_if=options.what_if)
+    said = {"run": info.id, "objective": objective.name}
+    console.emit({**said, "bounds": None if bounds is None else bounds.as_json(), **as_json(found)})
     if not console.json:
-        _print(info, objective.name, found, console)
+        _print(info, objective.name, found, bounds, console)
     return 0
+
+
+def _schedule(info: RunInfo, records: Sequence[TrialRecord], console: Console) -> Schedule | None:
+    """The best schedule; None where nothing fits, or another version made it."""
+    from autoturbo.commands.replay import evaluator_of_run
+    from autoturbo.schedule.pipeline import build_schedule
+    from autoturbo.tuner import scheduler_version
+
+    best = next((trial for trial in records if trial.number == info.best_trial), None)
+    if best is None:
+        return None
+    if info.key.scheduler_version != scheduler_version():
+        console.say("bounds: the run is of another version of the scheduler")
+        return None
+    return build_schedule(evaluator_of_run(info).bench, best.knobs)
 
 
 def _space(info: RunInfo) -> Space:
@@ -80,11 +147,16 @@ def as_json(found: Importance) -> dict[str, Any]:
     return {**dataclasses.asdict(found), "knobs": knobs}
 
 
-def _print(info: RunInfo, objective: str, found: Importance, console: Console) -> None:
+def _print(
+    info: RunInfo, objective: str, found: Importance, bounds: Bounds | None, console: Console
+) -> None:
     from autoturbo.report.tables import table
 
     console.answer(f"run {info.id}: {info.model} @ {info.target}, {objective}")
     console.answer(f"{found.measured} trials measured, {found.failed} failed")
+    if bounds is not None:
+        _print_bounds(bounds, console)
+        console.say()
     console.answer(_explained(found))
     shown = _shown(found, console.verbosity > 0)
     headers = ("knob", "of the layer", "best", "share", "tried")
@@ -97,6 +169,23 @@ def _print(info: RunInfo, objective: str, found: Importance, console: Console) -
     console.say()
     for line in _advice(found.knobs):
         console.answer(line)
+
+
+def _print_bounds(bounds: Bounds, console: Console) -> None:
+    from autoturbo.report import explained
+
+    everything = console.verbosity > 0
+    console.answer(explained.sentence(bounds))
+    console.answer(explained.distance(bounds))
+    console.say()
+    console.show(explained.subgraphs(bounds, everything=everything))
+    console.say()
+    console.show(explained.layers(bounds, everything=everything))
+    console.say()
+    console.show(explained.spots(bounds))
+    if bounds.model_knobs:
+        console.say()
+        console.answer(explained.of_model(bounds))
 
 
 def _shown(found: Importance, everything: bool) -> list[KnobReport]:

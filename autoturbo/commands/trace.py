@@ -1,7 +1,7 @@
 """Write a run's best schedule as a timeline for Perfetto.
 
 Open the file at https://ui.perfetto.dev: slices per engine, counters for buffers and off-chip
-traffic, flows between kernels.
+traffic, flows between kernels. With --netron also a file for Netron: where and when each node runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.replay import evaluator_of_run
-from autoturbo.commands.values import one_of
+from autoturbo.commands.values import one_of, wrong
 from autoturbo.errors import Location, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
+    from autoturbo.schedule.schedule import Schedule
 
-USAGE = "RUN [-o FILE] [options]"
+_SIDE_CAR = "netron.json"
+"""In the run's folder, where --netron names no file."""
+
+USAGE = "RUN [-o FILE] [--netron [FILE]] [options]"
 EXAMPLE = "autoturbo trace 4f1c -o resnet50.trace.json"
 
 
@@ -32,6 +36,10 @@ def add_arguments(parser: Parser) -> None:
     text = "kernels, layers or instructions (default: layers)"
     detail = one_of("--detail", _details)
     parser.add_argument("--detail", metavar="NAME", type=detail, default="layers", help=text)
+    text = "side-car for Netron (.json), or copy of the model without weights (.onnx)"
+    parser.add_argument(
+        "--netron", metavar="FILE", type=Path, nargs="?", const=Path(_SIDE_CAR), help=text
+    )
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -39,6 +47,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
     from autoturbo.report.trace import write_trace
 
+    _check_suffix(options.netron)
     with Database.open(options.db, create=False, read_only=True) as database:
         info = database.run(options.run)
         trials = {trial.number: trial.knobs for trial in database.trials(info.id)}
@@ -51,10 +60,47 @@ def run(options: argparse.Namespace, console: Console) -> int:
         events = write_trace(schedule, file, options.detail)
     except OSError as error:
         raise UsageError(error.strerror or "cannot be written", Location(file)) from None
-    console.emit({"run": info.id, "trial": info.best_trial, "file": str(file), "events": events})
+    netron = None if options.netron is None else _write_netron(options.netron, info, schedule)
+    said = {"run": info.id, "trial": info.best_trial, "file": str(file), "events": events}
+    console.emit(said if netron is None else {**said, "netron": netron})
     if not console.json:
         console.answer(f"wrote {file}: {events} events; open it at https://ui.perfetto.dev")
+        if netron is not None:
+            console.answer(_told(netron, schedule))
     return 0
+
+
+def _check_suffix(path: Path | None) -> None:
+    """Say before anything is built what would fail after it.
+
+    Raises:
+        UsageError: a file of another kind.
+    """
+    if path is not None and path.suffix.lower() not in (".json", ".onnx"):
+        message = f"{path} is no side-car and no model"
+        raise wrong("--netron", message, "a name that ends in .json or .onnx")
+
+
+def _write_netron(path: Path, info: RunInfo, schedule: Schedule) -> dict[str, object]:
+    """Write what Netron shows; what it says, for ``--json``."""
+    from autoturbo.commands.applying import check_place
+    from autoturbo.report.netron import write_annotated, write_attachment
+
+    file = _folder(info) / path if str(path) == _SIDE_CAR else path
+    check_place(file, Path(schedule.model.source))
+    write = write_attachment if file.suffix.lower() == ".json" else write_annotated
+    shown = write(schedule, file)
+    return {"file": str(file), "nodes": shown.nodes, "unnamed": shown.unnamed}
+
+
+def _told(netron: dict[str, object], schedule: Schedule) -> str:
+    """How to look at it, and what cannot be seen."""
+    file = netron["file"]
+    how = "open it in Netron"
+    if str(file).lower().endswith(".json"):
+        how = f"open {schedule.model.source} in Netron and drop it there"
+    missing = f"; {netron['unnamed']} nodes have no name of their own" if netron["unnamed"] else ""
+    return f"wrote {file}: {netron['nodes']} nodes; {how}{missing}"
 
 
 def _folder(info: RunInfo) -> Path:

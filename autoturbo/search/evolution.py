@@ -3,8 +3,10 @@
 A reader's map::
 
     nothing yet -> openings: the heuristic at every batch, starts, splits over clusters; where the
-                   kernel model has a prior, half of them what it expects most of
-    history -> probes: the best measured point with one choice that usually matters changed
+                   kernel model has a prior, half of them what it expects most of, among them and
+                   single changes of the heuristic
+    history -> probes: the best measured point with one choice changed, that usually matters or
+               of which the kernel model expects most
             -> parents (best measured) -> generations of children, ranked by the quick model
             -> without a gain for a while: the same around another start, or from immigrants
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
@@ -25,7 +27,7 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.search.conditions import Genes
-from autoturbo.search.openings import openings, probes
+from autoturbo.search.openings import openings, probes, single_changes
 from autoturbo.search.restarts import AWAY, place_to_go
 from autoturbo.search.space import Space
 
@@ -44,6 +46,9 @@ PROBES = 0.5
 
 ALIKE = 2
 """Points of one batch that may be predicted to be the same."""
+
+NEAR = 96
+"""Points one step from the best that a dearer model sees besides, for an early batch."""
 
 BEGUN = 96
 """Mutants of openings and of the heuristic that a dearer model with a prior sees at the start."""
@@ -113,7 +118,7 @@ class Evolution:
         model = QuickModel.of(space, history)
         if model is not None:
             pool = self._evolve(space, rng, parents, model)
-            probed = _left(fresh, parents[0], history, count)
+            probed = _left(fresh, parents[0], history, count, rerank)
             fresh.taken.update(probed)
             wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
             away = self._away(fresh, history, model, int(wanted * AWAY), rerank)
@@ -244,7 +249,8 @@ def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, 
     heuristic = np.zeros((1, len(space.dimensions)), np.int64)
     parents = np.concatenate([heuristic, np.asarray(opened, np.int64)])
     mutants = space.mutate(rng, parents[rng.integers(0, len(parents), BEGUN)])
-    pool = fresh.unique(np.concatenate([parents[1:], mutants]))
+    single = single_changes(space, heuristic[0])
+    pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
     best = _unlike(pool, _dearer(pool, rerank), count // 2)
     return list(dict.fromkeys([*best, *opened]))[:count]
 
@@ -262,14 +268,21 @@ def _unlike(
 
 
 def _left(
-    fresh: _Fresh, best: Genes, history: Sequence[Tried], count: int
+    fresh: _Fresh, best: Genes, history: Sequence[Tried], count: int, rerank: Rerank | None
 ) -> list[tuple[int, ...]]:
-    """Openings that did not fit the first batch, and probes, in a part of an early batch."""
+    """A part of an early batch: openings that did not fit the first one, and probes.
+
+    Half of it is what a dearer model expects most of, of these and of more points one step away.
+    """
     if len(history) > PROBING or count == 1:
         return []
-    points = np.concatenate([openings(fresh.space), probes(fresh.space, best)])
-    untried = fresh.unique(points)
-    return untried[: int(count * PROBES)]
+    space, room = fresh.space, int(count * PROBES)
+    listed = np.concatenate([openings(space), probes(space, best)])
+    near = space.mutate(fresh.rng, np.repeat(best[None], NEAR, axis=0))
+    steps = fresh.unique(np.concatenate([listed, single_changes(space, best), near]))
+    expected = _unlike(steps, _dearer(steps, rerank), room // 2)
+    others = [point for point in fresh.unique(listed) if point not in expected]
+    return [*expected, *others][:room]
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:

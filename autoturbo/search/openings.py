@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autoturbo.schedule.knobs import Value
-from autoturbo.search.conditions import START, Genes
+from autoturbo.search.conditions import START, Genes, dimension_name
 from autoturbo.search.space import Space
 
 FREED: tuple[Mapping[str, Value], ...] = (
@@ -65,6 +65,13 @@ def probes(space: Space, best: Genes) -> Genes:
     changes: list[dict[str, Any]] = [{name: value} for name, value in PROBED]
     changes += _each(space, "batches_per_cluster") + _each(space, START)
     return _points(space, changes, best)
+
+
+def single_changes(space: Space, base: Genes) -> Genes:
+    """A point with one choice of the model's changed, for every choice that there is."""
+    owned = {dimension_name(block, field) for block in space.blocks for field in block.choices}
+    names = [d.name for d in space.dimensions if d.name not in owned]
+    return _points(space, [change for name in names for change in _each(space, name)], base)
 
 
 def _each(space: Space, name: str) -> list[dict[str, Any]]:

@@ -13,7 +13,19 @@ from autoturbo.commands.registry import build_parser
 from autoturbo.version import __version__
 
 GOLDEN = Path(__file__).parent / "help"
-HEAVY = ("numpy", "onnx", "onnxslim", "xgboost", "optuna", "ray", "numba", "rich", "yaml", "scipy")
+HEAVY = (
+    "numpy",
+    "onnx",
+    "onnxslim",
+    "xgboost",
+    "optuna",
+    "ray",
+    "numba",
+    "rich",
+    "yaml",
+    "scipy",
+    "matplotlib",
+)
 
 
 @pytest.fixture
@@ -41,7 +53,7 @@ COMMANDS = command_lines()
 def test_the_commands_of_the_documentation() -> None:
     assert [" ".join(names) for names in COMMANDS[1:]] == [
         *["tune", "resume", "runs", "show", "inspect", "space", "simulate", "compare"],
-        *["explain", "diff", "replay", "trace"],
+        *["sweep", "explain", "diff", "replay", "trace"],
         *["verify", "apply"],
         *["targets", "targets list", "targets show", "targets validate"],
         *["targets schema", "targets scaffold"],

@@ -125,13 +125,16 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"run {run}: {MODEL} @ stcp920, latency"
     assert re.fullmatch(r"\d+ trials measured, \d+ failed", lines[1])
+    assert re.fullmatch(r"\S+ \ws: \w+ \d+ %(, \w+ [\d.]+ %)+", lines[2])
+    assert re.fullmatch(r"lower bound .* of \w+: \d+ % of it is reached", lines[3])
+    assert "\n1. " in ran.out
     assert re.search(r"\nvalues tried of the model's knobs: \d+ of \d+\n", ran.out)
-    found = cli("--json", "explain", run).object
+    found = cli("--json", "explain", run, "--no-what-if").object
     assert found["measured"] + found["failed"] == 65
-    assert found == cli("--json", "explain", run, "--seed", "0").object
+    assert found == cli("--json", "explain", run, "--no-what-if", "--seed", "0").object
     shares = [k["share"] for k in found["knobs"]]
     if found["obstacle"] is None:
-        assert lines[2].startswith("importance: choices predict ")
+        assert "\nimportance: choices predict " in ran.out
         assert found["explained"] >= 0.2
         assert max(shares) > 0.05
     assert all(1 <= k["tried"] <= k["offered"] for k in found["knobs"])
@@ -139,11 +142,37 @@ def test_explain_says_which_knobs_mattered(cli: Cli, monkeypatch: pytest.MonkeyP
 
 def test_explain_of_few_trials_is_honest(cli: Cli) -> None:
     run = tuned(cli)["run"]
-    found = cli("--json", "explain", run).object
+    found = cli("--json", "explain", run, "--no-what-if").object
     obstacle = f"too few trials: {found['measured']} measured, at least 30 are needed"
     assert found["obstacle"] == obstacle
     assert {k["share"] for k in found["knobs"]} == {None}
-    assert cli("explain", run).out.splitlines()[2] == f"importance: {obstacle}"
+    assert f"\nimportance: {obstacle}\n" in cli("explain", run, "--no-what-if").out
+
+
+def test_explain_of_a_schedule_file_is_that_of_its_run(cli: Cli) -> None:
+    said = tuned(cli)
+    of_run = cli("--json", "explain", said["run"]).object["bounds"]
+    assert {r["kind"] for spot in of_run["spots"] for r in spot["remedies"]} >= {"knob", "target"}
+    flags = [said["schedule_file"], "--model", MODEL, "--batch", "1", "--no-what-if"]
+    found = cli("--json", "explain", *flags).object
+    assert found["bounds"]["latency_s"] == of_run["latency_s"] == said["best"]["latency_s"]
+    assert found["bounds"]["shares_s"] == of_run["shares_s"]
+    assert [spot["remedies"] for spot in found["bounds"]["spots"]] == [[]] * len(of_run["spots"])
+    shown = cli("explain", *flags).out
+    assert shown.startswith(f"{said['schedule_file']}: {MODEL} @ stcp920, graphturbo\n")
+
+
+def test_explain_wants_a_model_for_files_and_none_for_runs(cli: Cli) -> None:
+    assert cli("explain", "s.json").err == (
+        "error: --model: s.json is a schedule file; name the model that it is of\n"
+    )
+    gone = cli("explain", "s.json", "--model", MODEL)
+    assert (gone.status, gone.err) == (
+        2, "error: s.json: cannot read: No such file or directory\n",
+    )  # fmt: skip
+    assert cli("explain", "4f1c", "--batch", "1").err == (
+        "error: --batch: a run knows its own; it is for schedule files\n"
+    )
 
 
 def test_explain_refuses_a_model_that_changed(cli: Cli) -> None:

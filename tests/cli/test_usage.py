@@ -34,7 +34,7 @@ USAGE_ERRORS = [
         "xyz",
         (
             "unknown command 'autoturbo xyz'; one of tune, resume, runs, show, inspect, space,"
-            " simulate, compare, explain, diff, replay, trace, verify, apply, targets, db,"
+            " simulate, compare, sweep, explain, diff, replay, trace, verify, apply, targets, db,"
             " dataset, cost-model, doctor"
         ),
     ),

@@ -4,7 +4,7 @@ import math
 import pickle
 import warnings
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -17,6 +17,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search import SAMPLERS, CostModelSampler, make_sampler
 from autoturbo.search.evolution import Evolution, QuickModel, Tried, fresh_points
 from autoturbo.search.objectives import find_objectives
+from autoturbo.search.openings import single_changes
 from autoturbo.search.samplers import check_sampler
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.study import Asker, frozen, open_mirror, quiet_optuna
@@ -298,8 +299,25 @@ def test_a_dearer_model_has_a_say() -> None:
         asked.append(len(genes))
 
     rng = np.random.default_rng(0)
-    Evolution(reranked=10).propose(toy_space(), rng, history(50), set(), count=16, rerank=rerank)
+    Evolution(reranked=10).propose(toy_space(), rng, history(100), set(), count=16, rerank=rerank)
     assert asked == [10]
+
+
+def test_a_dearer_model_chooses_single_changes_early() -> None:
+    """The best point's one good neighbour is in the batch, wherever it is."""
+    space, past = toy_space(), history(24)
+    best = np.asarray(
+        min((t for t in past if t.score is not None), key=lambda t: t.score or 0.0).genes
+    )
+    beside = {tuple(point) for point in single_changes(space, best).tolist()}
+    for good in sorted(beside - {t.genes for t in past})[::7]:
+
+        def rerank(genes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Any:
+            return np.asarray([float(tuple(g) != good) for g in genes.tolist()])  # noqa: B023
+
+        rng = np.random.default_rng(0)
+        batch = Evolution().propose(space, rng, past, set(), count=16, rerank=rerank)
+        assert good in batch
 
 
 def test_the_quick_model_knows_walls() -> None:

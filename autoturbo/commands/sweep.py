@@ -1,0 +1,190 @@
+"""Tune a model over a grid of targets: what another buffer or bandwidth would bring.
+
+Points that were tuned before are known, and those that were interrupted go on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoturbo.commands.loading import (
+    add_model_options,
+    add_subgraphs_option,
+    add_target_options,
+    how_to_load,
+    load_pair,
+)
+from autoturbo.commands.tuning import (
+    LiveLine,
+    add_machine_options,
+    add_stopping_options,
+    machine_options,
+    stopping_options,
+)
+from autoturbo.commands.values import one_of, whole_number, wrong
+from autoturbo.errors import InfeasibleError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from autoturbo.commands.console import Console
+    from autoturbo.commands.loading import Pair
+    from autoturbo.commands.parser import Parser
+    from autoturbo.hardware.grid import GridPoint
+    from autoturbo.report.sweep import Sweep
+
+USAGE = "MODEL --vary FIELD=VALUES ... [--target T] [options]"
+EXAMPLE = "autoturbo sweep resnet50 --vary lb.capacity_kib=256..4096 -o sweep.csv -o sweep.svg"
+_DEFAULT_EFFORT = "quick"
+_TABLE = ".csv"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The model, the target, what is varied, the budget of each point, and where it goes."""
+    add_model_options(parser)
+    add_target_options(parser)
+    add = parser.add_argument
+    text = "a field of the target and its values: 256..4096 doubles, 1..9:5 evenly, or 1,2,3"
+    add("--vary", metavar="FIELD=VALUES", action="append", default=[], help=text)
+    text = "quick, standard or thorough, for each point (default: quick)"
+    add("--effort", metavar="LEVEL", type=one_of("--effort", _efforts), help=text)
+    text = "trials of each point (default: as the effort says)"
+    add("--trials", metavar="N", type=whole_number("--trials", 1), help=text)
+    add_stopping_options(parser)
+    text = "trials proposed at a time (default: 16)"
+    add("--round", metavar="N", type=whole_number("--round", 1), help=text)
+    add_subgraphs_option(parser)
+    seed = "the same seed, the same result (default: 0)"
+    add("--seed", metavar="N", type=whole_number("--seed", 0), default=0, help=seed)
+    add_machine_options(parser)
+    runs = "where run folders are made (default: runs)"
+    add("--runs-folder", metavar="PATH", default="runs", help=runs)
+    text = "table (.csv) or plot (.svg, .png, .pdf) to write; may be repeated"
+    add("-o", "--output", metavar="FILE", type=Path, action="append", default=[], help=text)
+    text = "folder that takes every target of the grid as a file"
+    add("--save-targets", metavar="FOLDER", type=Path, help=text)
+
+
+def run(options: argparse.Namespace, console: Console) -> int:
+    """Check everything, then tune, print and write."""
+    from autoturbo.hardware.grid import axes_of, grid_of
+    from autoturbo.sweeping import sweep
+
+    _check_outputs(options.output)
+    pair = load_pair(options)
+    grid = grid_of(pair.target, axes_of(options.vary))
+    if options.save_targets is not None:
+        _save_targets(grid, options.save_targets)
+    _introduce(pair, len(grid), options, console)
+    with LiveLine(console) as line:
+        found = sweep(
+            pair.model,
+            pair.target,
+            options.vary,
+            dtype=pair.dtype,
+            trials=options.trials,
+            effort=options.effort or _DEFAULT_EFFORT,
+            seed=options.seed,
+            database=options.db,
+            runs_folder=options.runs_folder,
+            model_file=pair.model.source,
+            settings=how_to_load(options),
+            on_progress=line,
+            subgraphs=options.subgraphs,
+            round=options.round,
+            **stopping_options(options),
+            **machine_options(options),
+        )
+    _write(found, options.output)
+    console.emit({**found.as_json(), "files": [str(path) for path in options.output]})
+    if not console.json:
+        _print(found, options.output, console)
+    _require_one(found)
+    return 0
+
+
+def _introduce(pair: Pair, points: int, options: argparse.Namespace, console: Console) -> None:
+    from autoturbo.search.settings import EFFORTS
+
+    each = options.trials or EFFORTS[options.effort or _DEFAULT_EFFORT]
+    name = f"{pair.model.name} @ {pair.target.name}, {pair.dtype}"
+    console.say(f"{name}: {points} targets, {each} trials each, seed {options.seed}")
+
+
+def _print(found: Sweep, files: Sequence[Path], console: Console) -> None:
+    from autoturbo.report.sweep import points_table
+
+    console.show(points_table(found))
+    console.say()
+    console.say("front: no other point is at least as good in every varied field and in latency")
+    if found.known:
+        console.say(f"{found.known} of {len(found.points)} points were known from earlier runs")
+    for point in found.points:
+        if point.failure:
+            console.say(f"{point.target}: {point.failure}")
+    for path in files:
+        console.say(f"wrote {path}")
+
+
+def _check_outputs(paths: Sequence[Path]) -> None:
+    """Say before a long run what would fail after it.
+
+    Raises:
+        UsageError: a file of no kind that is known, one that cannot be written, or no matplotlib.
+    """
+    from autoturbo.atomic import check_writable
+    from autoturbo.report.sweep_plot import FORMATS, require_matplotlib
+
+    known = (_TABLE, *(f".{form}" for form in FORMATS))
+    for path in paths:
+        if path.suffix.lower() not in known:
+            raise wrong("-o", f"{path} is no table and no plot", f"one of {', '.join(known)}")
+        if path.suffix.lower() != _TABLE:
+            require_matplotlib()
+        check_writable(path)
+
+
+def _write(found: Sweep, paths: Sequence[Path]) -> None:
+    from autoturbo.atomic import atomic_write
+    from autoturbo.report.sweep_plot import plot
+
+    for path in paths:
+        suffix = path.suffix.lower()
+        content = found.csv() if suffix == _TABLE else plot(found, suffix.removeprefix("."))
+        atomic_write(path, content)
+
+
+def _save_targets(grid: Sequence[GridPoint], folder: Path) -> None:
+    """Each as a target file that ``--target`` takes.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    import json
+
+    from autoturbo.atomic import atomic_write
+    from autoturbo.errors import Location, UsageError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(error.strerror or "cannot be made", Location(folder)) from None
+    for point in grid:
+        text = json.dumps(point.target.as_dict(), indent=2)
+        atomic_write(folder / f"{point.target.name}.json", f"{text}\n")
+
+
+def _require_one(found: Sweep) -> None:
+    """Raises InfeasibleError where nothing fits any target of the grid."""
+    if all(point.best is None for point in found.points):
+        first = found.points[0]
+        message = f"no target of {len(found.points)} fits the model: {first.failure}"
+        raise InfeasibleError(message, hint="vary towards larger buffers")
+
+
+def _efforts() -> tuple[str, ...]:
+    from autoturbo.search.settings import EFFORTS
+
+    return tuple(EFFORTS)

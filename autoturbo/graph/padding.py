@@ -1,0 +1,154 @@
+"""A model with wider channels: the same function on more elements, the further ones padding.
+
+Channels are followed through the access maps: an axis that addresses a dimension one to one carries
+them on to every other dimension that it addresses. They can be padded where nothing but products
+with weights sums over them (zeros in the weights silence the padding) and where they stay inside
+the model: nobody outside has to pad an input or cut an output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autoturbo.graph.domain import AccessMap, AxisKind, DimAccess
+from autoturbo.graph.operators import Engine, Graph, Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Dimensions and loops that have one extent in common.
+
+    Attributes:
+        extent: of all of them.
+        tensors: ``(tensor, dimension)`` pairs.
+        axes: ``(operator, axis)`` pairs.
+    """
+
+    extent: int
+    tensors: frozenset[tuple[int, int]]
+    axes: frozenset[tuple[int, int]]
+
+
+class _FixedError(Exception):
+    """The channels cannot be padded."""
+
+
+def channels_of(graph: Graph, tensor: int, dim: int) -> Channels | None:
+    """The channels that a dimension belongs to; None where they cannot be padded.
+
+    Args:
+        graph: the model.
+        tensor: index into ``graph.tensors``.
+        dim: one of its dimensions.
+    """
+    extent = graph.tensors[tensor].shape[dim]
+    found: set[tuple[int, int]] = set()
+    axes: set[tuple[int, int]] = set()
+    waiting = [(tensor, dim)]
+    try:
+        while waiting:
+            here = waiting.pop()
+            if here not in found:
+                found.add(here)
+                waiting += _next(graph, here, extent, axes)
+    except _FixedError:
+        return None
+    return Channels(extent, frozenset(found), frozenset(axes))
+
+
+def padded(graph: Graph, channels: Channels, extent: int) -> Graph:
+    """The graph with wider channels.
+
+    Args:
+        graph: the model.
+        channels: of :func:`channels_of`.
+        extent: the new number of them, not less than before.
+    """
+    tensors, operators = list(graph.tensors), list(graph.operators)
+    for tensor, dim in channels.tensors:
+        shape = tensors[tensor].shape
+        tensors[tensor] = replace(tensors[tensor], shape=(*shape[:dim], extent, *shape[dim + 1 :]))
+    for index, axis in channels.axes:
+        own = operators[index].axes
+        wider = replace(own[axis], extent=extent)
+        operators[index] = replace(operators[index], axes=(*own[:axis], wider, *own[axis + 1 :]))
+    return replace(graph, tensors=tuple(tensors), operators=tuple(operators))
+
+
+def _next(
+    graph: Graph, here: tuple[int, int], extent: int, axes: set[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Where the channels of one dimension go on; axes that carry them are noted.
+
+    Raises:
+        _FixedError: they may not be padded.
+    """
+    tensor, dim = here
+    if tensor in graph.inputs or tensor in graph.outputs:
+        raise _FixedError
+    around = [graph.producer[tensor], *graph.consumers[tensor]]
+    more: list[tuple[int, int]] = []
+    for index in (i for i in around if i >= 0):
+        operator = graph.operators[index]
+        if operator.opaque:
+            raise _FixedError
+        for held, access in _accesses(operator):
+            if held == tensor:
+                axis = _carrier(operator, access.dims[dim], extent)
+                if (index, axis) not in axes:
+                    axes.add((index, axis))
+                    more += _addressed(graph, operator, axis)
+    return more
+
+
+def _accesses(operator: Operator) -> list[tuple[int, AccessMap]]:
+    return [
+        *zip(operator.inputs, operator.input_maps, strict=True),
+        *zip(operator.outputs, operator.output_maps, strict=True),
+    ]
+
+
+def _carrier(operator: Operator, access: DimAccess, extent: int) -> int:
+    """The axis that addresses a dimension one to one.
+
+    Raises:
+        _FixedError: there is none.
+    """
+    axis = _sole(operator, access)
+    if axis is None or operator.axes[axis].extent != extent:
+        raise _FixedError
+    return axis
+
+
+def _sole(operator: Operator, access: DimAccess) -> int | None:
+    """The axis of an access that is nothing but that axis; None for any other."""
+    moving = [term for term in access.terms if operator.axes[term[0]].extent > 1]
+    if access.whole or access.offset or len(moving) != 1 or moving[0][1] != 1:
+        return None
+    return moving[0][0]
+
+
+def _addressed(graph: Graph, operator: Operator, axis: int) -> list[tuple[int, int]]:
+    """All dimensions that an axis addresses.
+
+    Raises:
+        _FixedError: it does more than that, or the operator sums over it otherwise than in a
+            product with weights.
+    """
+    found, weighed = [], False
+    for tensor, access in _accesses(operator):
+        for dim, one in enumerate(access.dims):
+            if all(term[0] != axis for term in one.terms):
+                continue
+            if _sole(operator, one) != axis:
+                raise _FixedError
+            found.append((tensor, dim))
+            weighed = weighed or graph.tensors[tensor].constant
+    kind = operator.axes[axis].kind
+    summed = kind is AxisKind.REDUCTION and weighed and operator.engine is Engine.MATRIX
+    if kind is not AxisKind.PARALLEL and not summed:
+        raise _FixedError
+    return found
+
+
+__all__ = ["Channels", "channels_of", "padded"]

@@ -1,0 +1,213 @@
+"""A grid of targets: one target, some of its fields varied, each named as in a target file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from autoturbo.errors import Location, TargetError, UsageError
+from autoturbo.hardware.fields import ENGINES
+from autoturbo.hardware.loader import with_field
+from autoturbo.hardware.target import Target
+
+Value = bool | int | float | str
+
+MOST_POINTS: Final = 1000
+"""Points of the largest grid: each is a tuning run of its own."""
+
+_LONGEST_NAME: Final = 64  # as target files allow
+_KINDS: Final = tuple(section.key for section in ENGINES)
+_NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?::(\d+))?")
+_HINT: Final = "write lb.capacity_kib=256..4096 (doublings), =256..1024:4 (evenly) or =256,384"
+
+CHEAPER_HIGH: Final = ("_ns", "_us", "_cycles", "_pj", "_per_byte", "_w")
+"""Ends of the names of fields of which more costs less: delays, and energy per piece of work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A field and the values that it takes.
+
+    Attributes:
+        path: of the field, as :func:`autoturbo.hardware.with_field` takes it.
+        values: in the unit of the field, each once.
+    """
+
+    path: str
+    values: tuple[Value, ...]
+
+    @property
+    def short(self) -> str:
+        """The path with engines by kind alone: ``matrix.rows``."""
+        return self.path.replace("engines[", "").replace("]", "")
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether its values can be ordered."""
+        return all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values)
+
+    def cost(self, value: Value) -> float:
+        """A number that is larger for a value that costs more; of numbers only."""
+        return -float(value) if self.path.endswith(CHEAPER_HIGH) else float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class GridPoint:
+    """A target of a grid.
+
+    Attributes:
+        values: per axis.
+        target: with these values.
+    """
+
+    values: tuple[Value, ...]
+    target: Target
+
+
+def parse_axis(text: str) -> Axis:
+    """An axis of ``PATH=VALUES``.
+
+    ``a..b`` doubles from ``a`` as long as ``b`` is not passed, ``a..b:n`` are ``n`` values evenly
+    from ``a`` to ``b``, ``a,b,c`` are themselves. Engines may be named by their kind alone,
+    ``matrix.rows`` for ``engines[matrix].rows``.
+
+    Raises:
+        UsageError: it does not look like that.
+    """
+    path, equals, values = (part.strip() for part in text.partition("="))
+    if not equals or not path or not values:
+        raise UsageError(f"{text!r} is not a field with values", Location(field="--vary"), _HINT)
+    return make_axis(path, [v for item in values.split(",") for v in _values(item.strip(), text)])
+
+
+def make_axis(path: str, values: Iterable[Value]) -> Axis:
+    """An axis of a field and values; of equal ones the first.
+
+    Raises:
+        UsageError: there are none.
+    """
+    section, dot, name = path.partition(".")
+    whole = f"engines[{section}].{name}" if dot and section in _KINDS else path
+    found = tuple(dict.fromkeys(values))
+    if not found:
+        raise UsageError("no values", Location(field=whole), _HINT)
+    return Axis(whole, found)
+
+
+def axes_of(vary: Mapping[str, Iterable[Value]] | Sequence[str]) -> tuple[Axis, ...]:
+    """Axes of texts as :func:`parse_axis` takes them, or of values by field.
+
+    Raises:
+        UsageError: a text is none, there are no axes, or a field has two.
+    """
+    if isinstance(vary, Mapping):
+        axes = tuple(make_axis(path, values) for path, values in vary.items())
+    else:
+        axes = tuple(parse_axis(text) for text in vary)
+    if not axes:
+        raise UsageError("nothing is varied", Location(field="--vary"), _HINT)
+    paths = [axis.path for axis in axes]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        hint = "give all its values at once, with commas"
+        raise UsageError(f"{twice!r} is varied twice", Location(field="--vary"), hint)
+    return axes
+
+
+def grid_of(target: Target, axes: Sequence[Axis]) -> tuple[GridPoint, ...]:
+    """All targets of a grid, the last axis fastest, each checked as a file would be.
+
+    Raises:
+        UsageError: there are too many.
+        TargetError: there is no such field, or a value is not valid for it.
+    """
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > MOST_POINTS:
+        hint = f"a grid has at most {MOST_POINTS} points"
+        raise UsageError(f"{count} points are too many", Location(field="--vary"), hint)
+    for axis in axes:
+        for value in axis.values:
+            _with(target, axis.path, value)
+    return tuple(
+        GridPoint(values, _named(target, axes, values))
+        for values in itertools.product(*(axis.values for axis in axes))
+    )
+
+
+def _with(target: Target, path: str, value: Value) -> Target:
+    """The target with one field changed; errors name the field as it was written."""
+    try:
+        return with_field(target, path, value)
+    except TargetError as error:
+        at = error.at if error.at.field and "." in error.at.field else Location(field=path)
+        raise TargetError(error.message, at, error.hint) from None
+
+
+def _named(target: Target, axes: Sequence[Axis], values: tuple[Value, ...]) -> Target:
+    made = target
+    for axis, value in zip(axes, values, strict=True):
+        made = _with(made, axis.path, value)
+    said = "-".join(f"{axis.short}-{value}" for axis, value in zip(axes, values, strict=True))
+    name = re.sub(r"[^a-z0-9._-]+", "-", f"{target.name}-{said}".lower())
+    if len(name) > _LONGEST_NAME:
+        digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:10]
+        name = f"{target.name[: _LONGEST_NAME - len(digest) - 1]}-{digest}"
+    return dataclasses.replace(made, name=name)
+
+
+def _values(item: str, text: str) -> list[Value]:
+    match = _RANGE.fullmatch(item)
+    if match is None:
+        return [_value(item, text)]
+    first, last = _number(match[1]), _number(match[2])
+    if not last > first:
+        raise _wrong(text, f"{item!r} does not go up")
+    return _evenly(first, last, int(match[3]), text) if match[3] else _doubled(first, last, text)
+
+
+def _doubled(first: float, last: float, text: str) -> list[Value]:
+    if first <= 0:
+        raise _wrong(text, f"{first:g} cannot be doubled")
+    steps = math.floor(math.log2(last / first) + 1e-9)
+    if steps >= MOST_POINTS:
+        raise _wrong(text, f"{steps + 1} values are too many")
+    return [_whole(first * 2**step) for step in range(steps + 1)]
+
+
+def _evenly(first: float, last: float, count: int, text: str) -> list[Value]:
+    if not 2 <= count <= MOST_POINTS:  # noqa: PLR2004  both ends
+        raise _wrong(text, f"{count} values from {first:g} to {last:g} cannot be")
+    found = [first + (last - first) * step / (count - 1) for step in range(count)]
+    return [_whole(float(f"{value:.12g}")) for value in found]
+
+
+def _value(item: str, text: str) -> Value:
+    if not item:
+        raise _wrong(text, "a value is missing")
+    if re.fullmatch(_NUMBER, item):
+        return _number(item)
+    return {"true": True, "false": False}.get(item, item)
+
+
+def _number(text: str) -> int | float:
+    return _whole(float(text))
+
+
+def _whole(value: float) -> int | float:
+    """Whole numbers as such: fields that take no others know them so."""
+    return int(value) if math.isfinite(value) and value == int(value) else value
+
+
+def _wrong(text: str, message: str) -> UsageError:
+    return UsageError(message, Location(field=f"--vary {text}"), _HINT)
+
+
+__all__ = ["Axis", "GridPoint", "Value", "axes_of", "grid_of", "make_axis", "parse_axis"]

@@ -1,0 +1,251 @@
+"""A schedule beside a model's nodes, for Netron (https://netron.app).
+
+A side-car is a JSON file of the kind that Netron reads when it is dropped on an open model (its
+signature is ``netron:attachment``): the sidebar of a node then shows where and when it runs. It
+names nodes, so what has no name in the model, or one that another node has too, cannot be shown. An
+annotated copy of the model holds the same in ``metadata_props`` of every node, which other viewers
+show as well; it has no weights, so that it stays small.
+
+Time is known by layer, the operators that are computed together tile by tile: the anchor of a layer
+has its time, the others name the anchor.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autoturbo.atomic import atomic_write
+from autoturbo.report.units import percent
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.timeline import KINDS
+from autoturbo.simulate.shares import LayerShare, schedule_shares
+from autoturbo.verify.metadata import annotate, model_facts
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto
+
+    from autoturbo.schedule.schedule import Schedule
+
+SIGNATURE = "netron:attachment"
+
+_IR_WITH_METADATA = 10
+"""Version of the file format from which nodes have ``metadata_props``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a schedule says of one operator.
+
+    Attributes:
+        metadata: where it runs, in words.
+        metrics: when, as numbers: microseconds over the whole batch, percent of the latency.
+    """
+
+    metadata: dict[str, str]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a written file shows.
+
+    Attributes:
+        nodes: of the model that it says something of.
+        unnamed: nodes that it cannot say anything of, for want of a name of their own.
+    """
+
+    nodes: int
+    unnamed: int
+
+
+def facts_of(schedule: Schedule) -> tuple[NodeFacts, ...]:
+    """What the schedule says of each operator of its model."""
+    found, problem = schedule_shares(schedule), schedule.problem
+    scopes = _scopes(schedule)
+    facts: list[NodeFacts | None] = [None] * len(problem.graph.operators)
+    for one in found.layers:
+        layer = problem.layers[one.layer]
+        common = _place(schedule, one.subgraph)
+        kept = ", ".join(_counted(scopes, layer.outputs)) or "no buffer"
+        metadata = {**common, "layer's output in": kept}
+        for index in layer.operators:
+            if index == layer.anchor:
+                facts[index] = NodeFacts(_bounded(metadata, one), _times(one, found.latency))
+            else:
+                with_anchor = {"computed with": layer.name, **metadata}
+                facts[index] = NodeFacts(with_anchor, {})
+    return tuple(one for one in facts if one is not None)
+
+
+def attachment(schedule: Schedule, names: Counter[str]) -> tuple[dict[str, Any], Shown]:
+    """The content of a side-car, and what it shows.
+
+    Args:
+        schedule: what is shown.
+        names: of the nodes of the model's file, by how often each is there.
+    """
+    document: dict[str, Any] = {"signature": SIGNATURE, "metadata": [], "metrics": []}
+    said = model_facts(schedule)
+    document["metadata"] += [
+        _entry("model", "", key, value) for key, value in said.items() if "knobs" not in key
+    ]
+    shown = 0
+    operators = schedule.problem.graph.operators
+    for operator, facts in zip(operators, facts_of(schedule), strict=True):
+        if names[operator.name] != 1 or "\n" in operator.name:
+            continue
+        shown += 1
+        for kind, entries in (("metadata", facts.metadata), ("metrics", facts.metrics)):
+            document[kind] += [
+                _entry("node", operator.name, key, value) for key, value in entries.items()
+            ]
+    return document, Shown(shown, len(operators) - shown)
+
+
+def write_attachment(schedule: Schedule, path: Path) -> Shown:
+    """Write a side-car, whole or not at all.
+
+    Raises:
+        UsageError: the path cannot be written.
+    """
+    model = _read(schedule)
+    names = Counter(node.name for node in model.graph.node if node.name)
+    document, shown = attachment(schedule, names)
+    atomic_write(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    return shown
+
+
+def annotated(schedule: Schedule) -> tuple[ModelProto, Shown]:
+    """A copy of the model without its weights, with facts beside its nodes, and what it shows."""
+    model = _read(schedule)
+    graph = schedule.problem.graph
+    by_output = {
+        graph.tensors[operator.outputs[0]].name: facts
+        for operator, facts in zip(graph.operators, facts_of(schedule), strict=True)
+        if operator.outputs
+    }
+    shown = 0
+    for node in model.graph.node:
+        facts = next((by_output[name] for name in node.output if name in by_output), None)
+        if facts is not None:
+            annotate(node, {**facts.metadata, **facts.metrics})
+            shown += 1
+    for key, value in model_facts(schedule).items():
+        entry = model.metadata_props.add()
+        entry.key, entry.value = key, value
+    _drop_weights(model.graph)
+    model.ir_version = max(model.ir_version, _IR_WITH_METADATA)
+    return model, Shown(shown, len(graph.operators) - shown)
+
+
+def write_annotated(schedule: Schedule, path: Path) -> Shown:
+    """Write an annotated copy of the model, whole or not at all.
+
+    Raises:
+        UsageError: the path cannot be written.
+    """
+    model, shown = annotated(schedule)
+    atomic_write(path, model.SerializeToString())
+    return shown
+
+
+def _read(schedule: Schedule) -> ModelProto:
+    import onnx
+
+    return onnx.load(schedule.model.source, load_external_data=False)
+
+
+def _entry(kind: str, target: str, name: str, value: object) -> dict[str, object]:
+    return {"kind": kind, "target": target, "name": name, "value": value}
+
+
+def _place(schedule: Schedule, subgraph: int) -> dict[str, str]:
+    """Where the kernels of a sub-graph run."""
+    graph, placement = schedule.instances, schedule.placement
+    own = range(int(graph.first[subgraph]), int(graph.first[subgraph + 1]))
+    if schedule.cluster:
+        clusters = ", ".join(map(str, sorted({schedule.cluster[i] for i in own})))
+    else:
+        clusters = f"each of {schedule.share.copies}" if schedule.share.copies > 1 else "0"
+    bindings = dict.fromkeys("x".join(map(str, placement.bindings[i])) or "1" for i in own)
+    layers = graph.subgraphs[subgraph].layers
+    return {
+        "sub-graph": f"{subgraph} ({len(layers)} layers)",
+        "parts": str(len(own)),
+        "cluster": clusters,
+        "cores": ", ".join(bindings),
+    }  # fmt: skip
+
+
+def _scopes(schedule: Schedule) -> dict[int, Counter[str]]:
+    """Per tensor, how many of its buffers lie in each scope over one pass."""
+    found: dict[int, Counter[str]] = {}
+    for timeline in schedule.timelines:
+        made = np.flatnonzero(timeline.kind == KINDS.index("tensor"))
+        scopes = timeline.buffers.scope[made].tolist()
+        for tensor, scope in zip(timeline.tensor[made].tolist(), scopes, strict=True):
+            found.setdefault(tensor, Counter())[Scope(scope).name] += 1
+    return found
+
+
+def _counted(scopes: dict[int, Counter[str]], tensors: tuple[int, ...]) -> list[str]:
+    """``LB``, or ``LB 7`` and ``DDR 1`` where not all buffers lie in one scope."""
+    total: Counter[str] = Counter()
+    for tensor in tensors:
+        total += scopes.get(tensor, Counter())
+    if len(total) <= 1:
+        return list(total)
+    return [f"{scope.name} {total[scope.name]}" for scope in Scope if total[scope.name]]
+
+
+def _bounded(metadata: dict[str, str], one: LayerShare) -> dict[str, str]:
+    if not one.seconds:
+        return {**metadata, "bound by": "nothing: it is off the critical path"}
+    share = percent(one.shares.part(one.shares.limit))
+    return {**metadata, "bound by": f"{one.shares.limit} ({share})"}
+
+
+def _times(one: LayerShare, latency: float) -> dict[str, float]:
+    times = {
+        "time_us": round(one.seconds * 1e6, 4),
+        "percent_of_latency": round(100 * one.seconds / latency, 3),
+    }
+    return times | ({"slack_us": round(one.slack * 1e6, 4)} if math.isfinite(one.slack) else {})
+
+
+def _drop_weights(graph: GraphProto) -> None:
+    """Turn stored tensors into inputs of the same type: the graph stays whole and valid."""
+    from onnx import helper
+
+    given = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        if tensor.name not in given:
+            graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            )
+    for sparse in graph.sparse_initializer:
+        if sparse.values.name not in given:
+            values = sparse.values
+            graph.input.append(
+                helper.make_tensor_value_info(values.name, values.data_type, list(sparse.dims))
+            )
+    del graph.initializer[:], graph.sparse_initializer[:]
+
+
+__all__ = [
+    "SIGNATURE",
+    "NodeFacts",
+    "Shown",
+    "annotated",
+    "attachment",
+    "facts_of",
+    "write_annotated",
+    "write_attachment",
+]

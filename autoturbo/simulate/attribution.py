@@ -1,0 +1,230 @@
+"""What bounds a kernel: its seconds, handed out to what they were spent on, layer by layer.
+
+A kernel ends when its last instruction has completed. From there its critical path is followed
+back: an instruction began when its engine was free or when something it waits for had completed,
+and whichever it was lies on the path before it. The stretches of the path add up to the kernel's
+time, and each is owed to what limits its instruction (:class:`Limit`). Where the shared memories
+need longer than the path (:func:`autoturbo.simulate.kernels.run_kernel`), all of the kernel is owed
+to them, each layer in proportion to what it moves.
+
+Shortening anything off the path gains nothing; how much later it could be is its slack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.instructions import (
+    DMA_IN,
+    DMA_OUT,
+    ENGINES,
+    MATRIX_ENGINE,
+    TRANSFER,
+    Amount,
+    Column,
+    Instructions,
+)
+from autoturbo.schedule.work import Floats
+from autoturbo.simulate.intervals import issue
+from autoturbo.simulate.kernels import BUSY, Quantity, Rate, duration, run_kernel
+
+
+class Limit(StrEnum):
+    """What time is spent on.
+
+    ``MATRIX`` and ``VECTOR``: cycles of the engines. ``LB``: compute that waits for its local
+    buffer's bandwidth. ``TRANSFER``: a core's link, to GB, to other cores, or to DDR where there is
+    no GB between. ``GB``: the cluster's global buffer. ``DDR``: off-chip memory and its DMA.
+    ``LATENCY``: from the issue of a transfer to its first byte, where nothing covers it.
+    ``LAUNCH``: launches of kernels and barriers.
+    """
+
+    MATRIX = "matrix"
+    VECTOR = "vector"
+    LB = "lb"
+    TRANSFER = "transfer"
+    GB = "gb"
+    DDR = "ddr"
+    LATENCY = "latency"
+    LAUNCH = "launch"
+
+
+LIMITS = tuple(Limit)
+"""Columns of all tables of shares."""
+
+_AT = {limit: column for column, limit in enumerate(LIMITS)}
+_EQUAL = 1e-9
+"""Share by which two times may differ that are the same but for rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelShares:
+    """A kernel from its first instruction to its last, handed out.
+
+    Attributes:
+        seconds: it takes.
+        layers: seconds by layer and limit, ``(layers, len(LIMITS))``; they add up to ``seconds``.
+        slack: per layer, seconds by which all of its work could be later without the kernel ending
+            later; infinite for a layer without instructions.
+        busiest: seconds of its busiest engine or memory: what it would take if all others were
+            hidden behind that one.
+    """
+
+    seconds: float
+    layers: Floats
+    slack: Floats
+    busiest: float
+
+
+def kernel_shares(program: Instructions, rates: Floats, layers: int) -> KernelShares:
+    """Hand out a kernel's time.
+
+    Args:
+        program: of the kernel.
+        rates: of :func:`autoturbo.simulate.kernels.rates_of`.
+        layers: of its sub-graph.
+    """
+    totals = run_kernel(program, rates).totals
+    begin, end, done = issue(program.where, program.amounts, rates)
+    seconds = float(totals[Quantity.SECONDS])
+    path = float(done.max(initial=0.0))
+    limits = _limits(program, end - begin, rates)
+    moved = _memory(totals, rates)
+    if seconds > path * (1 + _EQUAL):
+        shares = _by_traffic(program, end - begin, moved, seconds, layers)
+    else:
+        shares = _along_path(program, begin, end, done, limits, layers)
+    late = later(program.where, program.amounts, rates, begin, seconds)
+    slack = np.full(layers, np.inf)
+    np.minimum.at(slack, program.where[:, Column.LAYER], late)
+    busiest = max(float(totals[BUSY].max()), moved[0], moved[1])
+    return KernelShares(seconds, shares, slack, min(busiest, seconds))
+
+
+def _limits(program: Instructions, length: Floats, rates: Floats) -> Ints:
+    """Column of :data:`LIMITS` of every instruction, by what its length follows from."""
+    engine, amounts = program.where[:, Column.ENGINE], program.amounts
+    stored = rates[Rate.STORED]
+    link = amounts[:, Amount.CORE] * stored / rates[Rate.TRANSFER]
+    local = amounts[:, Amount.LOCAL] * stored / rates[Rate.LB]
+    shared = np.where(amounts[:, Amount.GB] > 0, amounts[:, Amount.GB] * stored, 0.0)
+    if rates[Rate.GB] > 0:
+        shared = shared / rates[Rate.GB]
+    ends = (engine == DMA_IN) | (engine == DMA_OUT)
+    compute = np.where(engine == MATRIX_ENGINE, _AT[Limit.MATRIX], _AT[Limit.VECTOR])
+    by_link = (link > 0) & (link >= length * (1 - _EQUAL))
+    by_buffer = (local > 0) & (local >= length * (1 - _EQUAL))
+    found: Ints = np.where(
+        ends,
+        np.where(by_link, _AT[Limit.TRANSFER], _AT[Limit.DDR]),
+        np.where(
+            engine == TRANSFER,
+            np.where(shared >= link, _AT[Limit.GB], _AT[Limit.TRANSFER]),
+            np.where(by_buffer, _AT[Limit.LB], compute),
+        ),
+    )
+    return found
+
+
+def _memory(totals: Floats, rates: Floats) -> tuple[float, float]:
+    """Seconds that DDR (both directions, without turning around) and GB are busy."""
+    gb = float(totals[Quantity.GB_READ] + totals[Quantity.GB_WRITTEN])
+    ddr = float(totals[Quantity.BUSY_DMA_IN] + totals[Quantity.BUSY_DMA_OUT])
+    return ddr, gb / float(rates[Rate.GB]) if gb > 0 else 0.0
+
+
+def _by_traffic(
+    program: Instructions, length: Floats, moved: tuple[float, float], seconds: float, layers: int
+) -> Floats:
+    """All of the time to the memory that needs it, by what each layer moves."""
+    engine, ddr = program.where[:, Column.ENGINE], moved[0] >= moved[1]
+    dma = (engine == DMA_IN) | (engine == DMA_OUT)
+    weight = np.where(dma, length, 0.0) if ddr else program.amounts[:, Amount.GB]
+    own = np.bincount(program.where[:, Column.LAYER], weight, layers)
+    shares = np.zeros((layers, len(LIMITS)))
+    shares[:, _AT[Limit.DDR if ddr else Limit.GB]] = seconds * own / own.sum()
+    return shares
+
+
+def _along_path(
+    program: Instructions, begin: Floats, end: Floats, done: Floats, limits: Ints, layers: int
+) -> Floats:
+    """Follow the critical path back from the instruction that completes last."""
+    shares = np.zeros((layers, len(LIMITS)))
+    if not len(done):
+        return shares
+    before = _before(program.where[:, Column.ENGINE])
+    at, waits = int(done.argmax()), True
+    while True:
+        layer = program.where[at, Column.LAYER]
+        if waits:
+            earlier = before[at]
+            if earlier >= 0 and done[earlier] == done[at]:
+                at = int(earlier)  # it completes when the one before it on its engine has
+                continue
+            shares[layer, _AT[Limit.LATENCY]] += done[at] - end[at]
+        shares[layer, limits[at]] += end[at] - begin[at]
+        if begin[at] <= 0:
+            return shares
+        at, waits = _cause(program.where, before, begin, end, done, at)
+
+
+def _before(engine: Ints) -> Ints:
+    """Per instruction, the one before it on its engine; -1 for the first."""
+    found = np.full(len(engine), -1, np.int64)
+    for code in range(len(ENGINES)):
+        own = np.flatnonzero(engine == code)
+        found[own[1:]] = own[:-1]
+    return found
+
+
+def _cause(
+    where: Ints, before: Ints, begin: Floats, end: Floats, done: Floats, at: int
+) -> tuple[int, bool]:
+    """The instruction that one has waited for, and whether for its completion.
+
+    Where both its engine and another instruction held it up, the engine comes first.
+    """
+    earlier = int(before[at])
+    if earlier >= 0 and end[earlier] == begin[at]:
+        return earlier, False
+    needed = [int(n) for n in where[at, Column.AFTER :] if n >= 0]
+    return max(needed, key=lambda n: (done[n], -n)), True
+
+
+@njit(cache=True)
+def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: float) -> Floats:
+    """Seconds by which every instruction could begin later, all others as late as they may be.
+
+    Args:
+        where: of the program.
+        amounts: of the program.
+        rates: of the target.
+        begin: of every instruction.
+        deadline: when the kernel ends.
+    """
+    latest = np.full(len(where), deadline)  # of completion
+    next_begin, next_done = np.full(len(ENGINES), np.inf), np.full(len(ENGINES), deadline)
+    found: NDArray[np.float64] = np.zeros(len(where))
+    for back in range(len(where)):
+        index = len(where) - 1 - back
+        engine = where[index, Column.ENGINE]
+        length, latency = duration(engine, amounts[index], rates)
+        done = min(latest[index], next_done[engine])
+        start = min(done - latency, next_begin[engine]) - length
+        found[index] = max(start - begin[index], 0.0)
+        next_begin[engine], next_done[engine] = start, done
+        for position in range(Column.AFTER, where.shape[1]):
+            needed = where[index, position]
+            if needed >= 0:
+                latest[needed] = min(latest[needed], start)
+    return found
+
+
+__all__ = ["LIMITS", "KernelShares", "Limit", "kernel_shares", "later"]

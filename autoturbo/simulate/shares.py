@@ -1,0 +1,322 @@
+"""What bounds a schedule: its latency, handed out to what it was spent on.
+
+Kernels run one after another on a cluster, so the latency is the sum of theirs, each with the
+movements before it, its launch and its barrier. Where clusters hand over to each other it is the
+sum over the critical path through the clusters, and what lies off the path adds nothing. Shares of
+a part always add up to its time, and the parts' times to the latency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.work import Floats
+from autoturbo.simulate.attribution import LIMITS, KernelShares, Limit, kernel_shares
+from autoturbo.simulate.kernels import rates_of
+from autoturbo.simulate.sequence import (
+    COPIES,
+    KernelMemory,
+    MovementRates,
+    movement_times,
+    simulate,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Seconds by what they are spent on.
+
+    Attributes:
+        seconds: per limit, in the order of :data:`autoturbo.simulate.attribution.LIMITS`.
+    """
+
+    seconds: tuple[float, ...]
+
+    @staticmethod
+    def of(row: Floats) -> Shares:
+        """From an array of as many columns."""
+        return Shares(tuple(row.tolist()))
+
+    @property
+    def total(self) -> float:
+        """Their sum."""
+        return sum(self.seconds)
+
+    @property
+    def limit(self) -> Limit:
+        """What most is spent on; of equals the first."""
+        return LIMITS[self.seconds.index(max(self.seconds))]
+
+    def part(self, limit: Limit) -> float:
+        """The share of one limit, of 1; 0 where nothing takes any time."""
+        return self.seconds[LIMITS.index(limit)] / self.total if self.total else 0.0
+
+    def as_dict(self) -> dict[str, float]:
+        """Seconds by name."""
+        return {limit.value: s for limit, s in zip(LIMITS, self.seconds, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShare:
+    """One kernel of a pass.
+
+    Attributes:
+        instance: whose it is.
+        cluster: that runs it.
+        seconds: with the movements before it, its launch and its barrier.
+        shares: of that time.
+        slack: seconds that it takes beyond its busiest engine or memory: what hiding everything
+            else behind that one would gain.
+        critical: passes in which it is on the critical path; all of them on a single cluster.
+    """
+
+    instance: int
+    cluster: int
+    seconds: float
+    shares: Shares
+    slack: float
+    critical: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShare:
+    """One layer, over the whole batch.
+
+    Attributes:
+        layer: index in the problem's layers.
+        subgraph: that it belongs to.
+        seconds: that it adds to the latency, launches and movements of its kernels apart.
+        shares: of that time.
+        slack: seconds by which all its work in any kernel could be later; 0 on the critical path.
+    """
+
+    layer: int
+    subgraph: int
+    seconds: float
+    shares: Shares
+    slack: float
+
+
+@dataclass(frozen=True, slots=True)
+class SubGraphShare:
+    """All kernels of a sub-graph, over the whole batch.
+
+    Attributes:
+        subgraph: its number.
+        layer: name of its last layer, by which knobs name it.
+        layers: how many it has.
+        launches: of its kernels by one cluster.
+        seconds: that they add to the latency.
+        shares: of that time.
+        slack: the same of :attr:`KernelShare.slack`.
+    """
+
+    subgraph: int
+    layer: str
+    layers: int
+    launches: int
+    seconds: float
+    shares: Shares
+    slack: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleShares:
+    """A schedule's latency, handed out.
+
+    Attributes:
+        latency: of the whole batch, as measured.
+        shares: of it; what clusters wait for each other is in ``launch``.
+        kernels: of one pass, cluster by cluster, in order.
+        subgraphs: by number.
+        layers: by number.
+    """
+
+    latency: float
+    shares: Shares
+    kernels: tuple[KernelShare, ...]
+    subgraphs: tuple[SubGraphShare, ...]
+    layers: tuple[LayerShare, ...]
+
+
+def schedule_shares(schedule: Schedule, memory: KernelMemory | None = None) -> ScheduleShares:
+    """Hand out a schedule's latency.
+
+    Args:
+        schedule: what is asked about.
+        memory: kernels that are simulated already.
+    """
+    memory = KernelMemory() if memory is None else memory
+    latency = simulate(schedule, memory).latency
+    found = [_cluster(schedule, cluster) for cluster in range(len(schedule.timelines))]
+    counts, handover = _critical(schedule, [c.shares.sum(axis=1) for c in found])
+    kernels = tuple(
+        KernelShare(
+            int(instance), cluster, float(row.sum()), Shares.of(row), float(slack), int(count)
+        )
+        for cluster, (timeline, one) in enumerate(zip(schedule.timelines, found, strict=True))
+        for instance, row, slack, count in zip(
+            timeline.order, one.shares, one.slack, counts[timeline.order], strict=True
+        )
+    )  # fmt: skip
+    whole = sum((one.shares.T @ counts[t.order] for t, one in zip(
+        schedule.timelines, found, strict=True)), np.zeros(len(LIMITS)))  # fmt: skip
+    whole[LIMITS.index(Limit.LAUNCH)] += handover
+    return ScheduleShares(
+        latency, Shares.of(whole), kernels, _subgraphs(schedule, kernels),
+        _layers(schedule, found, counts),
+    )  # fmt: skip
+
+
+class _Cluster(NamedTuple):
+    """Of one cluster's kernels in order: shares and slack, and what each consists of."""
+
+    shares: Floats
+    slack: Floats
+    parts: list[KernelShares]
+
+
+def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
+    """Hand out every kernel of a pass; those of one signature once."""
+    target, timeline = schedule.problem.target, schedule.timelines[cluster]
+    rates = rates_of(target, schedule.problem.dtype)
+    known: dict[bytes, KernelShares] = {}
+    parts = []
+    for kernel, signature in enumerate(schedule.signatures(cluster)):
+        if signature not in known:
+            subgraph = int(schedule.instances.subgraph[timeline.order[kernel]])
+            layers = len(schedule.instances.subgraphs[subgraph].layers)
+            known[signature] = kernel_shares(schedule.program(kernel, cluster), rates, layers)
+        parts.append(known[signature])
+    shares = np.asarray([part.layers.sum(axis=0) for part in parts]).reshape(-1, len(LIMITS))
+    shares += _movements(timeline.copied, timeline.crossing, MovementRates.of(target))
+    shares[:, LIMITS.index(Limit.LAUNCH)] += (
+        target.overheads.kernel_launch + target.overheads.barrier
+    )
+    slack = np.asarray([part.seconds - part.busiest for part in parts])
+    return _Cluster(shares, slack, parts)
+
+
+def _movements(copied: Ints, crossing: Ints, rates: MovementRates) -> Floats:
+    """Shares of the movements before kernels, by the rules of :func:`movement_times`."""
+    seconds = movement_times(copied, crossing, rates)
+    shares = np.zeros((len(seconds), len(LIMITS)))
+    by = {limit: shares[:, column] for column, limit in enumerate(LIMITS)}
+    by[Limit.DDR][:] = seconds[:, 1]
+    by[Limit.TRANSFER][:] = crossing / rates.transfer
+    by[Limit.GB][:] = np.maximum(seconds[:, 2] - by[Limit.TRANSFER], 0.0)
+    by[Limit.LAUNCH][:] = np.where(seconds[:, 0] > 0, rates.barrier, 0.0)
+    by[Limit.LATENCY][:] = np.maximum(seconds[:, 0] - shares.sum(axis=1), 0.0)
+    return shares
+
+
+def _critical(schedule: Schedule, seconds: list[Floats]) -> tuple[Ints, float]:
+    """Per instance, passes in which it is on the critical path; seconds of handing over."""
+    graph, loops = schedule.instances, schedule.share.loops
+    if not schedule.cluster:
+        return np.full(graph.count, loops, np.int64), 0.0
+    own = np.zeros(graph.count)
+    for timeline, times in zip(schedule.timelines, seconds, strict=True):
+        own[timeline.order] = times
+    return _through_clusters(schedule, own)
+
+
+def _through_clusters(schedule: Schedule, own: Floats) -> tuple[Ints, float]:
+    """Run all passes as :func:`autoturbo.simulate.sequence.run_passes` does, and walk back.
+
+    Every launch remembers the one that held it up, and whether that was on another cluster.
+    """
+    graph, barrier = schedule.instances, schedule.problem.target.overheads.barrier
+    cluster, loops = schedule.cluster, schedule.share.loops
+    free: dict[int, tuple[float, _Launch | None]] = {}
+    ends: dict[_Launch, float] = {}
+    cause: dict[_Launch, tuple[_Launch | None, bool]] = {}
+    seen: dict[tuple[int, int], tuple[float, _Launch]] = {}
+    for loop in range(loops):
+        for instance in schedule.order:
+            launch, mine = (loop, instance), cluster[instance]
+            start, by = free.get(mine, (0.0, None))
+            away = False
+            first, last = graph.producer_start[instance], graph.producer_start[instance + 1]
+            makers = [int(m) for m in graph.producer[first:last] if cluster[int(m)] != mine]
+            waits = [(ends[loop, m], (loop, m)) for m in makers]
+            waits += [w for w in [seen.pop((loop % COPIES, instance), None)] if w is not None]
+            for end, other in waits:
+                if end + barrier > start:
+                    start, by, away = end + barrier, other, True
+            ends[launch] = start + float(own[instance])
+            cause[launch] = by, away
+            free[mine] = ends[launch], launch
+            for maker in makers:
+                key = (loop % COPIES, maker)
+                if key not in seen or seen[key][0] < ends[launch]:
+                    seen[key] = ends[launch], launch
+    return _walked(graph.count, cause, max(free.values(), key=lambda f: f[0])[1], barrier)
+
+
+_Launch = tuple[int, int]
+"""Pass and instance."""
+
+
+def _walked(
+    count: int,
+    cause: dict[_Launch, tuple[_Launch | None, bool]],
+    last: _Launch | None,
+    barrier: float,
+) -> tuple[Ints, float]:
+    counts, handover, at = np.zeros(count, np.int64), 0.0, last
+    while at is not None:
+        counts[at[1]] += 1
+        at, away = cause[at]
+        handover += barrier if away else 0.0
+    return counts, handover
+
+
+def _subgraphs(schedule: Schedule, kernels: tuple[KernelShare, ...]) -> tuple[SubGraphShare, ...]:
+    subgraphs, layers = schedule.instances.subgraphs, schedule.problem.layers
+    rows = np.zeros((len(subgraphs), len(LIMITS)))
+    slack, launches = np.zeros(len(subgraphs)), np.zeros(len(subgraphs), np.int64)
+    for kernel in kernels:
+        index = int(schedule.instances.subgraph[kernel.instance])
+        rows[index] += np.asarray(kernel.shares.seconds) * kernel.critical
+        slack[index] += kernel.slack * kernel.critical
+        launches[index] += schedule.share.loops
+    return tuple(
+        SubGraphShare(
+            s.index, layers[s.layers[-1]].name, len(s.layers), int(launches[s.index]),
+            float(rows[s.index].sum()), Shares.of(rows[s.index]), float(slack[s.index]),
+        )
+        for s in subgraphs
+    )  # fmt: skip
+
+
+def _layers(schedule: Schedule, clusters: list[_Cluster], counts: Ints) -> tuple[LayerShare, ...]:
+    graph, total = schedule.instances, len(schedule.problem.layers)
+    rows, slack = np.zeros((total, len(LIMITS))), np.full(total, np.inf)
+    owner = np.zeros(total, np.int64)
+    for timeline, cluster in zip(schedule.timelines, clusters, strict=True):
+        for instance, part in zip(timeline.order.tolist(), cluster.parts, strict=True):
+            subgraph = graph.subgraphs[int(graph.subgraph[instance])]
+            own = list(subgraph.layers)
+            rows[own] += part.layers * counts[instance]
+            slack[own] = np.minimum(slack[own], part.slack)
+            owner[own] = subgraph.index
+    return tuple(
+        LayerShare(i, int(owner[i]), float(rows[i].sum()), Shares.of(rows[i]), float(slack[i]))
+        for i in range(total)
+    )  # fmt: skip
+
+
+__all__ = [
+    "KernelShare",
+    "LayerShare",
+    "ScheduleShares",
+    "Shares",
+    "SubGraphShare",
+    "schedule_shares",
+]

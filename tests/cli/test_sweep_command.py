@@ -1,0 +1,69 @@
+"""``sweep``: the table, the files, and one line for what cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Cli, cli_in
+
+from autoturbo.hardware import load_target
+
+MODEL = ("squeezenet1_1", "--batch", "1", "--trials", "2", "--subgraphs", "0")
+VARY = ("--vary", "lb.capacity_kib=512,1024")
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return cli_in(tmp_path, monkeypatch)
+
+
+def test_a_sweep_and_its_files(cli: Cli) -> None:
+    ran = cli("sweep", *MODEL, *VARY, "-o", "s.csv", "-o", "s.svg", "--save-targets", "grid")
+    assert (ran.status, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[0] == "squeezenet1_1 @ stcp920, float16: 2 targets, 2 trials each, seed 0"
+    assert lines[1].split()[:2] == ["lb.capacity_kib", "latency"]
+    assert lines[-2:] == ["wrote s.csv", "wrote s.svg"]
+    assert len(Path("s.csv").read_text().splitlines()) == 3
+    assert Path("s.svg").read_text().endswith("</svg>\n")
+    files = sorted(Path("grid").iterdir())
+    assert [load_target(file).lb.capacity for file in files] == [1024 * 1024, 512 * 1024]
+
+    again = cli("--json", "sweep", *MODEL, *VARY).object
+    assert again["vary"] == {"lb.capacity_kib": [512, 1024]}
+    assert again["known"] == 2
+    assert [point["values"] for point in again["points"]] == [
+        {"lb.capacity_kib": 512}, {"lb.capacity_kib": 1024},
+    ]  # fmt: skip
+    run = again["points"][0]["run"]
+    assert cli("--json", "explain", run, "--no-what-if").object["run"] == run
+    assert json.loads(files[0].read_text())["name"] == again["points"][1]["target"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        ([], "--vary: nothing is varied; write "),
+        (["--vary", "lb.capacity_kb=1"], "lb.capacity_kb: unknown field; did you mean 'capac"),
+        ([*VARY, "-o", "s.html"], "-o: s.html is no table and no plot; one of .csv, .svg, "),
+        ([*VARY, "-o", "no/s.csv"], "no/s.csv: "),
+        ([*VARY, "--effort", "quik"], "--effort: 'quik' is not known; did you mean 'quick'?"),
+    ],
+)
+def test_what_cannot_be_is_one_line_before_anything_runs(
+    cli: Cli, flags: list[str], error: str
+) -> None:
+    ran = cli("sweep", *MODEL, *flags)
+    assert ran.status == 2
+    assert ran.err.startswith(f"error: {error}")
+    assert ran.err.count("\n") == 1
+    assert not Path("autoturbo.db").exists()
+
+
+def test_a_grid_that_nothing_fits_has_status_3(cli: Cli) -> None:
+    ran = cli("sweep", *MODEL, "--vary", "lb.capacity_kib=1")
+    assert ran.status == 3
+    assert "does not fit" in ran.out
+    assert ran.err.startswith("error: no target of 1 fits the model: ")

@@ -1,0 +1,129 @@
+"""Points of a sweep: the Pareto front, tables, files and pictures of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from search_doubles import measurement
+
+from autoturbo.errors import UsageError
+from autoturbo.hardware.grid import Axis, Value
+from autoturbo.report import sweep_plot
+from autoturbo.report.sweep import Sweep, SweepPoint, points_table
+from autoturbo.report.sweep_plot import plot, require_matplotlib
+
+
+def sweep_of(axes: Mapping[str, tuple[Value, ...]], latencies: list[float | None]) -> Sweep:
+    found = tuple(
+        SweepPoint(
+            values, f"t{number}", f"run{number}", 4,
+            None if latency is None else measurement(latency), 2e-3,
+            "too large" if latency is None else None,
+        )
+        for number, (values, latency) in enumerate(
+            zip(itertools.product(*axes.values()), latencies, strict=True)
+        )
+    )  # fmt: skip
+    return Sweep("net", "npu", "float16", tuple(Axis(p, v) for p, v in axes.items()), found)
+
+
+SIZES = {"lb.capacity_kib": (256, 512, 1024), "ddr.bandwidth_gb_s": (60, 120)}
+LATENCIES = [3e-3, 2e-3, 2.5e-3, 2e-3, 2.6e-3, None]
+
+
+def values(points: tuple[SweepPoint, ...]) -> list[tuple[Value, ...]]:
+    return [point.values for point in points]
+
+
+def test_the_front_is_what_nothing_else_is_as_good_as() -> None:
+    assert values(sweep_of(SIZES, LATENCIES).front) == [(256, 60), (256, 120), (512, 60)]
+
+
+def test_more_of_a_delay_is_the_cheaper_target() -> None:
+    axes: Mapping[str, tuple[Value, ...]] = {"overheads.barrier_us": (1, 2)}
+    assert values(sweep_of(axes, [1e-3, 1e-3]).front) == [(2,)]
+    assert values(sweep_of(axes, [1e-3, 2e-3]).front) == [(1,), (2,)]
+
+
+def test_words_are_compared_with_themselves_only() -> None:
+    axes: Mapping[str, tuple[Value, ...]] = {
+        "engines[matrix].dataflow": ("ideal", "weight_stationary"), "clusters": (1, 2)
+    }  # fmt: skip
+    found = sweep_of(axes, [1e-3, 1e-3, 3e-3, 2e-3]).front
+    assert values(found) == [("ideal", 1), ("weight_stationary", 1), ("weight_stationary", 2)]
+
+
+@given(st.lists(st.none() | st.integers(1, 4), min_size=6, max_size=6))
+@settings(max_examples=60)
+def test_fronts_are_those_of_the_definition(drawn: list[int | None]) -> None:
+    found = sweep_of(SIZES, [None if d is None else d * 1e-3 for d in drawn])
+    front = values(found.front)
+    known = [p for p in found.points if p.best is not None]
+    for one in known:
+        others = [
+            two for two in known if two is not one
+            and all(float(a) <= float(b) for a, b in zip(two.values, one.values, strict=True))
+            and two.best is not None and one.best is not None
+            and two.best.latency <= one.best.latency
+        ]  # fmt: skip
+        assert (one.values in front) == (not others)
+    assert bool(front) == bool(known)
+
+
+def test_a_file_has_a_line_a_point() -> None:
+    found = sweep_of(SIZES, LATENCIES)
+    rows = list(csv.DictReader(io.StringIO(found.csv())))
+    assert [(int(r["lb.capacity_kib"]), int(r["ddr.bandwidth_gb_s"])) for r in rows] == values(
+        found.points
+    )
+    assert [float(r["latency_s"]) if r["latency_s"] else None for r in rows] == LATENCIES
+    assert [r["front"] for r in rows] == ["1", "1", "1", "0", "0", "0"]
+    assert rows[0]["run"] == "run0"
+
+
+def test_a_table_marks_the_front_and_what_does_not_fit() -> None:
+    made = points_table(sweep_of(SIZES, LATENCIES))
+    assert [str(c) for c in made.columns[-1].cells] == ["*", "*", "*", "", "", ""]
+    assert str(list(made.columns[2].cells)[-1]) == "does not fit"
+
+
+def svg_texts(content: bytes) -> list[str]:
+    return [e.text or "" for e in ET.fromstring(content).iter() if e.tag.endswith("text")]  # noqa: S314
+
+
+def test_the_picture_shows_fields_values_and_the_front() -> None:
+    texts = svg_texts(plot(sweep_of(SIZES, LATENCIES)))
+    assert {"256", "512", "1024", "lb.capacity_kib", "Pareto front"} <= set(texts)
+    assert {"ddr.bandwidth_gb_s 60", "ddr.bandwidth_gb_s 120"} <= set(texts)
+    assert "net @ npu, float16" in texts
+
+
+def test_the_same_sweep_is_the_same_picture() -> None:
+    assert plot(sweep_of(SIZES, LATENCIES)) == plot(sweep_of(SIZES, LATENCIES))
+    assert plot(sweep_of(SIZES, LATENCIES), "png").startswith(b"\x89PNG")
+
+
+def test_names_and_words_are_shown_as_text() -> None:
+    axes: Mapping[str, tuple[Value, ...]] = {"engines[matrix].dataflow": ("ideal", "<b>$x^2$</b>")}
+    found = sweep_of(axes, [1e-3, 2e-3])
+    hostile = Sweep("$\\frac{1}{2}$<script>", found.target, "int8", found.axes, found.points)
+    texts = svg_texts(plot(hostile))
+    assert "$\\frac{1}{2}$<script> @ npu, int8" in texts
+    assert "<b>$x^2$</b>" in texts
+
+
+def test_nothing_that_fits_is_an_empty_picture() -> None:
+    assert b"</svg>" in plot(sweep_of({"clusters": (1, 2)}, [None, None]))
+
+
+def test_without_matplotlib_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_plot, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install 'autoturbo\[plots\]'"):
+        require_matplotlib()
