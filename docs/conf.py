@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
-os.environ["COLUMNS"] = "102"  # the width that help texts are wrapped to
+os.environ["COLUMNS"] = "88"  # the width that help texts are wrapped to
 
 import reference_pages  # noqa: E402 - beside the site, not in the package
 
@@ -48,6 +48,12 @@ def fill_in(app: Sphinx, page: str, source: list[str]) -> None:  # noqa: ARG001 
     source[0] = reference_pages.filled(page, source[0])
 
 
+def never_current(*_: object) -> list[str]:
+    """Pages to read again in every build: what fills them is not in their files."""
+    return [page for page, _ in reference_pages.PARTS.values()]
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("env-get-outdated", never_current)
     app.connect("source-read", fill_in)

@@ -11,7 +11,7 @@ import argparse
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import autoturbo
@@ -116,14 +116,20 @@ def _resolved(schema: Mapping[str, Any], top: Mapping[str, Any]) -> Mapping[str,
 
 def _row(path: str, given: Mapping[str, Any], schema: Mapping[str, Any], *, required: bool) -> str:
     about = str(given.get("description") or schema.get("description") or "")
-    if values := schema.get("enum"):
-        about = f"{about} One of {', '.join(f'`{json.dumps(value)}`' for value in values)}.".strip()
-    elif "const" in schema:
-        about = f"{about} Always `{json.dumps(schema['const'])}`.".strip()
-    kind = schema.get("type", "")
+    values = [schema["const"]] if "const" in schema else schema.get("enum", [])
+    if not all(str(value) in about for value in values):
+        listed = ", ".join(f"`{json.dumps(value)}`" for value in values)
+        about = "; ".join(part for part in (about, listed) if part)
+    kind = schema.get("type") or _json_type(values)
     kind = " or ".join(kind) if isinstance(kind, list) else str(kind)
     cells = (f"`{path}`{'' if required else ', optional'}", kind, about)
     return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _json_type(values: Sequence[object]) -> str:
+    """The type of fixed values, in JSON's words; nothing where there are none."""
+    names = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
+    return " or ".join(dict.fromkeys(names.get(type(value), "") for value in values))
 
 
 def _cell(text: str) -> str:
