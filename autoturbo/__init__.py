@@ -18,6 +18,7 @@ from autoturbo.version import __version__
 if TYPE_CHECKING:
     from autoturbo import errors, testing
     from autoturbo.commands.applying import apply_schedule
+    from autoturbo.commands.comparing import compare
     from autoturbo.commands.loading import load_model, resume
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware import Target, load_target
@@ -37,6 +38,7 @@ __all__ = [
     "Target",
     "__version__",
     "apply_schedule",
+    "compare",
     "errors",
     "load_model",
     "load_schedule",
@@ -55,6 +57,7 @@ _HOMES = {
     "Measurement": "autoturbo.simulate.measurement",
     "Target": "autoturbo.hardware",
     "apply_schedule": "autoturbo.commands.applying",
+    "compare": "autoturbo.commands.comparing",
     "load_model": "autoturbo.commands.loading",
     "load_schedule": "autoturbo.schedule.files",
     "load_target": "autoturbo.hardware",

@@ -6,6 +6,7 @@ one step; the folder is forced to the disk after it, so that the new name outliv
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -17,6 +18,14 @@ from autoturbo.errors import InputError, Location, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_MENDED = {
+    errno.ENOSPC: "free some space, or write it to another disk",
+    errno.EROFS: "choose a folder that can be written",
+    errno.EACCES: "choose a folder that can be written",
+    errno.EPERM: "choose a folder that can be written",
+}
+"""What helps, by the system's number of the error."""
 
 
 def atomic_write(
@@ -126,4 +135,4 @@ def _explained(problem: OSError | ValueError, path: Path, error: type[InputError
     if isinstance(problem, FileNotFoundError):
         return error(f"no folder {str(path.parent)!r}", at, "create it first")
     reason = getattr(problem, "strerror", None) or str(problem)
-    return error(f"cannot write: {reason}", at)
+    return error(f"cannot write: {reason}", at, _MENDED.get(getattr(problem, "errno", None) or 0))

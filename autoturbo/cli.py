@@ -47,6 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        from autoturbo.commands.completing import complete
+
+        complete(parser)  # ends the process
     try:
         options = parse(parser, arguments)
     except SystemExit as stop:  # of --help and --version

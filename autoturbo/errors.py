@@ -10,6 +10,7 @@
     |   |-- KnobsError                           a knobs file or a knob's value
     |   |-- ScheduleFileError                    a schedule file
     |   |-- DatabaseError                        a database or an export of one
+    |   |-- PluginError                          a package that plugs something in
     |   `-- RunError                             a run folder, or a run that may not be resumed
     |-- InfeasibleError               status 3   no schedule fits the target
     |-- MeasurerError                 status 1   a measurer broke its contract
@@ -129,6 +130,12 @@ class DatabaseError(InputError):
     """A database, or an export of one, that cannot be used."""
 
     kind = "database"
+
+
+class PluginError(InputError):
+    """A package that plugs something in and does not do as it should."""
+
+    kind = "plugin"
 
 
 class RunError(InputError):

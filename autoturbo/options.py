@@ -12,6 +12,7 @@ from autoturbo.errors import RunError
 from autoturbo.run import Means
 from autoturbo.search.names import OURS
 from autoturbo.search.settings import Settings, searched_subgraphs
+from autoturbo.simulate.contract import SIMULATOR
 
 if TYPE_CHECKING:
     from autoturbo.database import RunInfo
@@ -60,6 +61,7 @@ class Options:
     patience: int | None = None
     bound_gap: float | None = None
     round: int | None = None
+    measurer: str = SIMULATOR
 
     def asked_of(self, pair: Pair) -> Settings:
         """What the run of a pair stores."""
@@ -80,13 +82,14 @@ class Options:
             patience=self.patience,
             bound_gap=self.bound_gap,
             round=self.round,
+            measurer=self.measurer,
         )
 
     def means(self) -> Means:
         """What does not affect results."""
         return Means(
             self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
-            self.evaluator or _default_workshop(), self.verifier,
+            self.evaluator, self.verifier,
         )  # fmt: skip
 
 
@@ -113,14 +116,8 @@ class Changes:
         """What does not affect results."""
         return Means(
             self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
-            self.evaluator or _default_workshop(), self.verifier,
+            self.evaluator, self.verifier,
         )  # fmt: skip
-
-
-def _default_workshop() -> MakeWorkshop:
-    from autoturbo.simulate.evaluator import Evaluator
-
-    return Evaluator
 
 
 def stored_target(info: RunInfo) -> Target:
@@ -141,6 +138,7 @@ def stored_settings(info: RunInfo) -> Settings:
         "patience": None,
         "bound_gap": None,
         "round": None,
+        "measurer": SIMULATOR,
     }  # of earlier releases
     given = {**defaults, **info.settings}
     try:

@@ -31,6 +31,8 @@ from autoturbo.errors import (
     MeasurerError,
     UsageError,
 )
+from autoturbo.report.notebook import Printer, View, comparison_view
+from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.campaign import Campaign
 from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
 from autoturbo.search.journal import Journal, now
@@ -41,7 +43,8 @@ from autoturbo.search.settings import Settings, space_of_run
 from autoturbo.search.space import batch_share
 from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import MakeWorkshop, Workshop
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.contract import SIMULATOR
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.verify import VERIFIER_VERSION
 
 if TYPE_CHECKING:
@@ -95,17 +98,65 @@ class TuneResult:
     stopped: Stop = Stop.TRIALS
     origins: tuple[str, ...] = ()
 
+    def outcomes(self) -> dict[str, Outcome]:
+        """What is compared; a scheduler that chose what trial 0 is does not come twice."""
+        outcomes: dict[str, Outcome] = dict(self.baselines)
+        if self.default is not None:
+            ours = outcomes.get("graphturbo")
+            if isinstance(ours, Measurement) and ours.latency == self.default.latency:
+                del outcomes["graphturbo"]
+            outcomes["default"] = self.default
+        return {**outcomes, "best": self.best.measurement}
+
+    def __repr__(self) -> str:
+        of = f"{self.model!r} on {self.target!r}"
+        return f"<TuneResult {self.run}: {of}, {self.best.measurement.latency!r} s>"
+
+    def view(self) -> View:
+        """How much faster, and where the files are."""
+        best, faster = self.best.measurement, ""
+        if self.default is not None:
+            faster = f", {ratio(self.default.latency / best.latency)} the heuristic's speed"
+        at = f"trial {self.best.trial} of {self.trials}"
+        facts = (
+            ("best", f"{duration(best.latency)} at {at}{faster}"),
+            ("bound", f"{percent(best.bound_fraction)} of the lower bound's speed"),
+            ("run", f"{self.run}, {self.state} ({self.stopped.value})"),
+            ("verified", ", ".join(self.best.verified) or "no"),
+            ("schedule", str(self.schedule_file)),
+        )
+        table = comparison_view("", self.outcomes())
+        return View(f"{self.model} @ {self.target}", facts, table.headers, table.rows)
+
+    def _repr_html_(self) -> str:
+        return self.view().html()
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        del cycle
+        printer.text(self.view().text())
+
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """How a run is carried out; none of it affects the result."""
+    """How a run is carried out; none of it affects the result.
+
+    Attributes:
+        jobs: processes that measure.
+        ray: address of a Ray cluster; None for no Ray.
+        timeout_s: seconds for one measurement.
+        runtime_env: of Ray's workers.
+        on_progress: told how it stands.
+        make: builds what measures; if None, with the measurer that the run names.
+        verifier: checks what is handed out.
+        began: when, by the monotonic clock.
+    """
 
     jobs: int
     ray: str | None
     timeout_s: float | None
     runtime_env: Mapping[str, Any] | None
     on_progress: Callable[[Progress], None] | None
-    make: MakeWorkshop
+    make: MakeWorkshop | None
     verifier: Verifier | None
     began: float = field(default_factory=time.monotonic)
 
@@ -137,10 +188,20 @@ class Run:
         self.folder = RunFolder.create(
             self.asked.runs_folder, self.info.model, self.info.target, self.info.id
         )
-        recipe = functools.partial(self.means.make, self.graph, self.target, self.asked.dtype)
+        make = self.means.make or _workshop_of(self.asked.measurer)
+        recipe = functools.partial(make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
-        self.workshop = recipe()
+        self.workshop = self._own_workshop()
         self.space = space_of_run(self.info.settings, self.graph, self.target)
+
+    def _own_workshop(self) -> Workshop:
+        """What measures in this process, where nobody can be ended that hangs."""
+        own, limit = self.asked.measurer, self.means.timeout_s
+        if self.means.make or own == SIMULATOR or limit is None:
+            return self.recipe()
+        from autoturbo.simulate.evaluator import MeasuredBy
+
+        return MeasuredBy(own, limit)(self.graph, self.target, self.asked.dtype)
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
@@ -213,6 +274,13 @@ class Run:
         """Its search, made known to the pool."""
         executor.introduce(self.info.id, self.recipe, self.workshop)
         return Loop(self.search(), self.journal(), self.advisor(), self.means.on_progress)
+
+
+def _workshop_of(measurer: str) -> MakeWorkshop:
+    """What measures with a measurer by name."""
+    from autoturbo.simulate.evaluator import Evaluator, MeasuredBy
+
+    return Evaluator if measurer == SIMULATOR else MeasuredBy(measurer)
 
 
 def carry_out(runs: Sequence[Run], means: Means) -> list[TuneResult | AutoTurboError]:
@@ -324,7 +392,8 @@ def _nothing(run: Run, loop: Loop) -> AutoTurboError:
     failures = [t.outcome for t in loop.trials if isinstance(t.outcome, Failure)]
     first = next((f for f in failures if f.infeasible), failures[0])
     if not first.infeasible:
-        return MeasurerError(f"{name}: all {len(failures)} trials failed: {first.message}")
+        which = "its only trial" if len(failures) == 1 else f"all {len(failures)} trials"
+        return MeasurerError(f"{name}: {which} failed: {first.message}")
     message = f"{name}: none of {len(failures)} settings fits: {first.message}"
     if first.tensors:
         message += f" (largest: {', '.join(first.tensors)})"

@@ -29,6 +29,7 @@ from autoturbo.search.names import OURS
 from autoturbo.search.progress import Progress, Trial
 from autoturbo.search.settings import EFFORTS, Settings, places_cuts
 from autoturbo.search.workshop import MakeWorkshop, Workshop
+from autoturbo.simulate.contract import SIMULATOR
 from autoturbo.simulate.measurement import SIMULATOR_VERSION
 from autoturbo.version import __version__
 
@@ -77,6 +78,7 @@ def tune(
     bound_gap: float | None = None,
     round: int | None = None,  # noqa: A002  as it is called everywhere
     runtime_env: Mapping[str, Any] | None = None,
+    measurer: str = SIMULATOR,
 ) -> TuneResult:
     """Find a good schedule of a model on a target.
 
@@ -107,7 +109,7 @@ def tune(
         storage: an Optuna storage URL that mirrors the trials.
         timeout_s: seconds for one measurement, after which it counts as failed.
         settings: more to keep with the run (``shapes``); JSON values.
-        evaluator: builds what measures; the simulator's if None.
+        evaluator: builds what measures; with ``measurer`` if None.
         subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are searched; if None,
             :data:`autoturbo.search.settings.SUBGRAPHS` for our sampler and none for others.
         transfer: also start from what the database's schedules for this target decided for layers
@@ -119,6 +121,7 @@ def tune(
         round: trials proposed at a time, :data:`BATCH` if None: with more, more workers have
             something to do, and each proposal knows less.
         runtime_env: Ray's ``runtime_env`` for the workers, which brings them what they lack.
+        measurer: what measures, by name: the simulator, or a plug-in's (docs/extending.md).
 
     Raises:
         UsageError: an argument that makes no sense, or no Ray at the address.
@@ -135,6 +138,7 @@ def tune(
         runs_folder=runs_folder, baselines=baselines, on_progress=on_progress, storage=storage,
         timeout_s=timeout_s, evaluator=evaluator, subgraphs=subgraphs, transfer=transfer,
         verify=verify, verifier=verifier, patience=patience, bound_gap=bound_gap, round=round,
+        measurer=measurer,
     )  # fmt: skip
     pair = Pair(graph, target, dtype, model_file, settings or {})
     return only(tune_all([pair], options))
@@ -188,7 +192,7 @@ def _in_call(draft: RunInfo, before: Sequence[Run]) -> RunInfo:
 def _draft(pair: Pair, options: Options, means: Means, known: Database | None) -> RunInfo:
     """The record of a run to be, with what it starts from."""
     graph, target, asked = pair.graph, pair.target, options.asked_of(pair)
-    key = pair_key(graph, target, asked.dtype)
+    key = pair_key(graph, target, asked.dtype, asked.measurer)
     starts = _starts(graph, target, asked, means, known, key)
     more = {
         **pair.settings,
@@ -313,7 +317,7 @@ def _carried(info: RunInfo, changes: Changes, means: Means, store: Database) -> 
     target = changes.load_target(info) if changes.load_target else stored_target(info)
     graph = changes.load_graph(info)
     asked = stored_settings(info)
-    _refuse_changed(info, pair_key(graph, target, asked.dtype))
+    _refuse_changed(info, pair_key(graph, target, asked.dtype, asked.measurer))
     asked = asked.extended(changes.trials, changes.time_budget, changes.patience, changes.bound_gap)
     if changes.verify is not None:
         info = dataclasses.replace(info, settings={**info.settings, "verify": changes.verify})
@@ -353,11 +357,20 @@ def _starts(
     return beginnings(graph, target, asked.dtype, known)
 
 
-def scheduler_version() -> str:
-    """Scheduler, simulator and knob set: a measurement of another version is not reused."""
-    from autoturbo.schedule.schedule import SCHEDULER_VERSION
+def scheduler_version(measurer: str = SIMULATOR) -> str:
+    """Scheduler, simulator and knob set: a measurement of another version is not reused.
 
-    return f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"
+    Args:
+        measurer: what measures; a plug-in's name and version follow those of ours.
+
+    Raises:
+        UsageError: no measurer of that name.
+    """
+    from autoturbo.schedule.schedule import SCHEDULER_VERSION
+    from autoturbo.simulate.evaluator import measurer_version
+
+    ours = f"{SCHEDULER_VERSION}.{SIMULATOR_VERSION}.{KNOBS_SCHEMA}"
+    return ours if measurer == SIMULATOR else f"{ours}+{measurer_version(measurer)}"
 
 
 def _check(asked: Settings, means: Means, target: Target) -> None:
@@ -371,9 +384,18 @@ def _check(asked: Settings, means: Means, target: Target) -> None:
         raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
 
 
-def pair_key(graph: Graph, target: Target, dtype: str) -> PairKey:
-    """What a measurement of the pair holds for, by this version of the scheduler."""
-    return PairKey(graph.hash, target.hash, dtype, scheduler_version())
+def pair_key(graph: Graph, target: Target, dtype: str, measurer: str = SIMULATOR) -> PairKey:
+    """What a measurement of the pair holds for, by this version of the scheduler.
+
+    Raises:
+        UsageError: no measurer of that name.
+    """
+    return PairKey(graph.hash, target.hash, dtype, scheduler_version(measurer))
+
+
+def measurer_of(info: RunInfo) -> str:
+    """Name of what measured a run's trials."""
+    return str(info.settings.get("measurer", SIMULATOR))
 
 
 def _versions() -> dict[str, str]:

@@ -25,6 +25,7 @@ PUBLIC = {
     "Target": "autoturbo.hardware.target",
     "__version__": None,
     "apply_schedule": "autoturbo.commands.applying",
+    "compare": "autoturbo.commands.comparing",
     "errors": None,
     "load_model": "autoturbo.commands.loading",
     "load_schedule": "autoturbo.schedule.files",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.loading import (
     Pair,
+    add_measurer_option,
     add_model_options,
     add_target_options,
     load_pair,
@@ -43,6 +44,7 @@ def add_arguments(parser: Parser) -> None:
     """The model, the target, what gives the schedule, and where it goes."""
     add_model_options(parser)
     add_target_options(parser)
+    add_measurer_option(parser)
     add_schedule_options(parser, "the best in the database")
     text = "the scheduled model (ONNX), or its kernels spelled out where it ends in .json"
     add = parser.add_argument

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 USAGE = "[--ray [ADDRESS]] [options]"
 EXAMPLE = "autoturbo doctor"
-_PACKAGES = ("numpy", "onnx", "numba", "optuna", "ray", "rich", "PyYAML", "jsonschema")
+_PACKAGES = (
+    *("numpy", "onnx", "numba", "optuna", "ray", "rich", "PyYAML", "jsonschema"),
+    "argcomplete",
+)
 _OPTIONAL = ("onnxruntime", "pyarrow")
 
 

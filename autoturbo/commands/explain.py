@@ -112,12 +112,12 @@ def _schedule(info: RunInfo, records: Sequence[TrialRecord], console: Console) -
     """The best schedule; None where nothing fits, or another version made it."""
     from autoturbo.commands.replay import evaluator_of_run
     from autoturbo.schedule.pipeline import build_schedule
-    from autoturbo.tuner import scheduler_version
+    from autoturbo.tuner import measurer_of, scheduler_version
 
     best = next((trial for trial in records if trial.number == info.best_trial), None)
     if best is None:
         return None
-    if info.key.scheduler_version != scheduler_version():
+    if info.key.scheduler_version != scheduler_version(measurer_of(info)):
         console.say("bounds: the run is of another version of the scheduler")
         return None
     return build_schedule(evaluator_of_run(info).bench, best.knobs)

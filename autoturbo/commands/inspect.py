@@ -13,6 +13,7 @@ from autoturbo.commands.loading import (
     add_target_options,
     chosen_dtype,
     load_model,
+    load_presets,
     load_targets,
 )
 from autoturbo.commands.values import merged_shapes
@@ -59,9 +60,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _bounded(options: argparse.Namespace) -> list[Any]:
-    from autoturbo.hardware import preset_names
-
-    targets = load_targets(options.targets or preset_names())
+    targets = load_targets(options.targets) if options.targets else load_presets()
     if options.dtype and not options.targets:
         targets = [target for target in targets if target.supports(options.dtype)]
     return targets

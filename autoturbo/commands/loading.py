@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from autoturbo.tuner import Progress, TuneResult
 
 DEFAULT_TARGET = "stcp920"
+SIMULATOR = "simulator"
 
 
 class Pair(NamedTuple):
@@ -36,17 +37,24 @@ class Pair(NamedTuple):
         model: the graph.
         target: the accelerator.
         dtype: what it computes in.
+        measurer: what measures it, by name.
     """
 
     model: Graph
     target: Target
     dtype: str
+    measurer: str = SIMULATOR
 
     def evaluator(self) -> Evaluator:
-        """What measures settings of it."""
-        from autoturbo.simulate.evaluator import Evaluator
+        """What measures settings of it.
 
-        return Evaluator(self.model, self.target, self.dtype)
+        Raises:
+            PluginError: the measurer is a plug-in's and cannot be had.
+        """
+        from autoturbo.simulate.evaluator import Evaluator, find_measurer
+
+        measurer = find_measurer(self.measurer)
+        return Evaluator(self.model, self.target, self.dtype, measurer)
 
 
 def load_model(
@@ -188,6 +196,13 @@ def add_target_options(parser: Parser, *, several: bool = False, default: str = 
     parser.add_argument("--dtype", metavar="TYPE", type=one_of("--dtype", _dtypes), help=text)
 
 
+def add_measurer_option(parser: Parser) -> None:
+    """What measures."""
+    text = "what measures schedules: simulator, or a plug-in's (default: simulator)"
+    choose = one_of("--measurer", _measurers)
+    parser.add_argument("--measurer", metavar="NAME", type=choose, default=SIMULATOR, help=text)
+
+
 def add_subgraphs_option(parser: Parser) -> None:
     """How many sub-graphs have knobs of their own in the search space."""
     text = "heaviest sub-graphs with own knobs (default: 8; Optuna's samplers: 0)"
@@ -198,7 +213,7 @@ def load_pair(options: argparse.Namespace) -> Pair:
     """The one model and target of a command."""
     target = _target(options.target)
     dtype = chosen_dtype(target, options.dtype)
-    return Pair(_model(options.model, options), target, dtype)
+    return Pair(_model(options.model, options), target, dtype, _measurer(options))
 
 
 def pair_of_run(options: argparse.Namespace, info: RunInfo) -> Pair:
@@ -210,6 +225,7 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> Pair:
         RunError: the run is of something else.
     """
     from autoturbo.hardware import Target
+    from autoturbo.tuner import measurer_of
 
     kept = info.settings
     stored = kept.get("target_description")
@@ -218,7 +234,8 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> Pair:
     batch = kept.get("model_batch", info.batch) if options.batch is None else options.batch
     shapes = merged_shapes(options.shape) or kept.get("shapes")
     model = load_model(options.model, batch=batch, shapes=shapes)
-    pair = Pair(model, target, chosen_dtype(target, options.dtype or info.key.dtype))
+    dtype = chosen_dtype(target, options.dtype or info.key.dtype)
+    pair = Pair(model, target, dtype, measurer_of(info))
     _check_run(info, pair, options.model)
     return pair
 
@@ -226,7 +243,7 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> Pair:
 def _check_run(info: RunInfo, pair: Pair, file: str) -> None:
     from autoturbo.tuner import pair_key, scheduler_version
 
-    if info.key.scheduler_version != scheduler_version():
+    if info.key.scheduler_version != scheduler_version(pair.measurer):
         message = f"run {info.id} is of another version of the scheduler"
         raise RunError(message, Location(file), "tune again with this release")
     if info.key != pair_key(*pair):
@@ -242,12 +259,30 @@ def load_pairs(options: argparse.Namespace) -> list[Pair]:
     dtypes = [chosen_dtype(target, options.dtype) for target in targets]
     models = [_model(name, options) for name in dict.fromkeys(options.models)]
     known = list(zip(targets, dtypes, strict=True))
-    return [Pair(model, target, dtype) for model in models for target, dtype in known]
+    measurer = _measurer(options)
+    return [Pair(model, target, dtype, measurer) for model in models for target, dtype in known]
 
 
 def load_targets(names: Iterable[str]) -> list[Target]:
     """The targets of some names, each once."""
     return [_target(name) for name in dict.fromkeys(names)]
+
+
+def load_presets() -> list[Target]:
+    """Every target that has a name; a plug-in that is broken is told of and left out."""
+    import sys
+
+    from autoturbo.errors import TargetError
+    from autoturbo.hardware import load_target, preset_names
+    from autoturbo.report.units import plain
+
+    found = []
+    for name in preset_names():
+        try:
+            found.append(load_target(name))
+        except TargetError as error:
+            print(f"left out: {plain(error)}", file=sys.stderr)
+    return found
 
 
 def chosen_dtype(target: Target, dtype: str | None) -> str:
@@ -276,6 +311,17 @@ def _target(name: str) -> Target:
         message = f"{name!r} is a machine of several processing units"
         raise wrong("--target", message, "'autoturbo compare' takes it, this command does not")
     return load_target(name)
+
+
+def _measurer(options: argparse.Namespace) -> str:
+    """Of commands that have the option; the simulator for others."""
+    return str(getattr(options, "measurer", SIMULATOR))
+
+
+def _measurers() -> tuple[str, ...]:
+    from autoturbo.simulate.evaluator import measurer_names
+
+    return measurer_names()
 
 
 def _dtypes() -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from autoturbo.commands import (
     apply,
     compare,
+    completion,
     cost_model,
     dataset,
     db,
@@ -17,6 +18,7 @@ from autoturbo.commands import (
     replay,
     resume,
     runs,
+    schema,
     show,
     simulate,
     space,
@@ -68,6 +70,8 @@ COMMANDS: dict[str, Command] = {
     "dataset": dataset,
     "cost-model": cost_model,
     "doctor": doctor,
+    "schema": schema,
+    "completion": completion,
 }
 """Every subcommand, in the order of the help."""
 

@@ -66,19 +66,20 @@ def evaluator_of_run(info: RunInfo) -> Evaluator:
         RunError: the model, the target or the version is another one now, or is not recorded.
     """
     from autoturbo.hardware import Target
-    from autoturbo.simulate.evaluator import Evaluator
-    from autoturbo.tuner import pair_key, scheduler_version
+    from autoturbo.simulate.evaluator import Evaluator, find_measurer
+    from autoturbo.tuner import measurer_of, pair_key, scheduler_version
 
-    if info.key.scheduler_version != scheduler_version():
+    measurer = measurer_of(info)
+    if info.key.scheduler_version != scheduler_version(measurer):
         message = f"run {info.id} is of another version of the scheduler"
         raise RunError(message, hint="replay it with the release that its manifest names")
     description = info.settings.get("target_description")
     if description is None:
         raise RunError(f"run {info.id}: its target is not recorded", hint="replay another run")
     graph, target = model_of_run(info), Target.from_dict(description)
-    if pair_key(graph, target, info.key.dtype) != info.key:
+    if pair_key(graph, target, info.key.dtype, measurer) != info.key:
         raise RunError(f"run {info.id}: {info.model_file} has changed", hint="replay another run")
-    return Evaluator(graph, target, info.key.dtype)
+    return Evaluator(graph, target, info.key.dtype, find_measurer(measurer))
 
 
 def _changed(recorded: Mapping[str, Any], replayed: Mapping[str, Any]) -> Iterator[str]:

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoturbo.commands.loading import add_model_options, add_target_options, load_pair
+from autoturbo.commands.loading import (
+    add_measurer_option,
+    add_model_options,
+    add_target_options,
+    load_pair,
+)
 from autoturbo.commands.scheduling import add_schedule_options, chosen_schedule
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ def add_arguments(parser: Parser) -> None:
     """The model, the target, and what gives the schedule."""
     add_model_options(parser)
     add_target_options(parser)
+    add_measurer_option(parser)
     add_schedule_options(parser)
 
 

@@ -33,11 +33,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _list(_options: argparse.Namespace, console: Console) -> int:
-    from autoturbo.hardware import load_target, preset_names
+    from autoturbo.commands.loading import load_presets
     from autoturbo.hardware.machine_file import load_machine, machine_names
     from autoturbo.report.tables import definitions
 
-    targets = [load_target(name) for name in preset_names()]
+    targets = load_presets()
     machines = [load_machine(name) for name in machine_names()]
     console.emit(
         {

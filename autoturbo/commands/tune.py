@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from autoturbo.commands.facts import model_facts, opaque_sentence, sentence
 from autoturbo.commands.loading import (
+    SIMULATOR,
     Pair,
+    add_measurer_option,
     add_model_options,
     add_subgraphs_option,
     add_target_options,
@@ -58,6 +60,7 @@ def add_arguments(parser: Parser) -> None:
     add_target_options(parser, several=True)
     _add_budget(parser)
     _add_search(parser)
+    add_measurer_option(parser)
     add_machine_options(parser)
     add = parser.add_argument
     runs = "where run folders are made (default: runs)"
@@ -103,6 +106,7 @@ def _tuned(
             verify=options.verify,
             on_progress=line,
             round=options.round,
+            measurer=options.measurer,
             **stopping_options(options),
             **machine,
         )
@@ -137,11 +141,15 @@ def _search(pair: Pair, options: argparse.Namespace) -> str:
     own = searched_subgraphs(options.subgraphs, sampler)
     space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
     how = f"{_early(options)}sampler {sampler}, seed {options.seed}"
+    if pair.measurer != SIMULATOR:
+        how += f", measured by {pair.measurer}"
     if options.time_budget:
         return f"{clock(options.time_budget)} of time; {how}"
     effort = options.effort or DEFAULT_EFFORT
     trials = min(options.trials or EFFORTS[effort], space.size)
     budget = f"{trials} trials" if options.trials else f"effort {effort}: {trials} trials"
+    if pair.measurer != SIMULATOR:  # a board is not tried just to say how long it takes
+        return f"{budget}; {how}"
     measuring = seconds_per_trial(pair, space, _SAMPLES) / (options.jobs or 1)
     placing = _PLACING_S if places_cuts(own, sampler) else 0.0
     return f"{budget}, about {clock(placing + trials * (measuring + _LEARNING_S))}; {how}"
@@ -232,6 +240,6 @@ def _efforts() -> tuple[str, ...]:
 
 
 def _samplers() -> tuple[str, ...]:
-    from autoturbo.search import SAMPLERS
+    from autoturbo.search.names import sampler_names
 
-    return tuple(SAMPLERS)
+    return sampler_names()

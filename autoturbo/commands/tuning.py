@@ -13,6 +13,7 @@ from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import duration, percentage, whole_number, wrong
 from autoturbo.errors import AutoTurboError, InterruptedRunError, Location, UsageError
 from autoturbo.report.live import Standing, live_line
+from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.units import percent, plain
 from autoturbo.simulate.measurement import Measurement
 
@@ -25,14 +26,10 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.simulate.measurement import Outcome
     from autoturbo.tuner import Progress, Trial, TuneResult
 
 _EVERY_S = 10.0
 """Seconds between lines where there is no terminal to redraw one on."""
-
-REFERENCE = "tvm"
-"""The scheduler that speed-ups refer to."""
 
 _MORE = 4
 """Times the trials that a next run is proposed with."""
@@ -325,7 +322,7 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     if console.verbosity < 0:  # else it stands above already
         console.answer(f"{result.model} @ {result.target}")
     console.say()
-    console.show(comparison(_outcomes(result), REFERENCE))
+    console.show(comparison(result.outcomes(), REFERENCE))
     console.say()
     if result.front:
         console.show(front((t.number, t.outcome) for t in result.front))
@@ -369,17 +366,6 @@ def _stopped(result: TuneResult) -> str:
         Stop.BOUND: f"{gap} above the lower bound, after {trials}",
     }
     return reasons.get(result.stopped, f"{result.stopped}, after {trials}")
-
-
-def _outcomes(result: TuneResult) -> dict[str, Outcome]:
-    """Rows of the table; a scheduler that chose what trial 0 is has no row of its own."""
-    outcomes: dict[str, Outcome] = dict(result.baselines)
-    if result.default is not None:
-        ours = outcomes.get("graphturbo")
-        if isinstance(ours, Measurement) and ours.latency == result.default.latency:
-            del outcomes["graphturbo"]
-        outcomes["default"] = result.default
-    return {**outcomes, "best": result.best.measurement}
 
 
 def _resume(result: TuneResult, database: str) -> str:

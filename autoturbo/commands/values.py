@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import Location, UsageError
@@ -74,16 +75,29 @@ def percentage(flag: str) -> Callable[[str], float]:
     return convert
 
 
-def one_of(flag: str, names: Callable[[], Iterable[str]]) -> Callable[[str], str]:
-    """One of some names, looked up only when the flag is given."""
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Takes one of some names.
 
-    def convert(text: str) -> str:
-        known = tuple(names())
+    Attributes:
+        flag: whose value it is.
+        names: looked up only when the flag is given, or completed.
+    """
+
+    flag: str
+    names: Callable[[], Iterable[str]]
+
+    def __call__(self, text: str) -> str:
+        """The name, if it is one of them."""
+        known = tuple(self.names())
         if text not in known:
-            raise wrong(flag, f"{text!r} is not known", did_you_mean(text, known))
+            raise wrong(self.flag, f"{text!r} is not known", did_you_mean(text, known))
         return text
 
-    return convert
+
+def one_of(flag: str, names: Callable[[], Iterable[str]]) -> OneOf:
+    """One of some names, looked up only when the flag is given."""
+    return OneOf(flag, names)
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import DatabaseError, Location
@@ -28,11 +30,23 @@ _MEANINGS = {
     sqlite3.SQLITE_IOERR: ("the disk reports an error", "what was recorded before is safe"),
 }
 
+_LOG_INDEX = 2 * 32768
+"""Bytes that opening a database takes at most besides the file."""
+
 
 def explained(error: sqlite3.Error, path: Path) -> Exception:
     """The error to raise in place of SQLite's; a mistake of the caller's stays as it is."""
     if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bits say more than needed
+    if code == sqlite3.SQLITE_IOERR and _is_full(path):
+        code = sqlite3.SQLITE_FULL
     message, hint = _MEANINGS.get(code, (f"the database refuses: {error}", None))
     return DatabaseError(message, Location(path), hint)
+
+
+def _is_full(path: Path) -> bool:
+    """Whether there is no room for the index of the log, whose lack SQLite calls an I/O error."""
+    with suppress(OSError):
+        return shutil.disk_usage(path.parent).free < _LOG_INDEX
+    return False

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from autoturbo import plugins
 from autoturbo.errors import TargetError
 from autoturbo.hardware.target import Target
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from importlib.metadata import EntryPoint
 
-GROUP: Final = "autoturbo.targets"
+GROUP: Final = plugins.TARGETS
 """Entry-point group of plug-ins."""
 
 _FOLDER: Final = Path(__file__).parent / "presets"

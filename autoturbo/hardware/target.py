@@ -22,6 +22,8 @@ from autoturbo.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from autoturbo.report.notebook import Printer
+
 DTYPES = ("float32", "float16", "bfloat16", "int8", "bfloat8", "bfloat4")
 """Data types that an engine may compute in; the last two share an exponent among 16 elements."""
 
@@ -340,6 +342,17 @@ class Target:
                 hint=f"it computes in {supported}",
             )
         return per_cycle * self.clock * self.clusters * self.cores
+
+    def _repr_html_(self) -> str:
+        from autoturbo.report.notebook import target_view
+
+        return target_view(self).html()
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        from autoturbo.report.notebook import target_view
+
+        del cycle
+        printer.text(target_view(self).text())
 
     def as_dict(self) -> dict[str, Any]:
         """The target as a target file holds it (units in field names), ready for JSON.

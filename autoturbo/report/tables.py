@@ -83,9 +83,16 @@ def comparison(outcomes: Mapping[str, Outcome], reference: str | None = None) ->
             published heuristic of a run, ``"best"`` the tuned schedule).
         reference: whose latency the speed-ups refer to; the first that has one by default.
     """
+    return table(*comparison_rows(outcomes, reference))
+
+
+def comparison_rows(
+    outcomes: Mapping[str, Outcome], reference: str | None = None
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Headers and cells of the same."""
     measured = {n: o for n, o in outcomes.items() if isinstance(o, Measurement)}
     base = measured.get(reference or "") or next(iter(measured.values()), None)
-    return table(_COMPARISON, (_row(name, outcome, base) for name, outcome in outcomes.items()))
+    return _COMPARISON, tuple(_row(name, outcome, base) for name, outcome in outcomes.items())
 
 
 def front(points: Iterable[tuple[int, Outcome]]) -> Table:

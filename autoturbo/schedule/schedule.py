@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
@@ -25,6 +25,9 @@ from autoturbo.schedule.stores import mix
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import Step, Timeline
+
+if TYPE_CHECKING:
+    from autoturbo.report.notebook import Printer
 
 SCHEDULER_VERSION = "3"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
@@ -127,6 +130,21 @@ class Schedule:
         from autoturbo.schedule.files import write_schedule
 
         write_schedule(self, Path(path))
+
+    def __repr__(self) -> str:
+        of = f"{self.model.name!r} on {self.problem.target.name!r}"
+        return f"<Schedule of {of} by {self.scheduler!r}: {len(self.order)} instances>"
+
+    def _repr_html_(self) -> str:
+        from autoturbo.report.notebook import schedule_view
+
+        return schedule_view(self).html()
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        from autoturbo.report.notebook import schedule_view
+
+        del cycle
+        printer.text(schedule_view(self).text())
 
     def rules_of(self, subgraph: int) -> InstructionRules:
         """How the kernels of a sub-graph become instructions."""

@@ -1,5 +1,9 @@
 """Names of the samplers, known without loading any of them."""
 
+from __future__ import annotations
+
+from autoturbo import plugins
+
 SAMPLERS = {
     "cost-model": "evolution guided by a model of kernel times (the default)",
     "random": "uniformly at random",
@@ -13,3 +17,8 @@ SAMPLERS = {
 """Every sampler and what it is, for help texts."""
 
 OURS = "cost-model"
+
+
+def sampler_names() -> tuple[str, ...]:
+    """Samplers by name: those of :data:`SAMPLERS`, then plug-ins'."""
+    return (*SAMPLERS, *(n for n in plugins.plugin_names(plugins.SAMPLERS) if n not in SAMPLERS))

@@ -25,7 +25,8 @@ from autoturbo.errors import UsageError
 from autoturbo.search.conditions import Genes
 from autoturbo.search.evolution import Evolution, Tried
 from autoturbo.search.levels import Levels
-from autoturbo.search.names import SAMPLERS
+from autoturbo.search.names import SAMPLERS, sampler_names
+from autoturbo.search.plugged import plugged_sampler, takes_several
 from autoturbo.search.space import Space
 
 if TYPE_CHECKING:
@@ -293,7 +294,7 @@ def make_sampler(
     """A sampler by name.
 
     Args:
-        name: one of :data:`autoturbo.search.names.SAMPLERS`.
+        name: one of :func:`autoturbo.search.names.sampler_names`.
         seed: of all chance.
         space: of the knobs.
         batch: trials asked before the next is told.
@@ -303,8 +304,12 @@ def make_sampler(
 
     Raises:
         UsageError: no sampler of that name, or a package that it needs is not installed.
+        PluginError: it is a plug-in's, which cannot be had.
     """
     check_sampler(name, objectives)
+    if name not in SAMPLERS:
+        sampler, ordinal = plugged_sampler(name, seed)
+        return SamplerChoice(name, sampler, ordinal)
     if name == "cost-model":
         advisor = advisor if objectives == 1 else None
         at_once = batch if objectives == 1 else min(batch, WEIGHED)
@@ -333,12 +338,15 @@ def check_sampler(name: str, objectives: int = 1) -> None:
 
     Raises:
         UsageError: no sampler of that name, or not for several objectives.
+        PluginError: it is a plug-in's, which cannot be loaded.
     """
-    if name not in SAMPLERS:
-        close = difflib.get_close_matches(name, SAMPLERS, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(SAMPLERS)}"
+    known = sampler_names()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(known)}"
         raise UsageError(f"no sampler is called {name!r}", hint=hint)
-    if objectives > 1 and name in ("cmaes", "grid"):
+    several = name not in ("cmaes", "grid") if name in SAMPLERS else takes_several(name)
+    if objectives > 1 and not several:
         raise UsageError(
             f"sampler {name!r} works on one objective", hint="take nsgaii, tpe or random"
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.errors import UsageError
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
+from autoturbo.simulate.contract import SIMULATOR
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -81,6 +82,7 @@ class Settings:
     patience: int | None = None
     bound_gap: float | None = None
     round: int | None = None
+    measurer: str = SIMULATOR
 
     def check(self) -> tuple[Objective, ...]:
         """Refuse what cannot be, and find the objectives.

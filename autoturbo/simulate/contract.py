@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.simulate.measurement import Outcome
 
+SIMULATOR = "simulator"
+"""Name of the built-in measurer; others are plug-ins'."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanStatistics:

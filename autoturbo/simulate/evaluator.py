@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
+import difflib
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
+from autoturbo import plugins
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.target import Target
@@ -23,10 +24,14 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.statistics import statistics_of
 from autoturbo.schedule.timeline import Timeline, handed_over
 from autoturbo.simulate.bound import weight_bytes
-from autoturbo.simulate.contract import PlanStatistics
+from autoturbo.simulate.contract import SIMULATOR, PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.outcomes import outcome_of, outcome_within
 from autoturbo.simulate.plan import plan_statistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class Measurer(Protocol):
@@ -68,19 +73,67 @@ class Simulator:
         return known[key]
 
 
+def measurer_names() -> tuple[str, ...]:
+    """Measurers by name: the built-in one, then plug-ins'."""
+    return (SIMULATOR, *(n for n in plugins.plugin_names(plugins.MEASURERS) if n != SIMULATOR))
+
+
 def find_measurer(name: str) -> Measurer:
-    """A measurer by name: ``"simulator"`` or a plug-in's.
+    """A measurer by name: :data:`~autoturbo.simulate.contract.SIMULATOR` or a plug-in's.
+
+    Raises:
+        UsageError: there is none of that name.
+        PluginError: the plug-in cannot be had, or is no measurer.
+    """
+    if name == SIMULATOR:
+        return Simulator()
+    entry = _measurer_entry(name)
+    made = plugins.make_plugin(entry)
+    if not callable(getattr(made, "measure", None)):
+        raise plugins.broken(entry, f"gives a value of type {type(made).__name__!r}, no measurer")
+    found: Measurer = made
+    return found
+
+
+def measurer_version(name: str) -> str:
+    """What tells its measurements from others': empty for the built-in one, else name and version.
 
     Raises:
         UsageError: there is none of that name.
     """
-    if name == "simulator":
-        return Simulator()
-    found = importlib.metadata.entry_points(group="autoturbo.measurers", name=name)
-    for entry in found:
-        measurer: Measurer = entry.load()()
-        return measurer
-    raise UsageError(f"no measurer is called {name!r}", hint="install the package that brings it")
+    if name == SIMULATOR:
+        return ""
+    version = plugins.plugin_version(_measurer_entry(name))
+    return f"{name}@{version}" if version else name
+
+
+def _measurer_entry(name: str) -> EntryPoint:
+    entry = plugins.find_plugin(plugins.MEASURERS, name)
+    if entry is None:
+        known = measurer_names()
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(known)}"
+        hint += ", or install the package that brings it"
+        raise UsageError(f"no measurer is called {name!r}", hint=hint)
+    return entry
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredBy:
+    """Builds evaluators with a measurer by name; can be sent to workers.
+
+    Attributes:
+        measurer: its name.
+        timeout_s: seconds after which a measurement is given up, and left to itself; None where
+            whoever measures is ended instead, as workers are.
+    """
+
+    measurer: str
+    timeout_s: float | None = None
+
+    def __call__(self, graph: Graph, target: Target, dtype: str) -> Evaluator:
+        """The evaluator of a model on a target."""
+        return Evaluator(graph, target, dtype, find_measurer(self.measurer), self.timeout_s)
 
 
 class Evaluator:
@@ -91,19 +144,26 @@ class Evaluator:
         target: the accelerator.
         dtype: the compute type; the target must support it.
         measurer: the built-in simulator if None.
+        timeout_s: seconds that another measurer may take for a schedule.
 
     Raises:
         UsageError: the target has no path for the compute type.
     """
 
     def __init__(
-        self, graph: Graph, target: Target, dtype: str, measurer: Measurer | None = None
+        self,
+        graph: Graph,
+        target: Target,
+        dtype: str,
+        measurer: Measurer | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         if not target.supports(dtype):
             known = f"it has {', '.join(target.dtypes)}"
             raise UsageError(f"target {target.name} does not compute in {dtype}", hint=known)
         self.bench = Workbench(graph, target, dtype)
         self.measurer = measurer or Simulator()
+        self.timeout_s = timeout_s
 
     def schedule(self, knobs: Knobs) -> Schedule:
         """The schedule of a setting, with what the simulator expects of it.
@@ -124,7 +184,11 @@ class Evaluator:
     def measure(self, schedule: Schedule) -> Outcome:
         """Measure one schedule, or say why it does not fit."""
         failure = _cramped(schedule) or _overflow(schedule)
-        return failure or self.measurer.measure([schedule])[0]
+        if failure is not None:
+            return failure
+        if isinstance(self.measurer, Simulator):
+            return self.measurer.measure([schedule])[0]
+        return asked(self.measurer, schedule, self.timeout_s)
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
         """Cheap facts about a setting's kernels, for the cost model; None if it does not fit."""
@@ -160,6 +224,16 @@ class Evaluator:
             UsageError: no scheduler of that name.
         """
         return self.scheduler(name)[1]
+
+
+def asked(measurer: Measurer, schedule: Schedule, timeout_s: float | None = None) -> Outcome:
+    """What a measurer says of one schedule; whatever goes wrong is a value."""
+
+    def ask() -> object:
+        answers = measurer.measure([schedule])
+        return answers[0] if len(answers) == 1 else answers
+
+    return outcome_of(ask) if timeout_s is None else outcome_within(timeout_s, ask)
 
 
 def _expecting(schedule: Schedule, outcome: Outcome) -> Schedule:
@@ -228,4 +302,12 @@ def _largest(schedule: Schedule, timeline: Timeline, count: int = 5) -> Iterable
     return (tensors[tensor].name for tensor in held if tensor >= 0)
 
 
-__all__ = ["Evaluator", "Measurer", "Simulator", "find_measurer"]
+__all__ = [
+    "Evaluator",
+    "MeasuredBy",
+    "Measurer",
+    "Simulator",
+    "find_measurer",
+    "measurer_names",
+    "measurer_version",
+]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autoturbo.report.notebook import Printer
 
 SIMULATOR_VERSION = "2"
 """Raised whenever the same schedule would measure differently; part of every record's key."""
@@ -100,6 +103,17 @@ class Measurement:
     def is_valid(self) -> bool:
         """False for what a broken measurer hands out: not finite, not positive."""
         return math.isfinite(self.latency) and self.latency > 0
+
+    def _repr_html_(self) -> str:
+        from autoturbo.report.notebook import measurement_view
+
+        return measurement_view(self).html()
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        from autoturbo.report.notebook import measurement_view
+
+        del cycle
+        printer.text(measurement_view(self).text())
 
     def as_json(self) -> dict[str, Any]:
         """The object M of the command line's ``--json`` (product.md)."""

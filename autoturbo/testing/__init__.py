@@ -1,21 +1,35 @@
-"""Contract tests for what others plug in: samplers so far.
+"""Contract tests for what others plug in: measurers, samplers, targets.
 
 A plug-in's own suite calls them; nothing here needs pytest. Each check is a function that raises
 :class:`ContractError` (an ``AssertionError``) saying what is wrong::
 
     import pytest
-    from autoturbo.testing import SAMPLER_CHECKS, SamplerCase
+    from autoturbo.testing import MEASURER_CHECKS, MeasurerCase
 
-    @pytest.mark.parametrize("check", SAMPLER_CHECKS, ids=lambda check: check.__name__)
-    def test_my_sampler_keeps_the_contract(check):
-        check(SamplerCase(lambda seed: MySampler(seed=seed)))
+    @pytest.mark.parametrize("check", MEASURER_CHECKS, ids=lambda check: check.__name__)
+    def test_my_measurer_keeps_the_contract(check):
+        check(MeasurerCase(MyMeasurer))
 
-or, all at once, ``check_sampler(lambda seed: MySampler(seed=seed))``.
+or, all at once, ``check_measurer(MyMeasurer)``; :data:`SAMPLER_CHECKS` with :class:`SamplerCase`
+and :data:`TARGET_CHECKS` with :class:`TargetCase` likewise. ``examples/plugin`` has one of each.
 """
 
 from __future__ import annotations
 
 from autoturbo.testing.contract import ContractError
+from autoturbo.testing.measurers import MEASURER_CHECKS, MeasurerCase, check_measurer
 from autoturbo.testing.samplers import SAMPLER_CHECKS, SamplerCase, check_sampler
+from autoturbo.testing.targets import TARGET_CHECKS, TargetCase, check_target
 
-__all__ = ["SAMPLER_CHECKS", "ContractError", "SamplerCase", "check_sampler"]
+__all__ = [
+    "MEASURER_CHECKS",
+    "SAMPLER_CHECKS",
+    "TARGET_CHECKS",
+    "ContractError",
+    "MeasurerCase",
+    "SamplerCase",
+    "TargetCase",
+    "check_measurer",
+    "check_sampler",
+    "check_target",
+]

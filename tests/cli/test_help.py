@@ -25,6 +25,7 @@ HEAVY = (
     "yaml",
     "scipy",
     "matplotlib",
+    "argcomplete",
 )
 
 
@@ -61,7 +62,7 @@ def test_the_commands_of_the_documentation() -> None:
         *["db check", "db schema"],
         *["dataset", "dataset collect", "dataset stats"],
         *["cost-model", "cost-model train", "cost-model evaluate", "cost-model list"],
-        "doctor",
+        *["doctor", "schema", "completion"],
     ]
 
 

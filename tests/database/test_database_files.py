@@ -55,7 +55,10 @@ def test_what_was_there_stays_when_writing_fails(
     monkeypatch.setattr(place, step, full)
     with pytest.raises(DatabaseError) as caught:
         atomic_write(path, "after", DatabaseError)
-    assert str(caught.value) == f"{path}: cannot write: No space left on device"
+    assert str(caught.value) == (
+        f"{path}: cannot write: No space left on device; "
+        "free some space, or write it to another disk"
+    )
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -18,9 +18,10 @@ whoever measures takes the fastest.
 from __future__ import annotations
 
 import difflib
-import importlib.metadata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
+from autoturbo import plugins
 from autoturbo.errors import UsageError
 from autoturbo.schedule.baselines.astitch import astitch
 from autoturbo.schedule.baselines.ladder import graphturbo, instance_order, level
@@ -29,12 +30,13 @@ from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.schedule import Schedule
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 Candidates = Callable[[Workbench], Iterator[Schedule]]
 
 ALIASES = {"O3": "graphturbo"}
 """Other names: the vendor's highest level is GraphTurbo (baselines.md, section 1)."""
-
-_GROUP = "autoturbo.schedulers"
 
 _SCHEDULERS: dict[str, Candidates] = {
     "tvm": tvm,
@@ -55,8 +57,8 @@ def scheduler_names() -> tuple[str, ...]:
     A plug-in registers a :data:`Candidates` function under the entry-point group
     ``autoturbo.schedulers``; it cannot take the place of a built-in one.
     """
-    plugged = {entry.name for entry in importlib.metadata.entry_points(group=_GROUP)}
-    return (*_SCHEDULERS, *sorted(plugged - set(_SCHEDULERS) - set(ALIASES)))
+    plugged = plugins.plugin_names(plugins.SCHEDULERS)
+    return (*_SCHEDULERS, *(n for n in plugged if n not in _SCHEDULERS and n not in ALIASES))
 
 
 def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
@@ -64,14 +66,23 @@ def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
 
     Raises:
         UsageError: no scheduler of that name.
+        PluginError: it is a plug-in's, which cannot be loaded.
     """
     name = ALIASES.get(name, name)
     if name in _SCHEDULERS:
         return _SCHEDULERS[name](bench)
-    for entry in importlib.metadata.entry_points(group=_GROUP, name=name):
-        found: Iterator[Schedule] = entry.load()(bench)
-        return found
+    entry = plugins.find_plugin(plugins.SCHEDULERS, name)
+    if entry is not None:
+        return _plugged(entry, plugins.make_plugin(entry, bench))
     names = (*scheduler_names(), *ALIASES)
     close = difflib.get_close_matches(name, names, 1)
     known = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(names)}"
     raise UsageError(f"no scheduler is called {name!r}", hint=known)
+
+
+def _plugged(entry: EntryPoint, found: Iterable[Schedule]) -> Iterator[Schedule]:
+    """The candidates of a plug-in, which may fail while they are made."""
+    try:
+        yield from found
+    except Exception as error:  # third-party code may fail in any way; the user sees whose
+        raise plugins.broken(entry, f"failed: {type(error).__name__}: {error}") from error

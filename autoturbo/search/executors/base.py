@@ -2,13 +2,12 @@
 
 A protocol, so that a farm of boards or another cluster can stand in: the tuner puts settings of
 several pairs of model and target and takes answers in any order. An evaluator that raises or
-returns nonsense yields a :class:`Failure` as if it had said so itself; that happens here, in one
-place, whichever process the evaluator runs in.
+returns nonsense yields a :class:`Failure` as if it had said so itself; :func:`guarded` sees to it,
+whichever process the evaluator runs in.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +16,8 @@ from typing import Protocol
 
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.contract import Evaluates
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.measurement import Failure, Outcome
+from autoturbo.simulate.outcomes import outcome_of
 
 MakeEvaluator = Callable[[], Evaluates]
 """Builds an evaluator in a worker; sent to each worker once, when it first measures the pair."""
@@ -191,62 +191,14 @@ class Pace:
 
 
 def guarded(evaluator: Evaluates, knobs: Knobs) -> Outcome:
-    """Measure a setting; whatever goes wrong is a value.
-
-    ``"raised"`` for an exception, ``"memory"`` where there is not enough of it, ``"invalid"`` for
-    what is no outcome or not a number above zero.
-    """
-    try:
-        outcome = evaluator.evaluate(knobs)
-    except MemoryError:
-        return Failure("memory", "the measurer ran out of memory")
-    except Exception as error:  # noqa: BLE001  a measurer is foreign code, anything may come
-        text = " ".join(str(error).split()) or "no message"
-        return Failure("raised", f"the measurer raised {type(error).__name__}: {text}")
-    return checked(outcome)
-
-
-def checked(outcome: object) -> Outcome:
-    """An outcome as it is, or why it is none."""
-    if isinstance(outcome, Failure):
-        return outcome
-    if not isinstance(outcome, Measurement):
-        return Failure("invalid", f"the measurer returned {type(outcome).__name__}")
-    try:
-        bad = next((name for name, figure in _figures(outcome) if not _sane(figure)), None)
-    except TypeError:
-        return Failure("invalid", "the measurer returned something that is not a number")
-    if bad is not None or not outcome.is_valid():
-        name = bad or "latency"
-        return Failure(
-            "invalid", f"the measurer returned {getattr(outcome, name, None)!r} as {name}"
-        )
-    return outcome
-
-
-def _figures(outcome: Measurement) -> Iterator[tuple[str, float]]:
-    yield "latency", outcome.latency
-    yield "ddr_bytes", outcome.ddr_bytes
-    yield "gb_bytes", outcome.gb_bytes
-    if outcome.energy is not None:
-        yield "energy", outcome.energy
-    for seconds in outcome.subgraph_times:
-        yield "subgraph_times", seconds
-
-
-def _sane(figure: float) -> bool:
-    return math.isfinite(figure) and figure >= 0
+    """Measure a setting; whatever goes wrong is a value (:mod:`autoturbo.simulate.outcomes`)."""
+    return outcome_of(lambda: evaluator.evaluate(knobs))
 
 
 def lost(tries: int, reason: str = "worker") -> Failure:
     """What a setting gets whose workers die."""
     how = "ran out of memory" if reason == "memory" else "died"
     return Failure(reason, f"the worker {how} while measuring it, {tries} times")
-
-
-def late(seconds: float) -> Failure:
-    """What a setting gets that takes too long."""
-    return Failure("timeout", f"not measured within {seconds:g} s")
 
 
 def is_overdue(since: float, limit: float | None) -> bool:

@@ -25,12 +25,12 @@ from autoturbo.search.executors.base import (
     Pace,
     Task,
     is_overdue,
-    late,
     until_overdue,
 )
 from autoturbo.search.executors.held import Held
 from autoturbo.search.executors.worker import READY, Unbuilt, serve
 from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.outcomes import late
 
 START_S = 300.0
 """Seconds for a worker to start or to build an evaluator: imports, compiled code, the model."""

@@ -23,7 +23,6 @@ from autoturbo.search.executors.base import (
     Pace,
     Task,
     is_overdue,
-    late,
     until_overdue,
 )
 from autoturbo.search.executors.held import Held
@@ -31,6 +30,7 @@ from autoturbo.search.executors.processes import START_S, STILLBORN
 from autoturbo.search.executors.ray_session import connect, line_of
 from autoturbo.search.executors.worker import Bench, Unbuilt
 from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.outcomes import late
 
 _COUNT_S = 1.0
 """Seconds between looks at how many CPUs the cluster has, where that decides on the actors."""

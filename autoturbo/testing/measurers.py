@@ -1,0 +1,309 @@
+"""What a measurer must do to serve in a tuning run.
+
+A measurer is what :class:`autoturbo.simulate.evaluator.Measurer` says: ``measure(schedules)`` gives
+an outcome for each. Every check is a function of a :class:`MeasurerCase`; all of them are in
+:data:`MEASURER_CHECKS`. They measure a dozen schedules of networks of a few layers, and start one
+worker process.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.outcomes import checked
+from autoturbo.testing.contract import ContractError, within
+
+if TYPE_CHECKING:
+    from autoturbo.graph.operators import Graph
+    from autoturbo.hardware.target import Target
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.simulate.evaluator import Evaluator, Measurer
+
+REASONS = ("LB", "GB", "DDR", "timeout", "raised", "invalid", "worker", "memory")
+"""Classes of failures; the first three are the setting's fault, and say demand and capacity."""
+
+_MEMORIES = ("LB", "GB", "DDR")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurerCase:
+    """A measurer under test, and what it claims.
+
+    Attributes:
+        make: builds one; what the entry point names.
+        target: what it measures for; the preset ``stcp920`` if None.
+        unmeasurable: a schedule that it cannot measure, if there is one: it must say so.
+        factor: how far a latency may be from the simulator's, either way, before its unit is in
+            doubt; milliseconds for seconds are a factor of 1000.
+        deadline_s: seconds after which a check is said never to end.
+    """
+
+    make: Callable[[], Measurer]
+    target: Target | None = None
+    unmeasurable: Callable[[], Schedule] | None = None
+    factor: float = 300.0
+    deadline_s: float = 120.0
+
+
+def check_measurer(make: Callable[[], Measurer], **claims: Any) -> None:
+    """Every check of :data:`MEASURER_CHECKS`.
+
+    Args:
+        make: builds a measurer.
+        claims: further attributes of :class:`MeasurerCase`.
+
+    Raises:
+        ContractError: the first thing that is wrong.
+    """
+    case = MeasurerCase(make, **claims)
+    for check in MEASURER_CHECKS:
+        check(case)
+
+
+def every_schedule_gets_its_outcome(case: MeasurerCase) -> None:
+    """One outcome for each schedule, in their order, also for none at all."""
+
+    def work() -> None:
+        measurer, schedules = case.make(), _schedules(case)
+        if len(measurer.measure([])):
+            raise ContractError("no schedules give outcomes")
+        together = list(measurer.measure(schedules))
+        if len(together) != len(schedules):
+            raise ContractError(f"{len(schedules)} schedules give {len(together)} outcomes")
+        alone = [_one(measurer, schedule) for schedule in schedules]
+        if _shown(together) != _shown(alone):
+            raise ContractError("schedules measured together give other outcomes than one by one")
+
+    within(case.deadline_s, "measuring several schedules", work)
+
+
+def outcomes_are_sound(case: MeasurerCase) -> None:
+    """Measurements or failures, of finite numbers, that the database can keep."""
+
+    def work() -> None:
+        for schedule, outcome in _measured(case):
+            of = f"{schedule.model.name} by {schedule.scheduler}"
+            found = checked(outcome)
+            if isinstance(found, Failure) and found is not outcome:
+                raise ContractError(f"{of}: {found.message}")
+            _keep(outcome, of)
+
+    within(case.deadline_s, "outcomes", work)
+
+
+def the_same_schedule_measures_the_same(case: MeasurerCase) -> None:
+    """To the bit: by the same measurer again, after others, and by another one of its kind.
+
+    What is handed out is measured a second time. A board that varies must hide it: repeat, take
+    the median, and remember it by the schedule's text.
+    """
+
+    def work() -> None:
+        first, schedules = case.make(), _schedules(case)
+        once = [_one(first, schedule) for schedule in schedules]
+        again = [_one(first, schedule) for schedule in reversed(schedules)][::-1]
+        other = case.make()
+        anew = [_one(other, schedule) for schedule in schedules]
+        for schedule, *outcomes in zip(schedules, once, again, anew, strict=True):
+            if len(set(map(repr, _shown(outcomes)))) > 1:
+                seen = ", then ".join(_latency(outcome) for outcome in outcomes)
+                raise ContractError(f"{schedule.model.name} by {schedule.scheduler}: {seen}")
+
+    within(case.deadline_s, "measuring twice", work)
+
+
+def figures_are_in_their_units(case: MeasurerCase) -> None:
+    """Seconds and bytes of the whole batch on the chip; nothing beats the lower bound."""
+
+    def work() -> None:
+        for schedule, outcome in _measured(case):
+            if isinstance(outcome, Measurement):
+                _check_units(schedule, outcome, case)
+
+    within(case.deadline_s, "units", work)
+
+
+def failures_are_values(case: MeasurerCase) -> None:
+    """What cannot be measured is a failure of a known class with a line for people."""
+
+    def work() -> None:
+        measurer, schedules = case.make(), _schedules(case)
+        if case.unmeasurable is not None:
+            hard = case.unmeasurable()
+            if not isinstance(_one(measurer, hard), Failure):
+                raise ContractError("what is said not to be measurable is measured")
+            schedules = [*schedules, hard]
+        for schedule in schedules:
+            outcome = _one(measurer, schedule)
+            if isinstance(outcome, Failure):
+                _check_failure(outcome)
+
+    within(case.deadline_s, "failures", work)
+
+
+def schedules_are_left_alone(case: MeasurerCase) -> None:
+    """Measuring changes nothing: schedules share what they are made of."""
+
+    def work() -> None:
+        measurer = case.make()
+        for schedule in _schedules_on.__wrapped__(_target(case)):  # that nobody has had
+            before = (*vars(schedule).values(),)
+            text = schedule.text
+            measurer.measure([schedule])
+            changed = [n for n, v in vars(schedule).items() if n != "text" and v not in before]
+            if changed or _text(schedule) != text:
+                raise ContractError(f"it changes a schedule: {', '.join(changed) or 'its text'}")
+
+    within(case.deadline_s, "a schedule", work)
+
+
+def workers_measure_the_same(case: MeasurerCase) -> None:
+    """A process of its own can build one from ``make``, and gets the same numbers."""
+
+    def work() -> None:
+        try:
+            pickle.dumps(case.make)
+        except Exception as error:
+            what = "make cannot be sent to a worker; name a function of a module"
+            raise ContractError(f"{what}: {error}") from error
+        _compare_with_worker(case)
+
+    within(case.deadline_s, "a worker process", work)
+
+
+MEASURER_CHECKS: Sequence[Callable[[MeasurerCase], None]] = (
+    every_schedule_gets_its_outcome,
+    outcomes_are_sound,
+    the_same_schedule_measures_the_same,
+    figures_are_in_their_units,
+    failures_are_values,
+    schedules_are_left_alone,
+    workers_measure_the_same,
+)
+"""Every check of a measurer."""
+
+
+def _target(case: MeasurerCase) -> Target:
+    from autoturbo.hardware import load_target
+
+    return load_target("stcp920") if case.target is None else case.target
+
+
+def _schedules(case: MeasurerCase) -> list[Schedule]:
+    """Of small networks, as written by the heuristic and layer by layer."""
+    return list(_schedules_on(_target(case)))
+
+
+@lru_cache(maxsize=8)
+def _schedules_on(target: Target) -> tuple[Schedule, ...]:
+    from autoturbo.schedule.baselines import candidates
+    from autoturbo.testing.networks import small_networks
+
+    benches = [_evaluator(None, graph, target).bench for graph in small_networks()]
+    return tuple(next(candidates(name, b)) for b in benches for name in ("graphturbo", "tvm"))
+
+
+def _evaluator(make: Callable[[], Measurer] | None, graph: Graph, target: Target) -> Evaluator:
+    from autoturbo.simulate.evaluator import Evaluator
+
+    return Evaluator(graph, target, target.default_dtype, None if make is None else make())
+
+
+def _one(measurer: Measurer, schedule: Schedule) -> Outcome:
+    (outcome,) = measurer.measure([schedule])
+    return outcome
+
+
+def _measured(case: MeasurerCase) -> Iterator[tuple[Schedule, Outcome]]:
+    measurer = case.make()
+    return ((schedule, _one(measurer, schedule)) for schedule in _schedules(case))
+
+
+def _shown(outcomes: Sequence[Outcome]) -> list[object]:
+    """Outcomes to compare: NaN is like itself."""
+    return [repr(o.as_dict()) if isinstance(o, Measurement | Failure) else o for o in outcomes]
+
+
+def _latency(outcome: Outcome) -> str:
+    if isinstance(outcome, Measurement):
+        return f"{outcome.latency!r} s"
+    return str(outcome)
+
+
+def _keep(outcome: Outcome, of: str) -> None:
+    """Write it down and read it back, as the database does."""
+    try:
+        text = json.dumps(outcome.as_dict(), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ContractError(f"{of}: cannot be kept as JSON: {error}") from error
+    if type(outcome).from_dict(json.loads(text)).as_dict() != outcome.as_dict():
+        raise ContractError(f"{of}: not the same when it is read back")
+
+
+def _check_units(schedule: Schedule, outcome: Measurement, case: MeasurerCase) -> None:
+    from autoturbo.simulate.evaluator import Simulator
+
+    of = f"{schedule.model.name} by {schedule.scheduler}"
+    if outcome.batch != schedule.model.batch:
+        batch = schedule.model.batch
+        raise ContractError(f"{of}: batch {outcome.batch}, the model has {batch} samples")
+    if outcome.latency < outcome.bound.seconds:
+        bound = outcome.bound.seconds
+        raise ContractError(f"{of}: {outcome.latency!r} s is below its lower bound, {bound!r} s")
+    for name in ("matrix_utilization", "vector_utilization"):
+        if not 0 <= getattr(outcome, name) <= 1:
+            raise ContractError(f"{of}: {name} is {getattr(outcome, name)!r}, not from 0 to 1")
+    (simulated,) = Simulator().measure([schedule])
+    if isinstance(simulated, Measurement):
+        ratio = outcome.latency / simulated.latency
+        if not 1 / case.factor <= ratio <= case.factor:
+            hint = "is it in seconds, of the whole batch?"
+            raise ContractError(f"{of}: latency is {ratio:.3g} times the simulator's; {hint}")
+
+
+def _check_failure(failure: Failure) -> None:
+    if failure.reason not in REASONS:
+        known = ", ".join(REASONS)
+        raise ContractError(f"reason {failure.reason!r} is not one of {known}")
+    if len(failure.message.splitlines()) != 1:
+        lines = len(failure.message.splitlines())
+        raise ContractError(f"a failure's message has {lines} lines: {failure.message!r}")
+    if failure.reason in _MEMORIES and not (failure.demand or 0) > (failure.capacity or 0):
+        sizes = f"demand {failure.demand}, capacity {failure.capacity}"
+        raise ContractError(f"{failure.reason} overflows, but not by its figures: {sizes}")
+
+
+def _text(schedule: Schedule) -> str:
+    from autoturbo.schedule.files import schedule_text
+
+    return schedule_text(schedule)
+
+
+def _compare_with_worker(case: MeasurerCase) -> None:
+    from autoturbo.schedule.knobs import Knobs
+    from autoturbo.search.executors import Processes, Task, measured
+    from autoturbo.testing.networks import small_networks
+
+    target, executor = _target(case), Processes(1, case.deadline_s)
+    graphs = {graph.name: graph for graph in small_networks()}
+    try:
+        for name, graph in graphs.items():
+            executor.introduce(name, functools.partial(_evaluator, case.make, graph, target))
+        tasks = [Task(name, 0, Knobs()) for name in graphs]
+        there = {answer.pair: answer.outcome for answer in measured(executor, tasks)}
+    finally:
+        executor.close()
+    for name, graph in graphs.items():
+        here = checked(_evaluator(case.make, graph, target).evaluate(Knobs()))
+        if _shown([here]) != _shown([there[name]]):
+            raise ContractError(f"{name}: {_latency(here)} here, {_latency(there[name])} there")
+
+
+__all__ = ["MEASURER_CHECKS", "REASONS", "MeasurerCase", "check_measurer"]

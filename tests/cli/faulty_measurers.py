@@ -1,0 +1,74 @@
+"""Measurers that misbehave, installed as a package would be: found by name, also by workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+MODULE = '''\
+import dataclasses
+import multiprocessing
+import os
+import time
+
+from autoturbo.simulate.evaluator import Simulator
+
+
+class Faulty:
+    def measure(self, schedules):
+        return [self.spoilt(outcome) for outcome in Simulator().measure(schedules)]
+
+
+class Raising(Faulty):
+    def spoilt(self, outcome):
+        raise RuntimeError("no board answers\\nat /dev/board0")
+
+
+class NotANumber(Faulty):
+    def spoilt(self, outcome):
+        return dataclasses.replace(outcome, latency=float("nan"))
+
+
+class Hanging(Faulty):
+    def spoilt(self, outcome):
+        time.sleep(30)
+
+
+class Dying(Faulty):
+    def spoilt(self, outcome):
+        if multiprocessing.parent_process() is not None:
+            os._exit(3)
+        return outcome
+
+
+class Moody(Faulty):
+    """Fails on settings of one kind."""
+
+    def measure(self, schedules):
+        return [self.one(schedule) for schedule in schedules]
+
+    def one(self, schedule):
+        if schedule.knobs.as_dict().get("tile_divisor", 0) > 2:
+            raise OSError("the board is too hot")
+        return Simulator().measure([schedule])[0]
+'''
+NAMES = {
+    "moody": "Moody",
+    "raising": "Raising",
+    "nan": "NotANumber",
+    "hanging": "Hanging",
+    "dying": "Dying",
+}
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the package where this process and its workers find it."""
+    (folder / "faulty_boards.py").write_text(MODULE)
+    facts = folder / "faulty_boards-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-boards\nVersion: 1.0\n")
+    lines = "".join(f"{name} = faulty_boards:{made}\n" for name, made in NAMES.items())
+    lines += "absent = faulty_boards:Absent\n"
+    (facts / "entry_points.txt").write_text(f"[autoturbo.measurers]\n{lines}")
+    monkeypatch.syspath_prepend(folder)
