@@ -14,6 +14,7 @@ import pytest
 import autoturbo
 from autoturbo.commands.db import published_schemas
 from autoturbo.commands.registry import COMMANDS
+from autoturbo.commands.schemas import schema_names
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("sphinx", "myst_parser", "furo")
@@ -91,6 +92,8 @@ def test_the_reference_of_schemas_has_every_schema_and_nested_fields() -> None:
     text = reference_pages.schemas()
     for name in ("target", *published_schemas()):
         assert f"\n## {reference_pages.LABELS[name]}\n" in f"\n{text}"
+    for name in schema_names():
+        assert f"\n### {name}\n" in text
     for field in ("lb.capacity_kib", "engines[matrix].dataflow", "kernels[].layers[].name"):
         assert f"`{field}`" in text
 

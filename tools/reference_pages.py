@@ -17,6 +17,7 @@ from typing import Any
 import autoturbo
 from autoturbo.commands.db import published_schemas
 from autoturbo.commands.registry import build_parser
+from autoturbo.commands.schemas import output_schema, schema_names
 
 LABELS = {
     "target": "Targets",
@@ -68,14 +69,16 @@ def schemas() -> str:
     from autoturbo.hardware import target_schema
 
     found = {"target": target_schema(), **published_schemas()}
-    return "\n".join(_of_schema(LABELS.get(name, name), schema) for name, schema in found.items())
+    files = [_of_schema(f"## {LABELS.get(name, name)}", schema) for name, schema in found.items()]
+    lines = [_of_schema(f"### {name}", output_schema(name)) for name in schema_names()]
+    return "\n".join((*files, "## What commands print under --json\n", *lines))
 
 
-def _of_schema(label: str, schema: Mapping[str, Any]) -> str:
+def _of_schema(heading: str, schema: Mapping[str, Any]) -> str:
     rows = "\n".join(_rows(schema, schema, "", set()))
     about = str(schema.get("description", "")).strip()
     table = f"| field | type | what it is |\n|---|---|---|\n{rows}\n"
-    return f"## {label}\n\n{about}\n\n{table}"
+    return f"{heading}\n\n{about}\n\n{table}"
 
 
 def _rows(
@@ -100,18 +103,25 @@ def _rows(
         full = f"{path}.{field}" if path else field
         yield _row(full, inner, _resolved(inner, top), required=field in schema.get("required", ()))
         yield from _rows(inner, top, full, above)
+    named = schema.get("additionalProperties")
+    if isinstance(named, Mapping):  # names are free
+        yield from _rows(named, top, f"{path}.*" if path else "*", above)
     items = schema.get("items")
     if isinstance(items, Mapping):
         yield from _rows(items, top, f"{path}[]", above)
 
 
 def _resolved(schema: Mapping[str, Any], top: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A part of a schema, or what it points to."""
+    """A part of a schema, or what it points to; of another schema only where it is."""
+    reference = schema.get("$ref")
+    if reference is None:
+        return schema
+    if not str(reference).startswith("#/"):
+        return {"type": "object", "description": f"see {reference}"}
     found: Any = top
-    for step in str(schema.get("$ref", "")).removeprefix("#").strip("/").split("/"):
-        if "$ref" in schema and step:
-            found = found[step]
-    return found if "$ref" in schema else schema
+    for step in str(reference).removeprefix("#/").split("/"):
+        found = found[step]
+    return dict(found)
 
 
 def _row(path: str, given: Mapping[str, Any], schema: Mapping[str, Any], *, required: bool) -> str:
