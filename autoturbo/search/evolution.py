@@ -4,7 +4,7 @@ A reader's map::
 
     nothing yet -> openings: the heuristic at every batch, starts, splits over clusters; where the
                    kernel model has a prior, half of them what it expects most of, among them and
-                   single changes of the heuristic
+                   single changes of the heuristic, of the best of those, and so on
     history -> probes: the best measured point with one choice changed, that usually matters or
                of which the kernel model expects most
             -> parents (best measured) -> generations of children, ranked by the quick model
@@ -49,6 +49,9 @@ ALIKE = 2
 
 NEAR = 96
 """Points one step from the best that a dearer model sees besides, for an early batch."""
+
+STEPS = 3
+"""Single changes of the heuristic one after the other by which a dearer model with a prior goes."""
 
 BEGUN = 96
 """Mutants of openings and of the heuristic that a dearer model with a prior sees at the start."""
@@ -249,10 +252,23 @@ def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, 
     heuristic = np.zeros((1, len(space.dimensions)), np.int64)
     parents = np.concatenate([heuristic, np.asarray(opened, np.int64)])
     mutants = space.mutate(rng, parents[rng.integers(0, len(parents), BEGUN)])
-    single = single_changes(space, heuristic[0])
-    pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
+    single = _descent(fresh, heuristic[0], rerank)
+    pool = fresh.unique(np.concatenate([parents[1:], *single, mutants]))
     best = _unlike(pool, _dearer(pool, rerank), count // 2)
     return list(dict.fromkeys([*best, *opened]))[:count]
+
+
+def _descent(fresh: _Fresh, point: Genes, rerank: Rerank | None) -> list[Genes]:
+    """Single changes of a point, of the best expected of them, and so on."""
+    found = []
+    for _ in range(STEPS):
+        steps = single_changes(fresh.space, point)
+        scores = _dearer([tuple(step) for step in steps.tolist()], rerank)
+        found.append(steps)
+        if scores is None:
+            break
+        point = steps[int(np.argmin(scores))]
+    return found
 
 
 def _unlike(

@@ -320,6 +320,20 @@ def test_a_dearer_model_chooses_single_changes_early() -> None:
         assert good in batch
 
 
+def test_a_prior_finds_changes_that_help_together_only() -> None:
+    """Three choices, of which each helps only where the ones before are made."""
+    space = toy_space()
+    wanted = [int(width) - 1 for width in space.widths[:3]]
+
+    def rerank(genes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Any:
+        made = genes[:, :3] == wanted
+        return 3.0 - np.cumprod(made, axis=1).sum(axis=1)
+
+    rng = np.random.default_rng(0)
+    batch = Evolution().propose(space, rng, [], set(), count=16, rerank=rerank)
+    assert list(batch[0][:3]) == wanted
+
+
 def test_the_quick_model_knows_walls() -> None:
     past = history(300)
     model = QuickModel.of(toy_space(), past)
