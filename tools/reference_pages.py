@@ -24,6 +24,7 @@ LABELS = {
     "schedule": "Schedule files",
     "kernels": "Kernels files",
     "record": "Records of the database",
+    "machine-schedule": "Schedule files of machines of several units",
 }
 """What the published schemas are about; one that is not here is shown under its name."""
 
