@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.register_profile("repeatable", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what takes too long, unless it is asked for."""
+    if os.environ.get("AUTOTURBO_LONG"):
+        return
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="long; AUTOTURBO_LONG=1 runs it"))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -15,9 +14,7 @@ from cluster_tuning import compared
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not os.environ.get("AUTOTURBO_LONG"), reason="minutes; AUTOTURBO_LONG=1 runs it"
-)
+@pytest.mark.long
 def test_two_models_on_two_targets_end_alike_while_workers_are_killed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,9 @@ TRIALS = 5
 LIKE_OTHERS = ("zfnet", "resnext50")
 """For machines of several units; on a target they are alexnet and resnet50 over again."""
 
+LONG = ("unet", "bert_base_s256", "bert_base_s512", "bert_large_s384", "llama_prefill", "swin_t")
+"""The slowest; BERT-128, ViT and the convolutional networks are among the others."""
+
 ON_EVERY_PRESET = ("resnet18", "mobilenet_v2", "dlrm", "bert_base_s128")
 
 
@@ -42,7 +45,13 @@ def check(result: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in workloads.names() if n not in LIKE_OTHERS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name in LONG else ())
+        for name in workloads.names() if name not in LIKE_OTHERS
+    ],
+)  # fmt: skip
 def test_every_workload_tunes_on_the_default_target(name: str, cli: Cli) -> None:
     result = tune(cli, name, "stcp920", TRIALS)
     check(result)

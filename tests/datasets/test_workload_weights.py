@@ -22,7 +22,13 @@ QUICK = ["dlrm", "squeezenet1_1", "resnet18"]
 LIKE_OTHERS = ["zfnet", "resnext50"]
 """Nothing reads their weights that does not read those of alexnet or resnet50."""
 
-SLOW = [name for name in workloads.names() if name not in (*QUICK, *LIKE_OTHERS)]
+LONG = ("bert_large_s384", "bert_base_s256", "bert_base_s512", "unet", "vit_b16", "llama_prefill")
+"""Gigabytes, or other lengths of what is among the others."""
+
+SLOW = [
+    pytest.param(name, marks=pytest.mark.long if name in LONG else ())
+    for name in workloads.names() if name not in (*QUICK, *LIKE_OTHERS)
+]  # fmt: skip
 
 
 def digest(path: Path) -> str:

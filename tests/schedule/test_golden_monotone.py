@@ -161,7 +161,7 @@ def test_more_room_in_lb(graph: Graph, machine: Target, factor: int) -> None:
 
 
 @pytest.mark.slow
-@settings(EXAMPLES, max_examples=300)
+@settings(EXAMPLES, max_examples=150)
 @given(
     graph=networks(most=8), machine=machines(), path=st.sampled_from((*SPEEDS, *ROOMS)),
     factor=st.sampled_from((2, 3, 4, 8)),

@@ -53,7 +53,7 @@ def test_any_setting_gives_a_valid_schedule(
 
 
 @pytest.mark.slow
-@settings(EXAMPLES, max_examples=600)
+@settings(EXAMPLES, max_examples=300)
 @given(graph=networks(most=14), machine=targets(), data=st.data())
 def test_any_setting_gives_a_valid_schedule_for_larger_networks(
     graph: Graph, machine: Target, data: st.DataObject

@@ -54,7 +54,7 @@ def test_random_settings_on_presets(workload: str, pair: tuple[str, str], knobs:
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(workload=st.sampled_from(SMALL), pair=st.sampled_from(PAIRS), knobs=settings_of_knobs())
 def test_many_settings_on_presets(workload: str, pair: tuple[str, str], knobs: Knobs) -> None:
     judge(evaluator(workload, *pair), knobs)

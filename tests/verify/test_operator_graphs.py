@@ -194,7 +194,7 @@ def test_random_graphs_in_random_settings(tmp_path: Path, data: st.DataObject) -
 
 
 @pytest.mark.slow
-@settings(EXAMPLES, max_examples=500)
+@settings(EXAMPLES, max_examples=250)
 @given(data=st.data())
 def test_many_random_graphs_in_random_settings(tmp_path: Path, data: st.DataObject) -> None:
     _drawn(data, tmp_path)
