@@ -42,7 +42,7 @@ from autoturbo.search.executors import (
     measured,
     ray_session,
 )
-from autoturbo.search.executors.base import Answer, Blame, lost
+from autoturbo.search.executors.base import ACQUITTED, Answer, Blame, lost
 from autoturbo.search.executors.held import HELD, Held
 from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -460,9 +460,11 @@ def test_a_setting_is_blamed_for_what_it_lost_alone() -> None:
 
 
 def test_settings_have_more_tries_where_somebody_kills_workers() -> None:
-    blame, struck, poison = Blame(), Task("toy", 1, Knobs()), Task("toy", 2, Knobs())
-    assert blame.verdict(struck) is None
-    blame.acquit(Answer("toy", 1, Landscape().evaluate(Knobs())))
+    blame, poison = Blame(), Task("toy", 99, Knobs())
+    for number in range(ACQUITTED):
+        assert blame.acquitted < ACQUITTED
+        assert blame.verdict(Task("toy", number, Knobs())) is None
+        blame.acquit(Answer("toy", number, Landscape().evaluate(Knobs())))
     assert [blame.verdict(poison) for _ in range(3)] == [None] * 3
     told = blame.verdict(poison)
     assert told is not None

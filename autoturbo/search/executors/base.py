@@ -33,7 +33,11 @@ _ORDER_S = 0.02
 no more than this."""
 
 TRIES_AMONG_KILLS = 4
-"""Likewise, once a setting that had lost one was measured in the end: somebody kills workers."""
+"""Likewise, once :data:`ACQUITTED` settings that had lost one were measured in the end: somebody
+kills workers."""
+
+ACQUITTED = 2
+"""One may have had its answer under way when a poison setting after it killed its worker."""
 
 EXCUSED = 8
 """How often a setting is tried anew whose machine is lost: then no machine is to be had for it."""
@@ -133,7 +137,7 @@ class Blame:
 
     tries: Counter[tuple[str, int]] = field(default_factory=Counter)
     excused: Counter[tuple[str, int]] = field(default_factory=Counter)
-    acquitted: bool = False
+    acquitted: int = 0
 
     def verdict(self, task: Task, reason: str = "worker", *, guilty: bool = True) -> Answer | None:
         """What a task gets whose worker has died; None where it is to be tried again.
@@ -144,7 +148,7 @@ class Blame:
             guilty: whether the setting may be what killed the worker; not so where the whole
                 machine was lost, nor for one of several of which any may have been measured.
         """
-        most = TRIES_AMONG_KILLS if self.acquitted else TRIES
+        most = TRIES_AMONG_KILLS if self.acquitted >= ACQUITTED else TRIES
         counts, most = (self.tries, most) if guilty else (self.excused, EXCUSED)
         counts[task.key] += 1
         if counts[task.key] < most:
@@ -157,7 +161,7 @@ class Blame:
         key = (answer.pair, answer.number)
         self.excused.pop(key, None)
         if self.tries.pop(key, 0):
-            self.acquitted = True
+            self.acquitted += 1
 
 
 @dataclass
