@@ -4,7 +4,7 @@ A reader's map::
 
     nothing yet -> openings: the heuristic at every batch, starts, splits over clusters; where the
                    kernel model has a prior, half of them what it expects most of, among them and
-                   single changes of the heuristic, of the best of those, and so on
+                   single changes of the heuristic, and where such changes lead step by step
     history -> probes: the best measured point with one choice changed, that usually matters or
                of which the kernel model expects most
             -> parents (best measured) -> generations of children, ranked by the quick model
@@ -252,23 +252,26 @@ def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, 
     heuristic = np.zeros((1, len(space.dimensions)), np.int64)
     parents = np.concatenate([heuristic, np.asarray(opened, np.int64)])
     mutants = space.mutate(rng, parents[rng.integers(0, len(parents), BEGUN)])
-    single = _descent(fresh, heuristic[0], rerank)
-    pool = fresh.unique(np.concatenate([parents[1:], *single, mutants]))
+    single = single_changes(space, heuristic[0])
+    pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
     best = _unlike(pool, _dearer(pool, rerank), count // 2)
-    return list(dict.fromkeys([*best, *opened]))[:count]
+    end = fresh.unique(np.asarray(_descent(space, heuristic[0], rerank), np.int64))
+    return list(dict.fromkeys([*end, *best, *opened]))[:count]
 
 
-def _descent(fresh: _Fresh, point: Genes, rerank: Rerank | None) -> list[Genes]:
-    """Single changes of a point, of the best expected of them, and so on."""
-    found = []
+def _descent(space: Space, point: Genes, rerank: Rerank | None) -> list[Genes]:
+    """Where a dearer model goes from a point by single changes; the last place and the one before.
+
+    Not more of them: where the model is wrong there, a batch of them would hold nothing else.
+    """
+    found = [point]
     for _ in range(STEPS):
-        steps = single_changes(fresh.space, point)
+        steps = single_changes(space, found[-1])
         scores = _dearer([tuple(step) for step in steps.tolist()], rerank)
-        found.append(steps)
         if scores is None:
             break
-        point = steps[int(np.argmin(scores))]
-    return found
+        found.append(steps[int(np.argmin(scores))])
+    return found[:0:-1][:2] or [point]
 
 
 def _unlike(
