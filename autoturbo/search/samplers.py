@@ -23,10 +23,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoturbo.errors import UsageError
 from autoturbo.search.conditions import Genes
-from autoturbo.search.evolution import Evolution, Tried
+from autoturbo.search.evolution import Evolution
 from autoturbo.search.levels import Levels
 from autoturbo.search.names import SAMPLERS, sampler_names
 from autoturbo.search.plugged import plugged_sampler, takes_several
+from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class CostModelSampler(BaseSampler):
     def _rank(self, genes: Genes) -> NDArray[np.float64] | None:
         if self._advisor is None or self._space is None:
             return None
-        return self._advisor.rank([self._space.knobs_of(point) for point in genes])
+        return self._advisor.rank([self._space.knobs_of(point) for point in genes.tolist()])
 
 
 def _any_point(params: Space | Levels, rng: np.random.Generator) -> tuple[int, ...]:
