@@ -20,7 +20,7 @@ from autoturbo.hardware.machine import Machine
 from autoturbo.hardware.machine_file import find_machine
 from autoturbo.hardware.target import Target
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.testing.contract import ContractError, within
+from autoturbo.testing.contract import ContractError, check_all, within
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -68,9 +68,7 @@ def check_target(target: Target | Machine | str | Path, **claims: Any) -> None:
     Raises:
         ContractError: the first thing that is wrong.
     """
-    case = TargetCase(target, **claims)
-    for check in TARGET_CHECKS:
-        check(case)
+    check_all(TARGET_CHECKS, TargetCase(target, **claims))
 
 
 def it_is_valid(case: TargetCase) -> None:
