@@ -383,11 +383,10 @@ def _check(asked: Settings, means: Means, target: AnyTarget) -> None:
         from autoturbo.search.units.settings import check_on_machine
 
         check_on_machine(asked, len(objectives))
-        if asked.sampler == ANNEALING:
-            return
-    check_sampler(asked.sampler, len(objectives))
-    if isinstance(target, Machine):
+        if asked.sampler != ANNEALING:
+            check_sampler(asked.sampler, len(objectives))
         return
+    check_sampler(asked.sampler, len(objectives))
     if any(o.name == "energy" for o in objectives) and target.energy is None:
         hint = "add an 'energy' section to the target"
         raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
