@@ -17,6 +17,7 @@ from autoturbo.commands.loading import (
     load_model,
     model_of_run,
 )
+from autoturbo.commands.of_run import not_of_machines
 from autoturbo.commands.values import merged_shapes, whole_number, wrong
 from autoturbo.errors import RunError
 from autoturbo.report.units import percent
@@ -139,9 +140,7 @@ def _space(info: RunInfo) -> Space:
     if description is None:
         raise RunError(f"run {info.id}: its target is not recorded", hint="explain another run")
     if "units" in description:
-        message = f"run {info.id} is on {info.target}, a machine of several units"
-        hint = f"'autoturbo show {info.id}' says how units shared out the work"
-        raise RunError(message, hint=hint)
+        raise not_of_machines(info)
     return space_of_run(info.settings, graph, Target.from_dict(description))
 
 

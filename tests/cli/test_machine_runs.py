@@ -74,7 +74,7 @@ def test_a_run_goes_on(cli: Cli, run: str) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("trace",), "a machine of several units; its schedule.json says when every part runs"),
+        (("trace",), "how units shared the work, and its schedule.json when every part runs"),
         (("explain",), "a machine of several units; 'autoturbo show"),
     ],
 )
