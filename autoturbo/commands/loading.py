@@ -363,10 +363,9 @@ def _model(name: str, options: argparse.Namespace) -> Graph:
 
 
 def _any_target(name: str) -> AnyTarget:
-    from autoturbo.hardware import load_target
-    from autoturbo.hardware.machine_file import find_machine
+    from autoturbo.hardware.machine_file import find_target
 
-    return find_machine(name) or load_target(name)
+    return find_target(name)
 
 
 def _target(name: str) -> Target:
