@@ -32,7 +32,7 @@ from autoturbo.search.settings import EFFORTS, Settings, places_cuts
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.contract import SIMULATOR
 from autoturbo.simulate.measurement import SIMULATOR_VERSION
-from autoturbo.version import __version__
+from autoturbo.version import __version__, interpreter
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -407,8 +407,8 @@ def measurer_of(info: RunInfo) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Of what the proposals depend on, this package included."""
-    found = {"autoturbo": __version__}
+    """Of what the proposals depend on, this package included, and of what it ran on."""
+    found = {"autoturbo": __version__, **interpreter()}
     for name in ("numpy", "optuna", "xgboost-cpu", "xgboost"):
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)

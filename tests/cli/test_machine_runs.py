@@ -33,6 +33,7 @@ def test_what_people_see(cli: Cli) -> None:
     assert "12 trials; sampler annealing over units and cuts, seed 0" in shown
     assert "partition_tuner" in shown
     assert "graphturbo" not in shown
+    assert "autoturbo report" not in shown  # which is of targets
     assert "\nunits       busy cpu " in shown
 
 

@@ -65,13 +65,14 @@ def test_what_people_see(cli: Cli) -> None:
     assert "tuned" in rows
     (run,) = (cli.folder / "runs").iterdir()
     name = run.name.rsplit("-", 1)[1]
-    assert lines[-8:] == [
+    assert lines[-9:] == [
         "stopped     17 trials made, as asked for",
         "verified    regions, memory",
         f"schedule    runs/{run.name}/schedule.json",
         f"run folder  runs/{run.name}",
         "database    autoturbo.db",
         f"next:       autoturbo show {name}",
+        f"            autoturbo report {name}",
         f"            autoturbo resume {name} --trials 68",
         "",
     ]
