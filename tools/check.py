@@ -25,6 +25,9 @@ STEPS = (
 WARM_UP = ("-m", "autoturbo", "--quiet", "tune", "squeezenet1_1", "--trials", "5")
 """Goes through nearly all compiled functions: they are compiled once, and kept on the disk."""
 
+WORKERS = (os.cpu_count() or 1) + 1
+"""One more than there are cores: tests wait for Ray, for locks and for processes to end."""
+
 # PYTHONSAFEPATH keeps the source tree off the path: what is tested is what pip installed
 ENVIRONMENT = {**os.environ, "PYTHONSAFEPATH": "1"}
 
@@ -53,7 +56,9 @@ def main() -> int:
         failed = [" ".join(step) for step in STEPS if not run(step)]
     if failed:
         print("== failed:", ", ".join(failed), flush=True)
-    passed = run(("pytest", "-n", "auto", "--durations=20", *sys.argv[1:]))
+    # work is taken over from the end of another's: few modules are split, and set up twice
+    spread = ("-n", str(WORKERS), "--dist", "worksteal")
+    passed = run(("pytest", *spread, "--durations=20", *sys.argv[1:]))
     return 0 if passed and not failed else 1
 
 

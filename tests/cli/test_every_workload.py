@@ -22,7 +22,12 @@ LIKE_OTHERS = ("zfnet", "resnext50")
 LONG = ("unet", "bert_base_s256", "bert_base_s512", "bert_large_s384", "llama_prefill", "swin_t")
 """The slowest; BERT-128, ViT and the convolutional networks are among the others."""
 
+DEFAULT = "stcp920"
+
+OTHER_PRESETS = [name for name in preset_names() if name != DEFAULT]
+
 ON_EVERY_PRESET = ("resnet18", "mobilenet_v2", "dlrm", "bert_base_s128")
+"""Like all others they tune on the default target."""
 
 
 @pytest.fixture
@@ -53,13 +58,13 @@ def check(result: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_every_workload_tunes_on_the_default_target(name: str, cli: Cli) -> None:
-    result = tune(cli, name, "stcp920", TRIALS)
+    result = tune(cli, name, DEFAULT, TRIALS)
     check(result)
     assert result["trials"] == TRIALS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("preset", OTHER_PRESETS)
 @pytest.mark.parametrize("name", ON_EVERY_PRESET)
 def test_several_workloads_tune_on_every_preset(name: str, preset: str, cli: Cli) -> None:
     check(tune(cli, name, preset, TRIALS))
@@ -87,9 +92,10 @@ def test_a_local_buffer_without_room_for_tiles_is_infeasible(cli: Cli) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long  # tests/simulate/test_simulate_physics.py measures the same schedules
 def test_the_heuristic_beats_tvm_on_at_least_eight_of_the_papers_ten(cli: Cli) -> None:
     faster = 0
     for name in workloads.PAPER_TEN:
-        result = tune(cli, name, "stcp920", 1)
+        result = tune(cli, name, DEFAULT, 1)
         faster += result["default"]["latency_s"] < result["baselines"]["tvm"]["latency_s"]
     assert faster >= 8

@@ -550,7 +550,7 @@ def test_ctrl_c_saves_and_ends_with_130(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_after_kill_9_resume_ends_as_if_nothing_had_been(cli: Cli) -> None:
-    arguments = [MODEL, "--batch", "1", "--trials", "129"]
+    arguments = [MODEL, "--batch", "1", "--trials", "65"]
     process = started(cli.folder, *arguments)
     process.kill()
     process.communicate(timeout=60)
@@ -558,6 +558,6 @@ def test_after_kill_9_resume_ends_as_if_nothing_had_been(cli: Cli) -> None:
     assert run["state"] == "killed"
     resumed = cli("--json", "resume", run["run"]).object
     whole = cli("--json", "tune", *arguments, "--db", "whole.db", "--runs-folder", "w").object
-    assert (resumed["trials"], resumed["best"]) == (129, whole["best"])
+    assert (resumed["trials"], resumed["best"]) == (65, whole["best"])
     texts = [Path(result["schedule_file"]).read_bytes() for result in (resumed, whole)]
     assert texts[0] == texts[1]
