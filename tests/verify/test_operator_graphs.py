@@ -170,7 +170,7 @@ def test_graphs_around_each_case(one: Placeable, seed: int, tmp_path: Path) -> N
 # --------------------------------------------------------------------------------------- at random
 
 EXAMPLES = settings(
-    max_examples=60, deadline=None,
+    max_examples=20, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 
@@ -234,5 +234,5 @@ def test_quantised_and_half_precision_networks_in_random_settings(
     name: str, seed: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "sample.onnx"
-    for knobs, schedule in _scheduled(_sample_bench(name, path), 6, seed):
+    for knobs, schedule in _scheduled(_sample_bench(name, path), 4, seed):
         _check(schedule, path, knobs)
