@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of, folder_of
 from autoturbo.commands.replay import evaluator_on_target
 from autoturbo.commands.values import one_of, wrong
-from autoturbo.errors import Location, RunError, UsageError
+from autoturbo.errors import Location, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -47,6 +47,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Build the schedule again and write when everything happens."""
     from autoturbo.database import Database
+    from autoturbo.database.records import no_schedule
     from autoturbo.report.trace import write_trace
 
     _check_suffix(options.netron)
@@ -54,8 +55,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         info = database.run(options.run)
         trials = {trial.number: trial.knobs for trial in database.trials(info.id)}
     if info.best_trial is None:
-        hint = f"'autoturbo show {info.id}' says what failed"
-        raise RunError(f"run {info.id} has no schedule", hint=hint)
+        raise no_schedule(info)
     file = file_of(options, info, _FILE)
     schedule = evaluator_on_target(info).schedule(trials[info.best_trial])
     try:
