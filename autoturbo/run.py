@@ -206,28 +206,19 @@ class Run:
         recipe = functools.partial(make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = self._own_workshop()
-        self.units = self._machine_evaluator()
-        """What knows a machine's layers and units; None on a target."""
-        self.space = self._space()
+        self.units, self.space = self._units_and_space()
+        """What knows a machine's layers and units (None on a target), and what is searched."""
 
-    def _machine_evaluator(self) -> MachineEvaluator | None:
+    def _units_and_space(self) -> tuple[MachineEvaluator | None, Space]:
+        if not isinstance(self.target, Machine):
+            return None, space_of_run(self.info.settings, self.graph, self.target)
+        from autoturbo.search.units.space import UnitSpace
         from autoturbo.simulate.units.evaluator import MachineEvaluator
 
-        if not isinstance(self.target, Machine):
-            return None
-        made = self.workshop
-        if isinstance(made, MachineEvaluator):
-            return made
-        return MachineEvaluator(self.graph, self.target, self.asked.dtype)
-
-    def _space(self) -> Space:
-        if self.units is not None:
-            from autoturbo.search.units.space import UnitSpace
-
-            return UnitSpace.on(self.units)
-        if isinstance(self.target, Machine):
-            raise TypeError("a machine has a space of its own")
-        return space_of_run(self.info.settings, self.graph, self.target)
+        units = self.workshop
+        if not isinstance(units, MachineEvaluator):
+            units = MachineEvaluator(self.graph, self.target, self.asked.dtype)
+        return units, UnitSpace.on(units)
 
     def _own_workshop(self) -> Workshop:
         """What measures in this process, where nobody can be ended that hangs."""

@@ -32,7 +32,7 @@ from autoturbo.search.settings import EFFORTS, Settings, places_cuts
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.contract import SIMULATOR
 from autoturbo.simulate.measurement import SIMULATOR_VERSION
-from autoturbo.version import __version__
+from autoturbo.version import __version__, interpreter
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -383,11 +383,10 @@ def _check(asked: Settings, means: Means, target: AnyTarget) -> None:
         from autoturbo.search.units.settings import check_on_machine
 
         check_on_machine(asked, len(objectives))
-        if asked.sampler == ANNEALING:
-            return
-    check_sampler(asked.sampler, len(objectives))
-    if isinstance(target, Machine):
+        if asked.sampler != ANNEALING:
+            check_sampler(asked.sampler, len(objectives))
         return
+    check_sampler(asked.sampler, len(objectives))
     if any(o.name == "energy" for o in objectives) and target.energy is None:
         hint = "add an 'energy' section to the target"
         raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
@@ -408,8 +407,8 @@ def measurer_of(info: RunInfo) -> str:
 
 
 def _versions() -> dict[str, str]:
-    """Of what the proposals depend on, this package included."""
-    found = {"autoturbo": __version__}
+    """Of what the proposals depend on, this package included, and of what it ran on."""
+    found = {"autoturbo": __version__, **interpreter()}
     for name in ("numpy", "optuna", "xgboost-cpu", "xgboost"):
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)

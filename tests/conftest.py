@@ -14,7 +14,7 @@ from hypothesis import settings
 from autoturbo.graph.onnx_import import import_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from import_models import Load
@@ -34,6 +34,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.skip(reason="long; AUTOTURBO_LONG=1 runs it"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread_a_session() -> Iterator[None]:
+    """Tests run side by side, as many as there are cores: further threads only wait, busily."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autoturbo.verify.sessions.THREADS", 1)
+        yield
 
 
 @pytest.fixture

@@ -78,11 +78,9 @@ def _filter(options: argparse.Namespace) -> BestFilter:
     elif options.model:
         asked["model"] = options.model
     if options.target and _is_known_target(options.target):
-        from autoturbo.hardware import load_target
-        from autoturbo.hardware.machine_file import find_machine
+        from autoturbo.hardware.machine_file import find_target
 
-        found = find_machine(options.target) or load_target(options.target)
-        asked["target_hash"] = found.hash
+        asked["target_hash"] = find_target(options.target).hash
     elif options.target:
         asked["target"] = options.target
     return asked

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoturbo.commands.values import percentage
-from autoturbo.errors import Location, RunError, ScheduleFileError
+from autoturbo.errors import Location, ScheduleFileError
 from autoturbo.report.units import count, duration, percent, ratio, size
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def _of_run(name: str, path: str) -> Side:
         RunError: no such run, or no trial of it fits.
     """
     from autoturbo.database import Database
+    from autoturbo.database.records import no_schedule
     from autoturbo.simulate.measurement import Measurement
 
     with Database.open(path, create=False, read_only=True) as database:
@@ -139,8 +140,7 @@ def _of_run(name: str, path: str) -> Side:
         trials = {trial.number: trial for trial in database.trials(info.id)}
     best = trials.get(-1 if info.best_trial is None else info.best_trial)
     if best is None or not isinstance(best.outcome, Measurement):
-        hint = f"'autoturbo show {info.id}' says what failed"
-        raise RunError(f"run {info.id} has no schedule", hint=hint)
+        raise no_schedule(info)
     of = {
         "model": info.model,
         "batch": info.batch,

@@ -11,8 +11,14 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.loading import DEFAULT_TARGET, load_model, model_of_run
-from autoturbo.commands.values import merged_shapes, shape, whole_number, wrong
+from autoturbo.commands.loading import (
+    DEFAULT_TARGET,
+    add_shape_options,
+    load_model,
+    model_of_run,
+)
+from autoturbo.commands.of_run import not_of_machines
+from autoturbo.commands.values import merged_shapes, whole_number, wrong
 from autoturbo.errors import RunError
 from autoturbo.report.units import percent
 from autoturbo.schedule.knob_specs import AUTO
@@ -41,12 +47,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help=text)
     text = "the model of a schedule file: ONNX file, or the name of a workload"
     parser.add_argument("--model", metavar="MODEL", help=text)
-    batch = "samples processed at once (default: the model's own)"
-    parser.add_argument("--batch", metavar="N", type=whole_number("--batch", 1), help=batch)
-    text = "extents of one input; may be repeated"
-    parser.add_argument(
-        "--shape", metavar="NAME=1,3,224,224", type=shape, action="append", default=[], help=text
-    )
+    add_shape_options(parser)
     text = f"the target of a schedule file (default: {DEFAULT_TARGET})"
     parser.add_argument("--target", metavar="T", help=text)
     text = "say what bounds the schedule, and try no change that may help"
@@ -139,9 +140,7 @@ def _space(info: RunInfo) -> Space:
     if description is None:
         raise RunError(f"run {info.id}: its target is not recorded", hint="explain another run")
     if "units" in description:
-        message = f"run {info.id} is on {info.target}, a machine of several units"
-        hint = f"'autoturbo show {info.id}' says how units shared out the work"
-        raise RunError(message, hint=hint)
+        raise not_of_machines(info)
     return space_of_run(info.settings, graph, Target.from_dict(description))
 
 

@@ -204,6 +204,11 @@ def add_model_options(parser: Parser, *, several: bool = False) -> None:
         parser.add_argument("models", metavar="MODEL", nargs="+", help=text)
     else:
         parser.add_argument("model", metavar="MODEL", help=text)
+    add_shape_options(parser)
+
+
+def add_shape_options(parser: Parser) -> None:
+    """What fixes the shapes of a model."""
     batch = "samples processed at once (default: the model's own)"
     parser.add_argument("--batch", metavar="N", type=whole_number("--batch", 1), help=batch)
     text = "extents of one input; may be repeated"
@@ -358,10 +363,9 @@ def _model(name: str, options: argparse.Namespace) -> Graph:
 
 
 def _any_target(name: str) -> AnyTarget:
-    from autoturbo.hardware import load_target
-    from autoturbo.hardware.machine_file import find_machine
+    from autoturbo.hardware.machine_file import find_target
 
-    return find_machine(name) or load_target(name)
+    return find_target(name)
 
 
 def _target(name: str) -> Target:

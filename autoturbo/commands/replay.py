@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.loading import model_of_run
+from autoturbo.commands.of_run import add_run_argument, not_of_machines
 from autoturbo.commands.values import whole_number
 from autoturbo.errors import RunError
 
@@ -28,7 +29,7 @@ EXAMPLE = "autoturbo replay 4f1c 12"
 
 def add_arguments(parser: Parser) -> None:
     """The run and the trial."""
-    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
+    add_run_argument(parser)
     number = whole_number("TRIAL", 0)
     parser.add_argument("trial", metavar="TRIAL", type=number, help="its number, from 0")
 
@@ -98,8 +99,7 @@ def evaluator_on_target(info: RunInfo) -> Evaluator:
 
     found = evaluator_of_run(info)
     if not isinstance(found, Evaluator):
-        message = f"run {info.id} is on {info.target}, a machine of several units"
-        raise RunError(message, hint=f"'autoturbo show {info.id}' says how units shared the work")
+        raise not_of_machines(info)
     return found
 
 

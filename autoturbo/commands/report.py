@@ -6,11 +6,11 @@ buffers, its sub-graphs, and how the search went.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.atomic import atomic_write, check_writable
 from autoturbo.commands.loading import model_of_run
+from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of
 from autoturbo.commands.replay import evaluator_on_target
 from autoturbo.commands.show import verified_of
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
 
+_FILE = "report.html"
+
 USAGE = "RUN [-o FILE] [options]"
 EXAMPLE = "autoturbo report 4f1c -o resnet50.html"
 
 
 def add_arguments(parser: Parser) -> None:
     """The run, the file."""
-    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
-    text = "file to write (default: report.html in the run's folder)"
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=text)
+    add_run_argument(parser)
+    add_file_option(parser, _FILE)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure what the database keeps sums of only, and write the page."""
-    from autoturbo.commands.trace import folder_of
     from autoturbo.database import Database
     from autoturbo.report.page.document import document
     from autoturbo.report.page.facts import gather
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         info = database.run(options.run)
         state, records = database.state(info), database.trials(info.id)
         verified = verified_of(info, database)
-    file = options.output or folder_of(info) / "report.html"
+    file = file_of(options, info, _FILE)
     check_writable(file)
     evaluator = evaluator_on_target(info)
     facts = gather(info, state, records, verified, model_of_run(info), evaluator)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from autoturbo.commands.values import one_of, wrong
-from autoturbo.errors import DatabaseError, KnobsError, Location, RunError
+from autoturbo.errors import DatabaseError, KnobsError, Location
 
 if TYPE_CHECKING:
     import argparse
@@ -124,11 +124,11 @@ def schedule_of_run(info: RunInfo, trials: Iterable[TrialRecord], pair: AnyPair)
         RunError: no trial of the run fits the target.
     """
     from autoturbo.commands.loading import MachinePair
+    from autoturbo.database.records import no_schedule
 
     best = next((trial for trial in trials if trial.number == info.best_trial), None)
     if best is None:
-        hint = f"'autoturbo show {info.id}' says what failed"
-        raise RunError(f"run {info.id} has no schedule", hint=hint)
+        raise no_schedule(info)
     name = f"run {info.id}, trial {best.number}"
     if isinstance(pair, MachinePair):
         return Chosen(name, pair.evaluator().schedule(best.knobs), info.id)

@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.of_run import add_run_argument
 from autoturbo.commands.runs import as_json, budget
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ EXAMPLE = "autoturbo show 4f1c"
 
 def add_arguments(parser: Parser) -> None:
     """The run."""
-    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
+    add_run_argument(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

@@ -106,16 +106,16 @@ def _row(target: Target) -> tuple[str, str, str]:
 
 
 def _show(options: argparse.Namespace, console: Console) -> int:
-    from autoturbo.hardware import load_target
-    from autoturbo.hardware.machine_file import find_machine, machine_document
+    from autoturbo.hardware.machine import Machine
+    from autoturbo.hardware.machine_file import find_target, machine_document
     from autoturbo.hardware.presets import is_builtin, preset_text
 
-    if find_machine(options.target) is not None:
+    target = find_target(options.target)
+    if isinstance(target, Machine):
         document, text = machine_document(options.target)
         console.emit(document)
         console.document(text)
         return 0
-    target = load_target(options.target)
     console.emit(target.as_dict())
     if is_builtin(options.target):  # with its comments, which say where each figure is from
         console.document(preset_text(options.target))

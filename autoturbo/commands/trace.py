@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoturbo.commands.replay import evaluator_of_run
+from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of, folder_of
+from autoturbo.commands.replay import evaluator_on_target
 from autoturbo.commands.values import one_of, wrong
-from autoturbo.errors import Location, RunError, UsageError
+from autoturbo.errors import Location, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
     from autoturbo.schedule.schedule import Schedule
+
+_FILE = "trace.json"
 
 _SIDE_CAR = "netron.json"
 """In the run's folder, where --netron names no file."""
@@ -30,9 +33,8 @@ EXAMPLE = "autoturbo trace 4f1c -o resnet50.trace.json"
 
 def add_arguments(parser: Parser) -> None:
     """The run, the file, how much is shown."""
-    parser.add_argument("run", metavar="RUN", help="id of a run, or the beginning of one")
-    text = "file to write (default: trace.json in the run's folder)"
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=text)
+    add_run_argument(parser)
+    add_file_option(parser, _FILE)
     text = "kernels, layers or instructions (default: layers)"
     detail = one_of("--detail", _details)
     parser.add_argument("--detail", metavar="NAME", type=detail, default="layers", help=text)
@@ -45,23 +47,17 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Build the schedule again and write when everything happens."""
     from autoturbo.database import Database
+    from autoturbo.database.records import no_schedule
     from autoturbo.report.trace import write_trace
-    from autoturbo.simulate.units.evaluator import MachineEvaluator
 
     _check_suffix(options.netron)
     with Database.open(options.db, create=False, read_only=True) as database:
         info = database.run(options.run)
         trials = {trial.number: trial.knobs for trial in database.trials(info.id)}
     if info.best_trial is None:
-        hint = f"'autoturbo show {info.id}' says what failed"
-        raise RunError(f"run {info.id} has no schedule", hint=hint)
-    file = options.output or folder_of(info) / "trace.json"
-    evaluator = evaluator_of_run(info)
-    if isinstance(evaluator, MachineEvaluator):
-        message = f"run {info.id} is on {info.target}, a machine of several units"
-        hint = "its schedule.json says when every part runs; traces are of targets"
-        raise RunError(message, hint=hint)
-    schedule = evaluator.schedule(trials[info.best_trial])
+        raise no_schedule(info)
+    file = file_of(options, info, _FILE)
+    schedule = evaluator_on_target(info).schedule(trials[info.best_trial])
     try:
         events = write_trace(schedule, file, options.detail)
     except OSError as error:
@@ -107,14 +103,6 @@ def _told(netron: dict[str, object], schedule: Schedule) -> str:
         how = f"open {schedule.model.source} in Netron and drop it there"
     missing = f"; {netron['unnamed']} nodes have no name of their own" if netron["unnamed"] else ""
     return f"wrote {file}: {netron['nodes']} nodes; {how}{missing}"
-
-
-def folder_of(info: RunInfo) -> Path:
-    """The run's folder, made if it is gone."""
-    from autoturbo.database import RunFolder
-
-    root = info.settings.get("runs_folder", "runs")
-    return RunFolder.create(root, info.model, info.target, info.id).path
 
 
 def _details() -> tuple[str, ...]:

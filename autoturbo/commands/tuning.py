@@ -345,10 +345,19 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     for name, value in files.items():
         if str(value):
             console.say(f"{name:<12}{value}")
-    console.say(f"next:       {_command('show', result, database)}")
-    further = f"{_resume(result, database)} --trials {_MORE * result.trials}"
-    console.say(f"            {further if result.state == 'done' else _resume(result, database)}")
+    for index, command in enumerate(_further(result, database)):
+        console.say(f"{'' if index else 'next:':<12}{command}")
     console.say()
+
+
+def _further(result: TuneResult, database: str) -> list[str]:
+    """Command lines to go on with."""
+    on = _resume(result, database)
+    looks = ("show",) if result.on_machine else ("show", "report")
+    return [
+        *(_command(name, result, database) for name in looks),
+        f"{on} --trials {_MORE * result.trials}" if result.state == "done" else on,
+    ]
 
 
 def _origins(result: TuneResult) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from autoturbo.errors import RunError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.verify.findings import Check
@@ -160,6 +161,12 @@ class RunInfo:
         """Rebuild from :meth:`as_dict`."""
         refused = tuple(Refused.from_dict(trial) for trial in values.get("refused", ()))
         return RunInfo(**{**values, "key": PairKey(**values["key"]), "refused": refused})
+
+
+def no_schedule(info: RunInfo) -> RunError:
+    """What is said of a run none of whose trials fits, where its best one is asked for."""
+    hint = f"'autoturbo show {info.id}' says what failed"
+    return RunError(f"run {info.id} has no schedule", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,13 +54,23 @@ def validate_target_file(path: str | os.PathLike[str]) -> list[TargetError]:
         return [error]
 
 
+def target_of(document: Document) -> Target:
+    """The target that a document describes.
+
+    Raises:
+        TargetError: it is not a valid target.
+    """
+    require_valid(document)
+    return build_target(document.value)
+
+
 def from_document(document: Mapping[str, Any]) -> Target:
     """The target that a document in the layout of a target file describes.
 
     Raises:
         TargetError: the document is not a valid target.
     """
-    return _build(Document(dict(document)))
+    return target_of(Document(dict(document)))
 
 
 def with_field(target: Target, path: str, value: Any) -> Target:
@@ -94,16 +104,11 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _load_file(path: Path, shown: str) -> Target:
-    return _build(read_document(path, shown))
+    return target_of(read_document(path, shown))
 
 
 def _from_text(text: str, shown: str) -> Target:
-    return _build(parse_document(text, shown))
-
-
-def _build(document: Document) -> Target:
-    require_valid(document)
-    return build_target(document.value)
+    return target_of(parse_document(text, shown))
 
 
 def _unknown_target(name: str) -> TargetError:

@@ -37,6 +37,7 @@ from typing import Any, Final
 from autoturbo.errors import Location, TargetError
 from autoturbo.hardware.document import Document, Steps, parse_document, read_document
 from autoturbo.hardware.fields import SCHEMA_VERSION, build_target
+from autoturbo.hardware.loader import load_target, target_of
 from autoturbo.hardware.machine import AnyTarget, Link, Machine, OperatorRule, Unit
 from autoturbo.hardware.machine_schema import MOST_UNITS, SHARED
 from autoturbo.hardware.problems import dotted, require_valid, suggestion
@@ -81,10 +82,30 @@ def find_machine(name: str) -> Machine | None:
     """
     if name in machine_names():
         return _preset(name)
+    document = _document(name)
+    return machine_of(document) if document is not None and is_machine(document) else None
+
+
+def find_target(name_or_path: str | os.PathLike[str]) -> AnyTarget:
+    """The machine or the target of a name or file, which is read once.
+
+    Raises:
+        TargetError: nothing has that name, or what has it is neither.
+    """
+    name = os.fspath(name_or_path)
+    if name in machine_names():
+        return _preset(name)
+    document = _document(name)
+    if document is None:
+        return load_target(name_or_path)
+    return machine_of(document) if is_machine(document) else target_of(document)
+
+
+def _document(name: str) -> Document | None:
+    """What a file holds; None where there is none of that name, or the name is not a file's."""
     if not name.endswith(_FILE_SUFFIXES) or not Path(name).is_file():
         return None
-    document = read_document(Path(name), name)
-    return machine_of(document) if is_machine(document) else None
+    return read_document(Path(name), name)
 
 
 def machine_document(name: str) -> tuple[dict[str, Any], str]:

@@ -268,8 +268,7 @@ def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> S
     try:
         return _rebuild(document, graph, target)
     except KnobsError as error:
-        field = ".".join(part for part in ("knobs", error.at.field) if part)
-        raise ScheduleFileError(error.message, Location(place, field=field), error.hint) from None
+        raise wrong_knobs(error, place) from None
     except _InvalidError as invalid:
         raise ScheduleFileError(invalid.reason, Location(place, field=invalid.field)) from None
 
@@ -339,6 +338,12 @@ def _strict_validator() -> Any:
         "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
     )
     return jsonschema.validators.extend(base, type_checker=checker)  # type: ignore[no-untyped-call]
+
+
+def wrong_knobs(error: KnobsError, path: Path) -> ScheduleFileError:
+    """What is wrong with a file whose knobs are wrong."""
+    field = ".".join(part for part in ("knobs", error.at.field) if part)
+    return ScheduleFileError(error.message, Location(path, field=field), error.hint)
 
 
 def check_identity(

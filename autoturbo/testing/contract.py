@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+_Case = TypeVar("_Case")
 
 
 class ContractError(AssertionError):
     """What was tested does not do what its contract says."""
+
+
+def check_all(checks: Iterable[Callable[[_Case], None]], case: _Case) -> None:
+    """Make every check of a case.
+
+    Raises:
+        ContractError: of the first check that fails.
+    """
+    for check in checks:
+        check(case)
 
 
 def within(seconds: float, what: str, work: Callable[[], None]) -> None:

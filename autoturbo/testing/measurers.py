@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import checked
-from autoturbo.testing.contract import ContractError, within
+from autoturbo.testing.contract import ContractError, check_all, within
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -62,9 +62,7 @@ def check_measurer(make: Callable[[], Measurer], **claims: Any) -> None:
     Raises:
         ContractError: the first thing that is wrong.
     """
-    case = MeasurerCase(make, **claims)
-    for check in MEASURER_CHECKS:
-        check(case)
+    check_all(MEASURER_CHECKS, MeasurerCase(make, **claims))
 
 
 def every_schedule_gets_its_outcome(case: MeasurerCase) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from autoturbo.testing.contract import ContractError, within
+from autoturbo.testing.contract import ContractError, check_all, within
 
 if TYPE_CHECKING:
     import optuna
@@ -62,9 +62,7 @@ def check_sampler(make: Callable[[int], BaseSampler], **claims: Any) -> None:
     Raises:
         ContractError: the first thing that is wrong.
     """
-    case = SamplerCase(make, **claims)
-    for check in SAMPLER_CHECKS:
-        check(case)
+    check_all(SAMPLER_CHECKS, SamplerCase(make, **claims))
 
 
 def proposals_lie_in_the_space(case: SamplerCase) -> None:

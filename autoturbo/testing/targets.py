@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.errors import TargetError
 from autoturbo.hardware.loader import load_target, validate_target_file, with_field
 from autoturbo.hardware.machine import Machine
-from autoturbo.hardware.machine_file import find_machine
+from autoturbo.hardware.machine_file import find_machine, find_target
 from autoturbo.hardware.target import Target
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.testing.contract import ContractError, within
+from autoturbo.testing.contract import ContractError, check_all, within
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -68,9 +68,7 @@ def check_target(target: Target | Machine | str | Path, **claims: Any) -> None:
     Raises:
         ContractError: the first thing that is wrong.
     """
-    case = TargetCase(target, **claims)
-    for check in TARGET_CHECKS:
-        check(case)
+    check_all(TARGET_CHECKS, TargetCase(target, **claims))
 
 
 def it_is_valid(case: TargetCase) -> None:
@@ -152,7 +150,7 @@ def _targets(case: TargetCase) -> tuple[Target, ...]:
     try:
         found = case.target
         if isinstance(found, str | Path):
-            found = find_machine(os.fspath(found)) or load_target(found)
+            found = find_target(found)
     except TargetError as error:
         raise ContractError(str(error)) from error
     if isinstance(found, Machine):

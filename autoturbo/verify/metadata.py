@@ -13,6 +13,7 @@ from autoturbo.schedule.files import buffer_entries
 from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
 
 if TYPE_CHECKING:
+    from autoturbo.hardware.machine import AnyTarget
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.schedule.units.whole import OnUnits
 
@@ -88,35 +89,29 @@ class InstanceFacts:
 
 
 def model_facts(schedule: Schedule) -> dict[str, str]:
-    """Metadata of the whole model."""
-    if schedule.on_units is not None:
-        return _machine_facts(schedule.on_units.schedule)
-    share, target = schedule.share, schedule.problem.target
+    """Metadata of the whole model; of a machine its units too, and when each part runs."""
+    on = schedule.on_units
+    if on is not None:
+        known = _facts(on.schedule, on.schedule.machine, on.schedule.dtype)
+        return {**known, **_facts_of_units(on.schedule)}
+    known = _facts(schedule, schedule.problem.target, schedule.problem.dtype)
+    return {**known, PREFIX + "share": json.dumps(dataclasses.asdict(schedule.share))}
+
+
+def _facts(schedule: Schedule | MachineSchedule, target: AnyTarget, dtype: str) -> dict[str, str]:
     return {
         PREFIX + "scheduler": schedule.scheduler,
         PREFIX + "scheduler_version": SCHEDULER_VERSION,
         PREFIX + "model_hash": schedule.model.hash,
         PREFIX + "target": target.name,
         PREFIX + "target_hash": target.hash,
-        PREFIX + "dtype": schedule.problem.dtype,
+        PREFIX + "dtype": dtype,
         PREFIX + "knobs": json.dumps(schedule.knobs.as_dict()),
-        PREFIX + "share": json.dumps(dataclasses.asdict(share)),
-    }  # fmt: skip
-
-
-def _machine_facts(schedule: MachineSchedule) -> dict[str, str]:
-    """The same of a machine: its units, and when each part runs and is copied."""
-    machine = schedule.machine
-    names = [unit.name for unit in machine.units]
-    runs = [{**dataclasses.asdict(run), "unit": names[run.unit]} for run in schedule.runs]
-    return {
-        PREFIX + "scheduler": schedule.scheduler,
-        PREFIX + "scheduler_version": SCHEDULER_VERSION,
-        PREFIX + "model_hash": schedule.model.hash,
-        PREFIX + "target": machine.name,
-        PREFIX + "target_hash": machine.hash,
-        PREFIX + "dtype": schedule.dtype,
-        PREFIX + "knobs": json.dumps(schedule.knobs.as_dict()),
-        PREFIX + "units": json.dumps(names),
-        PREFIX + "runs": json.dumps(runs),
     }
+
+
+def _facts_of_units(schedule: MachineSchedule) -> dict[str, str]:
+    """Units by number, and when each part runs and is copied."""
+    names = [unit.name for unit in schedule.machine.units]
+    runs = [{**dataclasses.asdict(run), "unit": names[run.unit]} for run in schedule.runs]
+    return {PREFIX + "units": json.dumps(names), PREFIX + "runs": json.dumps(runs)}

@@ -19,10 +19,31 @@ TRIALS = 5
 LIKE_OTHERS = ("zfnet", "resnext50")
 """For machines of several units; on a target they are alexnet and resnet50 over again."""
 
+LONG_ONE = pytest.mark.long
+
 LONG = ("unet", "bert_base_s256", "bert_base_s512", "bert_large_s384", "llama_prefill", "swin_t")
 """The slowest; BERT-128, ViT and the convolutional networks are among the others."""
 
-ON_EVERY_PRESET = ("resnet18", "mobilenet_v2", "dlrm", "bert_base_s128")
+DEFAULT = "stcp920"
+
+ON_EVERY_PRESET = ("resnet18", "dlrm")
+
+ON_SOME_PRESETS = {
+    "mobilenet_v2": ("ascend-910", "mlu100"),
+    "bert_base_s128": ("goya", "ipu-mk2", "tpu-v4i"),
+}
+"""Larger ones, one on each preset; on the others they are long."""
+
+
+def pairs() -> list[Any]:
+    """Models and presets; on the default target all of these tune among the others."""
+    return [
+        pytest.param(
+            name, preset, marks=() if preset in ON_SOME_PRESETS.get(name, (preset,)) else LONG_ONE
+        )
+        for name in (*ON_EVERY_PRESET, *ON_SOME_PRESETS)
+        for preset in preset_names() if preset != DEFAULT
+    ]  # fmt: skip
 
 
 @pytest.fixture
@@ -48,19 +69,18 @@ def check(result: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long if name in LONG else ())
+        pytest.param(name, marks=LONG_ONE if name in LONG else ())
         for name in workloads.names() if name not in LIKE_OTHERS
     ],
 )  # fmt: skip
 def test_every_workload_tunes_on_the_default_target(name: str, cli: Cli) -> None:
-    result = tune(cli, name, "stcp920", TRIALS)
+    result = tune(cli, name, DEFAULT, TRIALS)
     check(result)
     assert result["trials"] == TRIALS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", preset_names())
-@pytest.mark.parametrize("name", ON_EVERY_PRESET)
+@pytest.mark.parametrize(("name", "preset"), pairs())
 def test_several_workloads_tune_on_every_preset(name: str, preset: str, cli: Cli) -> None:
     check(tune(cli, name, preset, TRIALS))
 
@@ -87,9 +107,10 @@ def test_a_local_buffer_without_room_for_tiles_is_infeasible(cli: Cli) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long  # tests/simulate/test_simulate_physics.py measures the same schedules
 def test_the_heuristic_beats_tvm_on_at_least_eight_of_the_papers_ten(cli: Cli) -> None:
     faster = 0
     for name in workloads.PAPER_TEN:
-        result = tune(cli, name, "stcp920", 1)
+        result = tune(cli, name, DEFAULT, 1)
         faster += result["default"]["latency_s"] < result["baselines"]["tvm"]["latency_s"]
     assert faster >= 8

@@ -33,6 +33,7 @@ def test_what_people_see(cli: Cli) -> None:
     assert "12 trials; sampler annealing over units and cuts, seed 0" in shown
     assert "partition_tuner" in shown
     assert "graphturbo" not in shown
+    assert "autoturbo report" not in shown  # which is of targets
     assert "\nunits       busy cpu " in shown
 
 
@@ -74,7 +75,7 @@ def test_a_run_goes_on(cli: Cli, run: str) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("trace",), "a machine of several units; its schedule.json says when every part runs"),
+        (("trace",), "how units shared the work, and its schedule.json when every part runs"),
         (("explain",), "a machine of several units; 'autoturbo show"),
     ],
 )

@@ -205,7 +205,7 @@ def test_tune_says_what_it_verified(cli: Cli) -> None:
 
 
 def test_tune_verify_runs_it_and_so_does_its_resume(cli: Cli) -> None:
-    found = tuned(cli, "--verify", trials=2)
+    found = cli("--json", "tune", saved(cli, tiny()), "--trials", "2", "--verify").object
     assert found["verified"] == ["regions", "memory", "numbers"]
     again = cli("--json", "resume", found["run"]).object
     assert again["verified"] == found["verified"]

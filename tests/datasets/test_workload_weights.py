@@ -39,7 +39,7 @@ def run(model: Path, name: str) -> list[np.ndarray]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 2
+    options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return [np.asarray(value) for value in session.run(None, workloads.example_inputs(name))]
 

@@ -12,8 +12,15 @@ import pytest
 import yaml
 
 from autoturbo.errors import TargetError
+from autoturbo.hardware import Target, load_target, scaffold
+from autoturbo.hardware.document import Document, read_document
 from autoturbo.hardware.machine import Machine
-from autoturbo.hardware.machine_file import load_machine, machine_from_dict, machine_names
+from autoturbo.hardware.machine_file import (
+    find_target,
+    load_machine,
+    machine_from_dict,
+    machine_names,
+)
 from autoturbo.hardware.machine_schema import machine_schema
 
 PRESETS = Path(__file__).parents[2] / "autoturbo/hardware/presets/machines"
@@ -93,6 +100,31 @@ def test_the_first_unit_takes_everything(tmp_path: Path) -> None:
     value["units"].reverse()
     with pytest.raises(TargetError, match="the first unit must take everything"):
         loaded(tmp_path, value)
+
+
+def test_a_file_is_a_machines_or_a_targets_and_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(path: Path, shown: str) -> Document:
+        read.append(shown)
+        return read_document(path, shown)
+
+    for module in ("loader", "machine_file"):
+        monkeypatch.setattr(f"autoturbo.hardware.{module}.read_document", counted)
+    machine, target = tmp_path / "machine.yaml", tmp_path / "target.yaml"
+    machine.write_text((PRESETS / "zcu102-vta.yaml").read_text())
+    target.write_text(scaffold())
+    assert find_target(str(machine)) == load_machine("zcu102-vta")
+    assert isinstance(find_target(target), Target)
+    assert read == [str(machine), str(target)]
+    assert find_target("zcu102-vta") == load_machine("zcu102-vta")
+    assert find_target("stcp920") == load_target("stcp920")
+    with pytest.raises(TargetError, match="no such file"):
+        find_target(str(tmp_path / "none.yaml"))
+    with pytest.raises(TargetError, match="unknown target 'nothing'"):
+        find_target("nothing")
 
 
 def test_an_unknown_name_is_met_with_the_known_ones() -> None:

@@ -19,7 +19,7 @@ from autoturbo.report.page.columns import Columns
 from autoturbo.report.page.facts import Facts, Trust, gather
 from autoturbo.report.page.figures import Figures
 from autoturbo.report.page.markup import element, prose, table, text
-from autoturbo.report.page.origin import commands
+from autoturbo.report.page.origin import commands, origin_section
 from autoturbo.report.page.summary import PART_TITLES, parts_saved, summary
 from autoturbo.report.page.timeuse import PARTS
 from autoturbo.report.units import percent
@@ -125,6 +125,21 @@ def test_the_commands_can_be_parsed_and_say_what_was_asked() -> None:
     assert (replay.run, replay.trial) == (facts.info.id, facts.number)
     assert (verify.command, verify.run) == ("verify", facts.info.id)
     assert (simulate.command, str(simulate.schedule)) == ("simulate", "schedule.json")
+
+
+@pytest.mark.parametrize(
+    ("versions", "told"),
+    [
+        ({"python": "3.11.7", "platform": "linux aarch64"}, "Python 3.11.7 on linux aarch64"),
+        ({"python": "3.11.7"}, "Python 3.11.7 on a platform not recorded"),
+        ({}, "not recorded"),
+    ],
+)
+def test_what_ran_the_tuning_is_named(versions: dict[str, str], told: str) -> None:
+    facts = small_facts()
+    info = dataclasses.replace(facts.info, versions={"numpy": "2.1.0", **versions})
+    seen = Seen("".join(origin_section(dataclasses.replace(facts, info=info)))).text
+    assert f"versionsnumpy 2.1.0tuned with{told}report made by" in seen
 
 
 def test_a_run_without_a_schedule_has_no_report() -> None:

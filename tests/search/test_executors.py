@@ -217,7 +217,8 @@ def test_an_evaluator_that_cannot_be_built_is_one_line(kind: type) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_workers_that_vanish_at_the_start_are_an_error() -> None:
+def test_workers_that_vanish_at_the_start_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autoturbo.search.executors.processes.STILLBORN", 4)
     executor = build(Processes, make_vanishing, 1)
     with pytest.raises(ExecutorError, match="end while they build their evaluator"):
         outcomes(executor, BATCH)
@@ -469,6 +470,25 @@ def test_settings_have_more_tries_where_somebody_kills_workers() -> None:
     told = blame.verdict(poison)
     assert told is not None
     assert told.outcome == lost(4, "worker")
+
+
+@pytest.mark.ray
+def test_an_answer_that_came_before_its_actor_died_acquits_its_setting() -> None:
+    task = tasks(BATCH)[1]
+    executor = build(RayPool, make_landscape, 1)
+    assert isinstance(executor, RayPool)
+    try:
+        outcomes(executor, BATCH[:1])
+        assert executor._blame.verdict(task) is None  # it has lost an actor
+        executor.put([task])
+        (worker,) = executor._workers
+        executor._ray.wait(list(worker.orders), num_returns=len(worker.orders))
+        found = executor._bury(worker, executor._errors.RayActorError())
+        assert [(a.number, a.outcome) for a in found] == [(task.number, expected()[task.number])]
+        assert executor._blame.acquitted == 1
+        assert not executor._blame.tries
+    finally:
+        executor.close()
 
 
 def test_a_worker_lets_go_of_the_pair_that_it_used_least() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -141,6 +142,8 @@ def test_what_is_kept(go: Tune, tmp_path: Path) -> None:
     manifest = json.loads((result.run_folder / "manifest.json").read_text())
     assert manifest["settings"]["seed"] == 0
     assert {"autoturbo", "numpy", "optuna"} <= set(manifest["versions"])
+    assert manifest["versions"]["python"] == platform.python_version()
+    assert manifest["versions"]["platform"] == f"{sys.platform} {platform.machine()}"
     assert "40/40 trials" in (result.run_folder / "log.txt").read_text()
 
 

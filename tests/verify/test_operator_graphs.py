@@ -34,6 +34,9 @@ SPLITS = ("auto", "batch", "spatial", "channel", "pipeline")
 DRAWS = 40
 """Random settings tried for those that fit."""
 
+MOST_PARTS = 150
+"""Of a schedule: one of twice as many takes ONNX Runtime many times as long."""
+
 COMPUTED = frozenset(("Constant", "ConstantOfShape", "Range", "Shape", "Size"))
 """Operators that the import computes: their results are constants."""
 
@@ -69,7 +72,7 @@ def _small(random: Random) -> Target:
 
 
 def _scheduled(bench: Workbench, count: int, seed: int) -> Iterator[tuple[Knobs, Schedule]]:
-    """The heuristic's schedule, and those of some random settings that fit."""
+    """The heuristic's schedule, and those of some random settings that fit and are not large."""
     yield Knobs(), build_schedule(bench, Knobs())
     space = Space.of(bench.model, bench.target, dtype=bench.dtype, subgraphs=4)
     genes = space.random(np.random.default_rng(seed), DRAWS, dense=True)
@@ -80,6 +83,8 @@ def _scheduled(bench: Workbench, count: int, seed: int) -> Iterator[tuple[Knobs,
         try:
             schedule = build_schedule(bench, knobs)
         except KnobsError:
+            continue
+        if schedule.instances.count > MOST_PARTS:
             continue
         found += 1
         yield knobs, schedule
@@ -156,7 +161,7 @@ def test_a_graph_around_each_row(one: Placeable, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("one", PLACEABLE, ids=[one.case.label for one in PLACEABLE])
 def test_graphs_around_each_case(one: Placeable, seed: int, tmp_path: Path) -> None:
     _check_graph(_graph(one, seed), tmp_path / "graph.onnx", 3, seed)
@@ -165,7 +170,7 @@ def test_graphs_around_each_case(one: Placeable, seed: int, tmp_path: Path) -> N
 # --------------------------------------------------------------------------------------- at random
 
 EXAMPLES = settings(
-    max_examples=60, deadline=None,
+    max_examples=20, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 
@@ -229,5 +234,5 @@ def test_quantised_and_half_precision_networks_in_random_settings(
     name: str, seed: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "sample.onnx"
-    for knobs, schedule in _scheduled(_sample_bench(name, path), 6, seed):
+    for knobs, schedule in _scheduled(_sample_bench(name, path), 4, seed):
         _check(schedule, path, knobs)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from autoturbo.database.records import no_schedule
 from autoturbo.errors import AutoTurboError, RunError
 from autoturbo.report.page.predictions import Predictions, predictions
 from autoturbo.report.page.timeuse import TimeUse, time_use
@@ -150,8 +151,7 @@ def gather(
     trials = tuple(Trial(r.number, r.knobs, r.outcome) for r in records)
     known = {trial.number: trial for trial in trials}
     if info.best_trial is None:
-        hint = f"'autoturbo show {info.id}' says what failed"
-        raise RunError(f"run {info.id} has no schedule", hint=hint)
+        raise no_schedule(info)
     recorded = known[info.best_trial]
     best, again = _measured(evaluator, recorded)
     order = best.use.order

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 import shlex
-import sys
+from collections.abc import Mapping
 from typing import Any
 
 from autoturbo.report.page.facts import Facts
@@ -19,15 +18,14 @@ from autoturbo.report.page.markup import (
 )
 from autoturbo.search.names import OURS
 from autoturbo.search.settings import EFFORTS, SUBGRAPHS
-from autoturbo.version import __version__
+from autoturbo.version import __version__, interpreter
 
 
 def origin_section(facts: Facts) -> list[Markup]:
     """Environment and commands."""
     info, settings = facts.info, facts.info.settings
     starts = len(settings.get("starts", ()))
-    python = f"Python {platform.python_version()} on {sys.platform} {platform.machine()}"
-    made = f"autoturbo {__version__}, {python}"
+    packages = [f"{n} {v}" for n, v in info.versions.items() if n not in interpreter()]
     rows = (
         ("run", info.id),
         ("state", facts.state),
@@ -41,8 +39,9 @@ def origin_section(facts: Facts) -> list[Markup]:
         ("hash of the model", info.key.graph_hash),
         ("hash of the target", info.key.target_hash),
         ("scheduler", info.key.scheduler_version),
-        ("versions", ", ".join(f"{name} {value}" for name, value in info.versions.items())),
-        ("report made by", made),
+        ("versions", ", ".join(packages)),
+        ("tuned with", _python(info.versions)),
+        ("report made by", f"autoturbo {__version__}, {_python(interpreter())}"),
     )
     note = (
         "The first command gives the same run where the database has the same schedules of other"
@@ -57,6 +56,12 @@ def origin_section(facts: Facts) -> list[Markup]:
         definitions(rows),
         folded("What the fastest trial decides", _knobs(facts)),
     ]
+
+
+def _python(versions: Mapping[str, str]) -> str:
+    if "python" not in versions:
+        return "not recorded"
+    return f"Python {versions['python']} on {versions.get('platform', 'a platform not recorded')}"
 
 
 def text_lines(lines: list[str]) -> Markup:

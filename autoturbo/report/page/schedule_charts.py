@@ -39,40 +39,35 @@ _EDGE = {"minExtent": 84, "maxExtent": 84}
 
 def timeline_chart(best: Measured) -> Chart:
     """A pass, engine by engine."""
-    spec = {
-        "params": _span(best),
-        "height": {"step": 22},
-        "data": {"name": "bars"},
-        "mark": {"type": "bar", "clip": True, "height": 16},
-        "encoding": {
-            "y": words("lane", None, axis=_EDGE, scale={"domain": lanes(best.schedule)}),
-            "x": _time_axis(),
-            "x2": {"field": "end"},
-            "color": by_group(),
-            "tooltip": tips(what="layer", lane="engine", begin="from (us)", end="to (us)",
-                            busy="busy (share)"),
-        },
-    }  # fmt: skip
-    return Chart(spec, {"bars": _grouped(timeline(best.schedule, best.kernels))}, zooms=True)
+    rows = words("lane", None, axis=_EDGE, scale={"domain": lanes(best.schedule)})
+    shown = tips(what="layer", lane="engine", begin="from (us)", end="to (us)", busy="busy (share)")
+    return _bars(best, rows, shown, timeline(best.schedule, best.kernels), step=22)
 
 
 def cores_chart(best: Measured) -> Chart:
     """Which cores have parts of which kernels."""
     found = cores(best.schedule, best.kernels)
+    rows = words("core", None, axis=_EDGE, scale={"domain": found.names})
+    shown = tips(what="kernel", core="core", begin="from (us)", end="to (us)")
+    return _bars(best, rows, shown, found.columns, step=12)
+
+
+def _bars(best: Measured, rows: Spec, shown: list[Spec], bars: Columns, step: int) -> Chart:
+    """What happens when, in rows ``step`` pixels high."""
     spec = {
         "params": _span(best),
-        "height": {"step": 12},
+        "height": {"step": step},
         "data": {"name": "bars"},
-        "mark": {"type": "bar", "clip": True, "height": 9},
+        "mark": {"type": "bar", "clip": True, "height": step * 3 // 4},
         "encoding": {
-            "y": words("core", None, axis=_EDGE, scale={"domain": found.names}),
+            "y": rows,
             "x": _time_axis(),
             "x2": {"field": "end"},
             "color": by_group(),
-            "tooltip": tips(what="kernel", core="core", begin="from (us)", end="to (us)"),
+            "tooltip": shown,
         },
     }
-    return Chart(spec, {"bars": _grouped(found.columns)}, zooms=True)
+    return Chart(spec, {"bars": _grouped(bars)}, zooms=True)
 
 
 _CROWDED = 0.4

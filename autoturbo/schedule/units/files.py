@@ -25,6 +25,7 @@ from autoturbo.schedule.files import (
     parsed,
     read_text,
     validated,
+    wrong_knobs,
 )
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import SCHEDULER_VERSION
@@ -148,8 +149,7 @@ def decided(text: str, graph: Graph, machine: Machine, place: str | Path) -> Dec
     try:
         knobs = Knobs.from_dict(document["knobs"])
     except KnobsError as error:
-        field = ".".join(part for part in ("knobs", error.at.field) if part)
-        raise ScheduleFileError(error.message, Location(path, field=field), error.hint) from None
+        raise wrong_knobs(error, path) from None
     reader = _Reader(graph, machine, path)
     parts = reader.parts(document)
     in_turn = document.get("branches") == IN_TURN

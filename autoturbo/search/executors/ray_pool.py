@@ -284,12 +284,15 @@ class RayPool:
         worker.ready = True
         if not order.portion:
             return []
-        self._stillborn = 0
         self._pace.note((worker.since - before) / len(order.portion))
-        found: list[Answer] = value
-        for answer in found:
+        return self._accept(value)
+
+    def _accept(self, answers: list[Answer]) -> list[Answer]:
+        """Take note of answers: their settings kill no actor, and actors do start."""
+        self._stillborn = 0
+        for answer in answers:
             self._blame.acquit(answer)
-        return found
+        return answers
 
     def _remove(self, worker: _Worker) -> list[_Order]:
         """Forget an actor; its orders, in the sequence in which they were given."""
@@ -327,7 +330,7 @@ class RayPool:
                 break
             order = self._orders.pop(reference)
             worker.orders.remove(reference)
-            found += value if order.portion else []
+            found += self._accept(value) if order.portion else []
         return found
 
     def _count_stillborn(self, error: Exception) -> None:

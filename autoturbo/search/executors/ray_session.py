@@ -69,7 +69,8 @@ class Session:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)  # Ray's own pipes
                 ray.shutdown()
-            _set_authentication(self._mode)
+            _restore(_AUTH_MODE, self._mode)
+            _refresh_authentication()
         _dismiss(self._guard)
         self.owner, self._guard = False, None
 
@@ -98,7 +99,7 @@ def connect(
     local, mode = address in (None, "", LOCAL), os.environ.get(_AUTH_MODE)
     if not local:
         _probe(str(address))
-    _set_authentication(os.environ.get(_AUTH_MODE))
+    _refresh_authentication()
     more: dict[str, Any] = {"runtime_env": dict(runtime_env)} if runtime_env else {}
     if not local:
         _start(address=address, **more)
@@ -109,16 +110,12 @@ def connect(
     return Session(owner=True, _guard=guard, _mode=mode)
 
 
-def _set_authentication(mode: str | None) -> None:
-    """Have Ray ask this process's next cluster for a token, or not.
+def _refresh_authentication() -> None:
+    """Have Ray ask this process's next cluster for a token, or not, as the environment says now.
 
     Ray keeps the mode of the first one, which it sets itself for one that it starts: the head of
     another cluster could not talk to this process, and no actor would start.
     """
-    if mode is None:
-        os.environ.pop(_AUTH_MODE, None)
-    else:
-        os.environ[_AUTH_MODE] = mode
     import ray
 
     raylet: Any = importlib.import_module("ray._raylet")  # most of it is not annotated
@@ -202,10 +199,15 @@ def _same_path() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
-        else:
-            del os.environ["PYTHONPATH"]
+        _restore("PYTHONPATH", before)
+
+
+def _restore(name: str, before: str | None) -> None:
+    """Give an environment variable what it had before; None where it was not there."""
+    if before is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = before
 
 
 def _probe(address: str) -> None:

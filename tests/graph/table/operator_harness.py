@@ -148,6 +148,7 @@ class Runner:
 def _session(model: ModelProto) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1
     providers = ["CPUExecutionProvider"]
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers)
 
