@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
+from autoturbo.search.blocks import Changes, bases_of, changes_of, composed, designs
 from autoturbo.search.conditions import Genes
 from autoturbo.search.openings import openings, probes, single_changes
 from autoturbo.search.restarts import AWAY, place_to_go
@@ -52,6 +53,12 @@ NEAR = 96
 
 STEPS = 3
 """Single changes of the heuristic one after the other by which a dearer model with a prior goes."""
+
+TOGETHER = 0.5
+"""Share of a batch that tries choices of all blocks at once or puts the best of them together."""
+
+COMPOSED = 4
+"""One in so many of those puts the best together, for each point that they start from."""
 
 BEGUN = 96
 """Mutants of openings and of the heuristic that a dearer model with a prior sees at the start."""
@@ -123,6 +130,7 @@ class Evolution:
             pool = self._evolve(space, rng, parents, model)
             probed = _left(fresh, parents[0], history, count, rerank)
             fresh.taken.update(probed)
+            probed += _together(fresh, history, int(count * TOGETHER), model, rerank)
             wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
             away = self._away(fresh, history, model, int(wanted * AWAY), rerank)
             fresh.taken.update(away)
@@ -302,6 +310,46 @@ def _left(
     expected = _unlike(steps, _dearer(steps, rerank), room // 2)
     others = [point for point in fresh.unique(listed) if point not in expected]
     return [*expected, *others][:room]
+
+
+def _together(
+    fresh: _Fresh,
+    history: Sequence[Tried],
+    count: int,
+    model: QuickModel,
+    rerank: Rerank | None,
+) -> list[tuple[int, ...]]:
+    """A part of a batch: choices of all blocks at once, and the best of them put together."""
+    space = fresh.space
+    if not count or not space.blocks:
+        return []
+    measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
+    bases = bases_of(space, history, len(history) // count)
+    every = [changes_of(space, base, measured) for base in bases]
+    found: list[tuple[int, ...]] = []
+    for changes in every:
+        best = fresh.unique(_composed(space, changes, model, rerank))[: count // COMPOSED]
+        fresh.taken.update(best)
+        found += best
+    for left, changes in zip(range(len(every), 0, -1), every, strict=True):
+        tried = fresh.unique(designs(space, fresh.rng, changes, -(-(count - len(found)) // left)))
+        fresh.taken.update(tried)
+        found += tried
+    return found
+
+
+def _composed(space: Space, changes: Changes, model: QuickModel, rerank: Rerank | None) -> Genes:
+    """The best choices of all blocks put together: of all choices, and of those that were tried.
+
+    The model is surer of those that were tried, and may be right on the others.
+    """
+    points = [tuple(changes.base.tolist()), *map(tuple, changes.points.tolist())]
+    scores = _dearer(points, rerank)
+    if scores is None:
+        scores = model.predict(np.asarray(points, np.int64))
+    least, scores = float(scores[0]), scores[1:]
+    surer = np.where(changes.tried > 0, scores, np.inf)
+    return np.concatenate([composed(space, changes, s, least) for s in (scores, surer)])
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
