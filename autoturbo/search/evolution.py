@@ -97,7 +97,7 @@ class Evolution:
     parents: int = 12
     generations: int = 4
     children: int = 192
-    reranked: int = 48
+    reranked: int = int(__import__('os').environ.get('RERANKED','48'))
     explore: float = 0.2
     shuffled: bool = False
 
