@@ -209,8 +209,9 @@ class Kernels:
         found[:, : facts.shape[1]] = facts
         for number in np.unique(problems).tolist():
             own = np.flatnonzero(problems == number)
+            used, which = np.unique(rules[own], return_inverse=True)
             found[own, facts.shape[1] :] = anchor_rows(
-                self._parts.problems[number], laid[own], self._rules, rules[own]
+                self._parts.problems[number], laid[own], [self._rules[r] for r in used], which
             )
         return found
 
