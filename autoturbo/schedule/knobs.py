@@ -13,7 +13,8 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,26 +149,36 @@ class SubGraphKnobs:
         The middle priority is "auto"; so is a second axis in one part or along the first one, and
         a dimension that is not cut. The only axis that is cut is the first.
         """
-        chosen = {name: getattr(self, name) for name in subgraph_knob_specs()}
-        if chosen["priority"] == MIDDLE_PRIORITY:
+        chosen: dict[str, Value] = {}  # what is to change: mostly nothing, and a search makes many
+        if self.priority == MIDDLE_PRIORITY:
             chosen["priority"] = AUTO
-        if chosen["factor"] == 1 and AUTO not in (self.inner_dim, self.inner_factor):
-            chosen |= {"dim": self.inner_dim, "factor": self.inner_factor, "inner_factor": AUTO}
-        if chosen["inner_factor"] in (1, AUTO) or self.inner_dim == self.dim != AUTO:
+        factor, inner_factor = self.factor, self.inner_factor
+        if factor == 1 and AUTO not in (self.inner_dim, inner_factor):
+            chosen |= {"dim": self.inner_dim, "factor": inner_factor}
+            factor, inner_factor = inner_factor, AUTO
+        if inner_factor in (1, AUTO) or self.inner_dim == self.dim != AUTO:
             chosen |= {"inner_dim": AUTO, "inner_factor": AUTO}
-        if chosen["factor"] == 1:
+        if factor == 1:
             chosen["dim"] = AUTO
         for name, value in chosen.items():
             object.__setattr__(self, name, value)
 
     def as_dict(self) -> dict[str, Any]:
         """The layer and the plain values that differ from ``"auto"``."""
-        values = {name: getattr(self, name) for name in subgraph_knob_specs()}
-        return {"layer": self.layer, **{n: v for n, v in values.items() if v != AUTO}}
+        values = zip(subgraph_knob_specs(), _own_values(self), strict=True)
+        return {"layer": self.layer, **{n: v for n, v in values if v != AUTO}}
 
     def over(self, other: SubGraphKnobs) -> SubGraphKnobs:
         """Its own choices, and the other's where it has none."""
-        return dataclasses.replace(other, **self.as_dict())
+        pairs = zip(_own_values(self), _own_values(other), strict=True)
+        values: list[Any] = [theirs if mine == AUTO else mine for mine, theirs in pairs]
+        return SubGraphKnobs(self.layer, *values)
+
+
+_own_values: Callable[[SubGraphKnobs], tuple[Value, ...]] = operator.attrgetter(
+    *specs_of(SubGraphKnobs)
+)
+_UNSAID = _own_values(SubGraphKnobs(""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,8 +329,11 @@ class Knobs:
         in the order of their names, none that says nothing.
         """
         for name, spec in knob_specs().items():
-            object.__setattr__(self, name, _normal(getattr(self, name), spec))
-        object.__setattr__(self, "overrides", _one_per_layer(self.overrides))
+            value = getattr(self, name)
+            if value != AUTO and (normal := _normal(value, spec)) is not value:
+                object.__setattr__(self, name, normal)
+        if self.overrides != ():
+            object.__setattr__(self, "overrides", _one_per_layer(self.overrides))
 
     @property
     def id(self) -> str:
@@ -415,7 +429,7 @@ def _one_per_layer(overrides: Iterable[SubGraphKnobs]) -> tuple[SubGraphKnobs, .
     for override in overrides:
         before = merged.get(override.layer)
         merged[override.layer] = override if before is None else override.over(before)
-    said = (o for o in merged.values() if o != SubGraphKnobs(o.layer))
+    said = (o for o in merged.values() if _own_values(o) != _UNSAID)
     return tuple(sorted(said, key=lambda o: o.layer))
 
 

@@ -18,9 +18,9 @@ from autoturbo.search.conditions import START, Genes
 from autoturbo.search.restarts import other_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from autoturbo.search.evolution import Tried
+    from autoturbo.search.quick_model import Tried
     from autoturbo.search.space import Space
 
 FAR = 0.3
@@ -79,6 +79,38 @@ def _choices(space: Space, base: Genes) -> tuple[Genes, Genes]:
     choice = np.concatenate([np.arange(width) for width in space.widths[own].tolist()] or [own])
     other = choice != base[at]
     return at[other], choice[other]
+
+
+def together(
+    space: Space,
+    rng: np.random.Generator,
+    history: Sequence[Tried],
+    count: int,
+    expected: Callable[[Genes], NDArray[np.float64]],
+) -> Genes:
+    """The best choices of all blocks put together, then points that try one in every block.
+
+    What is put together are the best of all choices, and of those that were tried: a model is
+    surer of these, and may be right on the others.
+
+    Args:
+        space: where to look.
+        rng: where chance comes from.
+        history: what was tried; something was measured.
+        count: points that try at most, for each that they start from.
+        expected: what points give, lower is better.
+    """
+    measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
+    bases = bases_of(space, history, len(history) // max(count, 1))
+    every = [changes_of(space, base, measured) for base in bases]
+    best, new = list[Genes](), list[Genes]()
+    for changes in every:
+        scores = expected(np.concatenate([changes.base[None], changes.points]))
+        surer = np.where(changes.tried > 0, scores[1:], np.inf)
+        best += [composed(space, changes, each, float(scores[0])) for each in (scores[1:], surer)]
+        new.append(designs(space, rng, changes, count))
+    rounds = [made[row : row + 1] for row in range(count) for made in new]
+    return np.concatenate([*best, *rounds])
 
 
 def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, knob_specs
+from autoturbo.search.forms import Rules, Split, Table, Void
 from autoturbo.search.subgraphs import RAGGED, Block
 
 START = "start"
@@ -22,8 +22,6 @@ START = "start"
 
 Genes = NDArray[np.int64]
 """Choice indices: ``(dimensions,)`` for one point, ``(points, dimensions)`` for several."""
-
-Table = NDArray[np.bool_]
 
 _HEURISTIC = Knobs()
 
@@ -75,109 +73,6 @@ def effective(override: SubGraphKnobs, knobs: Knobs) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Void:
-    """Choices of one dimension that mean nothing at choices of another (-1: it is not there)."""
-
-    model: int
-    own: int
-    table: Table
-
-    def counts(self) -> NDArray[np.int64]:
-        """Different choices, by the model's choice."""
-        return np.asarray((~self.table).sum(axis=1), np.int64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Split:
-    """The four knobs that split a sub-graph; a missing dimension has position -1.
-
-    ``depths`` and ``inner_depths`` give the dimension of each choice, ``dims`` says which can be
-    split at each number of samples, ``fits`` which factors a dimension takes, by samples, policy,
-    dimension's choice and factor's choice; ``whole`` is the factor choice 1.
-    """
-
-    batches: int
-    policy: int
-    at: tuple[int, int, int, int]
-    depths: NDArray[np.int64]
-    inner_depths: NDArray[np.int64]
-    dims: Table
-    fits: Table
-    inner_fits: Table
-    whole: int
-
-    def counts(self) -> NDArray[np.int64]:
-        """Different settings, by choices of samples and policy."""
-        usable = self.fits & self.dims[:, None, :, None]
-        whole = np.arange(usable.shape[3]) == self.whole
-        usable[:, :, 0, 0] = True
-        once = (usable & ~whole).sum(axis=3)
-        inner = self.inner_fits.sum(axis=3)
-        apart = (self.depths[:, None] != self.inner_depths[None, :]).astype(np.int64)
-        seconds = 1 + np.einsum("bpe,de->bpd", inner, apart)
-        total = (once * seconds).sum(axis=2) + int(whole.any())
-        return np.asarray(total, np.int64)
-
-
-class _Voids:
-    """All voids of a space at once: they have a dimension each, and read only the model's."""
-
-    def __init__(self, voids: Sequence[_Void]) -> None:
-        self._model = np.asarray([void.model for void in voids], np.int64)
-        self._own = np.asarray([void.own for void in voids], np.int64)
-        self._table = _stacked([void.table for void in voids])
-
-    def apply(self, genes: Genes) -> None:
-        if len(self._own):
-            each, own = np.arange(len(self._own)), genes[:, self._own]
-            void = self._table[each, _columns(genes, self._model), own]
-            genes[:, self._own] = np.where(void, 0, own)
-
-
-class _Splits:
-    """All splits of a space at once: they have dimensions of their own."""
-
-    def __init__(self, splits: Sequence[_Split]) -> None:
-        self._count = len(splits)
-        self._batches = np.asarray([split.batches for split in splits], np.int64)
-        self._policy = np.asarray([split.policy for split in splits], np.int64)
-        self._at = np.asarray([split.at for split in splits], np.int64).reshape(len(splits), 4)
-        self._whole = np.asarray([split.whole for split in splits], np.int64)
-        self._depths = _stacked([split.depths for split in splits])
-        self._inner_depths = _stacked([split.inner_depths for split in splits])
-        self._dims = _stacked([split.dims for split in splits])
-        self._fits = _stacked([split.fits for split in splits])
-        self._inner_fits = _stacked([split.inner_fits for split in splits])
-
-    def apply(self, genes: Genes) -> None:
-        if not self._count:
-            return
-        each = np.arange(self._count)
-        batch, policy = _columns(genes, self._batches), _columns(genes, self._policy)
-        dim, factor, inner, parts = (_columns(genes, self._at[:, k]) for k in range(4))
-        dim = np.where(self._dims[each, batch, dim], dim, 0)
-        factor = np.where(self._fits[each, batch, policy, dim, factor], factor, 0)
-        whole = factor == self._whole
-        dim = np.where(whole | ~self._fits[each, batch, policy, dim, factor], 0, dim)
-        good = self._inner_fits[each, batch, policy, inner, parts] & ~whole
-        good &= self._inner_depths[each, inner] != self._depths[each, dim]
-        for k, columns in enumerate((dim, factor, inner * good, parts * good)):
-            there = self._at[:, k] >= 0
-            genes[:, self._at[there, k]] = columns[:, there]
-
-
-def _stacked(tables: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Tables of different sizes as one; what none of them holds is 0."""
-    if not tables:
-        return np.zeros(0, np.int64)
-    shape = np.max([table.shape for table in tables], axis=0)
-    return np.stack([
-        np.pad(table, [(0, most - extent) for most, extent in zip(shape, table.shape, strict=True)])
-        for table in tables
-    ])  # fmt: skip
-
-
 class Conditions:
     """The rules of a space.
 
@@ -205,7 +100,6 @@ class Conditions:
             [v for f in b.choices if (v := _void(where, known, b, f, base))] for b in blocks
         ]
         self._splits = [_split(where, known, block, base) for block in blocks]
-        self._together = (_Voids([v for each in self._voids for v in each]), _Splits(self._splits))
         own = {where[dimension_name(b, f)] for b in blocks for f in b.choices}
         self._model = [i for i in range(len(names)) if i not in own and i not in self._void]
         self._news = {
@@ -213,6 +107,9 @@ class Conditions:
                            enumerate(choices[i])])
             for i in self._model
         }  # fmt: skip
+        self._rules = Rules(
+            self._void, self._news, [v for each in self._voids for v in each], self._splits
+        )
         self._free = [
             [self._widths[where[dimension_name(b, f)]] for f in b.choices
              if f not in SPLIT and decides(f) is None]
@@ -221,16 +118,21 @@ class Conditions:
 
     def normal(self, genes: Genes) -> Genes:
         """Points in the one form of what they mean."""
-        repeats = [i for i, news in self._news.items() if not news.all()]
-        if not self._splits and not repeats and not self._void:
+        if not self._rules:
             return genes
         found = genes.copy()
-        found[:, self._void] = 0
-        for i in repeats:
-            found[:, i] *= self._news[i][found[:, i]]
-        for rules in self._together:
-            rules.apply(found)
+        self._rules.apply(found)
         return found
+
+    def settle(self, genes: Genes, start: int, number: int) -> None:
+        """Bring into their form, in place, the points that have one start.
+
+        Args:
+            genes: ``(points, dimensions)``.
+            start: position of the dimension that chooses it.
+            number: of the start.
+        """
+        self._rules.apply(genes, start, number)
 
     @property
     def model_size(self) -> int:
@@ -303,9 +205,7 @@ class StartConditions:
         """Points in the one form of what they mean."""
         found = genes.copy()
         for number, conditions in enumerate(self._each):
-            rows = genes[:, self._start] == number
-            found[rows] = conditions.normal(genes[rows])
-        found[:, self._start] = genes[:, self._start]
+            conditions.settle(found, self._start, number)
         return found
 
     @property
@@ -335,24 +235,19 @@ def _total(counts: list[NDArray[np.int64]]) -> int:
     return sum(math.prod(column) for column in zip(*(c.tolist() for c in counts), strict=True))
 
 
-def _columns(genes: Genes, positions: Genes) -> Genes:
-    """``(points, positions)``: choices of dimensions, 0 for one that is not there."""
-    return np.where(positions >= 0, genes[:, positions], 0)
-
-
 def _void(
     where: Mapping[str, int],
     known: Mapping[str, tuple[Any, ...]],
     block: Block,
     field: str,
     base: Knobs,
-) -> _Void | None:
+) -> Void | None:
     model, own = decides(field), dimension_name(block, field)
     if model is None:
         return None
     rows = _meant(known, model, base)
     table = [[means_nothing(field, value, row) for value in known[own]] for row in rows]
-    return _Void(where.get(model, -1), where[own], np.asarray(table))
+    return Void(where.get(model, -1), where[own], np.asarray(table))
 
 
 def _meant(known: Mapping[str, tuple[Any, ...]], name: str, base: Knobs) -> tuple[Any, ...]:
@@ -362,14 +257,14 @@ def _meant(known: Mapping[str, tuple[Any, ...]], name: str, base: Knobs) -> tupl
 
 def _split(
     where: Mapping[str, int], known: Mapping[str, tuple[Any, ...]], block: Block, base: Knobs
-) -> _Split:
+) -> Split:
     names = [dimension_name(block, field) for field in SPLIT]
     dims, factors, inner, parts = (known.get(name, (AUTO,)) for name in names)
     policies = _meant(known, "factor_policy", base)
     own = block.base.factor
     samples = range(len(known.get("batches_per_cluster", (AUTO,))))
     depths = [block.depth if d == AUTO else int(d) for d in dims]
-    return _Split(
+    return Split(
         where.get("batches_per_cluster", -1),
         where.get("factor_policy", -1),
         (where.get(names[0], -1), where.get(names[1], -1), where.get(names[2], -1),

@@ -25,19 +25,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.cost_models.booster import Booster
-from autoturbo.search.blocks import Changes, bases_of, changes_of, composed, designs
+from autoturbo.search.blocks import together
 from autoturbo.search.conditions import Genes
 from autoturbo.search.openings import openings, probes, single_changes
+from autoturbo.search.quick_model import QuickModel, Tried
 from autoturbo.search.restarts import AWAY, place_to_go
 from autoturbo.search.space import Space
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
 """A dearer model: lower is better; None where it cannot tell yet."""
-
-ENOUGH = 8
-"""Tried points without which the quick model is not asked."""
-
 
 PROBING = 64
 """Tried points after which nothing is probed."""
@@ -57,27 +53,11 @@ STEPS = 3
 TOGETHER = 0.5
 """Share of a batch that tries choices of all blocks at once or puts the best of them together."""
 
-COMPOSED = 4
-"""One in so many of those puts the best together, for each point that they start from."""
-
 BEGUN = 96
 """Mutants of openings and of the heuristic that a dearer model with a prior sees at the start."""
 
 _SPARSE_ROUNDS = 16
 """Rounds of drawing points with few choices for sub-graphs, before any point will do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A point and what became of it.
-
-    Attributes:
-        genes: choice indices.
-        score: lower is better; None for a point that failed.
-    """
-
-    genes: tuple[int, ...]
-    score: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +77,7 @@ class Evolution:
     parents: int = 12
     generations: int = 4
     children: int = 192
-    reranked: int = int(__import__('os').environ.get('RERANKED','48'))
+    reranked: int = 48
     explore: float = 0.2
     shuffled: bool = False
 
@@ -131,6 +111,7 @@ class Evolution:
             probed = _left(fresh, parents[0], history, count, rerank)
             fresh.taken.update(probed)
             probed += _together(fresh, history, int(count * TOGETHER), model, rerank)
+            fresh.taken.update(probed)
             wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
             away = self._away(fresh, history, model, int(wanted * AWAY), rerank)
             fresh.taken.update(away)
@@ -160,7 +141,7 @@ class Evolution:
             pool = pool[model.order(pool, ties)][: 4 * self.parents]
             children = _crossed(space, rng, pool, self.children // 2)
             mutants = _mutants(space, rng, pool, self.children // 2)
-            pool = keep(np.unique(np.concatenate([pool, children, mutants]), axis=0))
+            pool = keep(space.distinct(np.concatenate([pool, children, mutants])))
         return pool[model.order(pool, ties)]
 
     def _away(
@@ -180,66 +161,6 @@ class Evolution:
         pool = self._evolve(fresh.space, fresh.rng, place.parents, model, place.keep)
         best = fresh.unique(pool)[: self.reranked]
         return _varied(best, _dearer(best, rerank), model, count)
-
-
-@dataclass(frozen=True, slots=True)
-class QuickModel:
-    """Predicts scores from choices alone.
-
-    Attributes:
-        space: whose points it sees.
-        scores: of points that can be measured.
-        feasible: None while nothing failed.
-    """
-
-    space: Space
-    scores: Booster
-    feasible: Booster | None
-
-    @staticmethod
-    def of(space: Space, history: Sequence[Tried]) -> QuickModel | None:
-        """Trained on what was tried; None while that is too little."""
-        measured = [tried for tried in history if tried.score is not None]
-        if len(measured) < ENOUGH:
-            return None
-        scores = np.asarray([tried.score for tried in measured], np.float64)
-        model = Booster("reg:squarederror")
-        model.fit(_features(space, measured), _levelled(scores), trees=60)
-        feasible = None
-        if len(measured) < len(history):
-            feasible = Booster("binary:logistic")
-            labels = np.asarray([tried.score is not None for tried in history], np.float64)
-            feasible.fit(_features(space, history), labels, trees=40)
-        return QuickModel(space, model, feasible)
-
-    def order(self, genes: Genes, ties: np.random.Generator | None = None) -> NDArray[np.int64]:
-        """Indices from the best predicted to the worst; of equals the first, or by chance."""
-        count = len(genes)
-        second = np.arange(count) if ties is None else ties.permutation(count)
-        return np.lexsort((second, self.predict(genes)))
-
-    def predict(self, genes: Genes) -> NDArray[np.float64]:
-        """Scores, less the logarithm of the chance to be feasible."""
-        rows = self.space.features(genes)
-        figures = self.scores.predict(rows)
-        if self.feasible is not None:
-            figures = figures - np.log(np.clip(self.feasible.predict(rows), 1e-3, 1.0))
-        return figures
-
-
-def _features(space: Space, tried: Sequence[Tried]) -> NDArray[np.float32]:
-    return space.features(np.asarray([t.genes for t in tried], np.int64))
-
-
-def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores on a scale that outliers do not rule: logarithms where all have one sign."""
-    sign = np.sign(scores[0])
-    if (sign * scores > 0).all():
-        logarithms = sign * np.log(np.abs(scores))
-        return np.asarray(logarithms - np.median(logarithms), np.float64)
-    ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
-    shares: NDArray[np.float64] = ranks / max(len(scores) - 1, 1)
-    return shares
 
 
 def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
@@ -319,37 +240,15 @@ def _together(
     model: QuickModel,
     rerank: Rerank | None,
 ) -> list[tuple[int, ...]]:
-    """A part of a batch: choices of all blocks at once, and the best of them put together."""
-    space = fresh.space
-    if not count or not space.blocks:
+    """A part of a batch: choices of all blocks at once, as the dearer model expects."""
+
+    def expected(genes: Genes) -> NDArray[np.float64]:
+        dearer = None if rerank is None else rerank(genes)
+        return model.predict(genes) if dearer is None else dearer
+
+    if not count or not fresh.space.blocks:
         return []
-    measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
-    bases = bases_of(space, history, len(history) // count)
-    every = [changes_of(space, base, measured) for base in bases]
-    found: list[tuple[int, ...]] = []
-    for changes in every:
-        best = fresh.unique(_composed(space, changes, model, rerank))[: count // COMPOSED]
-        fresh.taken.update(best)
-        found += best
-    for left, changes in zip(range(len(every), 0, -1), every, strict=True):
-        tried = fresh.unique(designs(space, fresh.rng, changes, -(-(count - len(found)) // left)))
-        fresh.taken.update(tried)
-        found += tried
-    return found
-
-
-def _composed(space: Space, changes: Changes, model: QuickModel, rerank: Rerank | None) -> Genes:
-    """The best choices of all blocks put together: of all choices, and of those that were tried.
-
-    The model is surer of those that were tried, and may be right on the others.
-    """
-    points = [tuple(changes.base.tolist()), *map(tuple, changes.points.tolist())]
-    scores = _dearer(points, rerank)
-    if scores is None:
-        scores = model.predict(np.asarray(points, np.int64))
-    least, scores = float(scores[0]), scores[1:]
-    surer = np.where(changes.tried > 0, scores, np.inf)
-    return np.concatenate([composed(space, changes, s, least) for s in (scores, surer)])
+    return fresh.unique(together(fresh.space, fresh.rng, history, count, expected))[:count]
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:

@@ -76,12 +76,12 @@ class Meanings(Points):
 
     def knobs_of(self, genes: Iterable[int]) -> Knobs:
         """The setting of a point of a knob space."""
-        params = self.params_of(genes)
-        own = {name: params.pop(name) for name in self._owners}
-        start = self._start_of(params)
+        pairs = zip(self.dimensions, genes, strict=True)
+        chosen = {d.name: d.choices[index] for d, index in pairs if index}  # 0 is "auto"
+        own = {name: chosen.pop(name) for name in [*chosen] if name in self._owners}
+        start = self._start_of(chosen)
         if len(self.starts) > 1:
-            params.pop(START)
-        chosen = {name: value for name, value in params.items() if value != AUTO}
+            chosen.pop(START, None)
         overrides = tuple(self._overrides(own, start))
         return dataclasses.replace(start, **chosen, overrides=overrides)
 

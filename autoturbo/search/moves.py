@@ -84,17 +84,18 @@ class Moves(Points):
         """Mutants in their one form, none of them its parent: there the model's choice moves."""
         relapse = (genes > 0) & (moved != genes) & (self.unit_of > 0)
         moved = np.where(relapse & (rng.random(genes.shape) < RELAPSE), 0, moved)
-        for pair in self._partners:
-            for one, other in (pair, pair[::-1]):
-                alone = (moved[:, one] > 0) & (moved[:, other] == 0) & (genes[:, one] == 0)
-                drawn = rng.integers(1, self.widths[other], len(genes))
-                moved[:, other] = np.where(alone, drawn, moved[:, other])
+        one, other = self._partners
+        drawn = rng.integers(1, self.widths[other][:, None], (len(other), len(genes)))
+        alone = (moved[:, one] > 0) & (moved[:, other] == 0) & (genes[:, one] == 0)
+        point, pair = np.nonzero(alone)  # never both ways round
+        moved[point, other[pair]] = drawn[pair, point]
         moved = self.normal(moved)
         same = np.flatnonzero((moved == genes).all(axis=1))
         at = certain[same]
         step = rng.integers(1, np.maximum(self.widths[at], 2))
         moved[same, at] = (moved[same, at] + step) % self.widths[at]
-        return self.normal(moved)
+        moved[same] = self.normal(moved[same])
+        return moved
 
     def cross(self, rng: np.random.Generator, first: Genes, second: Genes) -> Genes:
         """Children that have each of the model's choices, and each block's, from one parent."""
@@ -143,12 +144,11 @@ class Moves(Points):
         return found
 
     @cached_property
-    def _partners(self) -> list[tuple[int, int]]:
-        """Positions of the second axis and its parts, which mean nothing alone."""
+    def _partners(self) -> tuple[Genes, Genes]:
+        """Positions of the second axis and of its parts, which mean nothing alone; and back."""
         names = [d.name for d in self.dimensions]
         both = ("inner_dim", "inner_factor")
-        return [
-            (names.index(dimension_name(b, both[0])), names.index(dimension_name(b, both[1])))
-            for b in self.blocks
-            if set(both) <= set(b.choices)
-        ]
+        having = [block for block in self.blocks if set(both) <= set(block.choices)]
+        pairs = [[names.index(dimension_name(block, field)) for field in both] for block in having]
+        found = np.asarray(pairs, np.int64).reshape(-1, 2)
+        return found.ravel(), found[:, ::-1].ravel()

@@ -66,7 +66,7 @@ class Points:
     blocks: tuple[Block, ...] = ()
     starts: tuple[Knobs, ...] = (Knobs(),)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of points; exact, however large."""
         return self.conditions.size
@@ -137,6 +137,17 @@ class Points:
         """Points in their one form, ``(points, dimensions)``."""
         return self.conditions.normal(genes)
 
+    def distinct(self, genes: Genes) -> Genes:
+        """Points each once, in lexical order."""
+        few = int(self.widths.max(initial=1)) <= 1 << 8
+        # bytes, the upper one first, compare as the choices do and much faster than whole numbers
+        plain = np.ascontiguousarray(genes, np.uint8 if few else ">u4")
+        if not plain.size:
+            return genes[:1]
+        keys = plain.view(np.dtype((np.void, plain.itemsize * plain.shape[1]))).ravel()
+        found: Genes = genes[np.unique(keys, return_index=True)[1]]
+        return found
+
     def everything(self) -> Genes:
         """All points in lexical order; for spaces that are :attr:`listed`."""
         shape = tuple(self.widths.tolist())
@@ -144,17 +155,27 @@ class Points:
         found: Genes = genes[(self.normal(genes) == genes).all(axis=1)]
         return found
 
-    def features(self, genes: Genes) -> NDArray[np.float32]:
-        """Points as numbers for a cost model, ``(points, dimensions)``; see :func:`_as_number`."""
-        columns = [table[genes[:, index]] for index, table in enumerate(self._tables)]
-        return np.stack(columns, axis=1) if columns else np.zeros((len(genes), 0), np.float32)
+    def features(self, genes: Genes, columns: Genes | None = None) -> NDArray[np.float32]:
+        """Points as numbers for a cost model, ``(points, dimensions)``; see :func:`_as_number`.
+
+        Args:
+            genes: of the points.
+            columns: positions of the dimensions that are wanted, where not all are.
+        """
+        chosen = np.arange(len(self.dimensions)) if columns is None else columns
+        found: NDArray[np.float32] = self._numbers[genes[:, chosen] + self._offsets[chosen]]
+        return found
 
     @cached_property
-    def _tables(self) -> list[NDArray[np.float32]]:
-        return [
-            np.asarray([self._as_number(d, c) for c in d.choices], np.float32)
-            for d in self.dimensions
-        ]
+    def _offsets(self) -> Genes:
+        """Where each dimension's choices begin in :attr:`_numbers`."""
+        return np.cumsum(self.widths) - self.widths
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.float32]:
+        """Every choice of every dimension as a number."""
+        numbers = [self._as_number(d, c) for d in self.dimensions for c in d.choices]
+        return np.asarray(numbers, np.float32)
 
     def _as_number(self, dimension: Dimension, choice: Any) -> float:
         """A choice on an axis where order means something: knobs as the cost model has them."""

@@ -17,7 +17,7 @@ import numpy as np
 from autoturbo.search.conditions import START, Genes
 
 if TYPE_CHECKING:
-    from autoturbo.search.evolution import Tried
+    from autoturbo.search.quick_model import Tried
     from autoturbo.search.space import Space
 
 PATIENCE = 48

@@ -23,10 +23,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoturbo.errors import UsageError
 from autoturbo.search.conditions import Genes
-from autoturbo.search.evolution import Evolution, Tried
+from autoturbo.search.evolution import Evolution
 from autoturbo.search.levels import Levels
 from autoturbo.search.names import SAMPLERS, sampler_names
 from autoturbo.search.plugged import plugged_sampler, takes_several
+from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autoturbo.cost_models import booster
 from autoturbo.cost_models.booster import Booster
-from autoturbo.cost_models.model import FEWEST, CostModel, Example
+from autoturbo.cost_models.model import FEWEST, CostModel, Example, merged
 from autoturbo.errors import InputError
 
 NAMES = ("a", "b", "c")
@@ -153,3 +154,38 @@ def test_an_untrained_booster_has_nothing_to_say(tmp_path: Path) -> None:
         booster.save(tmp_path / "x.ubj")
     with pytest.raises(ValueError, match="before fit"):
         booster.predict(np.zeros((1, 1), np.float32))
+
+
+def test_equal_kernels_are_learned_as_one() -> None:
+    rng = np.random.default_rng(3)
+    few = rng.uniform(0, 1, (40, 5)).astype(np.float32)
+    rows = few[rng.integers(0, len(few), 400)]
+    labels = rows[:, 0] + rng.normal(0, 0.1, len(rows))
+    weights = rng.uniform(0.5, 2, len(rows))
+    ours, means, total = merged(rows, labels, weights)
+    seen = dict.fromkeys(map(bytes, rows))
+    assert [bytes(row) for row in ours] == list(seen)  # each once, as they came
+    first = (rows == ours[0]).all(axis=1)
+    assert total[0] == pytest.approx(weights[first].sum())
+    assert means[0] == pytest.approx(np.average(labels[first], weights=weights[first]))
+    whole, short = Booster("reg:squarederror"), Booster("reg:squarederror")
+    whole.fit(rows, labels, weights)
+    short.fit(ours, means, total)
+    np.testing.assert_allclose(short.predict(few), whole.predict(few), atol=1e-5)
+
+
+def test_nothing_to_merge() -> None:
+    rows, labels = np.zeros((0, 5), np.float32), np.zeros(0)
+    assert [len(part) for part in merged(rows, labels, labels)] == [0, 0, 0]
+
+
+def test_rows_held_whole_or_in_bins_give_the_same_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    rows = rng.uniform(0, 1, (600, 4)).astype(np.float32)  # more values than bins
+    labels = (rows[:, 0] * rows[:, 1]).astype(np.float64)
+    weights = rng.uniform(0.5, 2, len(rows))
+    whole, binned = Booster("reg:squarederror"), Booster("reg:squarederror")
+    whole.fit(rows, labels, weights)
+    monkeypatch.setattr(booster, "_WHOLE", 0)
+    binned.fit(rows, labels, weights)
+    assert whole.predict(rows).tolist() == binned.predict(rows).tolist()

@@ -8,7 +8,8 @@ from search_doubles import toy_space
 from space_samples import started_space
 
 from autoturbo.search.conditions import START
-from autoturbo.search.evolution import Evolution, Tried
+from autoturbo.search.evolution import Evolution
+from autoturbo.search.quick_model import Tried
 from autoturbo.search.restarts import PATIENCE, TURN, Place, idle_trials, place_to_go
 from autoturbo.search.space import Space
 

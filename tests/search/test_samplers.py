@@ -15,9 +15,10 @@ from space_samples import block, space_of
 from autoturbo.errors import UsageError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search import SAMPLERS, CostModelSampler, make_sampler
-from autoturbo.search.evolution import Evolution, QuickModel, Tried, fresh_points
+from autoturbo.search.evolution import Evolution, fresh_points
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.openings import single_changes
+from autoturbo.search.quick_model import QuickModel, Tried
 from autoturbo.search.samplers import check_sampler
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.study import Asker, frozen, open_mirror, quiet_optuna
@@ -343,6 +344,21 @@ def test_the_quick_model_knows_walls() -> None:
     failed = np.asarray([t.genes for t in past if t.score is None])
     fine = np.asarray([t.genes for t in past if t.score is not None])
     assert np.median(model.predict(failed)) > np.median(model.predict(fine))
+
+
+def test_the_quick_model_asks_for_dimensions_that_were_tried_only() -> None:
+    space, past = toy_space(), history(60)
+    still = [Tried((*t.genes[:-1], 0), t.score) for t in past]
+    model = QuickModel.of(space, still)
+    assert model is not None
+    assert len(space.dimensions) - 1 not in model.columns.tolist()
+    genes = space.random(np.random.default_rng(0), 20)
+    moved = genes.copy()
+    moved[:, -1] = 1
+    assert model.predict(genes).tolist() == model.predict(moved).tolist()
+    same = QuickModel.of(space, [past[0]] * 9)  # a study may hold a point several times
+    assert same is not None
+    assert len(set(same.predict(genes).tolist())) == 1
 
 
 def test_scores_of_any_sign_can_be_learned() -> None:

@@ -150,6 +150,21 @@ def test_points_as_numbers_put_auto_where_its_meaning_is() -> None:
     assert rows[:, 1].tolist() == [4.0, 3.0, 2.0]
 
 
+def test_some_columns_of_points_as_numbers() -> None:
+    space = toy_space()
+    genes = space.random(np.random.default_rng(0), 9)
+    wanted = np.asarray([len(space.dimensions) - 1, 0])
+    assert space.features(genes, wanted).tolist() == space.features(genes)[:, wanted].tolist()
+
+
+@pytest.mark.parametrize("choices", [3, 256, 300])
+def test_points_each_once_in_lexical_order(choices: int) -> None:
+    space = Space(tuple(Dimension(f"p{i}", tuple(range(choices))) for i in range(3)))
+    genes = space.random(np.random.default_rng(choices), 60)
+    genes = np.concatenate([genes, genes[::2], space.normal(genes)[:, [1, 0, 2]]])
+    assert space.distinct(genes).tolist() == sorted(map(list, {*map(tuple, genes.tolist())}))
+
+
 def test_parameters_of_other_studies_have_numbers_too() -> None:
     space = Space((Dimension("depth", (3, 5.5)), Dimension("kind", ("x", None))))
     rows = space.features(np.asarray([[0, 0], [1, 1]]))

@@ -19,8 +19,9 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.search.conditions import START, Genes, dimension_name
-from autoturbo.search.evolution import Evolution, Tried
+from autoturbo.search.evolution import Evolution
 from autoturbo.search.openings import openings, probes
+from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
 from autoturbo.search.starts import start_from, starts_of
 

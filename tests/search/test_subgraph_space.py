@@ -15,7 +15,8 @@ from space_samples import block, large_space, small_spaces, space_of
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, subgraph_knob_specs
 from autoturbo.search.conditions import dimension_name
-from autoturbo.search.evolution import Evolution, Tried, fresh_points
+from autoturbo.search.evolution import Evolution, fresh_points
+from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
 
 LARGE = large_space()

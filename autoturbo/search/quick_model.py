@@ -1,0 +1,96 @@
+"""Predicts scores of points from their choices alone: cheap enough to look at thousands.
+
+What was tried is all it knows; it is trained anew for every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.cost_models.booster import Booster
+from autoturbo.search.conditions import Genes
+
+if TYPE_CHECKING:
+    from autoturbo.search.space import Space
+
+ENOUGH = 8
+"""Tried points without which it is not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A point and what became of it.
+
+    Attributes:
+        genes: choice indices.
+        score: lower is better; None for a point that failed.
+    """
+
+    genes: tuple[int, ...]
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuickModel:
+    """Predicts scores from choices alone.
+
+    Attributes:
+        space: whose points it sees.
+        columns: positions of the dimensions in which tried points differ; no tree asks for others.
+        scores: of points that can be measured.
+        feasible: None while nothing failed.
+    """
+
+    space: Space
+    columns: Genes
+    scores: Booster
+    feasible: Booster | None
+
+    @staticmethod
+    def of(space: Space, history: Sequence[Tried]) -> QuickModel | None:
+        """Trained on what was tried; None while that is too little."""
+        measured = [tried for tried in history if tried.score is not None]
+        if len(measured) < ENOUGH:
+            return None
+        genes = np.asarray([tried.genes for tried in history], np.int64)
+        varied = (genes != genes[0]).any(axis=0)
+        columns = np.flatnonzero(varied | ~varied.any())
+        rows = space.features(genes, columns)
+        known = np.asarray([tried.score is not None for tried in history])
+        scores = np.asarray([tried.score for tried in measured], np.float64)
+        model, feasible = Booster("reg:squarederror"), None
+        model.fit(rows[known], _levelled(scores), trees=60)
+        if not known.all():
+            feasible = Booster("binary:logistic")
+            feasible.fit(rows, known.astype(np.float64), trees=40)
+        return QuickModel(space, columns, model, feasible)
+
+    def order(self, genes: Genes, ties: np.random.Generator | None = None) -> NDArray[np.int64]:
+        """Indices from the best predicted to the worst; of equals the first, or by chance."""
+        count = len(genes)
+        second = np.arange(count) if ties is None else ties.permutation(count)
+        return np.lexsort((second, self.predict(genes)))
+
+    def predict(self, genes: Genes) -> NDArray[np.float64]:
+        """Scores, less the logarithm of the chance to be feasible."""
+        rows = self.space.features(genes, self.columns)
+        figures = self.scores.predict(rows)
+        if self.feasible is not None:
+            figures = figures - np.log(np.clip(self.feasible.predict(rows), 1e-3, 1.0))
+        return figures
+
+
+def _levelled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores on a scale that outliers do not rule: logarithms where all have one sign."""
+    sign = np.sign(scores[0])
+    if (sign * scores > 0).all():
+        logarithms = sign * np.log(np.abs(scores))
+        return np.asarray(logarithms - np.median(logarithms), np.float64)
+    ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
+    shares: NDArray[np.float64] = ranks / max(len(scores) - 1, 1)
+    return shares
