@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 FAR = 0.3
 """A start's best point that is worse than the best by this share is not worked upon."""
 
-import os
-ENOUGH_TRIES = int(os.environ.get('TRIES', '2'))
+
+ENOUGH_TRIES = int(os.environ.get("TRIES", "2"))
 """Measured points with a choice after which it is in no design: one may have had bad company."""
 
 
