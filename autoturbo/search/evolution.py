@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.search.blocks import together
 from autoturbo.search.conditions import Genes
 from autoturbo.search.openings import openings, probes, single_changes
 from autoturbo.search.quick_model import QuickModel, Tried
@@ -48,6 +49,9 @@ NEAR = 96
 
 STEPS = 3
 """Single changes of the heuristic one after the other by which a dearer model with a prior goes."""
+
+TOGETHER = 0.5
+"""Share of a batch that tries choices of all blocks at once or puts the best of them together."""
 
 BEGUN = 96
 """Mutants of openings and of the heuristic that a dearer model with a prior sees at the start."""
@@ -105,6 +109,8 @@ class Evolution:
         if model is not None:
             pool = self._evolve(space, rng, parents, model)
             probed = _left(fresh, parents[0], history, count, rerank)
+            fresh.taken.update(probed)
+            probed += _together(fresh, history, int(count * TOGETHER), model, rerank)
             fresh.taken.update(probed)
             wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
             away = self._away(fresh, history, model, int(wanted * AWAY), rerank)
@@ -225,6 +231,24 @@ def _left(
     expected = _unlike(steps, _dearer(steps, rerank), room // 2)
     others = [point for point in fresh.unique(listed) if point not in expected]
     return [*expected, *others][:room]
+
+
+def _together(
+    fresh: _Fresh,
+    history: Sequence[Tried],
+    count: int,
+    model: QuickModel,
+    rerank: Rerank | None,
+) -> list[tuple[int, ...]]:
+    """A part of a batch: choices of all blocks at once, as the dearer model expects."""
+
+    def expected(genes: Genes) -> NDArray[np.float64]:
+        dearer = None if rerank is None else rerank(genes)
+        return model.predict(genes) if dearer is None else dearer
+
+    if not count or not fresh.space.blocks:
+        return []
+    return fresh.unique(together(fresh.space, fresh.rng, history, count, expected))[:count]
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:

@@ -42,8 +42,8 @@ class Moves(Points):
             beside = np.bincount([b.start for b in self.blocks])[[b.start for b in self.blocks]]
             chosen = rng.random((count, len(self.blocks) + 1)) < 1 / np.maximum([1, *beside], 2)
             chosen[:, 0] = True
-            rate = np.where(self._unit_of > 0, OWN_CHOICES / self._unit_size, 1.0)
-            genes *= chosen[:, self._unit_of] & (rng.random(genes.shape) < rate)
+            rate = np.where(self.unit_of > 0, OWN_CHOICES / self._unit_size, 1.0)
+            genes *= chosen[:, self.unit_of] & (rng.random(genes.shape) < rate)
         return self.normal(genes)
 
     def mutate(self, rng: np.random.Generator, genes: Genes, rate: float = 0.0) -> Genes:
@@ -58,8 +58,8 @@ class Moves(Points):
         points, dimensions = genes.shape
         if not dimensions:
             return genes.copy()
-        change = rng.random(genes.shape) < np.where(self._unit_of > 0, rate / self._unit_size, rate)
-        model = int((self._unit_of == 0).sum())
+        change = rng.random(genes.shape) < np.where(self.unit_of > 0, rate / self._unit_size, rate)
+        model = int((self.unit_of == 0).sum())
         certain = np.asarray(rng.integers(0, model, points), np.int64)
         change[np.arange(points), self._first(rng, certain, genes, model)] = True
         shift = rng.integers(1, np.maximum(self.widths, 2), genes.shape)
@@ -82,7 +82,7 @@ class Moves(Points):
         self, rng: np.random.Generator, genes: Genes, moved: Genes, certain: Genes
     ) -> Genes:
         """Mutants in their one form, none of them its parent: there the model's choice moves."""
-        relapse = (genes > 0) & (moved != genes) & (self._unit_of > 0)
+        relapse = (genes > 0) & (moved != genes) & (self.unit_of > 0)
         moved = np.where(relapse & (rng.random(genes.shape) < RELAPSE), 0, moved)
         one, other = self._partners
         drawn = rng.integers(1, self.widths[other][:, None], (len(other), len(genes)))
@@ -99,8 +99,8 @@ class Moves(Points):
 
     def cross(self, rng: np.random.Generator, first: Genes, second: Genes) -> Genes:
         """Children that have each of the model's choices, and each block's, from one parent."""
-        model = int((self._unit_of == 0).sum())
-        unit = np.where(self._unit_of > 0, model + self._unit_of - 1, np.arange(len(self._unit_of)))
+        model = int((self.unit_of == 0).sum())
+        unit = np.where(self.unit_of > 0, model + self.unit_of - 1, np.arange(len(self.unit_of)))
         coins = rng.random((len(first), model + len(self.blocks))) < 0.5  # noqa: PLR2004  fair
         return self.normal(np.where(coins[:, unit], first, second))
 
@@ -118,7 +118,7 @@ class Moves(Points):
         return np.asarray(list(points), np.int64).reshape(len(points), len(self.dimensions))
 
     @cached_property
-    def _unit_of(self) -> Genes:
+    def unit_of(self) -> Genes:
         """Per dimension, 0 for the model's and the number of the block, from 1, for the others."""
         units = [np.full(len(b.choices), i) for i, b in enumerate(self.blocks, 1)]
         model = np.zeros(len(self.dimensions) - sum(map(len, units)))
@@ -127,7 +127,7 @@ class Moves(Points):
     @cached_property
     def _unit_size(self) -> Genes:
         """Per dimension, the number of dimensions of its unit."""
-        found: Genes = np.bincount(self._unit_of)[self._unit_of]
+        found: Genes = np.bincount(self.unit_of)[self.unit_of]
         return found
 
     @cached_property
@@ -140,7 +140,7 @@ class Moves(Points):
     def _start_at(self) -> Genes:
         """Per dimension, the start that it belongs to; 0 for the model's."""
         starts = np.asarray([0, *(b.start for b in self.blocks)], np.int64)
-        found: Genes = starts[self._unit_of]
+        found: Genes = starts[self.unit_of]
         return found
 
     @cached_property

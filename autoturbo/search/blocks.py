@@ -1,0 +1,182 @@
+"""Choices of many sub-graphs at once: tried together, told apart, put together.
+
+A schedule's time is the sum of its kernels', and a kernel depends mostly on its own choices. So one
+measurement can try a choice in every block of sub-graphs, and a model that learns kernels from it
+tells them apart; then the best choice of each block is put together. Chance tries one of a few
+hundred such choices at a time, and most of them make a schedule slower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.search.conditions import START, Genes
+from autoturbo.search.restarts import other_starts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from autoturbo.search.quick_model import Tried
+    from autoturbo.search.space import Space
+
+FAR = 0.3
+"""A start's best point that is worse than the best by this share is not worked upon."""
+
+
+ENOUGH_TRIES = int(os.environ.get("TRIES", "2"))
+"""Measured points with a choice after which it is in no design: one may have had bad company."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Points that differ from one in one choice of one block.
+
+    Attributes:
+        base: the point.
+        points: ``(changes, dimensions)``.
+        blocks: which block, from 1, ``(changes,)``.
+        tried: measured points that had the choice, ``(changes,)``.
+    """
+
+    base: Genes
+    points: Genes
+    blocks: Genes
+    tried: Genes
+
+    def over(self, point: Genes, change: int) -> Genes:
+        """Another point with what a change changes."""
+        return np.where(self.points[change] != self.base, self.points[change], point)
+
+
+def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
+    """Every choice of a block that means something at a point, besides those that it has.
+
+    Args:
+        space: where the point is.
+        base: the point, ``(dimensions,)``.
+        measured: points, ``(points, dimensions)``.
+    """
+    at, choice = _choices(space, base)
+    points = np.repeat(base[None], len(at), axis=0)
+    each = np.arange(len(at))
+    points[each, at] = choice
+    points = space.normal(points)
+    unit = space.unit_of
+    elsewhere = ((points != base) & (unit != unit[at][:, None])).any(axis=1)
+    kept = (points[each, at] == choice) & ~elsewhere
+    at, choice = at[kept], choice[kept]
+    return Changes(base, points[kept], unit[at], (measured[:, at] == choice).sum(axis=0))
+
+
+def _choices(space: Space, base: Genes) -> tuple[Genes, Genes]:
+    """Dimensions of blocks and choices there, other than a point's."""
+    own = np.flatnonzero(space.unit_of > 0)
+    at = np.repeat(own, space.widths[own])
+    choice = np.concatenate([np.arange(width) for width in space.widths[own].tolist()] or [own])
+    other = choice != base[at]
+    return at[other], choice[other]
+
+
+def together(
+    space: Space,
+    rng: np.random.Generator,
+    history: Sequence[Tried],
+    count: int,
+    expected: Callable[[Genes], NDArray[np.float64]],
+) -> Genes:
+    """The best choices of all blocks put together, then points that try one in every block.
+
+    What is put together are the best of all choices, and of those that were tried: a model is
+    surer of these, and may be right on the others.
+
+    Args:
+        space: where to look.
+        rng: where chance comes from.
+        history: what was tried; something was measured.
+        count: points that try at most, for each that they start from.
+        expected: what points give, lower is better.
+    """
+    measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
+    bases = bases_of(space, history, len(history) // max(count, 1))
+    every = [changes_of(space, base, measured) for base in bases]
+    best, new = list[Genes](), list[Genes]()
+    for changes in every:
+        scores = expected(np.concatenate([changes.base[None], changes.points]))
+        surer = np.where(changes.tried > 0, scores[1:], np.inf)
+        best += [composed(space, changes, each, float(scores[0])) for each in (scores[1:], surer)]
+        new.append(designs(space, rng, changes, count))
+    rounds = [made[row : row + 1] for row in range(count) for made in new]
+    return np.concatenate([*best, *rounds])
+
+
+def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:
+    """The best measured point, and the best one of another start where it is not far behind.
+
+    What is best before a start's sub-graphs are tuned need not be afterwards.
+
+    Args:
+        space: where the points are.
+        history: what was tried; something was measured.
+        turn: which of the other starts, modulo their number.
+    """
+    measured = sorted((t for t in history if t.score is not None), key=lambda t: t.score or 0.0)
+    best = measured[0]
+    found = [best]
+    names = [dimension.name for dimension in space.dimensions]
+    if START in names:
+        at = names.index(START)
+        others = other_starts(space, history, at)
+        start, most = others[turn % len(others)], _worth(best)
+        there = (t for t in measured if t.genes[at] == start and (t.score or 0.0) <= most)
+        found += [t for t in (next(there, None),) if t is not None]
+    return [np.asarray(tried.genes, np.int64) for tried in found]
+
+
+def _worth(best: Tried) -> float:
+    """The highest score that is not far from the best; scores may be of either sign."""
+    score = best.score or 0.0
+    return score + FAR * abs(score)
+
+
+def designs(space: Space, rng: np.random.Generator, changes: Changes, count: int) -> Genes:
+    """Points with one choice changed in every block, those first that were tried least.
+
+    Fewer than asked for where enough was tried.
+
+    Args:
+        space: where the points are.
+        rng: chance, among choices tried equally often.
+        changes: what may be changed.
+        count: points.
+    """
+    found = np.repeat(changes.base[None], count, axis=0)
+    order = np.lexsort((rng.random(len(changes.blocks)), changes.tried))
+    order = order[changes.tried[order] < ENOUGH_TRIES]
+    rows = 0
+    for block in np.unique(changes.blocks[order]):
+        own = order[changes.blocks[order] == block][:count]
+        rows = max(rows, len(own))
+        for row, change in enumerate(own.tolist()):
+            found[row] = changes.over(found[row], change)
+    return space.normal(found[:rows])
+
+
+def composed(space: Space, changes: Changes, scores: NDArray[np.float64], least: float) -> Genes:
+    """The best choice of every block, all put together; nothing where none is better.
+
+    Args:
+        space: where the points are.
+        changes: what may be changed.
+        scores: what each is expected to give, lower is better.
+        least: what the point itself gives.
+    """
+    point, better = changes.base, np.flatnonzero(scores < least)
+    for block in np.unique(changes.blocks[better]):
+        own = better[changes.blocks[better] == block]
+        point = changes.over(point, int(own[np.argmin(scores[own])]))
+    found: Genes = space.normal(point[None])
+    return found if len(better) else found[:0]

@@ -1,0 +1,169 @@
+"""Choices of many sub-graphs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from space_samples import block, large_space, small_spaces, space_of, started_space
+
+from autoturbo.search.blocks import (
+    ENOUGH_TRIES,
+    FAR,
+    bases_of,
+    changes_of,
+    composed,
+    designs,
+    together,
+)
+from autoturbo.search.conditions import START, Genes
+from autoturbo.search.evolution import Evolution
+from autoturbo.search.quick_model import Tried
+from autoturbo.search.space import Space
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def none_of(space: Space) -> Genes:
+    return np.zeros((0, len(space.dimensions)), np.int64)
+
+
+def blocks_moved(space: Space, point: Genes, base: Genes) -> list[int]:
+    """Units in which two points differ; 0 is the model."""
+    return sorted({int(unit) for unit in space.unit_of[point != base]})
+
+
+@settings(deadline=None, max_examples=60)
+@given(small_spaces(), st.integers(0, 1000))
+def test_changes_are_the_neighbours_that_differ_in_one_block(space: Space, seed: int) -> None:
+    base = space.random(rng(seed), 1)[0]
+    found = changes_of(space, base, none_of(space))
+    near = [p for p in space.neighbours(base.tolist()) if len(blocks_moved(space, p, base)) == 1]
+    expected = {tuple(p.tolist()) for p in near if blocks_moved(space, p, base) != [0]}
+    mine = [tuple(p) for p in found.points.tolist()]
+    assert set(mine) <= expected
+    assert len(mine) == len(set(mine))
+    # neighbours list what a change of a choice does to others too: there the choice itself is gone
+    gone = expected - set(mine)
+    assert all((np.asarray(p)[space.unit_of > 0] <= base[space.unit_of > 0]).any() for p in gone)
+    for point, own in zip(found.points, found.blocks.tolist(), strict=True):
+        assert blocks_moved(space, point, base) == [own]
+
+
+def test_a_change_counts_the_measured_points_that_had_its_choice() -> None:
+    space = space_of({}, block(scope=("GB",), cores=(2, 1)))
+    base = np.asarray([0, 0])
+    found = changes_of(space, base, np.asarray([[0, 1], [1, 1], [2, 0]]))
+    tried = {tuple(p): t for p, t in zip(found.points.tolist(), found.tried.tolist(), strict=True)}
+    names = [d.name.rsplit(":", 1)[1] for d in space.dimensions]
+    assert names == ["cores", "scope"]
+    assert tried == {(1, 0): 1, (2, 0): 1, (0, 1): 2}
+
+
+@pytest.mark.parametrize("space", [large_space(), started_space()], ids=["blocks", "starts"])
+def test_designs_change_every_block_until_each_choice_was_tried_often_enough(space: Space) -> None:
+    base = none_of(space).sum(axis=0)
+    if len(space.starts) > 1:
+        base[[d.name for d in space.dimensions].index(START)] = 1
+    measured = base[None]
+    changes = changes_of(space, base, measured)
+    blocks = set(changes.blocks.tolist())
+    assert blocks
+    for _ in range(200):
+        made = designs(space, rng(), changes_of(space, base, measured), 4)
+        if not len(made):
+            break
+        assert (space.normal(made) == made).all()
+        first = blocks_moved(space, made[0], base)
+        assert 0 not in first
+        measured = np.concatenate([measured, made])
+    else:
+        pytest.fail("designs never end")
+    assert (changes_of(space, base, measured).tried >= ENOUGH_TRIES).all()
+    # as many as the block with most choices has, and not one for each of all choices
+    most = np.bincount(changes.blocks).max()
+    assert len(measured) <= 1 + ENOUGH_TRIES * most + 4
+
+
+def test_the_first_designs_change_all_blocks_that_they_can() -> None:
+    space = large_space()
+    base = none_of(space).sum(axis=0)
+    changes = changes_of(space, base, base[None])
+    made = designs(space, rng(), changes, 6)
+    assert len(made) == 6
+    assert all(blocks_moved(space, point, base) == [1, 2] for point in made)
+
+
+def costs_of(space: Space, seed: int) -> Callable[[Genes], NDArray[np.float64]]:
+    """A landscape on which every choice adds its own."""
+    tables = [rng([seed, i]).normal(size=w) for i, w in enumerate(space.widths.tolist())]
+
+    def cost(genes: Genes) -> NDArray[np.float64]:
+        columns = [table[genes[:, i]] for i, table in enumerate(tables)]
+        return np.asarray(np.sum(columns, axis=0) + 1000.0, np.float64)
+
+    return cost
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_put_together_are_the_best_choices_of_all_blocks(seed: int) -> None:
+    space = large_space()
+    base, cost = none_of(space).sum(axis=0), costs_of(large_space(), seed)
+    changes = changes_of(space, base, base[None])
+    scores, least = cost(changes.points), float(cost(base[None])[0])
+    found = composed(space, changes, scores, least)
+    gains = [
+        min(scores[changes.blocks == b].min() - least, 0) for b in set(changes.blocks.tolist())
+    ]
+    assert cost(found)[0] == pytest.approx(least + sum(gains))
+    assert len(composed(space, changes, scores, float(scores.min()))) == 0
+
+
+def test_another_start_is_worked_upon_where_its_best_is_not_far_behind() -> None:
+    space = started_space()
+    at = [d.name for d in space.dimensions].index(START)
+    points = none_of(space).sum(axis=0).repeat(3).reshape(-1, 3).T
+    points[:, at] = [0, 1, 2]
+    tried = [tuple(p) for p in points.tolist()]
+
+    def starts(scores: tuple[float, float, float], turn: int) -> list[int]:
+        history = [Tried(p, s) for p, s in zip(tried, scores, strict=True)]
+        return [int(base[at]) for base in bases_of(space, history, turn)]
+
+    near, far = 1.0 + 0.9 * FAR, 1.0 + 1.1 * FAR
+    assert [starts((near, 1.0, near), turn) for turn in range(3)] == [[1, 0], [1, 2], [1, 0]]
+    assert [starts((near, 1.0, far), turn) for turn in range(2)] == [[1, 0], [1]]
+    # what is to be as much as possible is negative
+    assert [starts((-1.0, -2.0, -1.9), turn) for turn in range(2)] == [[1], [1, 2]]
+    history = [Tried(tried[0], None), Tried(tried[1], 2.0)]
+    assert [int(base[at]) for base in bases_of(space, history, 0)] == [1]
+
+
+def test_half_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
+    space, cost = large_space(), costs_of(large_space(), 1)
+    points = space.distinct(space.random(rng(), 200))[:40]
+    history = [
+        Tried(tuple(p), float(c)) for p, c in zip(points.tolist(), cost(points), strict=True)
+    ]
+    best = np.asarray(min(history, key=lambda t: t.score or 0.0).genes)
+    batch = Evolution().propose(
+        space, rng(), history, set(), count=16, rerank=lambda genes: np.log(cost(genes))
+    )
+    assert len(set(batch)) == 16
+    assert not {t.genes for t in history} & set(batch)
+    both = [p for p in batch if blocks_moved(space, np.asarray(p), best) == [1, 2]]
+    assert len(both) >= 6
+    own = together(space, rng(), history, 6, cost)
+    assert float(cost(own[:1])[0]) == pytest.approx(float(cost(np.asarray(batch)).min()), rel=1e-3)
+
+
+def test_alone_or_without_blocks_nothing_is_put_together() -> None:
+    space = space_of({"max_layers": (2,), "prefetch_depth": (2, 4)})
+    history = [Tried((0, 0), 1.0)]
+    assert len(together(space, rng(), history, 4, costs_of(space, 0))) == 0
