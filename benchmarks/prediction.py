@@ -26,7 +26,6 @@ from bench_tools import cpu_seconds, print_table
 
 from autoturbo.cost_models.pretrained import standard
 from autoturbo.cost_models.screening import Screen
-from autoturbo.cost_models.ways import Choice
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
@@ -52,16 +51,6 @@ class Row(NamedTuple):
     ratio: float
 
 
-def choices(space: Space) -> list[Choice]:
-    """What the columns of a space's points say."""
-    layers = {b.layers[0]: b.layers for b in space.blocks}
-    found = []
-    for dimension in space.dimensions:
-        _, layer, knob = f"::{dimension.name}".rsplit(":", 2)
-        found.append(Choice(knob, dimension.choices, layers.get(layer, ())))
-    return found
-
-
 def children(space: Space, rng: np.random.Generator, parents: Genes) -> Genes:
     """A generation."""
     half = CHILDREN // 2
@@ -76,17 +65,16 @@ def figures(name: str) -> Row:
     graph, target = import_model(workloads.get(name).file), load_target(TARGET)
     space = Space.of(graph, target, dtype=DTYPE, subgraphs=8)
     rng, trained = np.random.default_rng(0), standard()
-    columns = choices(space)
 
     def fresh() -> Screen:
-        screen = Screen(Evaluator(graph, target, DTYPE).bench, trained, columns)
-        screen.seconds(np.zeros((1, len(columns)), np.int64))
+        screen = Screen(Evaluator(graph, target, DTYPE).bench, trained, space.choices)
+        screen.seconds(np.zeros((1, len(space.dimensions)), np.int64))
         return screen
 
     random, screen = fresh(), fresh()
     drawn = space.random(rng, RANDOM)
     at_random = RANDOM / cpu_seconds(lambda: random.seconds(drawn))
-    pool = np.zeros((1, len(columns)), np.int64)
+    pool = np.zeros((1, len(space.dimensions)), np.int64)
     rates = []
     for _ in range(GENERATIONS):
         young = children(space, rng, pool)

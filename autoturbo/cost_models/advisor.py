@@ -27,11 +27,14 @@ from autoturbo.cost_models.features import (
 )
 from autoturbo.cost_models.model import FEWEST, CostModel, Example
 from autoturbo.cost_models.ratios import base_seconds, is_planned
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.plan import COLUMNS
 
 if TYPE_CHECKING:
+    from autoturbo.cost_models.choices import Candidates, Choices
     from autoturbo.cost_models.pretrained import Pretrained
+    from autoturbo.cost_models.screened_examples import ScreenedExamples
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.simulate.contract import Evaluates, PlanStatistics
 
@@ -50,10 +53,13 @@ class Prior:
     Attributes:
         anchored: statistics with what kernels take alone; None for a setting without a plan.
         model: trained beforehand.
+        bench: what those statistics follow from, where candidates can be looked up by number; None
+            where each setting has to be asked for.
     """
 
     anchored: Callable[[Knobs], PlanStatistics | None]
     model: Pretrained
+    bench: Workbench | None = None
 
     @staticmethod
     def of(evaluator: Evaluates) -> Prior | None:
@@ -65,8 +71,10 @@ class Prior:
         """
         from autoturbo.cost_models.pretrained import standard
 
-        anchored = getattr(evaluator, "anchored", None)
-        return None if anchored is None else Prior(anchored, standard())
+        anchored, bench = (getattr(evaluator, name, None) for name in ("anchored", "bench"))
+        if anchored is None:
+            return None
+        return Prior(anchored, standard(), bench if isinstance(bench, Workbench) else None)
 
     def factors(self, statistics: NDArray[np.float64], own: Rows) -> NDArray[np.float64]:
         """Times of kernels over what they take alone, ``(sub-graphs,)``."""
@@ -102,16 +110,22 @@ class KernelAdvisor:
     _model: CostModel | None = None
     _trained_at: int = 0
     _memory: dict[str, Example | None] = field(default_factory=dict)
+    _screened: ScreenedExamples | None = None
 
-    def observe(self, knobs: Knobs, outcome: Outcome) -> None:
+    def observe(self, knobs: Knobs, outcome: Outcome, candidate: Candidates | None = None) -> None:
         """Take note of an outcome.
 
         A failure of the machinery (a dead worker, nonsense from the measurer) teaches nothing
         about the setting.
+
+        Args:
+            knobs: the setting.
+            outcome: what became of it.
+            candidate: the same setting by number, where there is one.
         """
         if isinstance(outcome, Failure) and outcome.reason in ("worker", "invalid"):
             return
-        example = self._example(knobs)
+        example = self._example(knobs) if candidate is None else self._numbered(candidate)[0]
         if example is None:
             self._blind = self._blind or isinstance(outcome, Measurement)
             return
@@ -141,12 +155,26 @@ class KernelAdvisor:
         """
         if self.obstacle:
             return None
-        found = self._examples(settings)
-        planned = [e for e in found if e is not None]
         self.screened += len(settings)
-        scores = np.full(len(settings), np.inf)
+        return self._ranked(self._examples(settings))
+
+    def _ranked(self, found: Sequence[Example | None]) -> NDArray[np.float64]:
+        scores = np.full(len(found), np.inf)
+        planned = [e for e in found if e is not None]
         scores[[e is not None for e in found]] = self._scores(planned)
         return scores
+
+    def rank_candidates(self, candidates: Candidates) -> NDArray[np.float64] | None:
+        """:meth:`rank` of settings of a search, where possible from their numbers alone."""
+        if self.obstacle:
+            return None
+        examples = self._examples_of(candidates.choices)
+        if examples is None:
+            return self.rank(candidates.settings)
+        self.screened += len(candidates.genes)
+        if self._measured < FEWEST:
+            return _logarithms(examples.seconds(candidates.genes))
+        return self._ranked(self._numbered(candidates))
 
     def seconds(self, settings: Sequence[Knobs]) -> NDArray[np.float64] | None:
         """Predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
@@ -162,7 +190,7 @@ class KernelAdvisor:
         return seconds
 
     def _scores(self, planned: Sequence[Example]) -> NDArray[np.float64]:
-        logarithms = np.asarray(np.log(np.maximum(self._seconds(planned), 1e-12)), np.float64)
+        logarithms = _logarithms(self._seconds(planned))
         if self._measured < FEWEST:
             return logarithms
         chance = np.clip(self._current().feasibility(planned), 1e-3, 1.0)
@@ -204,6 +232,28 @@ class KernelAdvisor:
         self._memory |= built
         return [built[key] if key in built else known[key] for key in keys]
 
+    def _numbered(self, candidates: Candidates) -> list[Example | None]:
+        """Examples of candidates, looked up where possible; None for one without a plan."""
+        examples = self._examples_of(candidates.choices)
+        if examples is None:
+            return self._examples(candidates.settings)
+        self._columns = len(COLUMNS)
+        return examples.of(candidates.genes)
+
+    def _examples_of(self, choices: Choices) -> ScreenedExamples | None:
+        """What looks candidates up; None without a prior that tells how."""
+        if self.prior is None or self.prior.bench is None:
+            return None
+        known = self._screened
+        if known is None or known.choices is not choices or known.full:
+            from autoturbo.cost_models.screened_examples import ScreenedExamples
+            from autoturbo.cost_models.screening import Screen
+
+            screen = Screen(self.prior.bench, self.prior.model, choices)
+            known = ScreenedExamples(screen, choices, self.target, self.share)
+            self._screened = known
+        return known
+
     def _build(self, settings: Sequence[Knobs]) -> list[Example | None]:
         """Examples of new settings; the prior is asked once for all."""
         statistics = self.prior.anchored if self.prior else self.evaluator.statistics
@@ -231,6 +281,10 @@ class KernelAdvisor:
         rows = kernel_rows(plan.values, own, vector, self.target)
         setting = setting_row(plan.values, plan.launches, own, vector, self.target)
         return Example(rows, plan.launches, setting, base=base)
+
+
+def _logarithms(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.log(np.maximum(seconds, 1e-12)), np.float64)
 
 
 def _times(outcome: Outcome, kernels: int) -> NDArray[np.float64] | None:

@@ -81,6 +81,8 @@ class RowNumbering:
 def firsts(numbers: Ints, known: int) -> Ints:
     """Where numbers from ``known`` on appear first, in their order."""
     new = np.flatnonzero(numbers >= known)
+    if len(new) <= 1:
+        return new
     return new[np.unique(numbers[new], return_index=True)[1]]
 
 
@@ -93,6 +95,11 @@ class Columns:
 
     def __init__(self, columns: int) -> None:
         self._joined = [Numbering() for _ in range(columns)]
+
+    @property
+    def count(self) -> int:
+        """Different rows seen."""
+        return self._joined[-1].count
 
     def of(self, rows: Ints) -> Ints:
         """The numbers of rows, ``(rows,)``, from 0 in the order of their first appearance."""

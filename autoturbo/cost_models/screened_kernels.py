@@ -1,52 +1,70 @@
-"""Kernels by number: parts of sub-graphs in the ways that they run, and what they are worth."""
+"""Kernels by number: parts of sub-graphs in the ways that they run, and what they are worth.
+
+Each step has fewer different things than the one before, and is made once of each::
+
+    part and way -> final split            (autoturbo.cost_models.screened_parts)
+                 -> where its part lies, given cores and the loop that is spread first
+                 -> what is known of it, given the rules of buffers and instructions
+                 -> seconds of a launch, given its knobs
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
-from autoturbo.cost_models.features import portable_rows
+from autoturbo.cost_models.features import OVERRIDE_NAMES, Rows, squash
 from autoturbo.cost_models.numbering import Columns, Numbering, firsts
 from autoturbo.cost_models.pretrained import Pretrained
-from autoturbo.cost_models.ratios import base_seconds
-from autoturbo.cost_models.ways import FIELDS, NAMED, Ways
-from autoturbo.errors import KnobsError
+from autoturbo.cost_models.ratios import RATIOS, base_seconds, ratios
+from autoturbo.cost_models.screened_parts import OWN, Part, Parts
+from autoturbo.cost_models.ways import FIELDS, Ways
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value
-from autoturbo.schedule.own_splits import settled
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.merging import Flags
 from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, rules_of
-from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.statistics import STATISTICS, part_row
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Floats
-from autoturbo.simulate.alone import anchor_rows, part_numbers
+from autoturbo.simulate.alone import anchor_rows
 from autoturbo.simulate.plan import COLUMNS
 
-_SPLIT: Final = ("factor_scale", "dim", "factor", "inner_dim", "inner_factor")
-_SPREAD: Final = ("cores", "core_dim")
+
+class _Kernel(IntEnum):
+    """Columns of a kernel; it has no price where its split is impossible."""
+
+    PRICE = 0
+    INSTANCES = 1
+    LOOPS = 2
+    SAMPLES = 3
 
 
-class Part(NamedTuple):
-    """A sub-graph as it was grouped, before its own choices.
+class _Price(IntEnum):
+    """What a kernel's seconds follow from: what is known of it, and its knobs as numbers."""
+
+    KNOWN = 0
+    LOOK = 1
+
+
+class Described(NamedTuple):
+    """What a cost model is told of kernels, one row each.
 
     Attributes:
-        problem: at its number of samples.
-        subgraph: layers and split; the number does not matter.
-        kind: how clusters share out the work.
-        room: of :func:`autoturbo.schedule.own_splits.room_for_parts`.
-        clusters: that share out its parts.
-        loops: passes.
+        statistics: :data:`autoturbo.simulate.plan.COLUMNS`.
+        squashed: the same, of :func:`autoturbo.cost_models.features.squash`.
+        ratios: :data:`autoturbo.cost_models.ratios.RATIOS`.
+        own: knobs as numbers, of :meth:`autoturbo.cost_models.ways.Ways.features`.
+        base: seconds of a launch.
+        launches: by one cluster.
     """
 
-    problem: Problem
-    subgraph: SubGraph
-    kind: str
-    room: int
-    clusters: int
-    loops: int
+    statistics: Floats
+    squashed: Rows
+    ratios: Rows
+    own: Rows
+    base: Floats
+    launches: Ints
 
 
 class Kernels:
@@ -58,144 +76,151 @@ class Kernels:
     """
 
     def __init__(self, model: Pretrained, ways: Ways) -> None:
-        self._model, self._ways = model, ways
-        self._parts: list[Part] = []
-        self._numbers, self._worth = Numbering(), Store((), np.float64)
-        self._splits, self._spreads, self._rule_sets = Columns(6), Columns(2), Columns(6)
-        self._cut_numbers, self._cuts = Numbering(), Store((2,))
-        self._final: dict[tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]], int] = {}
-        self._final_parts: list[tuple[Problem, SubGraph]] = []
-        self._facts = Store((len(STATISTICS),), np.float64)
-        self._laid_numbers, self._laid = Numbering(), Store()
-        self._rules: list[KernelRules] = []
-        self._own: dict[tuple[str, bytes], tuple[int, SubGraphKnobs | None]] = {}
-        self._problems: dict[int, int] = {}
-        self._problem_of = Store()
+        self._model, self._ways, self._parts = model, ways, Parts(ways)
+        self._numbers, self._rows = Numbering(), Store((len(_Kernel),))
+        self._seconds = Store((), np.float64)
+        self._rule_sets, self._rules = Columns(len(RULE_KNOBS)), list[KernelRules]()
+        self._known_numbers, self._known = Numbering(), Store((len(COLUMNS),), np.float64)
+        self._ratios = Store((len(RATIOS),), np.float32)
+        self._squashed = Store((len(COLUMNS),), np.float32)
+        self._alone = Store((), np.float64)
+        self._looks = Columns(len(OVERRIDE_NAMES))
+        self._own = Store((len(OVERRIDE_NAMES),), np.float32)
+        self._price_numbers, self._prices = Numbering(), Store((len(_Price),))
+        self._factors = Store((), np.float64)
 
     def add(self, part: Part) -> int:
         """The number of a new part."""
-        self._parts.append(part)
-        return len(self._parts) - 1
+        return self._parts.add(part)
 
-    def seconds(self, parts: Ints, ways: Ints) -> Floats:
-        """Seconds of all launches of kernels; infinite where a split is impossible.
+    @property
+    def known(self) -> int:
+        """How many kernels are known apart from their knobs: what takes most memory."""
+        return self._known.count
+
+    def numbers(self, parts: Ints, ways: Ints) -> Ints:
+        """Numbers of kernels, found out where they are new.
 
         Args:
             parts: numbers of :meth:`add`.
             ways: numbers of :meth:`autoturbo.cost_models.ways.Ways.numbers`.
         """
         numbers = self._numbers.of_pairs(parts, ways)
-        new = firsts(numbers, self._worth.count)
+        new = firsts(numbers, self._rows.count)
         if len(new):
-            self._worth.add(self._found_out(parts[new], ways[new]))
-        found: Floats = self._worth.rows[numbers]
+            self._find_out(parts[new], ways[new])
+        return numbers
+
+    def possible(self, kernels: Ints) -> Flags:
+        """Whether kernels can be cut as their ways say."""
+        found: Flags = self._rows.rows[kernels, _Kernel.PRICE] >= 0
         return found
 
-    def _found_out(self, parts: Ints, ways: Ints) -> Floats:
+    def seconds(self, kernels: Ints) -> Floats:
+        """Seconds of all launches of kernels that are possible."""
+        found: Floats = self._seconds.rows[kernels]
+        return found
+
+    def weights(self, kernels: Ints) -> Floats:
+        """The same as launches times the rounded seconds of one, which differs in the last bit."""
+        rows = self._rows.rows[kernels]
+        launches = rows[:, _Kernel.INSTANCES] * rows[:, _Kernel.LOOPS]
+        found: Floats = launches.astype(np.float64) * self._base(rows[:, _Kernel.PRICE])
+        return found
+
+    def _base(self, prices: Ints) -> Floats:
+        known = self._prices.rows[prices, _Price.KNOWN]
+        found: Floats = self._alone.rows[known] * self._factors.rows[prices]
+        return found
+
+    def described(self, kernels: Ints) -> Described:
+        """What a cost model is told of kernels that are possible."""
+        rows = self._rows.rows[kernels]
+        known, looks = self._prices.rows[rows[:, _Kernel.PRICE]].T
+        self._squash()
+        statistics, squashed = self._known.rows[known], self._squashed.rows[known]
+        statistics[:, OWN] = rows[:, _Kernel.INSTANCES :]
+        squashed[:, OWN] = squash(statistics[:, OWN])
+        launches = rows[:, _Kernel.INSTANCES] * rows[:, _Kernel.LOOPS]
+        return Described(
+            statistics, squashed, self._ratios.rows[known], self._own.rows[looks],
+            self._base(rows[:, _Kernel.PRICE]), launches,
+        )  # fmt: skip
+
+    def _squash(self) -> None:
+        """Bring what is known up to date as a cost model sees it: a screen never asks for it."""
+        count = self._squashed.count
+        if count < self._known.count:
+            self._squashed.add(squash(self._known.rows[count : self._known.count]))
+
+    def _find_out(self, parts: Ints, ways: Ints) -> None:
         codes = self._ways.rows.rows[ways]
-        cut = self._cut(parts, codes)
-        found = np.full(len(parts), np.inf)
-        there = np.flatnonzero(cut[:, 0] >= 0)
-        final, launches = cut[there].T
-        laid, rules = self._lay(final, codes[there]), self._rule_numbers(final, codes[there])
-        statistics = np.empty((len(there), len(COLUMNS)))
-        statistics[:, : len(STATISTICS)] = self._facts.rows[final]
-        problem = self._problem_of.rows[final]
-        for number in np.unique(problem).tolist():
-            own = np.flatnonzero(problem == number)
-            one = self._final_parts[final[own[0]]][0]
-            statistics[own, len(STATISTICS) :] = anchor_rows(
-                one, laid[own], self._rules, rules[own]
-            )
-        rows = portable_rows(statistics, self._ways.features(ways[there]))
-        factors = np.exp(self._model.factors.predict(rows))
-        found[there] = launches * base_seconds(statistics) * factors
-        return found
+        final, instances = self._parts.cut(parts, codes).T
+        there = np.flatnonzero(final >= 0)
+        prices, seconds = np.full(len(parts), -1), np.full(len(parts), np.inf)
+        prices[there] = self._price(final[there], codes[there])
+        loops, samples = self._parts.passes.rows[parts].T
+        known = self._prices.rows[prices[there], _Price.KNOWN]
+        worth = (instances * loops)[there] * self._alone.rows[known]
+        seconds[there] = worth * self._factors.rows[prices[there]]
+        self._rows.add(np.column_stack((prices, instances, loops, samples)))
+        self._seconds.add(seconds)
 
-    def _cut(self, parts: Ints, codes: Ints) -> Ints:
-        """Per kernel, the number of its part with its final split (-1 for none), and launches."""
-        columns = [FIELDS.index(name) for name in _SPLIT]
-        splits = codes[:, [*columns, NAMED]]
-        numbers = self._cut_numbers.of_pairs(parts, self._splits.of(splits))
-        for at in firsts(numbers, self._cuts.count).tolist():
-            self._cuts.add([self._settle(self._parts[parts[at]], columns, splits[at])])
-        found: Ints = self._cuts.rows[numbers]
-        return found
-
-    def _chosen(self, columns: Sequence[int], codes: Ints) -> dict[str, Value]:
-        pairs = zip(columns, codes.tolist(), strict=False)
-        return {FIELDS[column]: self._ways.values[column][code] for column, code in pairs}
-
-    def _settle(self, part: Part, columns: Sequence[int], codes: Ints) -> list[int]:
-        problem = part.problem
-        last = problem.layers[part.subgraph.layers[-1]].name if codes[-1] else ""
-        key = (last, codes.tobytes())
-        if key not in self._own:
-            self._own[key] = self._own_split(last, self._chosen(columns, codes))
-        times, own = self._own[key]
-        try:
-            cut = settled(problem, part.subgraph, times, own, part.kind, part.room)
-        except KnobsError:
-            return [-1, 0]
-        launches = -(-cut.split.instances // part.clusters) * part.loops
-        return [self._final_number(problem, cut), launches]
-
-    def _own_split(self, layer: str, chosen: dict[str, Value]) -> tuple[int, SubGraphKnobs | None]:
-        """What the settled split of a sub-graph follows from: its scale and its own choices."""
-        scale = chosen.pop("factor_scale")
-        times = 1 if scale == AUTO else int(scale)
-        if all(value == AUTO for value in chosen.values()):
-            return times, None
-        return times, SubGraphKnobs(layer, **chosen)  # type: ignore[arg-type]
-
-    def _final_number(self, problem: Problem, cut: SubGraph) -> int:
-        samples = self._problems.setdefault(id(problem), len(self._problems))
-        key = (samples, cut.layers, cut.split.axes)
-        if key not in self._final:
-            self._final[key] = len(self._final_parts)
-            self._final_parts.append((problem, cut))
-            self._problem_of.add([samples])
-            row = np.zeros(len(STATISTICS))
-            row[:-3] = part_row(problem, cut)
-            self._facts.add([row])
-        return self._final[key]
-
-    def _lay(self, final: Ints, codes: Ints) -> Ints:
-        """Numbers of parts laid out alone, given cores and the loop that is spread first."""
-        columns = [FIELDS.index(name) for name in _SPREAD]
-        numbers = self._laid_numbers.of_pairs(final, self._spreads.of(codes[:, columns]))
-        new = firsts(numbers, self._laid.count)
+    def _price(self, final: Ints, codes: Ints) -> Ints:
+        """Numbers of what one launch takes."""
+        known, looks = self._known_numbers_of(final, codes), self._looks_of(codes)
+        numbers = self._price_numbers.of_pairs(known, looks)
+        new = firsts(numbers, self._prices.count)
         if len(new):
-            laid = np.empty(len(new), np.int64)
-            problem = self._problem_of.rows[final[new]]
-            for number in np.unique(problem).tolist():
-                own = np.flatnonzero(problem == number)
-                laid[own] = self._laid_out(final[new[own]], codes[new[own]][:, columns])
-            self._laid.add(laid)
-        found: Ints = self._laid.rows[numbers]
+            rows = np.concatenate(
+                [self._ratios.rows[known[new]], self._own.rows[looks[new]]], axis=1
+            )
+            self._prices.add(np.column_stack((known[new], looks[new])))
+            self._factors.add(np.exp(self._model.factors.predict(rows)))
+        return numbers
+
+    def _looks_of(self, codes: Ints) -> Ints:
+        """Numbers of ways' knobs as a cost model sees them."""
+        own = codes[:, : len(OVERRIDE_NAMES)]
+        numbers = self._looks.of(own)
+        new = firsts(numbers, self._own.count)
+        if len(new):
+            self._own.add(self._ways.features(own[new]))
+        return numbers
+
+    def _known_numbers_of(self, final: Ints, codes: Ints) -> Ints:
+        """Numbers of what is known of kernels before they are measured, but for their knobs."""
+        places, rules = self._parts.place(final, codes), self._rule_numbers(codes)
+        numbers = self._known_numbers.of_pairs(places, rules)
+        new = firsts(numbers, self._known.count)
+        if len(new):
+            statistics = self._statistics(places[new], rules[new])
+            share = self._ways.features(codes[new])[:, OVERRIDE_NAMES.index("weight_share")]
+            self._known.add(statistics)
+            self._alone.add(base_seconds(statistics))
+            self._ratios.add(ratios(statistics, share))
+        return numbers
+
+    def _statistics(self, places: Ints, rules: Ints) -> Floats:
+        """Rows of :data:`autoturbo.simulate.plan.COLUMNS`; those of :data:`OWN` are 0."""
+        problems, laid, final = self._parts.places.rows[places].T
+        facts = self._parts.facts.rows[final]
+        found = np.empty((len(places), len(COLUMNS)))
+        found[:, : facts.shape[1]] = facts
+        for number in np.unique(problems).tolist():
+            own = np.flatnonzero(problems == number)
+            used, which = np.unique(rules[own], return_inverse=True)
+            found[own, facts.shape[1] :] = anchor_rows(
+                self._parts.problems[number], laid[own], [self._rules[r] for r in used], which
+            )
         return found
 
-    def _laid_out(self, final: Ints, codes: Ints) -> Ints:
-        problem = self._final_parts[final[0]][0]
-        all_cores, (cores, depths) = (
-            problem.target.cores,
-            (self._ways.values[FIELDS.index(name)] for name in _SPREAD),
-        )
-        wanted = [
-            (
-                self._final_parts[part][1],
-                all_cores if cores[own] == AUTO else int(cores[own]),
-                None if depths[depth] == AUTO else int(depths[depth]),
-            )
-            for part, (own, depth) in zip(final.tolist(), codes.tolist(), strict=True)
-        ]
-        return part_numbers(problem, wanted)
-
-    def _rule_numbers(self, final: Ints, codes: Ints) -> Ints:
+    def _rule_numbers(self, codes: Ints) -> Ints:
+        """Numbers of the rules of buffers and instructions, which are of the target's alone."""
         columns = [FIELDS.index(name) for name in RULE_KNOBS]
         own = codes[:, columns]
         numbers = self._rule_sets.of(own)
         for at in firsts(numbers, len(self._rules)).tolist():
-            chosen = self._chosen(columns, own[at])
-            self._rules.append(rules_of(self._final_parts[final[at]][0], Knobs(**chosen)))  # type: ignore[arg-type]
+            knobs = Knobs(**self._ways.chosen(columns, own[at]))  # type: ignore[arg-type]
+            self._rules.append(rules_of(self._parts.problems[0], knobs))
         return numbers

@@ -8,6 +8,7 @@ own (``"pipeline"``). What one cluster makes for another lies in DDR, which all 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,9 +22,8 @@ from autoturbo.schedule.group import GroupRules, SubGraph, group_rows, layers_in
 from autoturbo.schedule.instances import (
     Cut,
     InstanceGraph,
+    box_at,
     box_regions,
-    boxes_of,
-    cut_at,
     part_bounds,
 )
 from autoturbo.schedule.part_work import COLUMNS, part_work
@@ -263,9 +263,8 @@ def _footprint(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
 
 
 def _middle_footprint(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
-    axes, boxes = boxes_of(problem, layers, split)
-    inner = split.inner_factor
-    middle = cut_at(axes, boxes, len(boxes) // inner // 2 * inner + inner // 2)
+    inner, parts = split.inner_factor, math.prod(factor for _, factor in split.axes)
+    middle = box_at(problem, layers, split, parts // inner // 2 * inner + inner // 2)
     shape = box_regions(problem, layers, middle)
     return int(peak_bytes(
         problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64), shape.low, shape.high,

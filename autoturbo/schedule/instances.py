@@ -292,6 +292,18 @@ def boxes_of(
     return tuple(axis for axis, _ in axes), boxes
 
 
+def box_at(problem: Problem, layers: tuple[int, ...], split: Split, index: int) -> Cut:
+    """One of the boxes of :func:`boxes_of`, without the others."""
+    operator, found = sink(problem, layers), []
+    for axis, factor in reversed(split.axes):
+        index, at = divmod(index, factor)
+        size, rest = divmod(operator.axes[axis].extent, factor)
+        low, high = (end * size + min(end, rest) for end in (at, at + 1))
+        found.append((axis, (low, high)))
+    axes, bounds = zip(*reversed(found), strict=True) if found else ((), ())
+    return Cut(axes, bounds)
+
+
 def cut_at(axes: tuple[int, ...], boxes: Ints, index: int) -> Cut:
     """One of the boxes of :func:`boxes_of`."""
     return Cut(axes, tuple((low, high) for low, high in boxes[index].tolist()))

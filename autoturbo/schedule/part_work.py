@@ -37,7 +37,8 @@ def part_work(problem: Problem, layers: tuple[int, ...], cut: Cut) -> Floats:
     inputs = np.asarray(external_inputs(problem, layers), np.int64)
     outputs = np.asarray(problem.layers[layers[-1]].outputs, np.int64)
     _sum_up(problem.arrays, problem.layer_arrays, problem.work, indices, *_fields(shape), row)
-    row[7], row[8] = _total(problem, shape, inputs), _total(problem, shape, outputs)
+    arrays, low, high = problem.arrays, shape.low, shape.high
+    row[7], row[8] = _total(arrays, inputs, low, high), _total(arrays, outputs, low, high)
     return row
 
 
@@ -45,12 +46,13 @@ def _fields(shape: PartShape) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     return shape.low, shape.high, shape.seen, shape.box_low, shape.box_high
 
 
-def _total(problem: Problem, shape: PartShape, tensors: Ints) -> float:
-    start, element = problem.arrays.dim_start, problem.arrays.element
-    lengths = np.maximum(shape.high - shape.low, 0)
-    return float(
-        sum(int(lengths[start[t] : start[t + 1]].prod()) * int(element[t]) for t in tensors)
-    )
+@njit(cache=True)
+def _total(g: GraphArrays, tensors: Ints, low: Ints, high: Ints) -> int:
+    """Bytes of regions of tensors, together."""
+    found = 0
+    for tensor in tensors:
+        found += region_bytes(g, tensor, low, high)
+    return found
 
 
 @njit(cache=True)

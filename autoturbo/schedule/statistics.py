@@ -6,11 +6,13 @@ several settings share are remembered.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import boxes_of, cut_at
+from autoturbo.schedule.instances import box_at
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.part_work import COLUMNS, part_work
@@ -57,8 +59,9 @@ def part_row(problem: Problem, subgraph: SubGraph) -> Floats:
     key = ("statistics", subgraph.layers, subgraph.split.axes)
     found = problem.memory.get(key)
     if not isinstance(found, np.ndarray):
-        axes, boxes = boxes_of(problem, subgraph.layers, subgraph.split)
-        work = part_work(problem, subgraph.layers, cut_at(axes, boxes, len(boxes) // 2))
+        middle = math.prod(parts for _, parts in subgraph.split.axes) // 2
+        cut = box_at(problem, subgraph.layers, subgraph.split, middle)
+        work = part_work(problem, subgraph.layers, cut)
         found = np.concatenate((work, rooms_of(problem, subgraph.layers)))
         problem.memory[key] = found
     return found

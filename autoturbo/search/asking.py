@@ -110,7 +110,8 @@ class OwnAsker:
         self._known.add(genes)
         self._told.append((genes, values_of(outcome, self.objectives)))
         if self.choice.advisor is not None:
-            self.choice.advisor.observe(knobs, outcome)
+            candidate = self.space.candidate(knobs, genes)
+            self.choice.advisor.observe(knobs, outcome, candidate)
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """The parameters of a setting that was told, every dimension named."""

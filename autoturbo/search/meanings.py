@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from autoturbo.cost_models.choices import Candidates, Choice, Choices
 from autoturbo.errors import KnobsError, Location
 from autoturbo.schedule.knobs import (
     AUTO,
@@ -22,7 +24,7 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.search.conditions import START, dimension_name, effective
+from autoturbo.search.conditions import START, Genes, dimension_name, effective
 from autoturbo.search.knob_choices import canonical
 from autoturbo.search.points import Points
 
@@ -82,6 +84,27 @@ class Meanings(Points):
             chosen.pop(START, None)
         overrides = tuple(self._overrides(own, start))
         return dataclasses.replace(start, **chosen, overrides=overrides)
+
+    def candidates(self, genes: Genes) -> Candidates:
+        """Points as a cost model takes them."""
+        return Candidates(self.choices, genes, self.knobs_of)
+
+    def candidate(self, knobs: Knobs, genes: tuple[int, ...]) -> Candidates | None:
+        """A point that is known to mean what a setting means; None if it is written otherwise."""
+        return self.candidates(np.asarray([genes])) if self.knobs_of(genes) == knobs else None
+
+    @cached_property
+    def choices(self) -> Choices:
+        """What the columns of points are, for a cost model."""
+        each, column = [], -1
+        for at, dimension in enumerate(self.dimensions):
+            column = at if dimension.name == START else column
+            if dimension.name in self._owners:
+                block, knob = self._owners[dimension.name]
+                each.append(Choice(knob, dimension.choices, block.layers, block.start))
+            else:
+                each.append(Choice(dimension.name, dimension.choices))
+        return Choices(tuple(each), self.starts, column)
 
     def _start_of(self, params: Mapping[str, Any]) -> Knobs:
         chosen = params.get(START, AUTO)

@@ -209,7 +209,7 @@ class CostModelSampler(BaseSampler):
     def _rank(self, genes: Genes) -> NDArray[np.float64] | None:
         if self._advisor is None or self._space is None:
             return None
-        return self._advisor.rank([self._space.knobs_of(point) for point in genes])
+        return self._advisor.rank_candidates(self._space.candidates(genes))
 
 
 def _any_point(params: Space | Levels, rng: np.random.Generator) -> tuple[int, ...]:

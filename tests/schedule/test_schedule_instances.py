@@ -14,6 +14,9 @@ from autoturbo.graph.operators import Graph
 from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import (
     InstanceGraph,
+    box_at,
+    boxes_of,
+    cut_at,
     external_inputs,
     make_instances,
     part_bounds,
@@ -34,6 +37,23 @@ def test_bounds_cover_a_range_with_near_equal_parts(extent: int, data: st.DataOb
     assert len(lengths) == factor
     assert lengths == sorted(lengths, reverse=True)
     assert max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        Split(-1, 1, 0, 0, 0),
+        Split(0, 3, 0, 0, 0),
+        Split(2, 5, 1, 0, 0, 0, 2),
+        Split(0, 4, 0, 0, 0, 3, 3),
+    ],
+)
+def test_one_box_is_that_of_all_of_them(split: Split) -> None:
+    problem = make_problem(chain("conv", shape=(4, 2, 8, 8)), target(), "float16")
+    axes, boxes = boxes_of(problem, (0,), split)
+    assert len(boxes) == split.instances
+    for index in range(len(boxes)):
+        assert box_at(problem, (0,), split, index) == cut_at(axes, boxes, index)
 
 
 def by_depth(graph: Graph, *cuts: tuple[int, int]) -> tuple[Problem, InstanceGraph]:

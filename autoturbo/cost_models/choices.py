@@ -1,0 +1,230 @@
+"""What candidates of a search are chosen from, and what those of one start say, by number.
+
+A candidate is a row of numbers of choices. Some of them decide the cuts
+(:mod:`autoturbo.cost_models.screened_plans`); here are those that decide in which *way*
+(:mod:`autoturbo.cost_models.ways`) kernels run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from autoturbo.cost_models.features import SAME_AS
+from autoturbo.cost_models.numbering import RowNumbering, firsts
+from autoturbo.cost_models.ways import FIELDS, Ways
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.merging import Flags
+from autoturbo.schedule.stores import Store
+
+_HEURISTIC: Final = (Knobs(),)
+
+_NOTHING: Final = SubGraphKnobs("")
+
+_MODEL_FIELDS: Final = {SAME_AS.get(name, name): at for at, name in enumerate(FIELDS)}
+"""Field of a way that a knob of the model decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One column of the candidates.
+
+    Attributes:
+        knob: of the model, or of sub-graphs.
+        values: by number; ``"auto"`` first.
+        layers: layers whose sub-graphs the knob is of; none for the model's.
+        start: number of the start that has these sub-graphs; elsewhere the column means nothing.
+    """
+
+    knob: str
+    values: tuple[Any, ...]
+    layers: tuple[str, ...] = ()
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choices:
+    """All columns of the candidates.
+
+    Attributes:
+        each: in order.
+        starts: settings that ``"auto"`` stands for.
+        column: whose number is that of the candidate's start; -1 where there is one start.
+    """
+
+    each: tuple[Choice, ...]
+    starts: tuple[Knobs, ...] = _HEURISTIC
+    column: int = -1
+
+    def start_of(self, genes: Ints) -> Ints:
+        """Number of each candidate's start, ``(candidates,)``."""
+        return np.zeros(len(genes), np.int64) if self.column < 0 else genes[:, self.column]
+
+    def of_model(self, knobs: Sequence[str]) -> list[int]:
+        """Columns of some knobs of the model."""
+        return [at for at, c in enumerate(self.each) if not c.layers and c.knob in knobs]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Settings of a search as numbers, and as what they mean for who cannot read numbers.
+
+    Attributes:
+        choices: of the columns.
+        genes: numbers of choices, ``(candidates, columns)``.
+        knobs_of: the setting of a row.
+    """
+
+    choices: Choices
+    genes: Ints
+    knobs_of: Callable[[Ints], Knobs]
+
+    @property
+    def settings(self) -> list[Knobs]:
+        """All of them."""
+        return [self.knobs_of(row) for row in self.genes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """Layers of which the same is said, and what is known of their columns.
+
+    ``own`` has the number of each row's own values.
+    """
+
+    columns: Ints
+    base: SubGraphKnobs
+    numbers: RowNumbering
+    own: Store
+
+
+class Said:
+    """What candidates of one start say about how kernels run.
+
+    Args:
+        ways: numbers what holds for kernels.
+        choices: of the candidates' columns.
+        start: number of the start.
+    """
+
+    def __init__(self, ways: Ways, choices: Choices, start: int) -> None:
+        self._ways, self._each, base = ways, choices.each, choices.starts[start]
+        columns = choices.of_model(list(_MODEL_FIELDS))
+        self._columns = np.asarray(columns, np.int64)
+        self._fields = [_MODEL_FIELDS[self._each[at].knob] for at in columns]
+        self._base = [
+            ways.code(at, getattr(base, SAME_AS.get(name, name), AUTO))
+            for at, name in enumerate(FIELDS)
+        ]
+        self._models, self._model_of = _row_numbers(self._each, columns), Store()
+        layers = _alike(self._each, base, start)
+        self._blocks = [self._block(named, own, start) for named, own in layers]
+        self._block_of = {name: at for at, own in enumerate(layers.values()) for name in own}
+        self._hits: dict[tuple[tuple[int, bool], ...], int] = {(): 0}
+        self._keys: list[tuple[tuple[int, bool], ...]] = [()]
+        self._single = Store((2,))
+        self._single.add([[-1, 0]])
+
+    def _block(self, layers: tuple[str, ...], base: SubGraphKnobs, start: int) -> _Block:
+        mine = [at for at, c in enumerate(self._each) if c.layers and c.start == start]
+        own = [at for at in mine if self._each[at].layers == layers]
+        return _Block(np.asarray(own, np.int64), base, _row_numbers(self._each, own), Store())
+
+    def of(self, genes: Ints) -> tuple[Ints, Ints]:
+        """Numbers of candidates' choices for all sub-graphs, and for those of each block.
+
+        ``(candidates,)`` and ``(candidates, blocks)``.
+        """
+        rows = genes[:, self._columns]
+        models = self._models.of(rows)
+        for row in rows[firsts(models, self._model_of.count)].tolist():
+            self._model_of.add([self._ways.model_number(self._codes(row))])
+        own = np.zeros((len(genes), len(self._blocks)), np.int64)
+        for at, block in enumerate(self._blocks):
+            own[:, at] = self._own_values(block, genes[:, block.columns])
+        return self._model_of.rows[models], own
+
+    def _codes(self, row: Sequence[int]) -> tuple[int, ...]:
+        codes = list(self._base)
+        for column, field, gene in zip(self._columns, self._fields, row, strict=True):
+            value = self._each[column].values[gene]
+            if value != AUTO:
+                codes[field] = self._ways.code(field, value)
+        return tuple(codes)
+
+    def _own_values(self, block: _Block, rows: Ints) -> Ints:
+        numbers = block.numbers.of(rows)
+        for row in rows[firsts(numbers, block.own.count)].tolist():
+            chosen = {
+                self._each[at].knob: self._each[at].values[gene]
+                for at, gene in zip(block.columns.tolist(), row, strict=True)
+            }
+            block.own.add([self._ways.own_number(SubGraphKnobs("", **chosen).over(block.base))])
+        found: Ints = block.own.rows[numbers]
+        return found
+
+    def blocks_in(self, layers: Sequence[str]) -> int:
+        """Number of the blocks that layers of a sub-graph, in order, belong to; 0 for none."""
+        found: list[tuple[int, bool]] = []
+        for layer in layers:
+            block = self._block_of.get(layer)
+            if block is not None:
+                if found and found[-1][0] == block:
+                    found.pop()
+                found.append((block, layer == layers[-1]))
+        key = tuple(found)
+        if key not in self._hits:
+            self._hits[key] = self._single.add([list(key[0]) if len(key) == 1 else [-1, 0]])
+            self._keys.append(key)
+        return self._hits[key]
+
+    def joined(self, own: Ints, owner: Ints, blocks: Ints) -> Ints:
+        """Numbers of sub-graphs' own values, of :meth:`autoturbo.cost_models.ways.Ways.named`.
+
+        Args:
+            own: of :meth:`of`.
+            owner: per sub-graph, its candidate.
+            blocks: per sub-graph, of :meth:`blocks_in`; none is 0.
+        """
+        single: Ints = self._single.rows[blocks]
+        found = own[owner, single[:, 0]]
+        named = single[:, 1] > 0
+        for number in np.unique(blocks[single[:, 0] < 0]).tolist():
+            there = np.flatnonzero(blocks == number)
+            found[there], named[there] = self._several(self._keys[number], own[owner[there]])
+        return self._ways.named(found, named)
+
+    def _several(self, blocks: Sequence[tuple[int, bool]], own: Ints) -> tuple[Ints, Flags]:
+        """Own values of several blocks, each in turn over those before it.
+
+        The second says whether the last of them that says something names the last layer.
+        """
+        found, named = np.zeros(len(own), np.int64), np.zeros(len(own), np.bool_)
+        for block, last in blocks:
+            said = own[:, block] > 0
+            found[said] = self._ways.over(found[said], own[said, block])
+            named[said] = last
+        return found, named
+
+
+def _alike(
+    each: Sequence[Choice], base: Knobs, start: int
+) -> dict[tuple[tuple[str, ...], SubGraphKnobs], list[str]]:
+    """Layers by the columns that are theirs and by what a start says of their sub-graphs."""
+    said = {own.layer: dataclasses.replace(own, layer="") for own in base.overrides}
+    named = dict.fromkeys(c.layers for c in each if c.layers and c.start == start)
+    searched = [(layers, name) for layers in named for name in layers]
+    fixed = said.keys() - {name for _, name in searched}
+    found: dict[tuple[tuple[str, ...], SubGraphKnobs], list[str]] = {}
+    for layers, name in [*searched, *(((), name) for name in sorted(fixed))]:
+        found.setdefault((layers, said.get(name, _NOTHING)), []).append(name)
+    return found
+
+
+def _row_numbers(each: Sequence[Choice], columns: Sequence[int]) -> RowNumbering:
+    return RowNumbering(np.asarray([len(each[at].values) for at in columns], np.int64))
