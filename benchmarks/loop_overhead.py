@@ -51,7 +51,7 @@ WHERE: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("propose", OwnAsker, ("ask",)),
     ("predict", KernelAdvisor, ("rank", "rank_candidates")),
     ("learn", CostModel, ("fit",)),
-    ("learn", OwnAsker, ("tell",)),
+    ("learn", OwnAsker, ("tell", "_teach")),
     ("record", Journal, ("add", "flush", "log")),
     ("record", Loop, ("_fill_mirror",)),
 )

@@ -112,20 +112,22 @@ class KernelAdvisor:
     _memory: dict[str, Example | None] = field(default_factory=dict)
     _screened: ScreenedExamples | None = None
 
-    def observe(self, knobs: Knobs, outcome: Outcome, candidate: Candidates | None = None) -> None:
+    def observe(self, knobs: Knobs, outcome: Outcome) -> None:
         """Take note of an outcome.
 
         A failure of the machinery (a dead worker, nonsense from the measurer) teaches nothing
         about the setting.
-
-        Args:
-            knobs: the setting.
-            outcome: what became of it.
-            candidate: the same setting by number, where there is one.
         """
+        self._enter(self._example(knobs), outcome)
+
+    def observe_candidates(self, candidates: Candidates, outcomes: Sequence[Outcome]) -> None:
+        """:meth:`observe` of settings of a search in turn, where possible from their numbers."""
+        for example, outcome in zip(self._numbered(candidates), outcomes, strict=True):
+            self._enter(example, outcome)
+
+    def _enter(self, example: Example | None, outcome: Outcome) -> None:
         if isinstance(outcome, Failure) and outcome.reason in ("worker", "invalid"):
             return
-        example = self._example(knobs) if candidate is None else self._numbered(candidate)[0]
         if example is None:
             self._blind = self._blind or isinstance(outcome, Measurement)
             return

@@ -27,7 +27,7 @@ FAR = 0.3
 """A start's best point that is worse than the best by this share is not worked upon."""
 
 
-ENOUGH_TRIES = int(os.environ.get("TRIES", "2"))
+ENOUGH_TRIES = 2
 """Measured points with a choice after which it is in no design: one may have had bad company."""
 
 

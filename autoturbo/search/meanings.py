@@ -89,10 +89,6 @@ class Meanings(Points):
         """Points as a cost model takes them."""
         return Candidates(self.choices, genes, self.knobs_of)
 
-    def candidate(self, knobs: Knobs, genes: tuple[int, ...]) -> Candidates | None:
-        """A point that is known to mean what a setting means; None if it is written otherwise."""
-        return self.candidates(np.asarray([genes])) if self.knobs_of(genes) == knobs else None
-
     @cached_property
     def choices(self) -> Choices:
         """What the columns of points are, for a cost model."""

@@ -108,7 +108,7 @@ def test_an_advisor_says_the_same_by_number_and_by_setting() -> None:
         for row in genes[: 2 * learned : 2]:
             knobs = space.knobs_of(row)
             outcome = evaluator.evaluate(knobs)
-            by_number.observe(knobs, outcome, space.candidate(knobs, tuple(row.tolist())))
+            by_number.observe_candidates(space.candidates(row[None]), [outcome])
             by_setting.observe(knobs, outcome)
         one = by_number.rank_candidates(space.candidates(genes))
         other = by_setting.rank(space.candidates(genes).settings)

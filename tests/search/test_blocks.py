@@ -102,7 +102,9 @@ def test_the_first_designs_change_all_blocks_that_they_can() -> None:
 
 def costs_of(space: Space, seed: int) -> Callable[[Genes], NDArray[np.float64]]:
     """A landscape on which every choice adds its own."""
-    tables = [rng([seed, i]).normal(size=w) for i, w in enumerate(space.widths.tolist())]
+    tables = [
+        np.random.default_rng([seed, i]).normal(size=w) for i, w in enumerate(space.widths.tolist())
+    ]
 
     def cost(genes: Genes) -> NDArray[np.float64]:
         columns = [table[genes[:, i]] for i, table in enumerate(tables)]
