@@ -26,19 +26,18 @@ if TYPE_CHECKING:
 FAR = 0.3
 """A start's best point that is worse than the best by this share is not worked upon."""
 
-
 ENOUGH_TRIES = 2
 """Measured points with a choice after which it is in no design: one may have had bad company."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Points that differ from one in one choice of one block.
+    """Points that differ from one in a choice of one block, or of the model.
 
     Attributes:
         base: the point.
         points: ``(changes, dimensions)``.
-        blocks: which block, from 1, ``(changes,)``.
+        blocks: which block, from 1, and 0 for the model, ``(changes,)``.
         tried: measured points that had the choice, ``(changes,)``.
     """
 
@@ -53,32 +52,38 @@ class Changes:
 
 
 def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
-    """Every choice of a block that means something at a point, besides those that it has.
+    """Every choice that means something at a point, besides those that it has; starts stay.
+
+    A block that has choices already is also there with each choice in place of them all, and with
+    none: what is good beside them need not be good alone.
 
     Args:
         space: where the point is.
         base: the point, ``(dimensions,)``.
         measured: points, ``(points, dimensions)``.
     """
-    at, choice = _choices(space, base)
-    points = np.repeat(base[None], len(at), axis=0)
-    each = np.arange(len(at))
-    points[each, at] = choice
-    points = space.normal(points)
     unit = space.unit_of
-    elsewhere = ((points != base) & (unit != unit[at][:, None])).any(axis=1)
-    kept = (points[each, at] == choice) & ~elsewhere
+    at, choice = _choices(space)
+    beside = np.repeat(base[None], len(at), axis=0)
+    alone = np.where(unit == unit[at][:, None], 0, beside)
+    each, kept = np.arange(len(at)), choice != base[at]
+    beside[each, at] = alone[each, at] = choice
+    points = space.normal(np.concatenate([beside[kept], alone[unit[at] > 0]]))
+    at, choice = (np.concatenate([x[kept], x[unit[at] > 0]]) for x in (at, choice))
+    elsewhere = ((points != base) & (unit != unit[at][:, None])).any(axis=1) & (unit[at] > 0)
+    has = points[np.arange(len(at)), at] == choice
+    first = np.zeros(len(at), np.bool_)
+    first[np.unique(points, axis=0, return_index=True)[1]] = True
+    kept = has & ~elsewhere & first & (points != base).any(axis=1)
     at, choice = at[kept], choice[kept]
     return Changes(base, points[kept], unit[at], (measured[:, at] == choice).sum(axis=0))
 
 
-def _choices(space: Space, base: Genes) -> tuple[Genes, Genes]:
-    """Dimensions of blocks and choices there, other than a point's."""
-    own = np.flatnonzero(space.unit_of > 0)
+def _choices(space: Space) -> tuple[Genes, Genes]:
+    """Every choice but a start: its dimension, and its index there."""
+    own = np.flatnonzero([d.name != START for d in space.dimensions])
     at = np.repeat(own, space.widths[own])
-    choice = np.concatenate([np.arange(width) for width in space.widths[own].tolist()] or [own])
-    other = choice != base[at]
-    return at[other], choice[other]
+    return at, np.concatenate([np.arange(width) for width in space.widths[own].tolist()] or [own])
 
 
 def together(
@@ -86,53 +91,54 @@ def together(
     rng: np.random.Generator,
     history: Sequence[Tried],
     count: int,
+    turn: int,
     expected: Callable[[Genes], NDArray[np.float64]],
 ) -> Genes:
     """The best choices of all blocks put together, then points that try one in every block.
 
-    What is put together are the best of all choices, and of those that were tried: a model is
-    surer of these, and may be right on the others.
+    What is put together are the best of all blocks' choices, the model's best with them, and the
+    best of those that were tried: a model is surer of these, and may be right on the others.
 
     Args:
         space: where to look.
         rng: where chance comes from.
         history: what was tried; something was measured.
         count: points that try at most, for each that they start from.
+        turn: number of the batch, which decides what else than the best they start from.
         expected: what points give, lower is better.
     """
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
-    bases = bases_of(space, history, len(history) // max(count, 1))
-    every = [changes_of(space, base, measured) for base in bases]
     best, new = list[Genes](), list[Genes]()
-    for changes in every:
+    for base in bases_of(space, history, turn):
+        changes = changes_of(space, base, measured)
         scores = expected(np.concatenate([changes.base[None], changes.points]))
-        surer = np.where(changes.tried > 0, scores[1:], np.inf)
-        best += [composed(space, changes, each, float(scores[0])) for each in (scores[1:], surer)]
+        least, scores = float(scores[0]), scores[1:]
+        own = np.where(changes.blocks > 0, scores, np.inf)
+        surer = np.where(changes.tried > 0, own, np.inf)
+        variants = (own, scores) if new else (own, scores, surer)
+        best += [composed(space, changes, each, least) for each in variants]
         new.append(designs(space, rng, changes, count))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
 
 
 def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:
-    """The best measured point, and the best one of another start where it is not far behind.
+    """The best measured point, and the best one of another start that is not far behind.
 
     What is best before a start's sub-graphs are tuned need not be afterwards.
 
     Args:
         space: where the points are.
         history: what was tried; something was measured.
-        turn: which of the other starts, modulo their number.
+        turn: which of those starts, modulo their number.
     """
     measured = sorted((t for t in history if t.score is not None), key=lambda t: t.score or 0.0)
-    best = measured[0]
-    found = [best]
-    names = [dimension.name for dimension in space.dimensions]
+    found, names = measured[:1], [dimension.name for dimension in space.dimensions]
     if START in names:
-        at = names.index(START)
-        others = other_starts(space, history, at)
-        start, most = others[turn % len(others)], _worth(best)
-        there = (t for t in measured if t.genes[at] == start and (t.score or 0.0) <= most)
-        found += [t for t in (next(there, None),) if t is not None]
+        at, most = names.index(START), _worth(measured[0])
+        best = {t.genes[at]: t for t in reversed(measured) if (t.score or 0.0) <= most}
+        near = [best[s] for s in other_starts(space, history, at) if s in best]
+        found += near[turn % len(near) :][:1] if near else []
     return [np.asarray(tried.genes, np.int64) for tried in found]
 
 
@@ -155,7 +161,7 @@ def designs(space: Space, rng: np.random.Generator, changes: Changes, count: int
     """
     found = np.repeat(changes.base[None], count, axis=0)
     order = np.lexsort((rng.random(len(changes.blocks)), changes.tried))
-    order = order[changes.tried[order] < ENOUGH_TRIES]
+    order = order[(changes.tried[order] < ENOUGH_TRIES) & (changes.blocks[order] > 0)]
     rows = 0
     for block in np.unique(changes.blocks[order]):
         own = order[changes.blocks[order] == block][:count]

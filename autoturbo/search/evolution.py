@@ -7,12 +7,15 @@ A reader's map::
                    single changes of the heuristic, and where such changes lead step by step
     history -> probes: the best measured point with one choice changed, that usually matters or
                of which the kernel model expects most
+            -> blocks: a choice tried in every block of sub-graphs at once, and the best choices of
+               all blocks put together, as the kernel model expects
             -> parents (best measured) -> generations of children, ranked by the quick model
             -> without a gain for a while: the same around another start, or from immigrants
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
 
 The quick model sees choices only and costs microseconds a point, so thousands are looked at; the
-kernel model needs the plan of a setting, which costs milliseconds, so it sees the best few.
+kernel model needs the plan of a setting, which costs a hundred times as much, so it sees the best
+few.
 A proposal follows from seed, first trial number and history, and from nothing else.
 """
 
@@ -110,7 +113,7 @@ class Evolution:
             pool = self._evolve(space, rng, parents, model)
             probed = _left(fresh, parents[0], history, count, rerank)
             fresh.taken.update(probed)
-            probed += _together(fresh, history, int(count * TOGETHER), model, rerank)
+            probed += _together(fresh, history, count, model, rerank)
             fresh.taken.update(probed)
             wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
             away = self._away(fresh, history, model, int(wanted * AWAY), rerank)
@@ -246,9 +249,10 @@ def _together(
         dearer = None if rerank is None else rerank(genes)
         return model.predict(genes) if dearer is None else dearer
 
-    if not count or not fresh.space.blocks:
+    room, turn = int(count * TOGETHER), len(history) // count
+    if not room or not fresh.space.blocks:
         return []
-    return fresh.unique(together(fresh.space, fresh.rng, history, count, expected))[:count]
+    return fresh.unique(together(fresh.space, fresh.rng, history, room, turn, expected))[:room]
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
