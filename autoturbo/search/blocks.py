@@ -73,7 +73,7 @@ def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
     elsewhere = ((points != base) & (unit != unit[at][:, None])).any(axis=1) & (unit[at] > 0)
     has = points[np.arange(len(at)), at] == choice
     first = np.zeros(len(at), np.bool_)
-    first[np.unique(points, axis=0, return_index=True)[1]] = True
+    first[space.first_of_each(points)] = True
     kept = has & ~elsewhere & first & (points != base).any(axis=1)
     at, choice = at[kept], choice[kept]
     return Changes(base, points[kept], unit[at], (measured[:, at] == choice).sum(axis=0))

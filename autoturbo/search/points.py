@@ -139,14 +139,18 @@ class Points:
 
     def distinct(self, genes: Genes) -> Genes:
         """Points each once, in lexical order."""
+        found: Genes = genes[self.first_of_each(genes)]
+        return found
+
+    def first_of_each(self, genes: Genes) -> Genes:
+        """Where each of some points is there first, in lexical order of the points."""
         few = int(self.widths.max(initial=1)) <= 1 << 8
         # bytes, the upper one first, compare as the choices do and much faster than whole numbers
         plain = np.ascontiguousarray(genes, np.uint8 if few else ">u4")
         if not plain.size:
-            return genes[:1]
+            return np.arange(min(len(genes), 1))
         keys = plain.view(np.dtype((np.void, plain.itemsize * plain.shape[1]))).ravel()
-        found: Genes = genes[np.unique(keys, return_index=True)[1]]
-        return found
+        return np.asarray(np.unique(keys, return_index=True)[1], np.int64)
 
     def everything(self) -> Genes:
         """All points in lexical order; for spaces that are :attr:`listed`."""
