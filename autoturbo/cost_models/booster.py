@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 TREES = 80
 """Trees of one model: beyond it the error on held-out settings of one model hardly falls."""
 
-ETA = 0.15
-"""Share of a tree that enters the model."""
-
 _WHOLE = 1 << 16
 """Rows that are held whole. More are sorted into bins as they are read, which saves memory and
 gives the same trees; it passes over them four times, with every thread there is for the labels."""
@@ -29,6 +26,7 @@ _COMMON: dict[str, Any] = {
     "tree_method": "hist",
     "nthread": 1,  # several threads add up in another order each time
     "max_depth": 6,
+    "eta": 0.15,
     "lambda": 1.0,
     "max_bin": 128,
     "verbosity": 0,
@@ -60,7 +58,6 @@ class Booster:
         weights: NDArray[np.float64] | None = None,
         *,
         trees: int = TREES,
-        eta: float = ETA,
         more: bool = False,
     ) -> None:
         """Train.
@@ -70,12 +67,11 @@ class Booster:
             labels: ``(n,)``.
             weights: ``(n,)``, of any scale.
             trees: how many to grow.
-            eta: what is kept of each, more of fewer.
             more: add them to the trees that are there, instead of beginning anew.
         """
         import xgboost
 
-        params = {**_COMMON, "objective": self.objective, "seed": self.seed, "eta": eta}
+        params = {**_COMMON, "objective": self.objective, "seed": self.seed}
         if len(rows) <= _WHOLE:
             matrix = xgboost.DMatrix(rows, labels, weight=weights, nthread=1)
         else:

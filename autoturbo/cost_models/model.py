@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import FEATURES_SCHEMA, Rows
+from autoturbo.cost_models.numbering import row_bytes
 from autoturbo.errors import InputError, Location
 
 FEWEST = 8
@@ -186,13 +187,11 @@ def merged(
     """
     if not rows.size:
         return rows, labels, weights
-    plain = np.ascontiguousarray(rows)
-    keys = plain.view(np.dtype((np.void, plain.itemsize * plain.shape[1]))).ravel()
-    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    _, first, number = np.unique(row_bytes(rows), return_index=True, return_inverse=True)
     total = np.bincount(number, weights).astype(np.float64)
     means = np.bincount(number, weights * labels) / total
     order = np.argsort(first)  # as they came, so that nothing depends on how bytes compare
-    return plain[first[order]], means[order], total[order]
+    return rows[first[order]], means[order], total[order]
 
 
 def _base(example: Example) -> NDArray[np.float64]:

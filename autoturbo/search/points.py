@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.features import KNOB_NAMES, knob_vector
+from autoturbo.cost_models.numbering import row_bytes
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.search.conditions import (
     START,
@@ -146,11 +147,10 @@ class Points:
         """Where each of some points is there first, in lexical order of the points."""
         few = int(self.widths.max(initial=1)) <= 1 << 8
         # bytes, the upper one first, compare as the choices do and much faster than whole numbers
-        plain = np.ascontiguousarray(genes, np.uint8 if few else ">u4")
+        plain = genes.astype(np.uint8 if few else ">u4")
         if not plain.size:
             return np.arange(min(len(genes), 1))
-        keys = plain.view(np.dtype((np.void, plain.itemsize * plain.shape[1]))).ravel()
-        return np.asarray(np.unique(keys, return_index=True)[1], np.int64)
+        return np.asarray(np.unique(row_bytes(plain), return_index=True)[1], np.int64)
 
     def everything(self) -> Genes:
         """All points in lexical order; for spaces that are :attr:`listed`."""
