@@ -75,6 +75,7 @@ class CostModel:
     def __post_init__(self) -> None:
         self._times = Booster("reg:squarederror", self.seed)
         self._feasible = Booster("binary:logistic", self.seed)
+        self._measured: dict[bytes, float] = {}
 
     @property
     def trained(self) -> bool:
@@ -105,8 +106,9 @@ class CostModel:
         labels = np.log(times[known] / bases[known])
         # Fewer trees where trees are already there: between rounds little is new.
         trees = 20 if more and self.trained else 80
-        kernels = merged(rows[known], labels, weights[known] / weights.mean())
-        self._times.fit(*kernels, trees=trees, more=more)
+        rows, labels, weights = merged(rows[known], labels, weights[known] / weights.mean())
+        self._times.fit(rows, labels, weights, trees=trees, more=more)
+        self._measured = dict(zip(row_bytes(rows).tolist(), labels.tolist(), strict=True))
 
     def _fit_feasibility(self, examples: Sequence[Example], measured: int) -> None:
         if measured == len(examples):
@@ -117,17 +119,26 @@ class CostModel:
         self._feasible.fit(rows, labels, trees=40)
 
     def predict(self, examples: Sequence[Example]) -> NDArray[np.float64]:
-        """Latency of settings in seconds, ``(settings,)``.
+        """Latency of settings in seconds, ``(settings,)``; of kernels it has seen, what they took.
 
         Raises:
             ValueError: it has not been trained.
         """
         if not examples:
             return np.zeros(0)
-        times = np.exp(self._times.predict(np.concatenate([e.rows for e in examples])))
-        totals = times * np.concatenate([e.weights for e in examples])
+        factors = self._factors(np.concatenate([e.rows for e in examples]))
+        totals = np.exp(factors) * np.concatenate([e.weights for e in examples])
         owner = np.repeat(np.arange(len(examples)), [len(e.rows) for e in examples])
         return np.bincount(owner, totals, len(examples)).astype(np.float64)
+
+    def _factors(self, rows: Rows) -> NDArray[np.float64]:
+        """Logarithms of kernels' times over their bases: the mean of those that were measured.
+
+        Trees spread what one kernel took over its neighbours; what was seen needs no guess.
+        """
+        found = self._times.predict(rows)
+        known = map(self._measured.get, row_bytes(rows).tolist(), found.tolist())
+        return np.fromiter(known, np.float64, len(rows))
 
     def feasibility(self, examples: Sequence[Example]) -> NDArray[np.float64]:
         """Probability that settings can be measured; 1 while none failed."""
@@ -137,6 +148,8 @@ class CostModel:
 
     def save(self, folder: Path, notes: dict[str, Any] | None = None) -> None:
         """Write the trees in XGBoost's own format and a card that says what they are.
+
+        The kernels that it has seen, which :meth:`predict` does not guess, are not kept.
 
         Args:
             folder: made where it is missing.

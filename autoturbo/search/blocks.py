@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.search.conditions import START, Genes
-from autoturbo.search.restarts import other_starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,10 +23,16 @@ if TYPE_CHECKING:
     from autoturbo.search.space import Space
 
 FAR = 0.3
-"""A start's best point that is worse than the best by this share is not worked upon."""
+"""A place's best point that is worse than the best by this share is not worked upon."""
+
+PLACES = 4
+"""Places besides the best point's that take turns."""
 
 ENOUGH_TRIES = 2
 """Measured points with a choice after which it is in no design: one may have had bad company."""
+
+_PLACING = (START, "batches_per_cluster")
+"""Dimensions that tell places apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,6 @@ def _choices(space: Space) -> tuple[Genes, Genes]:
 
 def together(
     space: Space,
-    rng: np.random.Generator,
     history: Sequence[Tried],
     count: int,
     turn: int,
@@ -101,7 +105,6 @@ def together(
 
     Args:
         space: where to look.
-        rng: where chance comes from.
         history: what was tried; something was measured.
         count: points that try at most, for each that they start from.
         turn: number of the batch, which decides what else than the best they start from.
@@ -117,28 +120,32 @@ def together(
         surer = np.where(changes.tried > 0, own, np.inf)
         variants = (own, scores) if new else (own, scores, surer)
         best += [composed(space, changes, each, least) for each in variants]
-        new.append(designs(space, rng, changes, count))
+        new.append(designs(space, changes, scores, count))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
 
 
 def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:
-    """The best measured point, and the best one of another start that is not far behind.
+    """The best measured point, and the best one of another place that is not far behind.
 
-    What is best before a start's sub-graphs are tuned need not be afterwards.
+    A place is a start with a number of samples at once: what is best before a place's sub-graphs
+    are tuned need not be afterwards.
 
     Args:
         space: where the points are.
         history: what was tried; something was measured.
-        turn: which of those starts, modulo their number.
+        turn: which of the :data:`PLACES` best others, modulo their number.
     """
+    placing = [at for at, d in enumerate(space.dimensions) if d.name in _PLACING]
     measured = sorted((t for t in history if t.score is not None), key=lambda t: t.score or 0.0)
-    found, names = measured[:1], [dimension.name for dimension in space.dimensions]
-    if START in names:
-        at, most = names.index(START), _worth(measured[0])
-        best = {t.genes[at]: t for t in reversed(measured) if (t.score or 0.0) <= most}
-        near = [best[s] for s in other_starts(space, history, at) if s in best]
-        found += near[turn % len(near) :][:1] if near else []
+    most = _worth(measured[0])
+    best: dict[tuple[int, ...], Tried] = {}
+    for tried in measured:
+        if (tried.score or 0.0) <= most:
+            best.setdefault(tuple(tried.genes[at] for at in placing), tried)
+    first, *others = best.values()
+    near = others[:PLACES]
+    found = [first, near[turn % len(near)]] if near else [first]
     return [np.asarray(tried.genes, np.int64) for tried in found]
 
 
@@ -148,19 +155,20 @@ def _worth(best: Tried) -> float:
     return score + FAR * abs(score)
 
 
-def designs(space: Space, rng: np.random.Generator, changes: Changes, count: int) -> Genes:
+def designs(space: Space, changes: Changes, scores: NDArray[np.float64], count: int) -> Genes:
     """Points with one choice changed in every block, those first that were tried least.
 
-    Fewer than asked for where enough was tried.
+    Of those tried equally often the most promising first. Fewer than asked for where enough was
+    tried.
 
     Args:
         space: where the points are.
-        rng: chance, among choices tried equally often.
         changes: what may be changed.
+        scores: what each is expected to give, lower is better.
         count: points.
     """
     found = np.repeat(changes.base[None], count, axis=0)
-    order = np.lexsort((rng.random(len(changes.blocks)), changes.tried))
+    order = np.lexsort((scores, changes.tried))
     order = order[(changes.tried[order] < ENOUGH_TRIES) & (changes.blocks[order] > 0)]
     rows = 0
     for block in np.unique(changes.blocks[order]):

@@ -252,7 +252,7 @@ def _together(
     room, turn = int(count * TOGETHER), len(history) // count
     if not room or not fresh.space.blocks:
         return []
-    return fresh.unique(together(fresh.space, fresh.rng, history, room, turn, expected))[:room]
+    return fresh.unique(together(fresh.space, history, room, turn, expected))[:room]
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from autoturbo.cost_models import booster
 from autoturbo.cost_models.booster import Booster
+from autoturbo.cost_models.features import Rows
 from autoturbo.cost_models.model import FEWEST, CostModel, Example, merged
 from autoturbo.errors import InputError
 
@@ -56,6 +58,26 @@ def test_a_setting_is_the_sum_over_its_kernels() -> None:
     one = fresh[0]
     twice = Example(one.rows, 2 * one.launches, one.setting)
     assert trained().predict([twice])[0] == pytest.approx(2 * predicted[0])
+
+
+def test_a_kernel_that_was_measured_is_not_guessed() -> None:
+    data = examples(60)
+    rows, launches = data[0].rows, data[0].launches
+    odd = Example(rows, launches, data[0].setting, 40 * np.exp(rows[:, 0]).astype(np.float64))
+    often = Example(rows[:1], launches[:1], odd.setting, np.exp(np.full(1, 1.0)))
+    model = CostModel(NAMES)
+    assert model.fit([*data[1:], odd])
+    assert model.predict([odd])[0] == pytest.approx(truth(odd))
+    # measured differently, it takes what it took in the mean, of logarithms
+    assert model.fit([*data[1:], often, Example(*_parts(often), times=np.exp(np.full(1, 3.0)))])
+    assert model.predict([often])[0] == pytest.approx(np.exp(2.0) * launches[0])
+    # a neighbour is guessed, by trees that one odd kernel does not turn
+    near = Example(odd.rows + np.float32(1e-3), launches, odd.setting)
+    assert model.predict([near])[0] < truth(odd) / 2
+
+
+def _parts(example: Example) -> tuple[Rows, NDArray[np.int64], Rows]:
+    return example.rows, example.launches, example.setting
 
 
 def test_order_of_unseen_settings() -> None:

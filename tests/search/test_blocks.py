@@ -14,6 +14,8 @@ from space_samples import block, large_space, small_spaces, space_of, started_sp
 from autoturbo.search.blocks import (
     ENOUGH_TRIES,
     FAR,
+    PLACES,
+    Changes,
     bases_of,
     changes_of,
     composed,
@@ -32,6 +34,11 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def none_of(space: Space) -> Genes:
     return np.zeros((0, len(space.dimensions)), np.int64)
+
+
+def designed(space: Space, changes: Changes, count: int) -> Genes:
+    """Designs where nothing is expected of any choice."""
+    return designs(space, changes, np.zeros(len(changes.points)), count)
 
 
 def blocks_moved(space: Space, point: Genes, base: Genes) -> list[int]:
@@ -84,7 +91,7 @@ def test_designs_change_every_block_until_each_choice_was_tried_often_enough(spa
     changes = changes_of(space, base, measured)
     assert (changes.blocks > 0).any()
     for _ in range(200):
-        made = designs(space, rng(), changes_of(space, base, measured), 4)
+        made = designed(space, changes_of(space, base, measured), 4)
         if not len(made):
             break
         assert (space.normal(made) == made).all()
@@ -104,9 +111,24 @@ def test_the_first_designs_change_all_blocks_that_they_can() -> None:
     space = large_space()
     base = none_of(space).sum(axis=0)
     changes = changes_of(space, base, base[None])
-    made = designs(space, rng(), changes, 6)
+    made = designed(space, changes, 6)
     assert len(made) == 6
     assert all(blocks_moved(space, point, base) == [1, 2] for point in made)
+
+
+def test_of_choices_tried_equally_often_the_most_promising_come_first() -> None:
+    space = space_of({}, block(cores=(2, 1), scope=("GB",)))
+    base = np.asarray([0, 0])
+    promise = {(1, 0): 3.0, (2, 0): 1.0, (0, 1): 2.0}
+
+    def made(*tried: tuple[int, int]) -> list[tuple[int, ...]]:
+        changes = changes_of(space, base, np.asarray(tried or np.zeros((0, 2)), np.int64))
+        scores = np.asarray([promise[a, b] for a, b in changes.points.tolist()])
+        return [tuple(p) for p in designs(space, changes, scores, 3).tolist()]
+
+    assert made() == [(2, 0), (0, 1), (1, 0)]
+    assert made((2, 0)) == [(0, 1), (1, 0), (2, 0)]
+    assert made((2, 0), (2, 0)) == [(0, 1), (1, 0)]
 
 
 def costs_of(space: Space, seed: int) -> Callable[[Genes], NDArray[np.float64]]:
@@ -148,13 +170,31 @@ def test_another_start_is_worked_upon_where_its_best_is_not_far_behind() -> None
         return [int(base[at]) for base in bases_of(space, history, turn)]
 
     near, far = 1.0 + 0.9 * FAR, 1.0 + 1.1 * FAR
-    assert [starts((near, 1.0, near), turn) for turn in range(3)] == [[1, 0], [1, 2], [1, 0]]
+    nearer = 1.0 + 0.5 * FAR
+    assert [starts((near, 1.0, nearer), turn) for turn in range(3)] == [[1, 2], [1, 0], [1, 2]]
     assert [starts((near, 1.0, far), turn) for turn in range(2)] == [[1, 0], [1, 0]]
     assert starts((far, 1.0, far), 0) == [1]
     # what is to be as much as possible is negative
     assert [starts((-1.0, -2.0, -1.9), turn) for turn in range(2)] == [[1, 2], [1, 2]]
     history = [Tried(tried[0], None), Tried(tried[1], 2.0)]
     assert [int(base[at]) for base in bases_of(space, history, 0)] == [1]
+
+
+def test_another_number_of_samples_at_once_is_a_place_of_its_own() -> None:
+    space = space_of({"batches_per_cluster": (1, 2, 4, 8, 16, 32), "prefetch_depth": (2, 4)})
+    names = [d.name for d in space.dimensions]
+    samples, depth = (names.index(n) for n in ("batches_per_cluster", "prefetch_depth"))
+    history = []
+    for at in range(7):
+        for other, worse in ((0, 0.0), (1, 0.001)):
+            point = [0, 0]
+            point[samples], point[depth] = at, other
+            history.append(Tried(tuple(point), 1.0 + 0.01 * at + worse))
+    found = [bases_of(space, history, turn) for turn in range(PLACES + 1)]
+    assert all(base[0].tolist() == [0, 0] for base in found)
+    assert all(len(base) == 2 and base[1][depth] == 0 for base in found)
+    # the nearest take turns, and those further behind have none
+    assert [int(base[1][samples]) for base in found] == [*range(1, PLACES + 1), 1]
 
 
 def test_half_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
@@ -171,7 +211,7 @@ def test_half_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
     assert not {t.genes for t in history} & set(batch)
     both = [p for p in batch if blocks_moved(space, np.asarray(p), best) == [1, 2]]
     assert len(both) >= 6
-    own = together(space, rng(), history, 6, 0, cost)
+    own = together(space, history, 6, 0, cost)
     assert cost(own[:1])[0] < cost(best[None])[0] - 1
 
 
@@ -179,4 +219,4 @@ def test_one_at_a_time_or_without_blocks_nothing_is_put_together() -> None:
     space = space_of({"max_layers": (2,), "prefetch_depth": (2, 4)})
     changes = changes_of(space, np.asarray([0, 0]), np.asarray([[0, 0]]))
     assert set(changes.blocks.tolist()) == {0}
-    assert len(designs(space, rng(), changes, 4)) == 0
+    assert len(designed(space, changes, 4)) == 0
