@@ -129,14 +129,15 @@ def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:
     """The best measured point, and the best one of another place that is not far behind.
 
     A place is a start with a number of samples at once: what is best before a place's sub-graphs
-    are tuned need not be afterwards.
+    are tuned need not be afterwards. A space without starts is one place.
 
     Args:
         space: where the points are.
         history: what was tried; something was measured.
         turn: which of the :data:`PLACES` best others, modulo their number.
     """
-    placing = [at for at, d in enumerate(space.dimensions) if d.name in _PLACING]
+    names = [dimension.name for dimension in space.dimensions]
+    placing = [names.index(name) for name in _PLACING if START in names and name in names]
     measured = sorted((t for t in history if t.score is not None), key=lambda t: t.score or 0.0)
     most = _worth(measured[0])
     best: dict[tuple[int, ...], Tried] = {}

@@ -181,20 +181,30 @@ def test_another_start_is_worked_upon_where_its_best_is_not_far_behind() -> None
 
 
 def test_another_number_of_samples_at_once_is_a_place_of_its_own() -> None:
-    space = space_of({"batches_per_cluster": (1, 2, 4, 8, 16, 32), "prefetch_depth": (2, 4)})
+    space = started_space()
     names = [d.name for d in space.dimensions]
-    samples, depth = (names.index(n) for n in ("batches_per_cluster", "prefetch_depth"))
-    history = []
-    for at in range(7):
-        for other, worse in ((0, 0.0), (1, 0.001)):
-            point = [0, 0]
-            point[samples], point[depth] = at, other
-            history.append(Tried(tuple(point), 1.0 + 0.01 * at + worse))
-    found = [bases_of(space, history, turn) for turn in range(PLACES + 1)]
-    assert all(base[0].tolist() == [0, 0] for base in found)
-    assert all(len(base) == 2 and base[1][depth] == 0 for base in found)
+    samples, at = names.index("batches_per_cluster"), names.index(START)
+    counts = int(space.widths[samples])
+    points = np.zeros((2 * counts * 3, len(names)), np.int64)
+    points[:, samples] = np.tile(np.arange(counts), 6)
+    points[:, at] = np.repeat(np.arange(3), 2 * counts)
+    points[:, names.index("prefetch_depth")] = np.tile(np.repeat([0, 1], counts), 3)
+    history = [Tried(tuple(p), 1.0 + 0.001 * number) for number, p in enumerate(points.tolist())]
+    places = [(int(p[at]), int(p[samples])) for p in points]
+    nearest = list(dict.fromkeys(places))[: PLACES + 1]
+    assert len(nearest) == PLACES + 1
+
+    def bases(turn: int) -> list[tuple[int, int]]:
+        return [(int(p[at]), int(p[samples])) for p in bases_of(space, history, turn)]
+
     # the nearest take turns, and those further behind have none
-    assert [int(base[1][samples]) for base in found] == [*range(1, PLACES + 1), 1]
+    found = [bases(turn) for turn in range(PLACES + 1)]
+    assert found == [[nearest[0], nearest[1 + turn % PLACES]] for turn in range(PLACES + 1)]
+    best = next(p for p, place in zip(points.tolist(), places, strict=True) if place == nearest[1])
+    assert bases_of(space, history, 0)[1].tolist() == best
+    # a space without starts is one place
+    plain = space_of({"batches_per_cluster": (1, 2, 4)})
+    assert len(bases_of(plain, [Tried((0,), 1.0), Tried((1,), 1.1)], 0)) == 1
 
 
 def test_half_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
