@@ -69,19 +69,29 @@ def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
     """
     unit = space.unit_of
     at, choice = _choices(space)
-    beside = np.repeat(base[None], len(at), axis=0)
-    alone = np.where(unit == unit[at][:, None], 0, beside)
-    each, kept = np.arange(len(at)), choice != base[at]
-    beside[each, at] = alone[each, at] = choice
-    points = space.normal(np.concatenate([beside[kept], alone[unit[at] > 0]]))
-    at, choice = (np.concatenate([x[kept], x[unit[at] > 0]]) for x in (at, choice))
-    elsewhere = ((points != base) & (unit != unit[at][:, None])).any(axis=1) & (unit[at] > 0)
+    new, own = np.flatnonzero(choice != base[at]), np.flatnonzero(unit[at] > 0)
+    beside, alone = (np.repeat(base[None], len(rows), axis=0) for rows in (new, own))
+    alone[unit == unit[at[own]][:, None]] = 0
+    beside[np.arange(len(new)), at[new]] = choice[new]
+    alone[np.arange(len(own)), at[own]] = choice[own]
+    points = space.normal(np.concatenate([beside, alone]))
+    at, choice = (np.concatenate([x[new], x[own]]) for x in (at, choice))
+    moved = points != base
+    elsewhere = (moved & (unit != unit[at][:, None])).any(axis=1) & (unit[at] > 0)
     has = points[np.arange(len(at)), at] == choice
     first = np.zeros(len(at), np.bool_)
     first[space.first_of_each(points)] = True
-    kept = has & ~elsewhere & first & (points != base).any(axis=1)
+    kept = has & ~elsewhere & first & moved.any(axis=1)
     at, choice = at[kept], choice[kept]
-    return Changes(base, points[kept], unit[at], (measured[:, at] == choice).sum(axis=0))
+    return Changes(base, points[kept], unit[at], _tried(space, measured, at, choice))
+
+
+def _tried(space: Space, measured: Genes, at: Genes, choice: Genes) -> Genes:
+    """How many points had each of some choices."""
+    start = np.cumsum(space.widths) - space.widths
+    counts = np.bincount((measured + start).ravel(), minlength=int(space.widths.sum()))
+    found: Genes = counts[start[at] + choice]
+    return found
 
 
 def _choices(space: Space) -> tuple[Genes, Genes]:
