@@ -18,6 +18,7 @@ import numpy as np
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE, override_rows, portable_rows
+from autoturbo.cost_models.numbering import row_bytes
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.cost_models.training import Mask, Table
 from autoturbo.datasets.measurements.columns import VERSIONS
@@ -186,7 +187,7 @@ class Predictor:
 
     def _factors(self, rows: np.ndarray[Any, np.dtype[np.float32]]) -> Floats:
         """Of every row, predicted once."""
-        keys = [row.tobytes() for row in rows]
+        keys: list[bytes] = row_bytes(rows).tolist()
         first = {key: at for at, key in enumerate(keys) if key not in self._known}
         if first:
             said = np.exp(self.model.factors.predict(rows[list(first.values())]))

@@ -76,14 +76,14 @@ def place_to_go(
         return None
     names = [dimension.name for dimension in space.dimensions]
     position = names.index(START) if START in names else None
-    others = [] if position is None else other_starts(space, history, position)
+    others = [] if position is None else _other_starts(space, history, position)
     turn = (idle - PATIENCE) // TURN % (len(others) + 1)
     if position is None or turn == len(others):
         return Place(space.random(rng, IMMIGRANTS))
     return _around(space, history, others[turn], position, most)
 
 
-def other_starts(space: Space, history: Sequence[Tried], position: int) -> list[int]:
+def _other_starts(space: Space, history: Sequence[Tried], position: int) -> list[int]:
     """Starts that the best point does not have."""
     measured = [tried for tried in history if tried.score is not None]
     best = min(measured, key=lambda tried: tried.score or 0.0, default=None)

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from autoturbo.cost_models import booster
 from autoturbo.cost_models.booster import Booster
-from autoturbo.cost_models.features import Rows
 from autoturbo.cost_models.model import FEWEST, CostModel, Example, merged
 from autoturbo.errors import InputError
 
@@ -69,15 +68,12 @@ def test_a_kernel_that_was_measured_is_not_guessed() -> None:
     assert model.fit([*data[1:], odd])
     assert model.predict([odd])[0] == pytest.approx(truth(odd))
     # measured differently, it takes what it took in the mean, of logarithms
-    assert model.fit([*data[1:], often, Example(*_parts(often), times=np.exp(np.full(1, 3.0)))])
+    slower = dataclasses.replace(often, times=np.exp(np.full(1, 3.0)))
+    assert model.fit([*data[1:], often, slower])
     assert model.predict([often])[0] == pytest.approx(np.exp(2.0) * launches[0])
     # a neighbour is guessed, by trees that one odd kernel does not turn
     near = Example(odd.rows + np.float32(1e-3), launches, odd.setting)
     assert model.predict([near])[0] < truth(odd) / 2
-
-
-def _parts(example: Example) -> tuple[Rows, NDArray[np.int64], Rows]:
-    return example.rows, example.launches, example.setting
 
 
 def test_order_of_unseen_settings() -> None:
