@@ -25,9 +25,11 @@ from autoturbo.cost_models.features import (
     portable_rows,
     setting_row,
 )
-from autoturbo.cost_models.model import FEWEST, CostModel, Example
+from autoturbo.cost_models.model import FEWEST, CostModel, Example, latencies
 from autoturbo.cost_models.ratios import base_seconds, is_planned
+from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.stores import Store
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.plan import COLUMNS
 
@@ -84,6 +86,29 @@ class Prior:
         return found
 
 
+class _Said:
+    """What a model said of kernels, by number of their rows: it is asked once.
+
+    Args:
+        model: trained.
+        examples: what numbers the rows.
+    """
+
+    def __init__(self, model: CostModel, examples: ScreenedExamples) -> None:
+        self.model, self.examples = model, examples
+        self._factors = Store((), np.float64)
+
+    def factors(self, numbers: Ints) -> NDArray[np.float64]:
+        """Of :meth:`autoturbo.cost_models.model.CostModel.factors`, ``(kernels,)``."""
+        missing = int(numbers.max(initial=-1)) + 1 - self._factors.count
+        self._factors.add(np.full(max(missing, 0), np.nan))
+        known = self._factors.rows
+        new = np.unique(numbers[np.isnan(known[numbers])])
+        known[new] = self.model.factors(self.examples.rows(new))
+        found: NDArray[np.float64] = known[numbers]
+        return found
+
+
 @dataclass
 class KernelAdvisor:
     """Ranks settings of one model on one target by predicted latency.
@@ -111,6 +136,7 @@ class KernelAdvisor:
     _trained_at: int = 0
     _memory: dict[str, Example | None] = field(default_factory=dict)
     _screened: ScreenedExamples | None = None
+    _said: _Said | None = None
 
     def observe(self, knobs: Knobs, outcome: Outcome) -> None:
         """Take note of an outcome.
@@ -176,7 +202,20 @@ class KernelAdvisor:
         self.screened += len(candidates.genes)
         if self._measured < FEWEST:
             return _logarithms(examples.seconds(candidates.genes))
-        return self._ranked(self._numbered(candidates))
+        return self._ranked_by_number(examples, candidates.genes)
+
+    def _ranked_by_number(self, examples: ScreenedExamples, genes: Ints) -> NDArray[np.float64]:
+        """:meth:`_ranked`, where every kernel is predicted once by each model."""
+        model, numbered = self._current(), examples.numbered(genes)
+        said = self._said
+        if said is None or said.model is not model or said.examples is not examples:
+            self._said = said = _Said(model, examples)
+        factors = said.factors(numbered.rows)
+        seconds = latencies(numbered.owner, factors, numbered.weights, len(genes))
+        scores = np.where(numbered.possible, _logarithms(seconds), np.inf)
+        if not model.all_feasible:
+            scores[numbered.possible] -= _log_chance(model, examples.settings(genes))
+        return scores
 
     def seconds(self, settings: Sequence[Knobs]) -> NDArray[np.float64] | None:
         """Predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
@@ -195,8 +234,10 @@ class KernelAdvisor:
         logarithms = _logarithms(self._seconds(planned))
         if self._measured < FEWEST:
             return logarithms
-        chance = np.clip(self._current().feasibility(planned), 1e-3, 1.0)
-        return np.asarray(logarithms - np.log(chance), np.float64)
+        model = self._current()
+        if model.all_feasible or not planned:
+            return logarithms
+        return logarithms - _log_chance(model, np.stack([e.setting for e in planned]))
 
     def _seconds(self, planned: Sequence[Example]) -> NDArray[np.float64]:
         if self._measured < FEWEST:  # the prior alone
@@ -283,6 +324,11 @@ class KernelAdvisor:
         rows = kernel_rows(plan.values, own, vector, self.target)
         setting = setting_row(plan.values, plan.launches, own, vector, self.target)
         return Example(rows, plan.launches, setting, base=base)
+
+
+def _log_chance(model: CostModel, settings: Rows) -> NDArray[np.float64]:
+    chance = np.clip(model.feasibility(settings), 1e-3, 1.0)
+    return np.asarray(np.log(chance), np.float64)
 
 
 def _logarithms(seconds: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -126,12 +126,13 @@ class CostModel:
         """
         if not examples:
             return np.zeros(0)
-        factors = self._factors(np.concatenate([e.rows for e in examples]))
-        totals = np.exp(factors) * np.concatenate([e.weights for e in examples])
+        factors = self.factors(np.concatenate([e.rows for e in examples]))
         owner = np.repeat(np.arange(len(examples)), [len(e.rows) for e in examples])
-        return np.bincount(owner, totals, len(examples)).astype(np.float64)
+        return latencies(
+            owner, factors, np.concatenate([e.weights for e in examples]), len(examples)
+        )
 
-    def _factors(self, rows: Rows) -> NDArray[np.float64]:
+    def factors(self, rows: Rows) -> NDArray[np.float64]:
         """Logarithms of kernels' times over their bases: the mean of those that were measured.
 
         Trees spread what one kernel took over its neighbours; what was seen needs no guess.
@@ -140,11 +141,20 @@ class CostModel:
         known = map(self._measured.get, row_bytes(rows).tolist(), found.tolist())
         return np.fromiter(known, np.float64, len(rows))
 
-    def feasibility(self, examples: Sequence[Example]) -> NDArray[np.float64]:
-        """Probability that settings can be measured; 1 while none failed."""
-        if not self._feasible.trained or not examples:
-            return np.ones(len(examples))
-        return self._feasible.predict(np.stack([e.setting for e in examples]))
+    @property
+    def all_feasible(self) -> bool:
+        """Whether :meth:`feasibility` is 1 whatever it is asked: nothing failed so far."""
+        return not self._feasible.trained
+
+    def feasibility(self, settings: Rows) -> NDArray[np.float64]:
+        """Probability that settings can be measured; 1 while none failed.
+
+        Args:
+            settings: features of each, ``(settings, columns)``.
+        """
+        if self.all_feasible or not len(settings):
+            return np.ones(len(settings))
+        return self._feasible.predict(settings)
 
     def save(self, folder: Path, notes: dict[str, Any] | None = None) -> None:
         """Write the trees in XGBoost's own format and a card that says what they are.
@@ -183,6 +193,23 @@ class CostModel:
         if card["feasibility"]:
             model._feasible = Booster.load(folder / _FEASIBLE, "binary:logistic")
         return model
+
+
+def latencies(
+    owner: NDArray[np.int64],
+    factors: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    count: int,
+) -> NDArray[np.float64]:
+    """Seconds of settings, ``(count,)``, from what is predicted for their kernels.
+
+    Args:
+        owner: setting of each kernel, ``(kernels,)``.
+        factors: of :meth:`CostModel.factors`, ``(kernels,)``.
+        weights: of :attr:`Example.weights`, ``(kernels,)``.
+        count: settings.
+    """
+    return np.bincount(owner, np.exp(factors) * weights, count).astype(np.float64)
 
 
 def merged(

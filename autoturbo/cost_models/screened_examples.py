@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
 from autoturbo.cost_models.choices import Choices
 from autoturbo.cost_models.features import KNOB_NAMES, Rows, knob_vector, squash
 from autoturbo.cost_models.model import Example
+from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts
 from autoturbo.cost_models.screened_kernels import Described
-from autoturbo.cost_models.screening import Screen, Screened
+from autoturbo.cost_models.screening import Screen
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import AUTO
+from autoturbo.schedule.merging import Flags
+from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Floats
 
 MOST = 1 << 16
 """Kernels that are remembered, their knobs aside: 100 MB or so; then all is found out anew."""
+
+
+class Numbered(NamedTuple):
+    """The feature rows of candidates by number: those of a search have most in common.
+
+    Attributes:
+        owner: per sub-graph, its candidate.
+        rows: per sub-graph, the number of its row, of :meth:`ScreenedExamples.rows`.
+        weights: per sub-graph, of :attr:`autoturbo.cost_models.model.Example.weights`.
+        possible: per candidate, whether it has a plan.
+    """
+
+    owner: Ints
+    rows: Ints
+    weights: Floats
+    possible: Flags
 
 
 class ScreenedExamples:
@@ -38,6 +58,11 @@ class ScreenedExamples:
         self._vectors = np.stack([knob_vector(start, share) for start in choices.starts])
         columns = choices.of_model(KNOB_NAMES)
         self._tables = [(at, *_table(choices, at, share)) for at in columns]
+        widths = [len(choices.starts), *(len(choices.each[at].values) for at in columns)]
+        self._columns = columns
+        self._vector_numbers = RowNumbering(np.asarray(widths, np.int64))
+        self._vector_rows = Store((self._vectors.shape[1],), np.float32)
+        self._row_numbers, self._sources = Numbering(), Store((2,))
 
     @property
     def full(self) -> bool:
@@ -54,12 +79,33 @@ class ScreenedExamples:
                 found[at] = weights[mine].sum()
         return found
 
+    def numbered(self, genes: Ints) -> Numbered:
+        """The rows of candidates' kernels by number, each kernel under each model's knobs once."""
+        owner, kernels, possible = self._screen.screened(genes)
+        vectors = self._vector_numbers_of(genes)[owner]
+        rows = self._row_numbers.of_pairs(kernels, vectors)
+        new = firsts(rows, self._sources.count)
+        self._sources.add(np.column_stack((kernels[new], vectors[new])))
+        return Numbered(owner, rows, self._screen.kernels.weights(kernels), possible)
+
+    def rows(self, numbers: Ints) -> Rows:
+        """Feature rows of :func:`autoturbo.cost_models.features.kernel_rows` by number."""
+        kernels, vectors = self._sources.rows[numbers].T
+        return self._rows(self._screen.kernels.described(kernels), self._vector_rows.rows[vectors])
+
+    def settings(self, genes: Ints) -> Rows:
+        """:func:`autoturbo.cost_models.features.setting_row` of candidates that have a plan."""
+        screened = self._screen.screened(genes)
+        found = self._screen.kernels.described(screened.kernels)
+        each = _slices(screened.owner, len(genes))
+        return self._settings(found, each, self._knobs(genes))[screened.possible]
+
     def of(self, genes: Ints) -> list[Example | None]:
         """Examples of candidates; None for those without a plan."""
         screened = self._screen.screened(genes)
         found = self._screen.kernels.described(screened.kernels)
         vectors = self._knobs(genes)
-        rows = self._rows(found, screened, vectors)
+        rows = self._rows(found, vectors[screened.owner])
         each = _slices(screened.owner, len(genes))
         settings = self._settings(found, each, vectors)
         return [
@@ -76,14 +122,27 @@ class ScreenedExamples:
             found[:, place] = table[starts, genes[:, at]]
         return found
 
-    def _rows(self, found: Described, screened: Screened, vectors: Rows) -> Rows:
-        """:func:`autoturbo.cost_models.features.kernel_rows` of all candidates in turn."""
+    def _vector_numbers_of(self, genes: Ints) -> Ints:
+        """Numbers of what candidates' knobs of the model look like."""
+        starts = self.choices.start_of(genes)
+        numbers = self._vector_numbers.of(np.column_stack((starts, genes[:, self._columns])))
+        new = firsts(numbers, self._vector_rows.count)
+        self._vector_rows.add(self._knobs(genes[new]))
+        return numbers
+
+    def _rows(self, found: Described, vectors: Rows) -> Rows:
+        """:func:`autoturbo.cost_models.features.kernel_rows` of kernels.
+
+        Args:
+            found: what is known of them.
+            vectors: their candidates' knobs, ``(kernels, knobs)``.
+        """
         parts = (found.ratios, found.own, found.squashed, vectors, self._target[None])
         ends = np.cumsum([part.shape[1] for part in parts]).tolist()
-        rows = np.empty((len(screened.owner), ends[-1]), np.float32)
+        rows = np.empty((len(vectors), ends[-1]), np.float32)
         for part, end in zip(parts[:3], ends, strict=False):
             rows[:, end - part.shape[1] : end] = part
-        rows[:, ends[2] : ends[3]] = vectors[screened.owner]
+        rows[:, ends[2] : ends[3]] = vectors
         rows[:, ends[3] :] = self._target
         return rows
 

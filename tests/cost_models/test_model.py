@@ -9,6 +9,7 @@ import pytest
 
 from autoturbo.cost_models import booster
 from autoturbo.cost_models.booster import Booster
+from autoturbo.cost_models.features import Rows
 from autoturbo.cost_models.model import FEWEST, CostModel, Example, merged
 from autoturbo.errors import InputError
 
@@ -28,6 +29,10 @@ def example(rng: np.random.Generator, *, feasible: bool = True) -> Example:
 def examples(count: int, seed: int = 0, failed: int = 0) -> list[Example]:
     rng = np.random.default_rng(seed)
     return [example(rng, feasible=i >= failed) for i in range(count + failed)]
+
+
+def settings_of(chosen: list[Example]) -> Rows:
+    return np.stack([e.setting for e in chosen])
 
 
 def truth(example: Example) -> float:
@@ -92,13 +97,13 @@ def test_the_same_examples_give_the_same_model_to_the_bit() -> None:
 def test_failed_settings_teach_feasibility() -> None:
     model = trained(count=60, failed=30)
     good, bad = examples(20, seed=4), examples(0, seed=5, failed=20)
-    assert model.feasibility(good).min() > 0.8
-    assert model.feasibility(bad).max() < 0.2
+    assert model.feasibility(settings_of(good)).min() > 0.8
+    assert model.feasibility(settings_of(bad)).max() < 0.2
     assert model.trained_on == {"measured": 60, "failed": 30}
 
 
 def test_without_failures_everything_is_feasible() -> None:
-    assert trained().feasibility(examples(3)).tolist() == [1.0, 1.0, 1.0]
+    assert trained().feasibility(settings_of(examples(3))).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_more_examples_can_be_learned_on_top() -> None:
@@ -130,7 +135,10 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     again = CostModel.load(tmp_path / "model")
     fresh = examples(20, seed=8)
     assert again.predict(fresh).tobytes() == model.predict(fresh).tobytes()
-    assert again.feasibility(fresh).tobytes() == model.feasibility(fresh).tobytes()
+    assert (
+        again.feasibility(settings_of(fresh)).tobytes()
+        == model.feasibility(settings_of(fresh)).tobytes()
+    )
     assert (again.names, again.trained_on) == (model.names, model.trained_on)
     names = sorted(p.name for p in (tmp_path / "model").iterdir())
     assert names == ["card.json", "feasible.ubj", "times.ubj"]
@@ -139,7 +147,7 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
 
 def test_a_model_without_failures_is_saved_too(tmp_path: Path) -> None:
     trained().save(tmp_path)
-    assert CostModel.load(tmp_path).feasibility(examples(1)).tolist() == [1.0]
+    assert CostModel.load(tmp_path).feasibility(settings_of(examples(1))).tolist() == [1.0]
 
 
 def test_a_model_of_other_features_is_refused(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.search.space import Space
 from autoturbo.search.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Failure
 
 CANDIDATES = 24
 
@@ -104,10 +105,10 @@ def test_an_advisor_says_the_same_by_number_and_by_setting() -> None:
     evaluator, space = bench("squeezenet1_1", "goya")
     genes = candidates(space)
     by_number, by_setting = advisor(evaluator), advisor(evaluator)
-    for learned in (0, 12):
+    for learned, fails in ((0, False), (12, False), (12, True)):
         for row in genes[: 2 * learned : 2]:
             knobs = space.knobs_of(row)
-            outcome = evaluator.evaluate(knobs)
+            outcome = Failure("LB", "full") if fails else evaluator.evaluate(knobs)
             by_number.observe_candidates(space.candidates(row[None]), [outcome])
             by_setting.observe(knobs, outcome)
         one = by_number.rank_candidates(space.candidates(genes))
