@@ -392,10 +392,11 @@ def _rules(
 ) -> list[KernelRules]:
     """Per sub-graph, the rules that hold for it."""
     found = [rules_of(problem, knobs)] * len(instances.subgraphs)
+    plain = dataclasses.replace(knobs, overrides=())  # or each copy looks through all of them
     for index, override in overrides.items():
         own = {n: v for n in RULE_KNOBS if (v := getattr(override, n)) != AUTO}
         if own:
-            found[index] = rules_of(problem, dataclasses.replace(knobs, **own))
+            found[index] = rules_of(problem, dataclasses.replace(plain, **own))
     return found
 
 
