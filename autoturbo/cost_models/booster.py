@@ -39,11 +39,14 @@ class Booster:
 
     Attributes:
         objective: ``"reg:squarederror"`` or ``"binary:logistic"``.
+        seed: of what is left to chance.
+        columns: share of the columns, drawn anew for each split, that it may ask for.
     """
 
-    def __init__(self, objective: str, seed: int = 0) -> None:
+    def __init__(self, objective: str, seed: int = 0, columns: float = 1.0) -> None:
         self.objective = objective
         self.seed = seed
+        self.columns = columns
         self._model: xgboost.Booster | None = None
 
     @property
@@ -72,6 +75,7 @@ class Booster:
         import xgboost
 
         params = {**_COMMON, "objective": self.objective, "seed": self.seed}
+        params["colsample_bynode"] = self.columns
         if len(rows) <= _WHOLE:
             matrix = xgboost.DMatrix(rows, labels, weight=weights, nthread=1)
         else:
@@ -119,7 +123,7 @@ class Booster:
         self._model.save_model(path)
 
     @staticmethod
-    def load(path: Path, objective: str) -> Booster:
+    def load(path: Path, objective: str, columns: float = 1.0) -> Booster:
         """Read what :meth:`save` wrote.
 
         Raises:
@@ -127,7 +131,7 @@ class Booster:
         """
         import xgboost
 
-        booster, model = Booster(objective), xgboost.Booster({"nthread": 1})
+        booster, model = Booster(objective, columns=columns), xgboost.Booster({"nthread": 1})
         try:
             model.load_model(path)
         except (xgboost.core.XGBoostError, OSError):

@@ -28,7 +28,12 @@ FEWEST = 8
 MOST_ROWS = 1 << 14
 """Rows of a training set: more cost time linearly and change little."""
 
+COLUMNS: Final = 0.3
+"""Share of the columns that a split of a tree of times may ask for. Many say nearly the same of the
+few kernels there are, and trees that all ask for the same one are wrong together."""
+
 CARD: Final = "card.json"
+_TINY: Final = 1e-12
 _TIMES: Final = "times.ubj"
 _FEASIBLE: Final = "feasible.ubj"
 
@@ -73,7 +78,7 @@ class CostModel:
     trained_on: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._times = Booster("reg:squarederror", self.seed)
+        self._times = Booster("reg:squarederror", self.seed, COLUMNS)
         self._feasible = Booster("binary:logistic", self.seed)
         self._measured: dict[bytes, float] = {}
 
@@ -83,7 +88,10 @@ class CostModel:
         return self._times.trained
 
     def fit(self, examples: Sequence[Example], *, more: bool = False) -> bool:
-        """Learn from examples, each weighing the same; False where they are too few.
+        """Learn from examples; False where they are too few.
+
+        A kernel weighs as much as the root of its share of its setting's time: what takes long
+        matters more, and what does not is seen more often.
 
         Args:
             examples: in the order of their trials.
@@ -99,8 +107,10 @@ class CostModel:
 
     def _fit_times(self, measured: Sequence[Example], *, more: bool) -> None:
         rows = np.concatenate([e.rows for e in measured])
-        times = np.concatenate([e.times for e in measured if e.times is not None])
-        weights = np.concatenate([np.full(len(e.rows), 1 / max(len(e.rows), 1)) for e in measured])
+        each = [e.times for e in measured if e.times is not None]
+        times = np.concatenate(each)
+        shares = [_shares(e.launches * own) for e, own in zip(measured, each, strict=True)]
+        weights = np.sqrt(np.concatenate(shares))
         known = times > 0  # a sub-graph without work of its own has no logarithm
         bases = np.concatenate([_base(e) for e in measured])
         labels = np.log(times[known] / bases[known])
@@ -189,7 +199,7 @@ class CostModel:
         """
         card = _read_card(folder / CARD)
         model = CostModel(tuple(card["names"]), card["seed"], dict(card["trained_on"]))
-        model._times = Booster.load(folder / _TIMES, "reg:squarederror")
+        model._times = Booster.load(folder / _TIMES, "reg:squarederror", COLUMNS)
         if card["feasibility"]:
             model._feasible = Booster.load(folder / _FEASIBLE, "binary:logistic")
         return model
@@ -232,6 +242,11 @@ def merged(
     means = np.bincount(number, weights * labels) / total
     order = np.argsort(first)  # as they came, so that nothing depends on how bytes compare
     return rows[first[order]], means[order], total[order]
+
+
+def _shares(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = seconds / max(float(seconds.sum()), _TINY)
+    return found
 
 
 def _base(example: Example) -> NDArray[np.float64]:

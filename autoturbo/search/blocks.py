@@ -4,16 +4,19 @@ A schedule's time is the sum of its kernels', and a kernel depends mostly on its
 measurement can try a choice in every block of sub-graphs, and a model that learns kernels from it
 tells them apart; then the best choice of each block is put together. Chance tries one of a few
 hundred such choices at a time, and most of them make a schedule slower.
+
+Some choices help in twos only: parts along another dimension, and how many. A block has some five
+hundred pairs of them, so the blocks that matter most are looked at with all of theirs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.search.changes import Changes, changes_of, pairs_of
 from autoturbo.search.conditions import START, Genes
 
 if TYPE_CHECKING:
@@ -31,74 +34,11 @@ PLACES = 4
 ENOUGH_TRIES = 2
 """Measured points with a choice after which it is in no design: one may have had bad company."""
 
+PAIRED = 3
+"""Blocks whose pairs of choices are looked at: the others hardly change what a schedule takes."""
+
 _PLACING = (START, "batches_per_cluster")
 """Dimensions that tell places apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Points that differ from one in a choice of one block, or of the model.
-
-    Attributes:
-        base: the point.
-        points: ``(changes, dimensions)``.
-        blocks: which block, from 1, and 0 for the model, ``(changes,)``.
-        tried: measured points that had the choice, ``(changes,)``.
-    """
-
-    base: Genes
-    points: Genes
-    blocks: Genes
-    tried: Genes
-
-    def over(self, point: Genes, change: int) -> Genes:
-        """Another point with what a change changes."""
-        return np.where(self.points[change] != self.base, self.points[change], point)
-
-
-def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
-    """Every choice that means something at a point, besides those that it has; starts stay.
-
-    A block that has choices already is also there with each choice in place of them all, and with
-    none: what is good beside them need not be good alone.
-
-    Args:
-        space: where the point is.
-        base: the point, ``(dimensions,)``.
-        measured: points, ``(points, dimensions)``.
-    """
-    unit = space.unit_of
-    at, choice = _choices(space)
-    new, own = np.flatnonzero(choice != base[at]), np.flatnonzero(unit[at] > 0)
-    beside, alone = (np.repeat(base[None], len(rows), axis=0) for rows in (new, own))
-    alone[unit == unit[at[own]][:, None]] = 0
-    beside[np.arange(len(new)), at[new]] = choice[new]
-    alone[np.arange(len(own)), at[own]] = choice[own]
-    points = space.normal(np.concatenate([beside, alone]))
-    at, choice = (np.concatenate([x[new], x[own]]) for x in (at, choice))
-    moved = points != base
-    elsewhere = (moved & (unit != unit[at][:, None])).any(axis=1) & (unit[at] > 0)
-    has = points[np.arange(len(at)), at] == choice
-    first = np.zeros(len(at), np.bool_)
-    first[space.first_of_each(points)] = True
-    kept = has & ~elsewhere & first & moved.any(axis=1)
-    at, choice = at[kept], choice[kept]
-    return Changes(base, points[kept], unit[at], _tried(space, measured, at, choice))
-
-
-def _tried(space: Space, measured: Genes, at: Genes, choice: Genes) -> Genes:
-    """How many points had each of some choices."""
-    start = np.cumsum(space.widths) - space.widths
-    counts = np.bincount((measured + start).ravel(), minlength=int(space.widths.sum()))
-    found: Genes = counts[start[at] + choice]
-    return found
-
-
-def _choices(space: Space) -> tuple[Genes, Genes]:
-    """Every choice but a start: its dimension, and its index there."""
-    own = np.flatnonzero([d.name != START for d in space.dimensions])
-    at = np.repeat(own, space.widths[own])
-    return at, np.concatenate([np.arange(width) for width in space.widths[own].tolist()] or [own])
 
 
 def together(
@@ -108,7 +48,7 @@ def together(
     turn: int,
     expected: Callable[[Genes], NDArray[np.float64]],
 ) -> Genes:
-    """The best choices of all blocks put together, then points that try one in every block.
+    """The best choices of all blocks put together, then points that try some in every block.
 
     What is put together are the best of all blocks' choices, the model's best with them, and the
     best of those that were tried: a model is surer of these, and may be right on the others.
@@ -123,9 +63,7 @@ def together(
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
     best, new = list[Genes](), list[Genes]()
     for base in bases_of(space, history, turn):
-        changes = changes_of(space, base, measured)
-        scores = expected(np.concatenate([changes.base[None], changes.points]))
-        least, scores = float(scores[0]), scores[1:]
+        changes, scores, least = _looked_at(space, base, measured, expected)
         own = np.where(changes.blocks > 0, scores, np.inf)
         surer = np.where(changes.tried > 0, own, np.inf)
         variants = (own, scores) if new else (own, scores, surer)
@@ -133,6 +71,53 @@ def together(
         new.append(designs(space, changes, scores, count))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
+
+
+def begun(
+    space: Space, points: Genes, expected: Callable[[Genes], NDArray[np.float64]], count: int
+) -> Genes:
+    """The best choices of all blocks put together, where nothing was measured yet.
+
+    Args:
+        space: where to look.
+        points: what they are put together at: one point of each place that is not expected to be
+            far behind.
+        expected: the logarithm of what points give.
+        count: places at most.
+    """
+    scores = expected(points)
+    near = np.flatnonzero(scores <= scores.min() + np.log1p(FAR))
+    places = _first_of_places(space, points[near[np.argsort(scores[near], kind="stable")]])
+    found = [points[:0]]
+    for base in places[:count]:
+        changes, said, least = _looked_at(space, base, points[:0], expected)
+        found.append(composed(space, changes, np.where(changes.blocks > 0, said, np.inf), least))
+    return np.concatenate(found)
+
+
+def _looked_at(
+    space: Space, base: Genes, measured: Genes, expected: Callable[[Genes], NDArray[np.float64]]
+) -> tuple[Changes, NDArray[np.float64], float]:
+    """What may be changed at a point, what each change is expected to give, and the point itself.
+
+    Pairs of choices are of the blocks whose single choices make most difference.
+    """
+    single = changes_of(space, base, measured)
+    scores = expected(np.concatenate([base[None], single.points]))
+    least, scores = float(scores[0]), scores[1:]
+    pairs = pairs_of(space, base, measured, _heaviest(single, scores))
+    if len(pairs.points):
+        single, scores = single.joined(pairs), np.concatenate([scores, expected(pairs.points)])
+    return single, scores, least
+
+
+def _heaviest(changes: Changes, scores: NDArray[np.float64]) -> Genes:
+    """The :data:`PAIRED` blocks whose choices are expected to make most difference."""
+    blocks = np.unique(changes.blocks[changes.blocks > 0])
+    known = [scores[(changes.blocks == block) & np.isfinite(scores)] for block in blocks]
+    spread = np.asarray([own.std() if len(own) else 0.0 for own in known])
+    found: Genes = blocks[np.argsort(-spread, kind="stable")][:PAIRED]
+    return found
 
 
 def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:
@@ -146,18 +131,22 @@ def bases_of(space: Space, history: Sequence[Tried], turn: int) -> list[Genes]:
         history: what was tried; something was measured.
         turn: which of the :data:`PLACES` best others, modulo their number.
     """
-    names = [dimension.name for dimension in space.dimensions]
-    placing = [names.index(name) for name in _PLACING if START in names and name in names]
     measured = sorted((t for t in history if t.score is not None), key=lambda t: t.score or 0.0)
     most = _worth(measured[0])
-    best: dict[tuple[int, ...], Tried] = {}
-    for tried in measured:
-        if (tried.score or 0.0) <= most:
-            best.setdefault(tuple(tried.genes[at] for at in placing), tried)
-    first, *others = best.values()
-    near = others[:PLACES]
-    found = [first, near[turn % len(near)]] if near else [first]
-    return [np.asarray(tried.genes, np.int64) for tried in found]
+    near = [tried.genes for tried in measured if (tried.score or 0.0) <= most]
+    first, *others = _first_of_places(space, np.asarray(near, np.int64))
+    others = others[:PLACES]
+    return [first, others[turn % len(others)]] if others else [first]
+
+
+def _first_of_places(space: Space, points: Genes) -> list[Genes]:
+    """The first point of every place, in order."""
+    names = [dimension.name for dimension in space.dimensions]
+    placing = [names.index(name) for name in _PLACING if START in names and name in names]
+    found: dict[tuple[int, ...], Genes] = {}
+    for point in points:
+        found.setdefault(tuple(point[placing].tolist()), point)
+    return list(found.values())
 
 
 def _worth(best: Tried) -> float:
@@ -167,10 +156,10 @@ def _worth(best: Tried) -> float:
 
 
 def designs(space: Space, changes: Changes, scores: NDArray[np.float64], count: int) -> Genes:
-    """Points with one choice changed in every block, those first that were tried least.
+    """Points with a change in every block, those first that were tried least.
 
-    Of those tried equally often the most promising first. Fewer than asked for where enough was
-    tried.
+    Of those tried equally often the most promising first; one choice and two take turns where a
+    block has both. Fewer points than asked for where enough was tried.
 
     Args:
         space: where the points are.
@@ -183,10 +172,13 @@ def designs(space: Space, changes: Changes, scores: NDArray[np.float64], count: 
     order = order[(changes.tried[order] < ENOUGH_TRIES) & (changes.blocks[order] > 0)]
     rows = 0
     for block in np.unique(changes.blocks[order]):
-        own = order[changes.blocks[order] == block][:count]
-        rows = max(rows, len(own))
-        for row, change in enumerate(own.tolist()):
+        own = order[changes.blocks[order] == block]
+        single, pairs = (own[changes.paired[own] == kind].tolist() for kind in (False, True))
+        for row in range(min(count, len(own))):
+            turn = (single, pairs) if row % 2 == 0 else (pairs, single)
+            change = (turn[0] or turn[1]).pop(0)
             found[row] = changes.over(found[row], change)
+        rows = max(rows, min(count, len(own)))
     return space.normal(found[:rows])
 
 

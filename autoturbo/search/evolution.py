@@ -3,14 +3,15 @@
 A reader's map::
 
     nothing yet -> openings: the heuristic at every batch, starts, splits over clusters; where the
-                   kernel model has a prior, half of them what it expects most of, among them and
-                   single changes of the heuristic, and where such changes lead step by step
+                   kernel model has a prior, half of them what it expects most of: the best choices
+                   of all blocks put together, openings, single changes of the heuristic, and where
+                   such changes lead step by step
     history -> probes: the best measured point with one choice changed, that usually matters or
                of which the kernel model expects most
-            -> blocks: a choice tried in every block of sub-graphs at once, and the best choices of
-               all blocks put together, as the kernel model expects
+            -> blocks: a choice or two tried in every block of sub-graphs at once, and the best
+               choices of all blocks put together, as the kernel model expects
             -> parents (best measured) -> generations of children, ranked by the quick model
-            -> without a gain for a while: the same around another start, or from immigrants
+            -> without a gain for a while: the same from immigrants
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
 
 The quick model sees choices only and costs microseconds a point, so thousands are looked at; the
@@ -28,11 +29,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.search.blocks import together
+from autoturbo.search.blocks import PLACES, begun, together
 from autoturbo.search.conditions import Genes
 from autoturbo.search.openings import openings, probes, single_changes
 from autoturbo.search.quick_model import QuickModel, Tried
-from autoturbo.search.restarts import AWAY, place_to_go
+from autoturbo.search.restarts import AWAY, immigrants
 from autoturbo.search.space import Space
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
@@ -41,8 +42,11 @@ Rerank = Callable[[Genes], NDArray[np.float64] | None]
 PROBING = 64
 """Tried points after which nothing is probed."""
 
-PROBES = 0.5
+PROBES = 0.375
 """Share of an early batch that is probed."""
+
+CHANCE = 0.125
+"""Share of a batch that neither probes nor blocks take."""
 
 ALIKE = 2
 """Points of one batch that may be predicted to be the same."""
@@ -53,7 +57,7 @@ NEAR = 96
 STEPS = 3
 """Single changes of the heuristic one after the other by which a dearer model with a prior goes."""
 
-TOGETHER = 0.5
+TOGETHER = 0.75
 """Share of a batch that tries choices of all blocks at once or puts the best of them together."""
 
 BEGUN = 96
@@ -110,17 +114,18 @@ class Evolution:
         chosen: list[tuple[int, ...]] = []
         model = QuickModel.of(space, history)
         if model is not None:
-            pool = self._evolve(space, rng, parents, model)
             probed = _left(fresh, parents[0], history, count, rerank)
             fresh.taken.update(probed)
-            probed += _together(fresh, history, count, model, rerank)
+            room = count - int(count * CHANCE) - len(probed)
+            probed += _together(fresh, history, count, model, rerank)[:room]
             fresh.taken.update(probed)
             wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
-            away = self._away(fresh, history, model, int(wanted * AWAY), rerank)
-            fresh.taken.update(away)
-            best = fresh.unique(pool)[: self.reranked]
-            near = _varied(best, _dearer(best, rerank), model, wanted - len(away))
-            chosen = probed + near + away
+            away = int(wanted * AWAY)
+            strangers = immigrants(space, rng, history) if away > 0 else None
+            far = self._children(fresh, strangers, model, away, rerank)
+            fresh.taken.update(far)
+            near = self._children(fresh, parents, model, wanted - len(far), rerank)
+            chosen = probed + near + far
         else:
             chosen = _begun(fresh, count, rerank)
         fresh.taken.update(chosen)
@@ -135,33 +140,29 @@ class Evolution:
         rng: np.random.Generator,
         parents: Genes,
         model: QuickModel,
-        keep: Callable[[Genes], Genes] = lambda genes: genes,
     ) -> Genes:
         """Points ordered by the quick model, best first."""
         ties = rng if self.shuffled else None
-        pool = keep(np.concatenate([parents, _mutants(space, rng, parents, self.children)]))
+        pool = np.concatenate([parents, _mutants(space, rng, parents, self.children)])
         for _ in range(self.generations):
             pool = pool[model.order(pool, ties)][: 4 * self.parents]
             children = _crossed(space, rng, pool, self.children // 2)
             mutants = _mutants(space, rng, pool, self.children // 2)
-            pool = keep(space.distinct(np.concatenate([pool, children, mutants])))
+            pool = space.distinct(np.concatenate([pool, children, mutants]))
         return pool[model.order(pool, ties)]
 
-    def _away(
+    def _children(
         self,
         fresh: _Fresh,
-        history: Sequence[Tried],
+        parents: Genes | None,
         model: QuickModel,
         count: int,
         rerank: Rerank | None,
     ) -> list[tuple[int, ...]]:
-        """Points elsewhere, after a while without a gain."""
-        if count <= 0:
+        """The most promising descendants of some points."""
+        if parents is None or count <= 0:
             return []
-        place = place_to_go(fresh.space, fresh.rng, history, self.parents)
-        if place is None:
-            return []
-        pool = self._evolve(fresh.space, fresh.rng, place.parents, model, place.keep)
+        pool = self._evolve(fresh.space, fresh.rng, parents, model)
         best = fresh.unique(pool)[: self.reranked]
         return _varied(best, _dearer(best, rerank), model, count)
 
@@ -179,16 +180,31 @@ def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, 
     """Openings; before them, in half the batch, the best few where a dearer model can tell."""
     space, rng = fresh.space, fresh.rng
     opened = fresh.unique(openings(space))
-    if _dearer(opened, rerank) is None:
+    if rerank is None or _dearer(opened, rerank) is None:
         return opened[:count]
     heuristic = np.zeros((1, len(space.dimensions)), np.int64)
     parents = np.concatenate([heuristic, np.asarray(opened, np.int64)])
     mutants = space.mutate(rng, parents[rng.integers(0, len(parents), BEGUN)])
     single = single_changes(space, heuristic[0])
     pool = fresh.unique(np.concatenate([parents[1:], single, mutants]))
-    best = _unlike(pool, _dearer(pool, rerank), count // 2)
+    made = _made_of_blocks(fresh, parents, min(PLACES + 1, count // 2), rerank)
+    best = _unlike(pool, _dearer(pool, rerank), count // 2 - len(made))
     end = fresh.unique(np.asarray(_descent(space, heuristic[0], rerank), np.int64))
-    return list(dict.fromkeys([*end, *best, *opened]))[:count]
+    return list(dict.fromkeys([*made, *end, *best, *opened]))[:count]
+
+
+def _made_of_blocks(
+    fresh: _Fresh, points: Genes, count: int, rerank: Rerank
+) -> list[tuple[int, ...]]:
+    """The best choices of all blocks put together at the points a dearer model thinks best."""
+
+    def expected(genes: Genes) -> NDArray[np.float64]:
+        scores = rerank(genes)
+        return np.zeros(len(genes)) if scores is None else scores
+
+    if not fresh.space.blocks:
+        return []
+    return fresh.unique(begun(fresh.space, points, expected, count))
 
 
 def _descent(space: Space, point: Genes, rerank: Rerank | None) -> list[Genes]:

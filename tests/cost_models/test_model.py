@@ -54,6 +54,22 @@ def test_too_few_measured_settings_train_nothing() -> None:
         model.predict(examples(1))
 
 
+def test_kernels_that_take_long_matter_more() -> None:
+    """Two kernels that look the same: what is said of a third is nearer to the heavier one's."""
+    rows = np.asarray([[0.5, 0.1, 0.0], [0.5, 0.1, 0.1]], np.float32)
+    between = Example(
+        np.asarray([[0.5, 0.1, 0.05]], np.float32), np.asarray([1]), np.zeros(2, np.float32)
+    )
+    said = []
+    for launches in ([1, 100], [100, 1]):
+        model = CostModel(NAMES)
+        times = np.asarray([1.0, 4.0])
+        one = Example(rows, np.asarray(launches), np.zeros(2, np.float32), times)
+        assert model.fit([one] * FEWEST)
+        said.append(float(model.predict([between])[0]))
+    assert said[0] > said[1]
+
+
 def test_a_setting_is_the_sum_over_its_kernels() -> None:
     fresh = examples(200, seed=1)
     predicted = trained().predict(fresh)

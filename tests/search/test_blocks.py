@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -14,14 +15,15 @@ from space_samples import block, large_space, small_spaces, space_of, started_sp
 from autoturbo.search.blocks import (
     ENOUGH_TRIES,
     FAR,
+    PAIRED,
     PLACES,
-    Changes,
     bases_of,
-    changes_of,
+    begun,
     composed,
     designs,
     together,
 )
+from autoturbo.search.changes import Changes, changes_of, pairs_of
 from autoturbo.search.conditions import START, Genes
 from autoturbo.search.evolution import Evolution
 from autoturbo.search.quick_model import Tried
@@ -80,6 +82,89 @@ def test_a_change_counts_the_measured_points_that_had_its_choice() -> None:
     names = [d.name.rsplit(":", 1)[1] for d in space.dimensions]
     assert names == ["cores", "scope"]
     assert tried == {(1, 0): 1, (2, 0): 1, (0, 1): 2}
+
+
+@settings(deadline=None, max_examples=60)
+@given(small_spaces(), st.integers(0, 1000))
+def test_pairs_are_all_points_with_two_choices_of_a_block_alone(space: Space, seed: int) -> None:
+    base = space.random(rng(seed), 1)[0]
+    units = np.unique(space.unit_of[space.unit_of > 0])
+    found = pairs_of(space, base, none_of(space), units)
+    mine = {tuple(p): b for p, b in zip(found.points.tolist(), found.blocks.tolist(), strict=True)}
+    expected = set()
+    for unit in units.tolist():
+        own = np.flatnonzero(space.unit_of == unit)
+        for one, other in itertools.combinations(own.tolist(), 2):
+            for a, b in itertools.product(range(space.widths[one]), range(space.widths[other])):
+                point = np.where(space.unit_of == unit, 0, base)
+                point[[one, other]] = a, b
+                normal = space.normal(point[None])[0]
+                kept = (normal == point)[space.unit_of != unit].all() and a * b > 0
+                if kept and (normal[[one, other]] == [a, b]).all() and (normal != base).any():
+                    expected.add((*normal.tolist(), unit))
+    assert {(*point, block) for point, block in mine.items()} == expected
+    assert len(mine) == len(found.points)
+    assert found.paired.all()
+
+
+def test_a_pair_counts_the_measured_points_that_had_both() -> None:
+    space = space_of({}, block(scope=("GB",), cores=(2, 1)))
+    measured = np.asarray([[1, 1], [1, 1], [1, 0], [0, 1], [2, 1]])
+    found = pairs_of(space, np.asarray([0, 0]), measured, np.asarray([1]))
+    tried = {tuple(p): t for p, t in zip(found.points.tolist(), found.tried.tolist(), strict=True)}
+    assert tried == {(1, 1): 2, (2, 1): 1}
+
+
+def test_one_choice_and_two_take_turns_in_designs() -> None:
+    space = space_of({}, block(cores=(2, 1), scope=("GB",)))
+    base = np.asarray([0, 0])
+    single = changes_of(space, base, none_of(space))
+    pairs = pairs_of(space, base, none_of(space), np.asarray([1]))
+    changes = single.joined(pairs)
+    scores = np.asarray([float(sum(point)) for point in changes.points.tolist()])
+    made = [tuple(p) for p in designs(space, changes, scores, 6).tolist()]
+    assert made == [(1, 0), (1, 1), (0, 1), (2, 1), (2, 0)]
+    assert designs(space, changes, scores, 2).tolist() == [[1, 0], [1, 1]]
+
+
+def paired_costs(space: Space) -> Callable[[Genes], NDArray[np.float64]]:
+    """The last two choices of every block help together and only so."""
+
+    def cost(genes: Genes) -> NDArray[np.float64]:
+        found = np.full(len(genes), 5.0)
+        for unit in np.unique(space.unit_of[space.unit_of > 0]):
+            one, other = np.flatnonzero(space.unit_of == unit)[:2]
+            has = [genes[:, at] == space.widths[at] - 1 for at in (one, other)]
+            found += 0.01 * has[0] + 0.01 * has[1] - 0.1 * (has[0] & has[1])
+        return found
+
+    return cost
+
+
+def test_what_helps_in_twos_only_is_found_before_anything_was_measured() -> None:
+    blocks = (block((f"b{i}",), cores=(2, 1), scope=("GB",)) for i in range(PAIRED))
+    space = space_of({"batches_per_cluster": (4, 2)}, *blocks)
+    cost = paired_costs(space)
+    base = np.zeros((1, len(space.dimensions)), np.int64)
+    (made,) = begun(space, base, cost, 3)
+    assert cost(made[None])[0] == pytest.approx(5.0 - 0.08 * PAIRED)
+    batch = Evolution().propose(space, rng(), [], set(), count=16, rerank=cost)
+    assert tuple(made.tolist()) in batch
+
+
+def test_nothing_is_begun_at_places_that_are_expected_to_be_far_behind() -> None:
+    space = started_space()
+    at = [d.name for d in space.dimensions].index(START)
+    points = np.zeros((3, len(space.dimensions)), np.int64)
+    points[:, at] = [0, 1, 2]
+    own = np.flatnonzero(space.unit_of > 0)
+
+    def expected(genes: Genes) -> NDArray[np.float64]:
+        behind = np.asarray([0.0, 0.1, 0.5])[genes[:, at]]
+        return np.asarray(behind - 1e-3 * (genes[:, own] > 0).sum(axis=1), np.float64)
+
+    assert begun(space, points, expected, 5)[:, at].tolist() == [0, 1]
+    assert begun(space, points, expected, 1)[:, at].tolist() == [0]
 
 
 @pytest.mark.parametrize("space", [large_space(), started_space()], ids=["blocks", "starts"])
@@ -207,7 +292,7 @@ def test_another_number_of_samples_at_once_is_a_place_of_its_own() -> None:
     assert len(bases_of(plain, [Tried((0,), 1.0), Tried((1,), 1.1)], 0)) == 1
 
 
-def test_half_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
+def test_much_of_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
     space, cost = large_space(), costs_of(large_space(), 1)
     points = space.distinct(space.random(rng(), 200))[:40]
     history = [
