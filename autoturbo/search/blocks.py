@@ -52,6 +52,7 @@ def together(
 
     What is put together are the best of all blocks' choices, the model's best with them, and the
     best of those that were tried: a model is surer of these, and may be right on the others.
+    Elsewhere than at the best point a design leaves every other block alone.
 
     Args:
         space: where to look.
@@ -68,7 +69,7 @@ def together(
         surer = np.where(changes.tried > 0, own, np.inf)
         variants = (own, scores) if new else (own, scores, surer)
         best += [composed(space, changes, each, least) for each in variants]
-        new.append(designs(space, changes, scores, count))
+        new.append(designs(space, changes, scores, count, by_turns=bool(new)))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
 
@@ -155,7 +156,14 @@ def _worth(best: Tried) -> float:
     return score + FAR * abs(score)
 
 
-def designs(space: Space, changes: Changes, scores: NDArray[np.float64], count: int) -> Genes:
+def designs(
+    space: Space,
+    changes: Changes,
+    scores: NDArray[np.float64],
+    count: int,
+    *,
+    by_turns: bool = False,
+) -> Genes:
     """Points with a change in every block, those first that were tried least.
 
     Of those tried equally often the most promising first; one choice and two take turns where a
@@ -166,20 +174,21 @@ def designs(space: Space, changes: Changes, scores: NDArray[np.float64], count: 
         changes: what may be changed.
         scores: what each is expected to give, lower is better.
         count: points.
+        by_turns: leave every other block alone, so that what depends on its neighbours shows too.
     """
     found = np.repeat(changes.base[None], count, axis=0)
     order = np.lexsort((scores, changes.tried))
     order = order[(changes.tried[order] < ENOUGH_TRIES) & (changes.blocks[order] > 0)]
-    rows = 0
-    for block in np.unique(changes.blocks[order]):
+    made = 0
+    for number, block in enumerate(np.unique(changes.blocks[order])):
         own = order[changes.blocks[order] == block]
         single, pairs = (own[changes.paired[own] == kind].tolist() for kind in (False, True))
-        for row in range(min(count, len(own))):
-            turn = (single, pairs) if row % 2 == 0 else (pairs, single)
-            change = (turn[0] or turn[1]).pop(0)
-            found[row] = changes.over(found[row], change)
-        rows = max(rows, min(count, len(own)))
-    return space.normal(found[:rows])
+        rows = range(number % 2, count, 2) if by_turns else range(count)
+        for turn, row in enumerate(rows[: len(own)]):
+            first, second = (single, pairs) if turn % 2 == 0 else (pairs, single)
+            found[row] = changes.over(found[row], (first or second).pop(0))
+            made = max(made, row + 1)
+    return space.normal(found[:made])
 
 
 def composed(space: Space, changes: Changes, scores: NDArray[np.float64], least: float) -> Genes:

@@ -127,6 +127,18 @@ def test_one_choice_and_two_take_turns_in_designs() -> None:
     assert designs(space, changes, scores, 2).tolist() == [[1, 0], [1, 1]]
 
 
+def test_blocks_take_turns_in_designs_where_they_are_to_be_seen_alone() -> None:
+    blocks = [block((name,), cores=(2, 1), scope=("GB",)) for name in ("a", "b", "c")]
+    space = space_of({"max_layers": (2,)}, *blocks)
+    base = np.zeros(len(space.dimensions), np.int64)
+    changes = changes_of(space, base, none_of(space))
+    scores = np.arange(len(changes.points), dtype=np.float64)
+    made = designs(space, changes, scores, 6, by_turns=True)
+    assert [blocks_moved(space, p, base) for p in made] == [[1, 3], [2]] * 3
+    once = {tuple(p) for p in designs(space, changes, scores, 3)[:, space.unit_of == 2].tolist()}
+    assert {tuple(p) for p in made[1::2, space.unit_of == 2].tolist()} == once
+
+
 def paired_costs(space: Space) -> Callable[[Genes], NDArray[np.float64]]:
     """The last two choices of every block help together and only so."""
 
