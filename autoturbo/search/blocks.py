@@ -5,8 +5,8 @@ measurement can try a choice in every block of sub-graphs, and a model that lear
 tells them apart; then the best choice of each block is put together. Chance tries one of a few
 hundred such choices at a time, and most of them make a schedule slower.
 
-Some choices help in twos only: parts along another dimension, and how many. A block has some five
-hundred pairs of them, so the blocks that matter most are looked at with all of theirs.
+Some choices help in twos only: parts along another dimension, and how many. A block has hundreds of
+pairs of them, so the blocks that matter most are looked at with all of theirs.
 """
 
 from __future__ import annotations

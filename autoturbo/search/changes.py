@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,11 @@ from autoturbo.search.conditions import START, Genes
 
 if TYPE_CHECKING:
     from autoturbo.search.space import Space
+
+CUTTING: Final = (
+    "boundary", "dim", "factor", "inner_dim", "inner_factor", "cores", "core_dim", "scope",
+)  # fmt: skip
+"""Knobs that say how a sub-graph is cut, spread over cores and kept: those that pairs are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
 
 
 def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Changes:
-    """Every two choices of a block, in place of all those that it has at a point.
+    """Every two choices of :data:`CUTTING` of a block, in place of all that it has at a point.
 
     Args:
         space: where the point is.
@@ -81,7 +86,7 @@ def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Chang
     """
     unit = space.unit_of
     at, choice = _choices(space)
-    own = (choice > 0) & np.isin(unit[at], blocks)
+    own = (choice > 0) & np.isin(unit[at], blocks) & _cutting(space)[at]
     at, choice = at[own], choice[own]
     one, other = np.triu_indices(len(at), 1)
     together = (unit[at[one]] == unit[at[other]]) & (at[one] != at[other])
@@ -96,6 +101,11 @@ def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Chang
     kept = _meant(space, base, points, ats, choices)
     blocks = unit[ats[kept, 0]]
     return Changes(base, points[kept], blocks, both[kept], np.ones(len(blocks), np.bool_))
+
+
+def _cutting(space: Space) -> NDArray[np.bool_]:
+    """Which dimensions are of :data:`CUTTING`."""
+    return np.asarray([d.name.rpartition(":")[2] in CUTTING for d in space.dimensions])
 
 
 def _meant(

@@ -23,7 +23,7 @@ from autoturbo.search.blocks import (
     designs,
     together,
 )
-from autoturbo.search.changes import Changes, changes_of, pairs_of
+from autoturbo.search.changes import CUTTING, Changes, changes_of, pairs_of
 from autoturbo.search.conditions import START, Genes
 from autoturbo.search.evolution import Evolution
 from autoturbo.search.quick_model import Tried
@@ -94,6 +94,7 @@ def test_pairs_are_all_points_with_two_choices_of_a_block_alone(space: Space, se
     expected = set()
     for unit in units.tolist():
         own = np.flatnonzero(space.unit_of == unit)
+        own = own[[space.dimensions[at].name.rsplit(":", 1)[1] in CUTTING for at in own]]
         for one, other in itertools.combinations(own.tolist(), 2):
             for a, b in itertools.product(range(space.widths[one]), range(space.widths[other])):
                 point = np.where(space.unit_of == unit, 0, base)
@@ -105,6 +106,12 @@ def test_pairs_are_all_points_with_two_choices_of_a_block_alone(space: Space, se
     assert {(*point, block) for point, block in mine.items()} == expected
     assert len(mine) == len(found.points)
     assert found.paired.all()
+
+
+def test_how_a_sub_graph_is_fetched_is_in_no_pair() -> None:
+    space = space_of({}, block(scope=("GB",), cores=(2,), prefetch_depth=(2, 4)))
+    found = pairs_of(space, np.asarray([0, 0, 1]), none_of(space), np.asarray([1]))
+    assert found.points.tolist() == [[1, 1, 0]]
 
 
 def test_a_pair_counts_the_measured_points_that_had_both() -> None:
