@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from autoturbo.search.asking import Asks
     from autoturbo.search.executors import Executor
     from autoturbo.search.space import Space
+    from autoturbo.search.study import Mirror
     from autoturbo.simulate.units.evaluator import MachineEvaluator
 
 
@@ -76,7 +77,7 @@ class TuneResult:
         baselines: other schedulers by name, those that fit.
         schedule_file: the best schedule.
         run_folder: manifest, schedule, log.
-        study: every trial once, for Optuna's plots and dashboard.
+        mirror: what :attr:`study` is made of.
         state: ``"done"`` or ``"interrupted"``.
         history: all trials by number.
         front: with several objectives the trials that none beats in all of them.
@@ -95,13 +96,18 @@ class TuneResult:
     baselines: dict[str, Measurement]
     schedule_file: Path
     run_folder: Path
-    study: optuna.Study
+    mirror: Mirror
     state: RunState
     history: tuple[Trial, ...] = ()
     front: tuple[Trial, ...] = ()
     refused: tuple[Refused, ...] = ()
     stopped: Stop = Stop.TRIALS
     origins: tuple[str, ...] = ()
+
+    @property
+    def study(self) -> optuna.Study:
+        """Every trial once, for Optuna's plots and dashboard."""
+        return self.mirror.study
 
     @property
     def on_machine(self) -> bool:
@@ -408,7 +414,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         baselines=baselines,
         schedule_file=file,
         run_folder=run.folder.path,
-        study=loop.mirror,
+        mirror=loop.mirror,
         state=state,
         history=tuple(loop.trials),
         front=front,

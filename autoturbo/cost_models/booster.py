@@ -28,7 +28,6 @@ _COMMON: dict[str, Any] = {
     "max_depth": 6,
     "eta": 0.15,
     "lambda": 1.0,
-    "max_bin": 128,
     "verbosity": 0,
     "disable_default_eval_metric": True,
 }
@@ -41,12 +40,16 @@ class Booster:
         objective: ``"reg:squarederror"`` or ``"binary:logistic"``.
         seed: of what is left to chance.
         columns: share of the columns, drawn anew for each split, that it may ask for.
+        bins: of a column at most, between which it may split.
     """
 
-    def __init__(self, objective: str, seed: int = 0, columns: float = 1.0) -> None:
+    def __init__(
+        self, objective: str, seed: int = 0, *, columns: float = 1.0, bins: int = 128
+    ) -> None:
         self.objective = objective
         self.seed = seed
         self.columns = columns
+        self.bins = bins
         self._model: xgboost.Booster | None = None
 
     @property
@@ -75,12 +78,13 @@ class Booster:
         import xgboost
 
         params = {**_COMMON, "objective": self.objective, "seed": self.seed}
-        params["colsample_bynode"] = self.columns
+        params |= {"colsample_bynode": self.columns, "max_bin": self.bins}
         if len(rows) <= _WHOLE:
             matrix = xgboost.DMatrix(rows, labels, weight=weights, nthread=1)
         else:
-            most = _COMMON["max_bin"]
-            matrix = xgboost.QuantileDMatrix(rows, labels, weight=weights, nthread=1, max_bin=most)
+            matrix = xgboost.QuantileDMatrix(
+                rows, labels, weight=weights, nthread=1, max_bin=self.bins
+            )
         before = self._model if more else None
         self._model = xgboost.train(params, matrix, trees, xgb_model=before)
 
@@ -123,18 +127,27 @@ class Booster:
         self._model.save_model(path)
 
     @staticmethod
-    def load(path: Path, objective: str, columns: float = 1.0) -> Booster:
-        """Read what :meth:`save` wrote.
+    def load(path: Path, objective: str) -> Booster:
+        """A model of what :meth:`save` wrote.
+
+        Raises:
+            InputError: the file is missing or no model.
+        """
+        booster = Booster(objective)
+        booster.read(path)
+        return booster
+
+    def read(self, path: Path) -> None:
+        """Take the trees that :meth:`save` wrote.
 
         Raises:
             InputError: the file is missing or no model.
         """
         import xgboost
 
-        booster, model = Booster(objective, columns=columns), xgboost.Booster({"nthread": 1})
+        model = xgboost.Booster({"nthread": 1})
         try:
             model.load_model(path)
         except (xgboost.core.XGBoostError, OSError):
             raise InputError("not a cost model that XGBoost can read", Location(path)) from None
-        booster._model = model
-        return booster
+        self._model = model

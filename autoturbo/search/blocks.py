@@ -34,6 +34,9 @@ PLACES = 4
 ENOUGH_TRIES = 2
 """Measured points with a choice after which it is in no design: one may have had bad company."""
 
+BOTH = 192
+"""Tried points after which a batch works on the best point or on another place, by turns."""
+
 PAIRED = 3
 """Blocks whose pairs of choices are looked at: the others hardly change what a schedule takes."""
 
@@ -63,13 +66,18 @@ def together(
     """
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
     best, new = list[Genes](), list[Genes]()
-    for base in bases_of(space, history, turn):
+    late = len(history) >= BOTH
+    first, *others = bases_of(space, history, turn // 2 if late else turn)
+    bases = [(first, False), *((other, True) for other in others)]
+    if late:
+        bases = bases[turn % 2 :][:1] or bases
+    for base, elsewhere in bases:
         changes, scores, least = _looked_at(space, base, measured, expected)
         own = np.where(changes.blocks > 0, scores, np.inf)
         surer = np.where(changes.tried > 0, own, np.inf)
-        variants = (own, scores) if new else (own, scores, surer)
+        variants = (own, scores) if elsewhere else (own, scores, surer)
         best += [composed(space, changes, each, least) for each in variants]
-        new.append(designs(space, changes, scores, count, by_turns=bool(new)))
+        new.append(designs(space, changes, scores, count, by_turns=elsewhere))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
 

@@ -62,7 +62,8 @@ def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
     """
     unit = space.unit_of
     at, choice = _choices(space)
-    new, own = np.flatnonzero(choice != base[at]), np.flatnonzero(unit[at] > 0)
+    full = np.isin(unit[at], unit[(base > 0) & (unit > 0)])  # elsewhere alone is beside nothing
+    new, own = np.flatnonzero(choice != base[at]), np.flatnonzero(full)
     beside, alone = (np.repeat(base[None], len(rows), axis=0) for rows in (new, own))
     alone[unit == unit[at[own]][:, None]] = 0
     beside[np.arange(len(new)), at[new]] = choice[new]

@@ -112,7 +112,7 @@ class Loop:
         trials: outcomes that entered, by number.
         best: by the first objective, of equals by the next ones, then the earliest.
         stopped: why it ended; None before that.
-        mirror: every trial once, as an Optuna study.
+        mirror: every trial once, for the Optuna study that the user sees.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Loop:
     ) -> None:
         from autoturbo.search.asking import asker_of
         from autoturbo.search.samplers import make_sampler
-        from autoturbo.search.study import open_mirror
+        from autoturbo.search.study import Mirror, open_mirror
 
         self.search = search
         self.trials: list[Trial] = []
@@ -142,8 +142,8 @@ class Loop:
             )  # fmt: skip
             self._advisor = choice.advisor
             self._asker = asker_of(choice, search.space, search.objectives, search.seed)
-        self.mirror = open_mirror(search.storage, search.run, search.objectives)
-        self._mirrored = len(self.mirror.get_trials(deepcopy=False))
+        study = open_mirror(search.storage, search.run, search.objectives)
+        self.mirror = Mirror(study, search.space, search.objectives)
         self._failures: Counter[str] = Counter()
         self._drought = Drought()
         self.stopped: Stop | None = None
@@ -246,14 +246,14 @@ class Loop:
         self._figures.append(self._figure)
         best = "nothing fits yet" if self.best is None else f"best #{self.best.number}"
         self._journal.log(f"{len(self.trials)}/{self.total} trials, {best}")
-        if self.search.storage is not None:
-            self._fill_mirror()
+        self._store_mirror()
 
     def conclude(self) -> None:
         """Say why it stopped, and bring the study that the user sees up to date."""
         if self.stopped is None:
             self.stopped = self._reason() or Stop.INTERRUPTED
         self._fill_mirror()
+        self._store_mirror()
 
     def _reason(self, *, stopping: bool = False) -> Stop | None:
         """Why it should not go on; what is recorded is entered whatever the rules say."""
@@ -329,20 +329,16 @@ class Loop:
         scores = [objective.score(trial.outcome) for objective in self.search.objectives]
         return tuple(float("inf") if score is None else score for score in scores)
 
-    def _fill_mirror(self) -> None:
-        """Bring the study that the user sees up to date."""
-        from autoturbo.search.study import frozen, quiet_optuna
+    def _store_mirror(self) -> None:
+        """Write the study that the user sees, where it has a storage."""
+        if self.search.storage is not None:
+            self._fill_mirror()
+            _ = self.mirror.study
 
-        space, objectives = self.search.space, self.search.objectives
-        distributions = space.distributions()
-        new = []
-        for trial in self.trials[self._mirrored :]:
-            params = space.sparse(self._asker.params(trial.knobs))
-            known = {name: distributions[name] for name in params}
-            new.append(frozen(params, known, trial.outcome, objectives, trial.number))
-        with quiet_optuna():
-            self.mirror.add_trials(new)
-        self._mirrored = max(self._mirrored, len(self.trials))
+    def _fill_mirror(self) -> None:
+        """Let the study that the user sees have all trials."""
+        for trial in self.trials[self.mirror.entered :]:
+            self.mirror.enter(trial.number, self._asker.params(trial.knobs), trial.outcome)
 
     def _report(self, outcomes: Mapping[int, Outcome]) -> None:
         if self._on_progress is not None:

@@ -1,13 +1,14 @@
 """Predicts scores of points from their choices alone: cheap enough to look at thousands.
 
-What was tried is all it knows; it is trained anew for every batch.
+What was tried is all it knows; it is trained anew for every batch that asks it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,40 +36,53 @@ class Tried:
     score: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class QuickModel:
-    """Predicts scores from choices alone.
+class _Trees(NamedTuple):
+    """What a quick model is made of.
 
     Attributes:
-        space: whose points it sees.
         columns: positions of the dimensions in which tried points differ; no tree asks for others.
         scores: of points that can be measured.
         feasible: None while nothing failed.
     """
 
-    space: Space
     columns: Genes
     scores: Booster
     feasible: Booster | None
 
+
+@dataclass(frozen=True, eq=False)
+class QuickModel:
+    """Predicts scores from choices alone; trained when it is first asked.
+
+    Attributes:
+        space: whose points it sees.
+        history: what was tried, enough of it measured.
+    """
+
+    space: Space
+    history: Sequence[Tried]
+
     @staticmethod
     def of(space: Space, history: Sequence[Tried]) -> QuickModel | None:
-        """Trained on what was tried; None while that is too little."""
-        measured = [tried for tried in history if tried.score is not None]
-        if len(measured) < ENOUGH:
-            return None
-        genes = np.asarray([tried.genes for tried in history], np.int64)
+        """Of what was tried; None while that is too little."""
+        measured = sum(tried.score is not None for tried in history)
+        return QuickModel(space, history) if measured >= ENOUGH else None
+
+    @cached_property
+    def trees(self) -> _Trees:
+        """Trained on what was tried."""
+        genes = np.asarray([tried.genes for tried in self.history], np.int64)
         varied = (genes != genes[0]).any(axis=0)
         columns = np.flatnonzero(varied | ~varied.any())
-        rows = space.features(genes, columns)
-        known = np.asarray([tried.score is not None for tried in history])
-        scores = np.asarray([tried.score for tried in measured], np.float64)
+        rows = self.space.features(genes, columns)
+        known = np.asarray([tried.score is not None for tried in self.history])
+        scores = np.asarray([t.score for t in self.history if t.score is not None], np.float64)
         model, feasible = Booster("reg:squarederror"), None
         model.fit(rows[known], _levelled(scores), trees=60)
         if not known.all():
             feasible = Booster("binary:logistic")
             feasible.fit(rows, known.astype(np.float64), trees=40)
-        return QuickModel(space, columns, model, feasible)
+        return _Trees(columns, model, feasible)
 
     def order(self, genes: Genes, ties: np.random.Generator | None = None) -> NDArray[np.int64]:
         """Indices from the best predicted to the worst; of equals the first, or by chance."""
@@ -78,10 +92,11 @@ class QuickModel:
 
     def predict(self, genes: Genes) -> NDArray[np.float64]:
         """Scores, less the logarithm of the chance to be feasible."""
-        rows = self.space.features(genes, self.columns)
-        figures = self.scores.predict(rows)
-        if self.feasible is not None:
-            figures = figures - np.log(np.clip(self.feasible.predict(rows), 1e-3, 1.0))
+        columns, scores, feasible = self.trees
+        rows = self.space.features(genes, columns)
+        figures = scores.predict(rows)
+        if feasible is not None:
+            figures = figures - np.log(np.clip(feasible.predict(rows), 1e-3, 1.0))
         return figures
 
 

@@ -199,3 +199,47 @@ def open_mirror(storage: str | None, name: str, objectives: Sequence[Objective])
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             hint = "for example sqlite:///study.db"
             raise UsageError(f"storage {storage!r}: {reason}", hint=hint) from None
+
+
+class Mirror:
+    """The study that the user sees: trials are put into it when somebody looks.
+
+    Args:
+        study: of :func:`open_mirror`; it may hold the first trials already.
+        space: of the trials' parameters.
+        objectives: of the study.
+    """
+
+    def __init__(self, study: optuna.Study, space: Space, objectives: Sequence[Objective]) -> None:
+        self._study, self._space, self._objectives = study, space, objectives
+        self._entered = len(study.get_trials(deepcopy=False))
+        self._new: list[tuple[int, dict[str, Any], Outcome]] = []
+
+    @property
+    def entered(self) -> int:
+        """Trials that it has."""
+        return self._entered
+
+    def enter(self, number: int, params: dict[str, Any], outcome: Outcome) -> None:
+        """Take the next trial.
+
+        Args:
+            number: of the trial.
+            params: every dimension named.
+            outcome: what became of it.
+        """
+        self._new.append((number, self._space.sparse(params), outcome))
+        self._entered += 1
+
+    @property
+    def study(self) -> optuna.Study:
+        """Every trial once."""
+        new, self._new = self._new, []
+        distributions = self._space.distributions() if new else {}
+        made = [
+            frozen(params, {n: distributions[n] for n in params}, outcome, self._objectives, number)
+            for number, params, outcome in new
+        ]
+        with quiet_optuna():
+            self._study.add_trials(made)
+        return self._study

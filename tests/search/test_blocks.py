@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from space_samples import block, large_space, small_spaces, space_of, started_space
 
 from autoturbo.search.blocks import (
+    BOTH,
     ENOUGH_TRIES,
     FAR,
     PAIRED,
@@ -327,6 +328,25 @@ def test_much_of_a_batch_works_on_all_blocks_at_once_and_is_new() -> None:
     assert len(both) >= 6
     own = together(space, history, 6, 0, cost)
     assert cost(own[:1])[0] < cost(best[None])[0] - 1
+
+
+def test_late_batches_work_on_the_best_point_or_elsewhere_by_turns() -> None:
+    space, cost = started_space(), costs_of(started_space(), 2)
+    at = [d.name for d in space.dimensions].index(START)
+    points = space.distinct(space.random(rng(1), 2000))[: BOTH + 40]
+    history = [
+        Tried(tuple(p), float(c)) for p, c in zip(points.tolist(), cost(points), strict=True)
+    ]
+
+    def starts(past: list[Tried], turn: int) -> set[int]:
+        return set(together(space, past, 8, turn, cost)[:, at].tolist())
+
+    best = min(history, key=lambda t: t.score or 0.0).genes[at]
+    early = history[: BOTH - 1]
+    own = min(early, key=lambda t: t.score or 0.0).genes[at]
+    assert any(starts(early, turn) > {own} for turn in range(4))
+    assert all(starts(history, turn) == {best} for turn in (0, 2, 4))
+    assert any(best not in starts(history, turn) for turn in (1, 3, 5, 7))
 
 
 def test_one_at_a_time_or_without_blocks_nothing_is_put_together() -> None:

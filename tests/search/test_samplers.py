@@ -339,7 +339,7 @@ def test_the_quick_model_knows_walls() -> None:
     past = history(300)
     model = QuickModel.of(toy_space(), past)
     assert model is not None
-    assert model.feasible is not None
+    assert model.trees.feasible is not None
     assert QuickModel.of(toy_space(), past[:5]) is None
     failed = np.asarray([t.genes for t in past if t.score is None])
     fine = np.asarray([t.genes for t in past if t.score is not None])
@@ -351,7 +351,7 @@ def test_the_quick_model_asks_for_dimensions_that_were_tried_only() -> None:
     still = [Tried((*t.genes[:-1], 0), t.score) for t in past]
     model = QuickModel.of(space, still)
     assert model is not None
-    assert len(space.dimensions) - 1 not in model.columns.tolist()
+    assert len(space.dimensions) - 1 not in model.trees.columns.tolist()
     genes = space.random(np.random.default_rng(0), 20)
     moved = genes.copy()
     moved[:, -1] = 1
@@ -363,7 +363,9 @@ def test_the_quick_model_asks_for_dimensions_that_were_tried_only() -> None:
 
 def test_scores_of_any_sign_can_be_learned() -> None:
     past = [Tried(t.genes, None if t.score is None else -t.score) for t in history(50)]
-    assert QuickModel.of(toy_space(), past) is not None
+    model = QuickModel.of(toy_space(), past)
+    assert model is not None
+    assert np.isfinite(model.predict(toy_space().random(np.random.default_rng(0), 9))).all()
 
 
 def test_fresh_points_run_out() -> None:
