@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench_tools import print_table
 
@@ -48,6 +48,9 @@ from autoturbo.search.space import Space, batch_share
 from autoturbo.search.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
+
+if TYPE_CHECKING:
+    from autoturbo.cost_models.advisor import KernelAdvisor
 
 FORMAT = 1
 """Of the file; another one is refused."""
@@ -133,7 +136,7 @@ def searched(
         f"{pair.model}-{sampler}-{seed}", pair.model, pair.target.name, space,
         find_objectives(objective), sampler, seed, trials,
     )  # fmt: skip
-    advisor = _advisor(pair, seed) if sampler == OURS else None
+    advisor = advisor_of(pair, seed) if sampler == OURS else None
     executor = InProcess()
     executor.introduce(search.run, lambda: pair.evaluator)
     loop = Loop(search, NoJournal(), advisor)
@@ -141,7 +144,8 @@ def searched(
     return loop
 
 
-def _advisor(pair: Pair, seed: int) -> Any:
+def advisor_of(pair: Pair, seed: int) -> KernelAdvisor:
+    """What guides our sampler on a pair, before it has seen anything."""
     from autoturbo.cost_models.advisor import KernelAdvisor, Prior
     from autoturbo.cost_models.features import target_vector
     from autoturbo.schedule.statistics import STATISTICS
