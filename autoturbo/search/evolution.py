@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from autoturbo.search.blocks import PLACES, begun, together
 from autoturbo.search.conditions import Genes
-from autoturbo.search.openings import openings, probes, single_changes
+from autoturbo.search.openings import openings, placed, probes, single_changes
 from autoturbo.search.quick_model import QuickModel, Tried
 from autoturbo.search.restarts import AWAY, immigrants
 from autoturbo.search.space import Space
@@ -177,7 +177,7 @@ def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
 
 
 def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, ...]]:
-    """Openings; before them, in half the batch, the best few where a dearer model can tell."""
+    """Openings; before most of them the best few, where a dearer model can tell."""
     space, rng = fresh.space, fresh.rng
     opened = fresh.unique(openings(space))
     if rerank is None or _dearer(opened, rerank) is None:
@@ -190,7 +190,8 @@ def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, 
     made = _made_of_blocks(fresh, parents, min(PLACES + 1, count // 2), rerank)
     best = _unlike(pool, _dearer(pool, rerank), count // 2 - len(made))
     end = fresh.unique(np.asarray(_descent(space, heuristic[0], rerank), np.int64))
-    return list(dict.fromkeys([*made, *end, *best, *opened]))[:count]
+    starts = fresh.unique(placed(space))[: count // 4]
+    return list(dict.fromkeys([*starts, *made, *end, *best, *opened]))[:count]
 
 
 def _made_of_blocks(

@@ -48,6 +48,11 @@ PROBED: tuple[tuple[str, Value], ...] = (
 """Changes of the model's knobs, the first ones matter most often."""
 
 
+def placed(space: Space) -> Genes:
+    """Every start but the first as it is: what the dynamic programme or another model decided."""
+    return _points(space, [{START: number} for number in range(1, len(space.starts))])
+
+
 def openings(space: Space) -> Genes:
     """Points to begin with: starts, the heuristic at every number of samples, cluster splits.
 
