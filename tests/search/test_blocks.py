@@ -172,6 +172,16 @@ def test_what_helps_in_twos_only_is_found_before_anything_was_measured() -> None
     assert tuple(made.tolist()) in batch
 
 
+def test_starts_come_first_as_they_are() -> None:
+    space, cost = started_space(), costs_of(started_space(), 3)
+    at = [d.name for d in space.dimensions].index(START)
+    batch = Evolution().propose(space, rng(), [], set(), count=16, rerank=cost)
+    expected = np.zeros((len(space.starts) - 1, len(space.dimensions)), np.int64)
+    expected[:, at] = range(1, len(space.starts))
+    assert [list(point) for point in batch[: len(expected)]] == expected.tolist()
+    assert len(set(batch)) == 16
+
+
 def test_nothing_is_begun_at_places_that_are_expected_to_be_far_behind() -> None:
     space = started_space()
     at = [d.name for d in space.dimensions].index(START)
