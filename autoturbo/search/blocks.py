@@ -73,7 +73,7 @@ def together(
         bases = bases[turn % 2 :][:1] or bases
     for base, elsewhere in bases:
         changes, scores, least = _looked_at(space, base, measured, expected)
-        own = np.where(changes.blocks > 0, scores, np.inf)
+        own = _of_blocks(changes, scores)
         surer = np.where(changes.tried > 0, own, np.inf)
         variants = (own, scores) if elsewhere else (own, scores, surer)
         best += [composed(space, changes, each, least) for each in variants]
@@ -100,7 +100,7 @@ def begun(
     found = [points[:0]]
     for base in places[:count]:
         changes, said, least = _looked_at(space, base, points[:0], expected)
-        found.append(composed(space, changes, np.where(changes.blocks > 0, said, np.inf), least))
+        found.append(composed(space, changes, _of_blocks(changes, said), least))
     return np.concatenate(found)
 
 
@@ -111,13 +111,18 @@ def _looked_at(
 
     Pairs of choices are of the blocks whose single choices make most difference.
     """
-    single = changes_of(space, base, measured)
-    scores = expected(np.concatenate([base[None], single.points]))
+    changes = changes_of(space, base, measured)
+    scores = expected(np.concatenate([base[None], changes.points]))
     least, scores = float(scores[0]), scores[1:]
-    pairs = pairs_of(space, base, measured, _heaviest(single, scores))
+    pairs = pairs_of(space, base, measured, _heaviest(changes, scores))
     if len(pairs.points):
-        single, scores = single.joined(pairs), np.concatenate([scores, expected(pairs.points)])
-    return single, scores, least
+        changes, scores = changes.joined(pairs), np.concatenate([scores, expected(pairs.points)])
+    return changes, scores, least
+
+
+def _of_blocks(changes: Changes, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The scores with those of the model's choices out of reach."""
+    return np.where(changes.blocks > 0, scores, np.inf)
 
 
 def _heaviest(changes: Changes, scores: NDArray[np.float64]) -> Genes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.search.conditions import START, Genes
+from autoturbo.search.conditions import START, Genes, dimension_name
 
 if TYPE_CHECKING:
     from autoturbo.search.space import Space
@@ -106,7 +106,8 @@ def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Chang
 
 def _cutting(space: Space) -> NDArray[np.bool_]:
     """Which dimensions are of :data:`CUTTING`."""
-    return np.asarray([d.name.rpartition(":")[2] in CUTTING for d in space.dimensions])
+    cutting = {dimension_name(block, knob) for block in space.blocks for knob in CUTTING}
+    return np.asarray([dimension.name in cutting for dimension in space.dimensions])
 
 
 def _meant(

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from autoturbo.search.blocks import PLACES, begun, together
 from autoturbo.search.conditions import Genes
+from autoturbo.search.immigrants import AWAY, immigrants
 from autoturbo.search.openings import openings, placed, probes, single_changes
 from autoturbo.search.quick_model import QuickModel, Tried
-from autoturbo.search.restarts import AWAY, immigrants
 from autoturbo.search.space import Space
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
@@ -198,13 +198,9 @@ def _made_of_blocks(
     fresh: _Fresh, points: Genes, count: int, rerank: Rerank
 ) -> list[tuple[int, ...]]:
     """The best choices of all blocks put together at the points a dearer model thinks best."""
-
-    def expected(genes: Genes) -> NDArray[np.float64]:
-        scores = rerank(genes)
-        return np.zeros(len(genes)) if scores is None else scores
-
     if not fresh.space.blocks:
         return []
+    expected = _expecting(rerank, lambda genes: np.zeros(len(genes)))
     return fresh.unique(begun(fresh.space, points, expected, count))
 
 
@@ -261,14 +257,10 @@ def _together(
     rerank: Rerank | None,
 ) -> list[tuple[int, ...]]:
     """A part of a batch: choices of all blocks at once, as the dearer model expects."""
-
-    def expected(genes: Genes) -> NDArray[np.float64]:
-        dearer = None if rerank is None else rerank(genes)
-        return model.predict(genes) if dearer is None else dearer
-
     room, turn = int(count * TOGETHER), len(history) // count
     if not room or not fresh.space.blocks:
         return []
+    expected = _expecting(rerank, model.predict)
     return fresh.unique(together(fresh.space, history, room, turn, expected))[:room]
 
 
@@ -292,6 +284,18 @@ def _crossed(space: Space, rng: np.random.Generator, parents: Genes, count: int)
 def _dearer(best: list[tuple[int, ...]], rerank: Rerank | None) -> NDArray[np.float64] | None:
     """What the dearer model says, if there is one and it has an answer."""
     return rerank(np.asarray(best, np.int64)) if rerank is not None and best else None
+
+
+def _expecting(
+    rerank: Rerank | None, otherwise: Callable[[Genes], NDArray[np.float64]]
+) -> Callable[[Genes], NDArray[np.float64]]:
+    """A dearer model's scores of points, or others where it has none."""
+
+    def expected(genes: Genes) -> NDArray[np.float64]:
+        dearer = None if rerank is None else rerank(genes)
+        return otherwise(genes) if dearer is None else dearer
+
+    return expected
 
 
 def _varied(

@@ -246,14 +246,14 @@ class Loop:
         self._figures.append(self._figure)
         best = "nothing fits yet" if self.best is None else f"best #{self.best.number}"
         self._journal.log(f"{len(self.trials)}/{self.total} trials, {best}")
-        self._store_mirror()
+        if self.search.storage is not None:
+            self._fill_mirror()
 
     def conclude(self) -> None:
         """Say why it stopped, and bring the study that the user sees up to date."""
         if self.stopped is None:
             self.stopped = self._reason() or Stop.INTERRUPTED
         self._fill_mirror()
-        self._store_mirror()
 
     def _reason(self, *, stopping: bool = False) -> Stop | None:
         """Why it should not go on; what is recorded is entered whatever the rules say."""
@@ -329,16 +329,12 @@ class Loop:
         scores = [objective.score(trial.outcome) for objective in self.search.objectives]
         return tuple(float("inf") if score is None else score for score in scores)
 
-    def _store_mirror(self) -> None:
-        """Write the study that the user sees, where it has a storage."""
-        if self.search.storage is not None:
-            self._fill_mirror()
-            _ = self.mirror.study
-
     def _fill_mirror(self) -> None:
-        """Let the study that the user sees have all trials."""
+        """Let the study that the user sees have all trials; a storage gets them at once."""
         for trial in self.trials[self.mirror.entered :]:
             self.mirror.enter(trial.number, self._asker.params(trial.knobs), trial.outcome)
+        if self.search.storage is not None:
+            self.mirror.write()
 
     def _report(self, outcomes: Mapping[int, Outcome]) -> None:
         if self._on_progress is not None:

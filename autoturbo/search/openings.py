@@ -50,7 +50,7 @@ PROBED: tuple[tuple[str, Value], ...] = (
 
 def placed(space: Space) -> Genes:
     """Every start but the first as it is: what the dynamic programme or another model decided."""
-    return _points(space, [{START: number} for number in range(1, len(space.starts))])
+    return _points(space, _each(space, START))
 
 
 def openings(space: Space) -> Genes:
@@ -59,7 +59,7 @@ def openings(space: Space) -> Genes:
     A baseline scheduler may choose the number of samples as well, so the search starts no worse.
     """
     batches = _each(space, "batches_per_cluster")
-    starts = [{START: number} for number in range(1, len(space.starts))]
+    starts = _each(space, START)
     freed = [{**start, **more} for start in starts[:1] for more in FREED]
     splits = _each(space, "cluster_split")
     return _points(space, [*batches, *starts, *freed, *splits])

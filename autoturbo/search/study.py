@@ -234,6 +234,11 @@ class Mirror:
     @property
     def study(self) -> optuna.Study:
         """Every trial once."""
+        self.write()
+        return self._study
+
+    def write(self) -> None:
+        """Put into the study what was entered since."""
         new, self._new = self._new, []
         distributions = self._space.distributions() if new else {}
         made = [
@@ -242,4 +247,3 @@ class Mirror:
         ]
         with quiet_optuna():
             self._study.add_trials(made)
-        return self._study

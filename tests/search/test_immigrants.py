@@ -7,8 +7,8 @@ import pytest
 from search_doubles import toy_space
 
 from autoturbo.search.evolution import Evolution
+from autoturbo.search.immigrants import IMMIGRANTS, PATIENCE, idle_trials, immigrants
 from autoturbo.search.quick_model import Tried
-from autoturbo.search.restarts import IMMIGRANTS, PATIENCE, idle_trials, immigrants
 
 SPACE = toy_space()
 
