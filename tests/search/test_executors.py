@@ -491,6 +491,32 @@ def test_an_answer_that_came_before_its_actor_died_acquits_its_setting() -> None
         executor.close()
 
 
+@pytest.mark.ray
+def test_only_a_setting_that_was_alone_with_its_actor_is_blamed() -> None:
+    poison, other = tasks([POISON, BATCH[0]])
+    executor = build(RayPool, Hanging, 1)
+    assert isinstance(executor, RayPool)
+    try:
+        outcomes(executor, BATCH[1:4])
+        executor._pace.seconds = 0.1  # so fast that an actor is given the next order beforehand
+        executor.put([poison, other])
+        (worker,) = executor._workers
+        assert len(worker.orders) == 2
+        assert executor._bury(worker, executor._errors.RayActorError()) == []
+        assert not executor._blame.tries
+        assert list(executor._alone) == [poison, other]
+        while (
+            not executor._workers or not executor._workers[0].orders or executor._alone[0] != other
+        ):
+            assert executor.take(0.1) == []  # another actor starts and builds its evaluator
+        (worker,) = executor._workers
+        assert len(worker.orders) == 1  # and has the poison alone, though it seems to be fast
+        executor._bury(worker, executor._errors.RayActorError())
+        assert list(executor._blame.tries) == [poison.key]
+    finally:
+        executor.close()
+
+
 def test_a_worker_lets_go_of_the_pair_that_it_used_least() -> None:
     held: Held[str] = Held(2)
     made: list[str] = []

@@ -37,7 +37,7 @@ TRIES_AMONG_KILLS = 4
 kills workers."""
 
 ACQUITTED = 2
-"""One may have had its answer under way when a poison setting after it killed its worker."""
+"""One may be chance: a machine short of memory for a moment."""
 
 EXCUSED = 8
 """How often a setting is tried anew whose machine is lost: then no machine is to be had for it."""
@@ -146,7 +146,8 @@ class Blame:
             task: what was being measured.
             reason: the class of the failure, ``"worker"`` or ``"memory"``.
             guilty: whether the setting may be what killed the worker; not so where the whole
-                machine was lost, nor for one of several of which any may have been measured.
+                machine was lost, nor where the worker had others too, of which any may have done
+                it.
         """
         most = TRIES_AMONG_KILLS if self.acquitted >= ACQUITTED else TRIES
         counts, most = (self.tries, most) if guilty else (self.excused, EXCUSED)

@@ -4,7 +4,8 @@ Every actor holds the evaluators of the pairs that it measured last; a recipe tr
 machine. An actor has one portion of settings to measure and, where that takes no time, one to go on
 with. Settings are given only to actors that have answered: one that finds no free CPU, because a
 machine has gone, holds up nothing. An actor that dies is replaced and its settings are tried
-elsewhere, at once and one by one, so that one poison setting takes no others with it.
+elsewhere, at once and each alone with an actor: answers under way are lost with an actor, so that
+of all that it had any may have killed it, and only one that was alone has done it.
 """
 
 from __future__ import annotations
@@ -72,10 +73,15 @@ class _Worker:
 
 @dataclass(eq=False)
 class _Order:
-    """What an actor was asked: a portion of tasks, or to start, or to build an evaluator."""
+    """What an actor was asked: a portion of tasks, or to start, or to build an evaluator.
+
+    Attributes:
+        alone: whether the actor had nothing else to do and gets nothing more before it answers.
+    """
 
     worker: _Worker
     portion: tuple[Task, ...] = ()
+    alone: bool = False
 
 
 class RayPool:
@@ -206,23 +212,42 @@ class RayPool:
         for worker in [w for w in self._workers if not w.ready][: len(self._workers) - self._jobs]:
             self._end(worker)
 
-    def _order(self, worker: _Worker, reference: Any, portion: tuple[Task, ...] = ()) -> None:
+    def _order(
+        self,
+        worker: _Worker,
+        reference: Any,
+        portion: tuple[Task, ...] = (),
+        *,
+        alone: bool = False,
+    ) -> None:
         if not worker.orders:
             worker.since = time.monotonic()
         worker.orders.append(reference)
-        self._orders[reference] = _Order(worker, portion)
+        self._orders[reference] = _Order(worker, portion, alone)
 
     def _launch(self) -> None:
-        """Every ready actor gets its next portion; those with fewer come first."""
-        for depth in range(1, self._pace.depth + 1):
+        """Every ready actor gets its next portion; those with fewer come first.
+
+        A setting that has lost an actor goes to one with nothing else to do, which gets no more.
+        """
+        for worker in self._workers:
+            if worker.ready and not worker.orders and self._alone:
+                self._give_alone(worker)
+        for depth in range(1, (1 if self._alone else self._pace.depth) + 1):
             for worker in self._workers:
-                if worker.ready and len(worker.orders) < depth and (self._alone or self._pending):
+                more = worker.ready and len(worker.orders) < depth and self._pending
+                if more and not any(self._orders[order].alone for order in worker.orders):
                     self._give(worker, self._portion())
 
+    def _give_alone(self, worker: _Worker) -> None:
+        """Its pair's evaluator is built first: that is no setting's fault."""
+        if self._prepare(worker, self._alone[0].pair):
+            return
+        task = self._alone.popleft()
+        self._order(worker, worker.actor.measure.remote((task,)), (task,), alone=True)
+
     def _portion(self) -> tuple[Task, ...]:
-        """The next settings of one pair: one where it is timed or has lost an actor."""
-        if self._alone:
-            return (self._alone.popleft(),)
+        """The next settings of one pair: one where it is timed."""
         fair = len(self._pending) // (2 * max(len(self._workers), 1))
         size = 1 if self._timeout else max(min(self._pace.portion, fair), 1)
         found = [self._pending.popleft()]
@@ -231,10 +256,15 @@ class RayPool:
         return tuple(found)
 
     def _give(self, worker: _Worker, portion: tuple[Task, ...]) -> None:
-        pair = portion[0].pair
-        if worker.held.lacks(pair):
-            self._order(worker, worker.actor.prepare.remote(pair, [self._recipes[pair]]))
+        self._prepare(worker, portion[0].pair)
         self._order(worker, worker.actor.measure.remote(portion), portion)
+
+    def _prepare(self, worker: _Worker, pair: str) -> bool:
+        """Have an actor build a pair's evaluator; False where it holds it."""
+        lacks = worker.held.lacks(pair)
+        if lacks:
+            self._order(worker, worker.actor.prepare.remote(pair, [self._recipes[pair]]))
+        return lacks
 
     def _land(self, patience: float | None) -> list[Answer]:
         """Wait for the first order to be carried out, and take all that are."""
@@ -300,7 +330,7 @@ class RayPool:
         return [self._orders.pop(reference) for reference in worker.orders]
 
     def _bury(self, worker: _Worker, error: Exception, reason: str = "worker") -> list[Answer]:
-        """An actor is dead: its settings go elsewhere at once, the first portion's one by one."""
+        """An actor is dead: its settings go elsewhere at once, each alone."""
         found = self._arrived(worker)
         orders = self._remove(worker)
         guilty = not any(sign in f"{type(error).__name__} {error}" for sign in _LOST_MACHINE)
@@ -310,14 +340,15 @@ class RayPool:
             self._count_stillborn(error)
         self._ray.kill(worker.actor)  # one that is only out of reach must not go on
         again: list[Task] = []
-        portion = orders[0].portion if orders else ()
-        for task in portion:
-            verdict = self._blame.verdict(task, reason, guilty=guilty and len(portion) == 1)
-            if verdict is None:
-                again.append(task)
-            else:
-                found.append(verdict)
-        self._requeue(again, [task for order in orders[1:] for task in order.portion])
+        for order in orders:
+            for task in order.portion:
+                verdict = self._blame.verdict(task, reason, guilty=guilty and order.alone)
+                if verdict is None:
+                    again.append(task)
+                else:
+                    found.append(verdict)
+        if not self._cancelled:
+            self._alone.extendleft(reversed(again))
         return found
 
     def _arrived(self, worker: _Worker) -> list[Answer]:
@@ -343,11 +374,6 @@ class RayPool:
             hint = "a machine lacks the package; '--ray-runtime-env' brings it there"
         raise ExecutorError(f"an actor cannot start: {line_of(error)}", hint=hint)
 
-    def _requeue(self, alone: Sequence[Task], others: Sequence[Task]) -> None:
-        if not self._cancelled:
-            self._alone.extendleft(reversed(alone))
-            self._pending.extendleft(reversed(others))
-
     def _end(self, worker: _Worker) -> list[_Order]:
         orders = self._remove(worker)
         self._ray.kill(worker.actor)
@@ -356,7 +382,8 @@ class RayPool:
     def _dismiss(self, worker: _Worker) -> list[Answer]:
         """An actor that takes too long is ended and replaced."""
         first, *others = self._end(worker)
-        self._requeue((), [task for order in others for task in order.portion])
+        if not self._cancelled:
+            self._pending.extendleft(reversed([task for order in others for task in order.portion]))
         if not first.portion:
             raise ExecutorError(f"an actor has not built its evaluator within {START_S:g} s")
         return [
