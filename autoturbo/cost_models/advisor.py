@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from autoturbo.simulate.plan import COLUMNS
 if TYPE_CHECKING:
     from autoturbo.cost_models.choices import Candidates, Choices
     from autoturbo.cost_models.pretrained import Pretrained
-    from autoturbo.cost_models.screened_examples import ScreenedExamples
+    from autoturbo.cost_models.screened_examples import Numbered, ScreenedExamples
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.simulate.contract import Evaluates, PlanStatistics
 
@@ -86,6 +86,23 @@ class Prior:
         return found
 
 
+class Looks(NamedTuple):
+    """What a model says of settings of a search.
+
+    Attributes:
+        scores: of :meth:`KernelAdvisor.rank`, ``(settings,)``.
+        hopes: ``log`` of the seconds that they might take at best, ``(settings,)``: kernels that
+            nobody measured would find all that crosses their boundaries in LB. What they take
+            depends mostly on where their tensors are, which no model knows well beforehand.
+        kinds: equal for settings of which the first is to be measured: the others' kernels do the
+            same, or have less room for it.
+    """
+
+    scores: NDArray[np.float64]
+    hopes: NDArray[np.float64]
+    kinds: list[bytes]
+
+
 class _Said:
     """What a model said of kernels, by number of their rows: it is asked once.
 
@@ -96,17 +113,29 @@ class _Said:
 
     def __init__(self, model: CostModel, examples: ScreenedExamples) -> None:
         self.model, self.examples = model, examples
-        self._factors = Store((), np.float64)
+        self._factors, self._seen = Store((), np.float64), Store((), np.bool_)
 
     def factors(self, numbers: Ints) -> NDArray[np.float64]:
         """Of :meth:`autoturbo.cost_models.model.CostModel.factors`, ``(kernels,)``."""
-        missing = int(numbers.max(initial=-1)) + 1 - self._factors.count
-        self._factors.add(np.full(max(missing, 0), np.nan))
-        known = self._factors.rows
-        new = np.unique(numbers[np.isnan(known[numbers])])
-        known[new] = self.model.factors(self.examples.rows(new))
-        found: NDArray[np.float64] = known[numbers]
+        self._ask(numbers)
+        found: NDArray[np.float64] = self._factors.rows[numbers]
         return found
+
+    def seen(self, numbers: Ints) -> NDArray[np.bool_]:
+        """Of :meth:`autoturbo.cost_models.model.CostModel.seen`, ``(kernels,)``."""
+        self._ask(numbers)
+        found: NDArray[np.bool_] = self._seen.rows[numbers]
+        return found
+
+    def _ask(self, numbers: Ints) -> None:
+        missing = max(int(numbers.max(initial=-1)) + 1 - self._factors.count, 0)
+        self._factors.add(np.full(missing, np.nan))
+        self._seen.add(np.zeros(missing, np.bool_))
+        factors = self._factors.rows
+        new = np.unique(numbers[np.isnan(factors[numbers])])
+        if len(new):
+            rows = self.examples.rows(new)
+            factors[new], self._seen.rows[new] = self.model.factors(rows), self.model.seen(rows)
 
 
 @dataclass
@@ -206,16 +235,51 @@ class KernelAdvisor:
 
     def _ranked_by_number(self, examples: ScreenedExamples, genes: Ints) -> NDArray[np.float64]:
         """:meth:`_ranked`, where every kernel is predicted once by each model."""
-        model, numbered = self._current(), examples.numbered(genes)
-        said = self._said
-        if said is None or said.model is not model or said.examples is not examples:
-            self._said = said = _Said(model, examples)
-        factors = said.factors(numbered.rows)
+        numbered = examples.numbered(genes)
+        factors = self._said_of(examples).factors(numbered.rows)
         seconds = latencies(numbered.owner, factors, numbered.weights, len(genes))
+        return self._scored(examples, genes, numbered, seconds)
+
+    def _scored(
+        self,
+        examples: ScreenedExamples,
+        genes: Ints,
+        numbered: Numbered,
+        seconds: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        model = self._current()
         scores = np.where(numbered.possible, _logarithms(seconds), np.inf)
         if not model.all_feasible:
             scores[numbered.possible] -= _log_chance(model, examples.settings(genes))
         return scores
+
+    def _said_of(self, examples: ScreenedExamples) -> _Said:
+        model, said = self._current(), self._said
+        if said is None or said.model is not model or said.examples is not examples:
+            self._said = said = _Said(model, examples)
+        return said
+
+    def look_candidates(self, candidates: Candidates) -> Looks | None:
+        """More than :meth:`rank_candidates` says.
+
+        None before there is a model of the run, or where candidates cannot be looked up by number.
+        """
+        blind = self.obstacle or self._measured < FEWEST
+        examples = None if blind else self._examples_of(candidates.choices)
+        if examples is None:
+            return None
+        genes = candidates.genes
+        self.screened += len(genes)
+        numbered, said = examples.numbered(genes), self._said_of(examples)
+        took = np.exp(said.factors(numbered.rows)) * numbered.weights
+        least = np.where(said.seen(numbered.rows), took, examples.least(numbered.rows))
+        seconds = np.bincount(numbered.owner, took, len(genes)).astype(np.float64)
+        hopes = np.bincount(numbered.owner, least, len(genes)).astype(np.float64)
+        return Looks(
+            self._scored(examples, genes, numbered, seconds),
+            np.where(numbered.possible, _logarithms(hopes), np.inf),
+            examples.kinds(numbered, len(genes)),
+        )
 
     def seconds(self, settings: Sequence[Knobs]) -> NDArray[np.float64] | None:
         """Predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.

@@ -52,6 +52,13 @@ KNOB_NAMES: Final = tuple(knob_specs())
 OVERRIDE_NAMES: Final = tuple(name for name in subgraph_knob_specs() if name != "boundary")
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
+PLACING: Final = (
+    "dim", "inner_dim", "cores", "core_dim", "scope", "spill_victim", "prefetch_depth",
+)  # fmt: skip
+"""Knobs of a sub-graph that may move data where the kernel's own statistics are the same: they
+decide what its neighbours find near them. The others change the statistics or nothing, but for
+``weight_share``, of which more only takes room from tensors where the statistics are the same."""
+
 SAME_AS: Final = {"scope": "output_scope"}
 """The model's knob that a sub-graph's overrides, where it has another name."""
 

@@ -154,6 +154,11 @@ class CostModel:
         known = map(self._measured.get, row_bytes(rows).tolist(), found.tolist())
         return np.fromiter(known, np.float64, len(rows))
 
+    def seen(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which kernels were measured: :meth:`factors` does not guess them, ``(kernels,)``."""
+        known = (row in self._measured for row in row_bytes(rows).tolist())
+        return np.fromiter(known, np.bool_, len(rows))
+
     @property
     def all_feasible(self) -> bool:
         """Whether :meth:`feasibility` is 1 whatever it is asked: nothing failed so far."""

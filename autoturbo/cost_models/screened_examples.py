@@ -93,6 +93,20 @@ class ScreenedExamples:
         kernels, vectors = self._sources.rows[numbers].T
         return self._rows(self._screen.kernels.described(kernels), self._vector_rows.rows[vectors])
 
+    def least(self, numbers: Ints) -> Floats:
+        """Seconds of kernels with all that crosses boundaries in LB, by number of their rows."""
+        return self._screen.kernels.least(self._sources.rows[numbers, 0])
+
+    def kinds(self, numbered: Numbered, count: int) -> list[bytes]:
+        """What candidates do: equal where their kernels are of equal kinds, one after another.
+
+        Args:
+            numbered: of :meth:`numbered`.
+            count: candidates.
+        """
+        kinds = self._screen.kernels.kinds(self._sources.rows[numbered.rows, 0])
+        return [kinds[mine].tobytes() for mine in _slices(numbered.owner, count)]
+
     def settings(self, genes: Ints) -> Rows:
         """:func:`autoturbo.cost_models.features.setting_row` of candidates that have a plan."""
         screened = self._screen.screened(genes)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoturbo.cost_models.features import OVERRIDE_NAMES, Rows, squash
-from autoturbo.cost_models.numbering import Columns, Numbering, firsts
+from autoturbo.cost_models.features import OVERRIDE_NAMES, PLACING, Rows, squash
+from autoturbo.cost_models.numbering import Columns, Numbering, firsts, row_bytes
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import RATIOS, base_seconds, ratios
 from autoturbo.cost_models.screened_parts import OWN, Part, Parts
@@ -29,6 +29,9 @@ from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.alone import anchor_rows
 from autoturbo.simulate.plan import COLUMNS
+
+_NEAR = COLUMNS.index("near_s")
+_PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]
 
 
 class _Kernel(IntEnum):
@@ -88,6 +91,7 @@ class Kernels:
         self._own = Store((len(OVERRIDE_NAMES),), np.float32)
         self._price_numbers, self._prices = Numbering(), Store((len(_Price),))
         self._factors = Store((), np.float64)
+        self._kind_numbers, self._kinds = dict[bytes, int](), Store()
 
     def add(self, part: Part) -> int:
         """The number of a new part."""
@@ -124,8 +128,33 @@ class Kernels:
     def weights(self, kernels: Ints) -> Floats:
         """The same as launches times the rounded seconds of one, which differs in the last bit."""
         rows = self._rows.rows[kernels]
-        launches = rows[:, _Kernel.INSTANCES] * rows[:, _Kernel.LOOPS]
-        found: Floats = launches.astype(np.float64) * self._base(rows[:, _Kernel.PRICE])
+        found: Floats = _launches(rows).astype(np.float64) * self._base(rows[:, _Kernel.PRICE])
+        return found
+
+    def least(self, kernels: Ints) -> Floats:
+        """Seconds of all launches with all that crosses boundaries in LB: it can hardly be less."""
+        rows = self._rows.rows[kernels]
+        known = self._prices.rows[rows[:, _Kernel.PRICE], _Price.KNOWN]
+        found: Floats = _launches(rows).astype(np.float64) * self._known.rows[known, _NEAR]
+        return found
+
+    def kinds(self, kernels: Ints) -> Ints:
+        """Numbers of what possible kernels do.
+
+        Equal where statistics and the knobs of
+        :data:`autoturbo.cost_models.features.PLACING` are.
+        """
+        count = self._kinds.count
+        if count < self._rows.count:
+            rows = self._rows.rows[count : self._rows.count]
+            there = rows[:, _Kernel.PRICE] >= 0
+            known, looks = self._prices.rows[rows[there, _Kernel.PRICE]].T
+            own = self._own.rows[looks][:, _PLACING]
+            keys = np.column_stack((self._known.rows[known], own, rows[there, _Kernel.INSTANCES :]))
+            each, new = self._kind_numbers, np.full(len(rows), -1)
+            new[there] = [each.setdefault(k, len(each)) for k in row_bytes(keys).tolist()]
+            self._kinds.add(new)
+        found: Ints = self._kinds.rows[kernels]
         return found
 
     def _base(self, prices: Ints) -> Floats:
@@ -141,10 +170,9 @@ class Kernels:
         statistics, squashed = self._known.rows[known], self._squashed.rows[known]
         statistics[:, OWN] = rows[:, _Kernel.INSTANCES :]
         squashed[:, OWN] = squash(statistics[:, OWN])
-        launches = rows[:, _Kernel.INSTANCES] * rows[:, _Kernel.LOOPS]
         return Described(
             statistics, squashed, self._ratios.rows[known], self._own.rows[looks],
-            self._base(rows[:, _Kernel.PRICE]), launches,
+            self._base(rows[:, _Kernel.PRICE]), _launches(rows),
         )  # fmt: skip
 
     def _squash(self) -> None:
@@ -224,3 +252,9 @@ class Kernels:
             knobs = Knobs(**self._ways.chosen(columns, own[at]))  # type: ignore[arg-type]
             self._rules.append(rules_of(self._parts.problems[0], knobs))
         return numbers
+
+
+def _launches(rows: Ints) -> Ints:
+    """By one cluster."""
+    found: Ints = rows[:, _Kernel.INSTANCES] * rows[:, _Kernel.LOOPS]
+    return found

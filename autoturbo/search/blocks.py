@@ -1,17 +1,22 @@
 """Choices of many sub-graphs at once: tried together, told apart, put together.
 
 A schedule's time is the sum of its kernels', and a kernel depends mostly on its own choices. So one
-measurement can try a choice in every block of sub-graphs, and a model that learns kernels from it
+measurement can try a choice in many blocks of sub-graphs, and a model that learns kernels from it
 tells them apart; then the best choice of each block is put together. Chance tries one of a few
 hundred such choices at a time, and most of them make a schedule slower.
 
 Some choices help in twos only: parts along another dimension, and how many. A block has hundreds of
 pairs of them, so the blocks that matter most are looked at with all of theirs.
+
+What is tried first is what might be best, not what is expected to be: no model knows well
+beforehand where a kernel's tensors will be, and a choice that would keep them near looks bad to one
+that does not expect it. Once measured, a choice of which too much was hoped falls behind.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +25,7 @@ from autoturbo.search.changes import Changes, changes_of, pairs_of
 from autoturbo.search.conditions import START, Genes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from autoturbo.search.quick_model import Tried
     from autoturbo.search.space import Space
@@ -37,6 +42,12 @@ ENOUGH_TRIES = 2
 BOTH = 192
 """Tried points after which a batch works on the best point or on another place, by turns."""
 
+STALE = 24
+"""Tried points without a gain after which it does so too."""
+
+SMALL = 1e-3
+"""What is less than this share is no gain."""
+
 PAIRED = 3
 """Blocks whose pairs of choices are looked at: the others hardly change what a schedule takes."""
 
@@ -44,42 +55,84 @@ _PLACING = (START, "batches_per_cluster")
 """Dimensions that tell places apart."""
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of points that were not measured.
+
+    Attributes:
+        expected: what each gives, lower is better, ``(points,)``.
+        hoped: what it might give at best, ``(points,)``.
+        kinds: equal for points that are the same thing to measure.
+    """
+
+    expected: NDArray[np.float64]
+    hoped: NDArray[np.float64]
+    kinds: Sequence[Hashable]
+
+    @staticmethod
+    def plain(points: Genes, expected: NDArray[np.float64]) -> Look:
+        """No more than what is expected: each point is a kind of its own."""
+        return Look(expected, expected, list(map(tuple, points.tolist())))
+
+    def joined(self, others: Look) -> Look:
+        """Of these points and others."""
+        expected = np.concatenate([self.expected, others.expected])
+        hoped = np.concatenate([self.hoped, others.hoped])
+        return Look(expected, hoped, [*self.kinds, *others.kinds])
+
+
+class _Looked(NamedTuple):
+    """What may be changed at a point and what each change gives; and the point itself."""
+
+    changes: Changes
+    expected: NDArray[np.float64]
+    hoped: NDArray[np.float64]
+    least: float
+
+
 def together(
     space: Space,
     history: Sequence[Tried],
     count: int,
     turn: int,
-    expected: Callable[[Genes], NDArray[np.float64]],
+    look: Callable[[Genes], Look],
 ) -> Genes:
-    """The best choices of all blocks put together, then points that try some in every block.
+    """The best choices of all blocks put together, then points that try some in many blocks.
 
     What is put together are the best of all blocks' choices, the model's best with them, and the
     best of those that were tried: a model is surer of these, and may be right on the others.
-    Elsewhere than at the best point a design leaves every other block alone.
 
     Args:
         space: where to look.
         history: what was tried; something was measured.
         count: points that try at most, for each that they start from.
         turn: number of the batch, which decides what else than the best they start from.
-        expected: what points give, lower is better.
+        look: at points.
     """
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
     best, new = list[Genes](), list[Genes]()
-    late = len(history) >= BOTH
-    first, *others = bases_of(space, history, turn // 2 if late else turn)
+    either = _either(history)
+    first, *others = bases_of(space, history, turn // 2 if either else turn)
     bases = [(first, False), *((other, True) for other in others)]
-    if late:
+    if either:
         bases = bases[turn % 2 :][:1] or bases
     for base, elsewhere in bases:
-        changes, scores, least = _looked_at(space, base, measured, expected)
+        changes, scores, hopes, least = _looked_at(space, base, measured, look)
         own = _of_blocks(changes, scores)
         surer = np.where(changes.tried > 0, own, np.inf)
         variants = (own, scores) if elsewhere else (own, scores, surer)
         best += [composed(space, changes, each, least) for each in variants]
-        new.append(designs(space, changes, scores, count, by_turns=elsewhere))
+        new.append(designs(space, changes, hopes, count))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
+
+
+def _either(history: Sequence[Tried]) -> bool:
+    """Whether a batch works on the best point or on another place, not on both."""
+    scores = [np.inf if tried.score is None else tried.score for tried in history]
+    lowest = np.minimum.accumulate(np.asarray(scores))
+    since = int((lowest <= lowest[-1] + SMALL * abs(lowest[-1])).sum())
+    return len(history) >= BOTH or since >= STALE
 
 
 def begun(
@@ -99,25 +152,26 @@ def begun(
     places = _first_of_places(space, points[near[np.argsort(scores[near], kind="stable")]])
     found = [points[:0]]
     for base in places[:count]:
-        changes, said, least = _looked_at(space, base, points[:0], expected)
+        looked = _looked_at(space, base, points[:0], lambda p: Look.plain(p, expected(p)))
+        changes, said, _, least = looked
         found.append(composed(space, changes, _of_blocks(changes, said), least))
     return np.concatenate(found)
 
 
 def _looked_at(
-    space: Space, base: Genes, measured: Genes, expected: Callable[[Genes], NDArray[np.float64]]
-) -> tuple[Changes, NDArray[np.float64], float]:
-    """What may be changed at a point, what each change is expected to give, and the point itself.
+    space: Space, base: Genes, measured: Genes, look: Callable[[Genes], Look]
+) -> _Looked:
+    """What may be changed at a point, of each kind once.
 
     Pairs of choices are of the blocks whose single choices make most difference.
     """
     changes = changes_of(space, base, measured)
-    scores = expected(np.concatenate([base[None], changes.points]))
-    least, scores = float(scores[0]), scores[1:]
-    pairs = pairs_of(space, base, measured, _heaviest(changes, scores))
+    seen = look(np.concatenate([base[None], changes.points]))
+    pairs = pairs_of(space, base, measured, _heaviest(changes, seen.expected[1:]))
     if len(pairs.points):
-        changes, scores = changes.joined(pairs), np.concatenate([scores, expected(pairs.points)])
-    return changes, scores, least
+        changes, seen = changes.joined(pairs), seen.joined(look(pairs.points))
+    changes, kept = changes.distinct(seen.kinds)
+    return _Looked(changes, seen.expected[1:][kept], seen.hoped[1:][kept], float(seen.expected[0]))
 
 
 def _of_blocks(changes: Changes, scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -169,34 +223,27 @@ def _worth(best: Tried) -> float:
     return score + FAR * abs(score)
 
 
-def designs(
-    space: Space,
-    changes: Changes,
-    scores: NDArray[np.float64],
-    count: int,
-    *,
-    by_turns: bool = False,
-) -> Genes:
-    """Points with a change in every block, those first that were tried least.
+def designs(space: Space, changes: Changes, hopes: NDArray[np.float64], count: int) -> Genes:
+    """Points with a change in every other block, the most promising first.
 
-    Of those tried equally often the most promising first; one choice and two take turns where a
+    Blocks take turns, so that what depends on a neighbour shows too; one choice and two do where a
     block has both. Fewer points than asked for where enough was tried.
 
     Args:
         space: where the points are.
         changes: what may be changed.
-        scores: what each is expected to give, lower is better.
+        hopes: what each might give, lower is better.
         count: points.
-        by_turns: leave every other block alone, so that what depends on its neighbours shows too.
     """
     found = np.repeat(changes.base[None], count, axis=0)
-    order = np.lexsort((scores, changes.tried))
+    order = np.argsort(hopes, kind="stable")
     order = order[(changes.tried[order] < ENOUGH_TRIES) & (changes.blocks[order] > 0)]
-    made = 0
-    for number, block in enumerate(np.unique(changes.blocks[order])):
+    blocks, made = np.unique(changes.blocks[order]), 0
+    each = min(len(blocks), 2)
+    for number, block in enumerate(blocks):
         own = order[changes.blocks[order] == block]
         single, pairs = (own[changes.paired[own] == kind].tolist() for kind in (False, True))
-        rows = range(number % 2, count, 2) if by_turns else range(count)
+        rows = range(number % each, count, each)
         for turn, row in enumerate(rows[: len(own)]):
             first, second = (single, pairs) if turn % 2 == 0 else (pairs, single)
             found[row] = changes.over(found[row], (first or second).pop(0))

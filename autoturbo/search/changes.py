@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 CUTTING: Final = (
     "boundary", "dim", "factor", "inner_dim", "inner_factor", "cores", "core_dim", "scope",
 )  # fmt: skip
-"""Knobs that say how a sub-graph is cut, spread over cores and kept: those that pairs are of."""
+"""Knobs that say how a sub-graph is cut, spread over cores and kept: most pairs are of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,27 @@ class Changes:
     def over(self, point: Genes, change: int) -> Genes:
         """Another point with what a change changes."""
         return np.where(self.points[change] != self.base, self.points[change], point)
+
+    def distinct(self, kinds: Sequence[Hashable]) -> tuple[Changes, Genes]:
+        """Of a block's changes one of each kind, and none that changes nothing; all the model's.
+
+        Args:
+            kinds: of the point and of each change: equal for what is the same thing to measure.
+
+        Returns:
+            What is left, tried as often as all of its kind, and which these are.
+        """
+        first = dict[Hashable, int]()
+        tried = self.tried.copy()
+        for at, (kind, block) in enumerate(zip(kinds[1:], self.blocks.tolist(), strict=True)):
+            if not block:
+                first[at] = at
+            elif kind != kinds[0]:
+                one = first.setdefault((kind, block), at)
+                tried[one] += tried[at] if one != at else 0
+        kept = np.fromiter(first.values(), np.int64, len(first))
+        points, blocks, paired = self.points[kept], self.blocks[kept], self.paired[kept]
+        return Changes(self.base, points, blocks, tried[kept], paired), kept
 
     def joined(self, others: Changes) -> Changes:
         """These and others of the same point."""
@@ -77,17 +99,19 @@ def changes_of(space: Space, base: Genes, measured: Genes) -> Changes:
 
 
 def pairs_of(space: Space, base: Genes, measured: Genes, blocks: Genes) -> Changes:
-    """Every two choices of :data:`CUTTING` of a block, in place of all that it has at a point.
+    """Every two choices of a block, in place of all that it has at a point.
 
     Args:
         space: where the point is.
         base: the point, ``(dimensions,)``.
         measured: points, ``(points, dimensions)``.
-        blocks: which, from 1.
+        blocks: which, from 1: of the first any two choices, of the others those of
+            :data:`CUTTING`.
     """
     unit = space.unit_of
     at, choice = _choices(space)
-    own = (choice > 0) & np.isin(unit[at], blocks) & _cutting(space)[at]
+    paired = np.isin(unit, blocks[:1]) | (np.isin(unit, blocks) & _cutting(space))
+    own = (choice > 0) & paired[at]
     at, choice = at[own], choice[own]
     one, other = np.triu_indices(len(at), 1)
     together = (unit[at[one]] == unit[at[other]]) & (at[one] != at[other])

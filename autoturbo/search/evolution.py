@@ -8,8 +8,9 @@ A reader's map::
                    such changes lead step by step
     history -> probes: the best measured point with one choice changed, that usually matters or
                of which the kernel model expects most
-            -> blocks: a choice or two tried in every block of sub-graphs at once, and the best
-               choices of all blocks put together, as the kernel model expects
+            -> blocks: a choice or two tried in many blocks of sub-graphs at once, what might be
+               best first, and the best choices of all blocks put together, as the kernel model
+               expects
             -> parents (best measured) -> generations of children, ranked by the quick model
             -> without a gain for a while: the same from immigrants
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.search.blocks import PLACES, begun, together
+from autoturbo.search.blocks import PLACES, Look, begun, together
 from autoturbo.search.conditions import Genes
 from autoturbo.search.immigrants import AWAY, immigrants
 from autoturbo.search.openings import openings, placed, probes, single_changes
@@ -38,6 +39,20 @@ from autoturbo.search.space import Space
 
 Rerank = Callable[[Genes], NDArray[np.float64] | None]
 """A dearer model: lower is better; None where it cannot tell yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a dearer model says of points.
+
+    Attributes:
+        rerank: what it expects them to give.
+        look: more than that; None where it cannot tell.
+    """
+
+    rerank: Rerank
+    look: Callable[[Genes], Look | None] = lambda _: None
+
 
 PROBING = 64
 """Tried points after which nothing is probed."""
@@ -59,6 +74,9 @@ STEPS = 3
 
 TOGETHER = 0.75
 """Share of a batch that tries choices of all blocks at once or puts the best of them together."""
+
+FEW = 4
+"""Points of a batch for which one generation of children will do, beside what blocks take."""
 
 BEGUN = 96
 """Mutants of openings and of the heuristic that a dearer model with a prior sees at the start."""
@@ -96,7 +114,7 @@ class Evolution:
         taken: set[tuple[int, ...]],
         *,
         count: int,
-        rerank: Rerank | None = None,
+        advice: Advice | None = None,
     ) -> list[tuple[int, ...]]:
         """A batch of points that nobody tried, the most promising first.
 
@@ -106,18 +124,19 @@ class Evolution:
             history: what was tried, in order.
             taken: further points not to propose.
             count: how many; fewer where the space has no more.
-            rerank: a dearer model for the best few.
+            advice: of a dearer model, on the best few.
         """
         taken = taken | {tried.genes for tried in history}
         fresh = _Fresh(space, rng, taken)
         parents = _parents(history, self.parents, space)
         chosen: list[tuple[int, ...]] = []
+        rerank = None if advice is None else advice.rerank
         model = QuickModel.of(space, history)
         if model is not None:
             probed = _left(fresh, parents[0], history, count, rerank)
             fresh.taken.update(probed)
             room = count - int(count * CHANCE) - len(probed)
-            probed += _together(fresh, history, count, model, rerank)[:room]
+            probed += _together(fresh, history, count, model, advice)[:room]
             fresh.taken.update(probed)
             wanted = count - int(rng.binomial(count, self.explore)) - len(probed)
             away = int(wanted * AWAY)
@@ -140,11 +159,12 @@ class Evolution:
         rng: np.random.Generator,
         parents: Genes,
         model: QuickModel,
+        rounds: int,
     ) -> Genes:
         """Points ordered by the quick model, best first."""
         ties = rng if self.shuffled else None
         pool = np.concatenate([parents, _mutants(space, rng, parents, self.children)])
-        for _ in range(self.generations):
+        for _ in range(rounds):
             pool = pool[model.order(pool, ties)][: 4 * self.parents]
             children = _crossed(space, rng, pool, self.children // 2)
             mutants = _mutants(space, rng, pool, self.children // 2)
@@ -162,7 +182,8 @@ class Evolution:
         """The most promising descendants of some points."""
         if parents is None or count <= 0:
             return []
-        pool = self._evolve(fresh.space, fresh.rng, parents, model)
+        rounds = 1 if fresh.space.blocks and count <= FEW else self.generations
+        pool = self._evolve(fresh.space, fresh.rng, parents, model, rounds)
         best = fresh.unique(pool)[: self.reranked]
         return _varied(best, _dearer(best, rerank), model, count)
 
@@ -254,14 +275,19 @@ def _together(
     history: Sequence[Tried],
     count: int,
     model: QuickModel,
-    rerank: Rerank | None,
+    advice: Advice | None,
 ) -> list[tuple[int, ...]]:
     """A part of a batch: choices of all blocks at once, as the dearer model expects."""
     room, turn = int(count * TOGETHER), len(history) // count
     if not room or not fresh.space.blocks:
         return []
-    expected = _expecting(rerank, model.predict)
-    return fresh.unique(together(fresh.space, history, room, turn, expected))[:room]
+    expected = _expecting(None if advice is None else advice.rerank, model.predict)
+
+    def look(points: Genes) -> Look:
+        found = None if advice is None else advice.look(points)
+        return Look.plain(points, expected(points)) if found is None else found
+
+    return fresh.unique(together(fresh.space, history, room, turn, look))[:room]
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:

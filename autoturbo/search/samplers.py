@@ -22,8 +22,9 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from autoturbo.errors import UsageError
+from autoturbo.search.blocks import Look
 from autoturbo.search.conditions import Genes
-from autoturbo.search.evolution import Evolution
+from autoturbo.search.evolution import Advice, Evolution
 from autoturbo.search.levels import Levels
 from autoturbo.search.names import SAMPLERS, sampler_names
 from autoturbo.search.plugged import plugged_sampler, takes_several
@@ -197,19 +198,24 @@ class CostModelSampler(BaseSampler):
         rng = np.random.default_rng([self._seed, number])
         scores = _scores([values for _, values in finished], directions, rng)
         history = [Tried(g, score) for (g, _), score in zip(finished, scores, strict=True)]
-        rerank = None if self._advisor is None else self._rank
         if isinstance(params, Levels):
             # of a plain study's parameters it is not known that small ones are the better ones
             evolution = dataclasses.replace(self._evolution, shuffled=True)
             return evolution.propose(params.space, rng, history, taken, count=1)
+        advice = None if self._advisor is None else _advice(self._advisor, params)
         return self._evolution.propose(
-            params, rng, history, taken, count=self._batch, rerank=rerank
+            params, rng, history, taken, count=self._batch, advice=advice
         )
 
-    def _rank(self, genes: Genes) -> NDArray[np.float64] | None:
-        if self._advisor is None or self._space is None:
-            return None
-        return self._advisor.rank_candidates(self._space.candidates(genes))
+
+def _advice(advisor: KernelAdvisor, space: Space) -> Advice:
+    """What a cost model of kernels says of points of a space."""
+
+    def look(genes: Genes) -> Look | None:
+        found = advisor.look_candidates(space.candidates(genes))
+        return None if found is None else Look(*found)
+
+    return Advice(lambda genes: advisor.rank_candidates(space.candidates(genes)), look)
 
 
 def _any_point(params: Space | Levels, rng: np.random.Generator) -> tuple[int, ...]:

@@ -21,10 +21,12 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.statistics import STATISTICS
+from autoturbo.search.changes import changes_of
 from autoturbo.search.space import Space
 from autoturbo.search.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure
+from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.plan import COLUMNS
 
 CANDIDATES = 24
 
@@ -118,6 +120,63 @@ def test_an_advisor_says_the_same_by_number_and_by_setting() -> None:
         assert one.tolist() == other.tolist()
     assert by_number.screened == by_setting.screened
     assert not by_number._memory
+
+
+def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
+    evaluator, space = bench("squeezenet1_1", "goya")
+    genes = candidates(space)
+    points, made, near = space.candidates(genes), advisor(evaluator), COLUMNS.index("near_s")
+    assert made.look_candidates(points) is None  # there is no model of the run yet
+    for row in genes[:24:2]:
+        outcome = evaluator.evaluate(space.knobs_of(row))
+        made.observe_candidates(space.candidates(row[None]), [outcome])
+    looks, scores = made.look_candidates(points), made.rank_candidates(points)
+    assert looks is not None
+    assert scores is not None
+    assert looks.scores.tolist() == scores.tolist()
+    seen = {row.tobytes() for example in made.examples for row in example.rows}
+    all_seen = none_seen = 0
+    for knobs, score, hope in zip(points.settings, scores, looks.hopes, strict=True):
+        example, anchored = made._example(knobs), evaluator.anchored(knobs)
+        if example is None or anchored is None:
+            assert hope == np.inf
+            continue
+        known = [row.tobytes() in seen for row in example.rows]
+        if all(known):
+            all_seen += 1
+            assert hope == pytest.approx(score)
+        elif not any(known):
+            none_seen += 1
+            assert np.exp(hope) == pytest.approx(anchored.launches @ anchored.values[:, near])
+    assert all_seen >= 12
+    assert none_seen > 0
+
+
+@PAIRS
+def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
+    workload: str, target: str
+) -> None:
+    evaluator, space = bench(workload, target)
+    screen = Screen(evaluator.bench, model(), space.choices)
+    made = advisor(evaluator)
+    examples = ScreenedExamples(screen, space.choices, made.target, made.share)
+    base = np.zeros(len(space.dimensions), np.int64)
+    changes = changes_of(space, base, base[None])
+    genes = np.concatenate([base[None], changes.points[changes.blocks > 0]])
+    kinds = examples.kinds(examples.numbered(genes), len(genes))
+    share = np.asarray([d.name.endswith(":weight_share") for d in space.dimensions])
+    took: dict[bytes, list[tuple[bool, float]]] = {}
+    for kind, row in zip(kinds, genes, strict=True):
+        outcome = evaluator.evaluate(space.knobs_of(row))
+        seconds = outcome.latency if isinstance(outcome, Measurement) else np.inf
+        took.setdefault(kind, []).append((bool(row[share].any()), seconds))
+    assert len(genes) > 1.1 * len(took)  # many choices change nothing
+    for each in took.values():
+        same = {seconds for shared, seconds in each if not shared}
+        assert len(same) <= 1
+        # where the statistics are the same, a larger share only takes room from tensors
+        assert all(seconds >= min(same) for _, seconds in each if same)
+    assert len({seconds for each in took.values() for _, seconds in each}) > len(took) / 4
 
 
 def test_what_was_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from space_samples import block, space_of
 from autoturbo.errors import UsageError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search import SAMPLERS, CostModelSampler, make_sampler
-from autoturbo.search.evolution import Evolution, fresh_points
+from autoturbo.search.evolution import Advice, Evolution, fresh_points
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.openings import single_changes
 from autoturbo.search.quick_model import QuickModel, Tried
@@ -300,7 +300,9 @@ def test_a_dearer_model_has_a_say() -> None:
         asked.append(len(genes))
 
     rng = np.random.default_rng(0)
-    Evolution(reranked=10).propose(toy_space(), rng, history(100), set(), count=16, rerank=rerank)
+    Evolution(reranked=10).propose(
+        toy_space(), rng, history(100), set(), count=16, advice=Advice(rerank)
+    )
     assert asked == [10]
 
 
@@ -317,7 +319,7 @@ def test_a_dearer_model_chooses_single_changes_early() -> None:
             return np.asarray([float(tuple(g) != good) for g in genes.tolist()])  # noqa: B023
 
         rng = np.random.default_rng(0)
-        batch = Evolution().propose(space, rng, past, set(), count=16, rerank=rerank)
+        batch = Evolution().propose(space, rng, past, set(), count=16, advice=Advice(rerank))
         assert good in batch
 
 
@@ -331,7 +333,7 @@ def test_a_prior_finds_changes_that_help_together_only() -> None:
         return 3.0 - np.cumprod(made, axis=1).sum(axis=1)
 
     rng = np.random.default_rng(0)
-    batch = Evolution().propose(space, rng, [], set(), count=16, rerank=rerank)
+    batch = Evolution().propose(space, rng, [], set(), count=16, advice=Advice(rerank))
     assert list(batch[0][:3]) == wanted
 
 
