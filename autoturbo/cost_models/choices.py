@@ -164,7 +164,10 @@ class Said:
                 self._each[at].knob: self._each[at].values[gene]
                 for at, gene in zip(block.columns.tolist(), row, strict=True)
             }
-            block.own.add([self._ways.own_number(SubGraphKnobs("", **chosen).over(block.base))])
+            own = SubGraphKnobs("", **chosen)
+            if block.base != _NOTHING:
+                own = own.over(block.base)
+            block.own.add([self._ways.own_number(own)])
         found: Ints = block.own.rows[numbers]
         return found
 

@@ -67,8 +67,9 @@ class Ways:
     def own_number(self, own: SubGraphKnobs) -> int:
         """The number of what is said of a sub-graph, its layer aside."""
         if own not in self._own:
-            plain = dataclasses.replace(own, boundary=AUTO)
-            runs = -1 if plain == own else self.own_number(plain)
+            runs = -1
+            if own.boundary != AUTO:  # it decides where the sub-graph ends, not how it runs
+                runs = self.own_number(dataclasses.replace(own, boundary=AUTO))
             codes = [self.code(at, getattr(own, name)) for at, name in enumerate(OVERRIDE_NAMES)]
             self._own[own] = number = self._own_rows.add([[*codes, 0]])
             self._knobs.append(own)
