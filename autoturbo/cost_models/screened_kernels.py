@@ -11,6 +11,7 @@ Each step has fewer different things than the one before, and is made once of ea
 from __future__ import annotations
 
 from enum import IntEnum
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +92,7 @@ class Kernels:
         self._own = Store((len(OVERRIDE_NAMES),), np.float32)
         self._price_numbers, self._prices = Numbering(), Store((len(_Price),))
         self._factors = Store((), np.float64)
-        self._kind_numbers, self._kinds = dict[bytes, int](), Store()
+        self._kinds = Store()
 
     def add(self, part: Part) -> int:
         """The number of a new part."""
@@ -139,7 +140,7 @@ class Kernels:
         return found
 
     def kinds(self, kernels: Ints) -> Ints:
-        """Numbers of what possible kernels do.
+        """Digests of what possible kernels do, the same whatever else is known.
 
         Equal where statistics and the knobs of
         :data:`autoturbo.cost_models.features.PLACING` are.
@@ -151,8 +152,9 @@ class Kernels:
             known, looks = self._prices.rows[rows[there, _Kernel.PRICE]].T
             own = self._own.rows[looks][:, _PLACING]
             keys = np.column_stack((self._known.rows[known], own, rows[there, _Kernel.INSTANCES :]))
-            each, new = self._kind_numbers, np.full(len(rows), -1)
-            new[there] = [each.setdefault(k, len(each)) for k in row_bytes(keys).tolist()]
+            digests = b"".join(blake2b(k, digest_size=8).digest() for k in row_bytes(keys).tolist())
+            new = np.zeros(len(rows), np.int64)
+            new[there] = np.frombuffer(digests, np.int64)
             self._kinds.add(new)
         found: Ints = self._kinds.rows[kernels]
         return found

@@ -9,8 +9,8 @@ import pytest
 from test_evaluate import table
 
 from autoturbo.cost_models import screened_examples
-from autoturbo.cost_models.advisor import KernelAdvisor, Prior
-from autoturbo.cost_models.choices import Choice, Choices
+from autoturbo.cost_models.advisor import KernelAdvisor, Looks, Prior
+from autoturbo.cost_models.choices import Candidates, Choice, Choices
 from autoturbo.cost_models.features import target_vector
 from autoturbo.cost_models.pretrained import Predictor, Pretrained, train
 from autoturbo.cost_models.screened_examples import ScreenedExamples
@@ -179,14 +179,30 @@ def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     assert len({seconds for each in took.values() for _, seconds in each}) > len(took) / 4
 
 
+def _looked(made: KernelAdvisor, evaluator: Evaluator, points: Candidates) -> Looks:
+    """A look after some measurements, which are made where there are none."""
+    for row in points.genes[::4] if not made.examples else ():
+        one = Candidates(points.choices, row[None], points.knobs_of)
+        made.observe_candidates(one, [evaluator.evaluate(points.knobs_of(row))])
+    found = made.look_candidates(points)
+    assert found is not None
+    return found
+
+
 def test_what_was_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator, space = bench("squeezenet1_1", "goya")
     points = space.candidates(candidates(space))
     remembering, forgetful = advisor(evaluator), advisor(evaluator)
     first = [remembering.rank_candidates(points) for _ in range(2)]
+    looks = [_looked(remembering, evaluator, points) for _ in range(2)]
     monkeypatch.setattr(screened_examples, "MOST", 8)
     second = [forgetful.rank_candidates(points) for _ in range(2)]
     assert np.asarray(first).tolist() == np.asarray(second).tolist()
+    # also what things are, whatever was known when it was said
+    back = Candidates(points.choices, points.genes[::-1], points.knobs_of)
+    for each, step in ((points, 1), (back, -1)):
+        look = _looked(forgetful, evaluator, each)
+        assert look.kinds[::step] == looks[0].kinds == looks[1].kinds
 
 
 def test_without_a_workbench_settings_are_asked_for() -> None:
