@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from autoturbo.cost_models.features import (
     portable_rows,
     setting_row,
 )
+from autoturbo.cost_models.looks import Look
 from autoturbo.cost_models.model import FEWEST, CostModel, Example, latencies
 from autoturbo.cost_models.ratios import base_seconds, is_planned
 from autoturbo.graph.arrays import Ints
@@ -86,23 +87,6 @@ class Prior:
         return found
 
 
-class Looks(NamedTuple):
-    """What a model says of settings of a search.
-
-    Attributes:
-        scores: of :meth:`KernelAdvisor.rank`, ``(settings,)``.
-        hopes: ``log`` of the seconds that they might take at best, ``(settings,)``: kernels that
-            nobody measured would find all that crosses their boundaries in LB. What they take
-            depends mostly on where their tensors are, which no model knows well beforehand.
-        kinds: equal for settings of which the first is to be measured: the others' kernels do the
-            same, or have less room for it.
-    """
-
-    scores: NDArray[np.float64]
-    hopes: NDArray[np.float64]
-    kinds: list[bytes]
-
-
 class _Said:
     """What a model said of kernels, by number of their rows: it is asked once.
 
@@ -122,7 +106,7 @@ class _Said:
         return found
 
     def seen(self, numbers: Ints) -> NDArray[np.bool_]:
-        """Of :meth:`autoturbo.cost_models.model.CostModel.seen`, ``(kernels,)``."""
+        """Which kernels were measured, ``(kernels,)``."""
         self._ask(numbers)
         found: NDArray[np.bool_] = self._seen.rows[numbers]
         return found
@@ -134,8 +118,7 @@ class _Said:
         factors = self._factors.rows
         new = np.unique(numbers[np.isnan(factors[numbers])])
         if len(new):
-            rows = self.examples.rows(new)
-            factors[new], self._seen.rows[new] = self.model.factors(rows), self.model.seen(rows)
+            factors[new], self._seen.rows[new] = self.model.told(self.examples.rows(new))
 
 
 @dataclass
@@ -259,7 +242,7 @@ class KernelAdvisor:
             self._said = said = _Said(model, examples)
         return said
 
-    def look_candidates(self, candidates: Candidates) -> Looks | None:
+    def look_candidates(self, candidates: Candidates) -> Look | None:
         """More than :meth:`rank_candidates` says.
 
         None before there is a model of the run, or where candidates cannot be looked up by number.
@@ -275,7 +258,7 @@ class KernelAdvisor:
         least = np.where(said.seen(numbered.rows), took, examples.least(numbered.rows))
         seconds = np.bincount(numbered.owner, took, len(genes)).astype(np.float64)
         hopes = np.bincount(numbered.owner, least, len(genes)).astype(np.float64)
-        return Looks(
+        return Look(
             self._scored(examples, genes, numbered, seconds),
             np.where(numbered.possible, _logarithms(hopes), np.inf),
             examples.kinds(numbered, len(genes)),

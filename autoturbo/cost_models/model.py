@@ -150,14 +150,14 @@ class CostModel:
 
         Trees spread what one kernel took over its neighbours; what was seen needs no guess.
         """
-        found = self._times.predict(rows)
-        known = map(self._measured.get, row_bytes(rows).tolist(), found.tolist())
-        return np.fromiter(known, np.float64, len(rows))
+        return self.told(rows)[0]
 
-    def seen(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which kernels were measured: :meth:`factors` does not guess them, ``(kernels,)``."""
-        known = (row in self._measured for row in row_bytes(rows).tolist())
-        return np.fromiter(known, np.bool_, len(rows))
+    def told(self, rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """:meth:`factors`, and which kernels were measured, ``(kernels,)``."""
+        known = [self._measured.get(row, np.nan) for row in row_bytes(rows).tolist()]
+        found = np.asarray(known, np.float64)
+        seen = ~np.isnan(found)
+        return np.where(seen, found, self._times.predict(rows)), seen
 
     @property
     def all_feasible(self) -> bool:

@@ -15,17 +15,18 @@ that does not expect it. Once measured, a choice of which too much was hoped fal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.cost_models.looks import Look
 from autoturbo.search.changes import Changes, changes_of, pairs_of
 from autoturbo.search.conditions import START, Genes
+from autoturbo.search.immigrants import idle_trials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Sequence
 
     from autoturbo.search.quick_model import Tried
     from autoturbo.search.space import Space
@@ -42,7 +43,7 @@ ENOUGH_TRIES = 2
 BOTH = 192
 """Tried points after which a batch works on the best point or on another place, by turns."""
 
-STALE = 24
+STALE = 23
 """Tried points without a gain after which it does so too."""
 
 SMALL = 1e-3
@@ -53,32 +54,6 @@ PAIRED = 3
 
 _PLACING = (START, "batches_per_cluster")
 """Dimensions that tell places apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What is known of points that were not measured.
-
-    Attributes:
-        expected: what each gives, lower is better, ``(points,)``.
-        hoped: what it might give at best, ``(points,)``.
-        kinds: equal for points that are the same thing to measure.
-    """
-
-    expected: NDArray[np.float64]
-    hoped: NDArray[np.float64]
-    kinds: Sequence[Hashable]
-
-    @staticmethod
-    def plain(points: Genes, expected: NDArray[np.float64]) -> Look:
-        """No more than what is expected: each point is a kind of its own."""
-        return Look(expected, expected, list(map(tuple, points.tolist())))
-
-    def joined(self, others: Look) -> Look:
-        """Of these points and others."""
-        expected = np.concatenate([self.expected, others.expected])
-        hoped = np.concatenate([self.hoped, others.hoped])
-        return Look(expected, hoped, [*self.kinds, *others.kinds])
 
 
 class _Looked(NamedTuple):
@@ -111,7 +86,7 @@ def together(
     """
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
     best, new = list[Genes](), list[Genes]()
-    either = _either(history)
+    either = len(history) >= BOTH or idle_trials(history, SMALL) >= STALE
     first, *others = bases_of(space, history, turn // 2 if either else turn)
     bases = [(first, False), *((other, True) for other in others)]
     if either:
@@ -125,14 +100,6 @@ def together(
         new.append(designs(space, changes, hopes, count))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
-
-
-def _either(history: Sequence[Tried]) -> bool:
-    """Whether a batch works on the best point or on another place, not on both."""
-    scores = [np.inf if tried.score is None else tried.score for tried in history]
-    lowest = np.minimum.accumulate(np.asarray(scores))
-    since = int((lowest <= lowest[-1] + SMALL * abs(lowest[-1])).sum())
-    return len(history) >= BOTH or since >= STALE
 
 
 def begun(

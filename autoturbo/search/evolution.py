@@ -30,7 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.search.blocks import PLACES, Look, begun, together
+from autoturbo.cost_models.looks import Look
+from autoturbo.search.blocks import PLACES, begun, together
 from autoturbo.search.conditions import Genes
 from autoturbo.search.immigrants import AWAY, immigrants
 from autoturbo.search.openings import openings, placed, probes, single_changes

@@ -29,10 +29,18 @@ IMMIGRANTS = 96
 """Points drawn at random; the quick model picks parents among them."""
 
 
-def idle_trials(history: Sequence[Tried]) -> int:
-    """Trials since the best one; all of them where nothing was measured."""
-    scores = [np.inf if tried.score is None else tried.score for tried in history]
-    return len(scores) - 1 - int(np.argmin(scores)) if np.isfinite(scores).any() else len(scores)
+def idle_trials(history: Sequence[Tried], small: float = 0.0) -> int:
+    """Trials since the best one; all of them where nothing was measured.
+
+    Args:
+        history: what was tried.
+        small: share of the best score by which one may be worse and count as the best.
+    """
+    scores = np.asarray([np.inf if tried.score is None else tried.score for tried in history])
+    if not np.isfinite(scores).any():
+        return len(scores)
+    best = scores.min()
+    return len(scores) - 1 - int(np.argmax(scores <= best + small * abs(best)))
 
 
 def immigrants(space: Space, rng: np.random.Generator, history: Sequence[Tried]) -> Genes | None:

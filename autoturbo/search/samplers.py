@@ -22,8 +22,6 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from autoturbo.errors import UsageError
-from autoturbo.search.blocks import Look
-from autoturbo.search.conditions import Genes
 from autoturbo.search.evolution import Advice, Evolution
 from autoturbo.search.levels import Levels
 from autoturbo.search.names import SAMPLERS, sampler_names
@@ -210,12 +208,10 @@ class CostModelSampler(BaseSampler):
 
 def _advice(advisor: KernelAdvisor, space: Space) -> Advice:
     """What a cost model of kernels says of points of a space."""
-
-    def look(genes: Genes) -> Look | None:
-        found = advisor.look_candidates(space.candidates(genes))
-        return None if found is None else Look(*found)
-
-    return Advice(lambda genes: advisor.rank_candidates(space.candidates(genes)), look)
+    return Advice(
+        lambda genes: advisor.rank_candidates(space.candidates(genes)),
+        lambda genes: advisor.look_candidates(space.candidates(genes)),
+    )
 
 
 def _any_point(params: Space | Levels, rng: np.random.Generator) -> tuple[int, ...]:

@@ -9,9 +9,10 @@ import pytest
 from test_evaluate import table
 
 from autoturbo.cost_models import screened_examples
-from autoturbo.cost_models.advisor import KernelAdvisor, Looks, Prior
+from autoturbo.cost_models.advisor import KernelAdvisor, Prior
 from autoturbo.cost_models.choices import Candidates, Choice, Choices
 from autoturbo.cost_models.features import target_vector
+from autoturbo.cost_models.looks import Look
 from autoturbo.cost_models.pretrained import Predictor, Pretrained, train
 from autoturbo.cost_models.screened_examples import ScreenedExamples
 from autoturbo.cost_models.screening import Screen
@@ -133,10 +134,10 @@ def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
     looks, scores = made.look_candidates(points), made.rank_candidates(points)
     assert looks is not None
     assert scores is not None
-    assert looks.scores.tolist() == scores.tolist()
+    assert looks.expected.tolist() == scores.tolist()
     seen = {row.tobytes() for example in made.examples for row in example.rows}
     all_seen = none_seen = 0
-    for knobs, score, hope in zip(points.settings, scores, looks.hopes, strict=True):
+    for knobs, score, hope in zip(points.settings, scores, looks.hoped, strict=True):
         example, anchored = made._example(knobs), evaluator.anchored(knobs)
         if example is None or anchored is None:
             assert hope == np.inf
@@ -179,7 +180,7 @@ def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     assert len({seconds for each in took.values() for _, seconds in each}) > len(took) / 4
 
 
-def _looked(made: KernelAdvisor, evaluator: Evaluator, points: Candidates) -> Looks:
+def _looked(made: KernelAdvisor, evaluator: Evaluator, points: Candidates) -> Look:
     """A look after some measurements, which are made where there are none."""
     for row in points.genes[::4] if not made.examples else ():
         one = Candidates(points.choices, row[None], points.knobs_of)

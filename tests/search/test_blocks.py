@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from space_samples import block, large_space, small_spaces, space_of, started_space
 
+from autoturbo.cost_models.looks import Look
 from autoturbo.search.blocks import (
     BOTH,
     ENOUGH_TRIES,
@@ -19,7 +20,6 @@ from autoturbo.search.blocks import (
     PAIRED,
     PLACES,
     STALE,
-    Look,
     bases_of,
     begun,
     composed,
@@ -396,9 +396,9 @@ def test_late_batches_and_those_without_a_gain_work_on_the_best_point_or_elsewhe
 
     early = gaining[-BOTH + 1 :]
     assert any(starts(early, turn) > {best} for turn in range(4))
-    idle = [*early[:-STALE], early[-1], *early[-STALE + 1 : -1]]
+    idle = [*early[: -STALE - 1], early[-1], *early[-STALE:-1]]
     assert any(starts(idle, turn) > {best} for turn in range(4))
-    stale = [*early[:-STALE], early[-1], *early[-STALE:-1]]
+    stale = [*early[: -STALE - 1], early[-1], *early[-STALE - 1 : -1]]
     for past in (gaining, stale):
         assert all(starts(past, turn) == {best} for turn in (0, 2, 4))
         assert any(best not in starts(past, turn) for turn in (1, 3, 5, 7))

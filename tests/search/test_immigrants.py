@@ -27,6 +27,10 @@ def test_trials_without_a_gain_are_counted() -> None:
     assert idle_trials([Tried((0,), 2.0), Tried((1,), 1.0), Tried((2,), None)]) == 1
     assert idle_trials([Tried((0,), 1.0), Tried((1,), 1.0)]) == 1
     assert idle_trials(history(30)) == 30
+    # a score that is hardly better is none that is waited for, of whichever sign
+    for best in (10.0, -10.0):
+        past = [Tried((0,), best + more) for more in (2, 0.05, 0.0, 1)]
+        assert [idle_trials(past, small) for small in (0.0, 0.004, 0.01)] == [1, 1, 2]
 
 
 def test_immigrants_come_where_there_are_no_gains() -> None:

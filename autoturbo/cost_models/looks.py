@@ -1,0 +1,41 @@
+"""What a cost model says of points of a search that were not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoturbo.cost_models.numbering import row_bytes
+from autoturbo.graph.arrays import Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """What is known of points.
+
+    Attributes:
+        expected: what each gives, lower is better, ``(points,)``.
+        hoped: what it might give at best, ``(points,)``: kernels that nobody measured would find
+            all that crosses their boundaries in LB. What they take depends mostly on where their
+            tensors are, which no model knows well beforehand.
+        kinds: equal for points of which the first is to be measured: the others are the same to
+            measure, or have less room for it.
+    """
+
+    expected: NDArray[np.float64]
+    hoped: NDArray[np.float64]
+    kinds: Sequence[Hashable]
+
+    @staticmethod
+    def plain(points: Ints, expected: NDArray[np.float64]) -> Look:
+        """No more than what is expected: each point is a kind of its own."""
+        return Look(expected, expected, row_bytes(points).tolist())
+
+    def joined(self, others: Look) -> Look:
+        """Of these points and others."""
+        expected = np.concatenate([self.expected, others.expected])
+        hoped = np.concatenate([self.hoped, others.hoped])
+        return Look(expected, hoped, [*self.kinds, *others.kinds])
