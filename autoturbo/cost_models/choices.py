@@ -16,7 +16,7 @@ import numpy as np
 
 from autoturbo.cost_models.features import SAME_AS
 from autoturbo.cost_models.numbering import RowNumbering, firsts
-from autoturbo.cost_models.ways import FIELDS, Ways
+from autoturbo.cost_models.ways import FIELDS, SAID, Ways
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.merging import Flags
@@ -94,11 +94,14 @@ class Candidates:
 class _Block:
     """Layers of which the same is said, and what is known of their columns.
 
-    ``own`` has the number of each row's own values.
+    ``base`` are codes of what the start says of them, None for nothing; ``tables`` has for every
+    column its place in :data:`autoturbo.cost_models.ways.SAID` and codes of its values; ``own`` the
+    number of each row's own values.
     """
 
     columns: Ints
-    base: SubGraphKnobs
+    base: Ints | None
+    tables: list[tuple[int, Ints]]
     numbers: RowNumbering
     own: Store
 
@@ -133,7 +136,16 @@ class Said:
     def _block(self, layers: tuple[str, ...], base: SubGraphKnobs, start: int) -> _Block:
         mine = [at for at, c in enumerate(self._each) if c.layers and c.start == start]
         own = [at for at in mine if self._each[at].layers == layers]
-        return _Block(np.asarray(own, np.int64), base, _row_numbers(self._each, own), Store())
+        said = [self._ways.own_code(name, getattr(base, name)) for name in SAID]
+        return _Block(
+            np.asarray(own, np.int64), np.asarray(said, np.int64) if any(said) else None,
+            [self._codes_of(self._each[at]) for at in own], _row_numbers(self._each, own), Store(),
+        )  # fmt: skip
+
+    def _codes_of(self, choice: Choice) -> tuple[int, Ints]:
+        """Position of a sub-graph's knob in :data:`SAID`, and codes of its values."""
+        codes = [self._ways.own_code(choice.knob, value) for value in choice.values]
+        return SAID.index(choice.knob), np.asarray(codes, np.int64)
 
     def of(self, genes: Ints) -> tuple[Ints, Ints]:
         """Numbers of candidates' choices for all sub-graphs, and for those of each block.
@@ -159,15 +171,12 @@ class Said:
 
     def _own_values(self, block: _Block, rows: Ints) -> Ints:
         numbers = block.numbers.of(rows)
-        for row in rows[firsts(numbers, block.own.count)].tolist():
-            chosen = {
-                self._each[at].knob: self._each[at].values[gene]
-                for at, gene in zip(block.columns.tolist(), row, strict=True)
-            }
-            own = SubGraphKnobs("", **chosen)
-            if block.base != _NOTHING:
-                own = own.over(block.base)
-            block.own.add([self._ways.own_number(own)])
+        new = rows[firsts(numbers, block.own.count)]
+        if len(new):
+            codes = np.zeros((len(new), len(SAID)), np.int64)
+            for at, (field, table) in enumerate(block.tables):
+                codes[:, field] = table[new[:, at]]
+            block.own.add(self._ways.own_numbers(codes, block.base))
         found: Ints = block.own.rows[numbers]
         return found
 

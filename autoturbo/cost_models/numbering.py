@@ -9,6 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.stores import mix
+from autoturbo.schedule.work import Floats
 
 _ROOM = 1 << 10
 
@@ -25,6 +27,36 @@ def row_bytes(rows: NDArray[Any]) -> NDArray[np.void]:
     plain = np.ascontiguousarray(rows)
     keys: NDArray[np.void] = plain.view(np.dtype((np.void, plain.itemsize * plain.shape[1])))
     return keys.ravel()
+
+
+def digests(rows: Floats) -> Ints:
+    """A hash of each row's numbers, ``(rows,)``, the same in every process."""
+    found: Ints = _digests(np.ascontiguousarray(rows, np.float64).view(np.int64))
+    return found
+
+
+@njit(cache=True)
+def _digests(rows: Ints) -> Ints:
+    found = np.ones(len(rows), np.int64)
+    for row in range(len(rows)):
+        for column in range(rows.shape[1]):
+            found[row] = mix(found[row], rows[row, column])
+    return found
+
+
+@njit(cache=True)
+def joined_digests(each: Ints, owner: Ints, count: int) -> Ints:
+    """A hash of each owner's digests, in order, ``(count,)``.
+
+    Args:
+        each: of :func:`digests`.
+        owner: of each, from 0.
+        count: owners.
+    """
+    found = np.ones(count, np.int64)
+    for at in range(len(each)):
+        found[owner[at]] = mix(found[owner[at]], each[at])
+    return found
 
 
 class Numbering:
@@ -94,10 +126,21 @@ class RowNumbering:
 
 def firsts(numbers: Ints, known: int) -> Ints:
     """Where numbers from ``known`` on appear first, in their order."""
-    new = np.flatnonzero(numbers >= known)
-    if len(new) <= 1:
-        return new
-    return new[np.unique(numbers[new], return_index=True)[1]]
+    last = int(numbers.max(initial=-1))
+    if last < known:
+        return np.zeros(0, np.int64)
+    found: Ints = _firsts(numbers, known, last + 1 - known)
+    return found
+
+
+@njit(cache=True)
+def _firsts(numbers: Ints, known: int, count: int) -> Ints:
+    found = np.full(count, -1, np.int64)
+    for at in range(len(numbers)):
+        new = numbers[at] - known
+        if new >= 0 and found[new] < 0:
+            found[new] = at
+    return found[found >= 0]
 
 
 class Columns:

@@ -11,7 +11,7 @@ import numpy as np
 from autoturbo.cost_models.choices import Choices
 from autoturbo.cost_models.features import KNOB_NAMES, Rows, knob_vector, squash
 from autoturbo.cost_models.model import Example
-from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts
+from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts, joined_digests
 from autoturbo.cost_models.screened_kernels import Described
 from autoturbo.cost_models.screening import Screen
 from autoturbo.graph.arrays import Ints
@@ -97,7 +97,7 @@ class ScreenedExamples:
         """Seconds of kernels with all that crosses boundaries in LB, by number of their rows."""
         return self._screen.kernels.least(self._sources.rows[numbers, 0])
 
-    def kinds(self, numbered: Numbered, count: int) -> list[bytes]:
+    def kinds(self, numbered: Numbered, count: int) -> list[int]:
         """What candidates do: equal where their kernels are of equal kinds, one after another.
 
         Args:
@@ -105,7 +105,8 @@ class ScreenedExamples:
             count: candidates.
         """
         kinds = self._screen.kernels.kinds(self._sources.rows[numbered.rows, 0])
-        return [kinds[mine].tobytes() for mine in _slices(numbered.owner, count)]
+        found: list[int] = joined_digests(kinds, numbered.owner, count).tolist()
+        return found
 
     def settings(self, genes: Ints) -> Rows:
         """:func:`autoturbo.cost_models.features.setting_row` of candidates that have a plan."""

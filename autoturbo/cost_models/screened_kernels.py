@@ -11,13 +11,12 @@ Each step has fewer different things than the one before, and is made once of ea
 from __future__ import annotations
 
 from enum import IntEnum
-from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 
 from autoturbo.cost_models.features import OVERRIDE_NAMES, PLACING, Rows, squash
-from autoturbo.cost_models.numbering import Columns, Numbering, firsts, row_bytes
+from autoturbo.cost_models.numbering import Columns, Numbering, digests, firsts
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import RATIOS, base_seconds, ratios
 from autoturbo.cost_models.screened_parts import OWN, Part, Parts
@@ -152,9 +151,8 @@ class Kernels:
             known, looks = self._prices.rows[rows[there, _Kernel.PRICE]].T
             own = self._own.rows[looks][:, _PLACING]
             keys = np.column_stack((self._known.rows[known], own, rows[there, _Kernel.INSTANCES :]))
-            digests = b"".join(blake2b(k, digest_size=8).digest() for k in row_bytes(keys).tolist())
             new = np.zeros(len(rows), np.int64)
-            new[there] = np.frombuffer(digests, np.int64)
+            new[there] = digests(keys)
             self._kinds.add(new)
         found: Ints = self._kinds.rows[kernels]
         return found

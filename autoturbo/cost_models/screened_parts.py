@@ -77,7 +77,7 @@ class Parts:
         self._cuts = Store((2,))
         self._own: dict[tuple[str, bytes], tuple[int, SubGraphKnobs | None]] = {}
         self._final: dict[tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]], int] = {}
-        self._subgraphs: list[SubGraph] = []
+        self._subgraphs: list[tuple[int, SubGraph]] = []
         self._problem_of = Store()
         self.facts = Store((len(STATISTICS),), np.float64)
         self.problems: list[Problem] = []
@@ -101,8 +101,11 @@ class Parts:
         columns = [FIELDS.index(name) for name in _SCALED_SPLIT]
         splits = codes[:, [*columns, NAMED]]
         numbers = self._cut_numbers.of_pairs(parts, self._splits.of(splits))
-        for at in firsts(numbers, self._cuts.count).tolist():
-            self._cuts.add([self._settle(self._parts[parts[at]], columns, splits[at])])
+        new = firsts(numbers, self._cuts.count)
+        if len(new):
+            own = zip(parts[new].tolist(), splits[new], strict=True)
+            self._cuts.add([self._settle(self._parts[part], columns, codes) for part, codes in own])
+            self._note_final()
         found: Ints = self._cuts.rows[numbers]
         return found
 
@@ -125,14 +128,20 @@ class Parts:
             self.problems.append(problem)
         samples = self._numbers_of[id(problem)]
         key = (samples, cut.layers, cut.split.axes)
-        if key not in self._final:
-            self._final[key] = len(self._subgraphs)
-            self._subgraphs.append(cut)
-            self._problem_of.add([samples])
-            row = np.zeros(len(STATISTICS))
-            row[: OWN.start] = part_row(problem, cut)
-            self.facts.add([row])
-        return self._final[key]
+        found = self._final.get(key)
+        if found is None:
+            found = self._final[key] = len(self._subgraphs)
+            self._subgraphs.append((samples, cut))
+        return found
+
+    def _note_final(self) -> None:
+        """Bring what is known of final parts up to date."""
+        new = self._subgraphs[self.facts.count :]
+        rows = np.zeros((len(new), len(STATISTICS)))
+        for row, (samples, cut) in zip(rows, new, strict=True):
+            row[: OWN.start] = part_row(self.problems[samples], cut)
+        self._problem_of.add([samples for samples, _ in new])
+        self.facts.add(rows)
 
     def place(self, final: Ints, codes: Ints) -> Ints:
         """Numbers of the places of final parts, given cores and the loop that is spread first."""
@@ -155,13 +164,10 @@ class Parts:
         return places
 
     def _laid_out(self, problem: Problem, final: Ints, codes: Ints) -> Ints:
-        cores, depths = (self._ways.values[FIELDS.index(name)] for name in _SPREAD)
+        values = (self._ways.values[FIELDS.index(name)] for name in _SPREAD)
+        cores, depths = ([None if v == AUTO else int(v) for v in known] for known in values)
         wanted = [
-            (
-                self._subgraphs[part],
-                problem.target.cores if cores[own] == AUTO else int(cores[own]),
-                None if depths[depth] == AUTO else int(depths[depth]),
-            )
+            (self._subgraphs[part][1], cores[own] or problem.target.cores, depths[depth])
             for part, (own, depth) in zip(final.tolist(), codes.tolist(), strict=True)
         ]
         return part_numbers(problem, wanted)

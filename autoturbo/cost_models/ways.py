@@ -5,16 +5,15 @@ A *way* is a value for every knob of a sub-graph: its own, or the model's where 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from autoturbo.cost_models.features import OVERRIDE_NAMES, Rows, own_number
-from autoturbo.cost_models.numbering import Numbering, firsts
+from autoturbo.cost_models.numbering import Columns, Numbering, firsts
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
+from autoturbo.schedule.knobs import AUTO, MIDDLE_PRIORITY, Value
 from autoturbo.schedule.merging import Flags
 from autoturbo.schedule.stores import Store
 
@@ -27,6 +26,15 @@ SPLIT: Final = ("dim", "factor", "inner_dim", "inner_factor")
 NAMED: Final = len(FIELDS)
 """The last column of a way: 1 if own choices that cut the sub-graph name the layer that it ends
 with."""
+
+
+SAID: Final = (*OVERRIDE_NAMES, "boundary")
+"""Knobs that sub-graphs have values of."""
+
+_BOUNDARY: Final = len(OVERRIDE_NAMES)
+_SPLIT: Final = [SAID.index(name) for name in SPLIT]
+_DIM, _FACTOR, _INNER_DIM, _INNER_FACTOR = _SPLIT
+_PRIORITY: Final = SAID.index("priority")
 
 
 class Ways:
@@ -42,21 +50,17 @@ class Ways:
         self.rows = Store((len(FIELDS) + 1,))
         self._models: dict[tuple[int, ...], int] = {}
         self._model_rows = Store((len(FIELDS),))
-        self._knobs: list[SubGraphKnobs] = []
-        self._own: dict[SubGraphKnobs, int] = {}
-        self._own_rows = Store((len(FIELDS),))
+        self._said: tuple[list[Value], ...] = (*self.values[: len(OVERRIDE_NAMES)], [AUTO])
+        self._own, self._own_rows = Columns(len(SAID)), Store((len(SAID),))
         self._cuts = Store((), np.bool_)
         self._runs = Store()
         self._over_numbers, self._over_found = Numbering(), Store()
         self._numbers = Numbering()
-        self.own_number(SubGraphKnobs(""))
+        self.own_numbers(np.zeros((1, len(SAID)), np.int64))
 
     def code(self, field: int, value: Value) -> int:
         """The code of a field's value."""
-        known = self.values[field]
-        if value not in known:
-            known.append(value)
-        return known.index(value)
+        return _code(self.values[field], value)
 
     def model_number(self, codes: tuple[int, ...]) -> int:
         """The number of codes of all fields that the model's knobs give."""
@@ -64,25 +68,69 @@ class Ways:
             self._models[codes] = self._model_rows.add([codes])
         return self._models[codes]
 
-    def own_number(self, own: SubGraphKnobs) -> int:
-        """The number of what is said of a sub-graph, its layer aside."""
-        if own not in self._own:
-            runs = -1
-            if own.boundary != AUTO:  # it decides where the sub-graph ends, not how it runs
-                runs = self.own_number(dataclasses.replace(own, boundary=AUTO))
-            codes = [self.code(at, getattr(own, name)) for at, name in enumerate(OVERRIDE_NAMES)]
-            self._own[own] = number = self._own_rows.add([[*codes, 0]])
-            self._knobs.append(own)
-            self._cuts.add([any(getattr(own, name) != AUTO for name in SPLIT)])
-            self._runs.add([number if runs < 0 else runs])
-        return self._own[own]
+    def own_code(self, name: str, value: Value) -> int:
+        """The code of a value that a sub-graph has of its own, by the knob's name."""
+        return _code(self._said[SAID.index(name)], value)
+
+    def own_numbers(self, codes: Ints, base: Ints | None = None) -> Ints:
+        """The numbers of what is said of sub-graphs, ``(rows,)``.
+
+        Args:
+            codes: of :meth:`own_code`, one column for each of :data:`SAID`.
+            base: the same of what holds where they say nothing, one row.
+        """
+        rows = self._normal(codes)
+        if base is not None:
+            rows = self._normal(np.where(rows > 0, rows, base))
+        runs = rows.copy()
+        runs[:, _BOUNDARY] = 0  # it decides where the sub-graph ends, not how it runs
+        without = self._entered(runs, None)
+        return self._entered(rows, without) if (rows != runs).any() else without
+
+    def _entered(self, rows: Ints, runs: Ints | None) -> Ints:
+        """Numbers of rows; new ones run as some numbers say, or as they are."""
+        numbers = self._own.of(rows)
+        new = firsts(numbers, self._own_rows.count)
+        if len(new):
+            self._own_rows.add(rows[new])
+            self._cuts.add(np.any(rows[new][:, _SPLIT] > 0, axis=1, keepdims=True))
+            self._runs.add((numbers if runs is None else runs)[new])
+        return numbers
+
+    def _normal(self, codes: Ints) -> Ints:
+        """What is said in its one form, that of :class:`SubGraphKnobs`."""
+        found = codes.copy()
+        one, inner_one, middle = (
+            _code_of(self._said[at], value)
+            for at, value in ((_FACTOR, 1), (_INNER_FACTOR, 1), (_PRIORITY, MIDDLE_PRIORITY))
+        )
+        found[found[:, _PRIORITY] == middle, _PRIORITY] = 0
+        inner = (found[:, _INNER_DIM] > 0) & (found[:, _INNER_FACTOR] > 0)
+        alone = (found[:, _FACTOR] == one) & inner
+        same = (found[:, _DIM] > 0) & (self._dims(_DIM, found) == self._dims(_INNER_DIM, found))
+        for row in np.flatnonzero(alone).tolist():  # the only axis that is cut is the first
+            for first, second in ((_DIM, _INNER_DIM), (_FACTOR, _INNER_FACTOR)):
+                value = self._said[second][found[row, second]]
+                found[row, first] = _code(self._said[first], value)
+        uncut = (found[:, _INNER_FACTOR] == 0) | (found[:, _INNER_FACTOR] == inner_one)
+        found[alone | uncut | same, _INNER_DIM] = 0
+        found[alone | uncut | same, _INNER_FACTOR] = 0
+        found[found[:, _FACTOR] == one, _DIM] = 0
+        return found
+
+    def _dims(self, field: int, codes: Ints) -> Ints:
+        """Dimensions that are said, -1 for none."""
+        values = [-1 if value == AUTO else int(value) for value in self._said[field]]
+        found: Ints = np.asarray(values, np.int64)[codes[:, field]]
+        return found
 
     def over(self, first: Ints, second: Ints) -> Ints:
         """Numbers of own values over others; each pair is found out once."""
         pairs = self._over_numbers.of_pairs(first, second)
-        for at in firsts(pairs, self._over_found.count).tolist():
-            own = self._knobs[second[at]].over(self._knobs[first[at]])
-            self._over_found.add([self.own_number(own)])
+        new = firsts(pairs, self._over_found.count)
+        if len(new):
+            mine, theirs = (self._own_rows.rows[own[new]] for own in (second, first))
+            self._over_found.add(self.own_numbers(np.where(mine > 0, mine, theirs)))
         found: Ints = self._over_found.rows[pairs]
         return found
 
@@ -105,7 +153,7 @@ class Ways:
         new = firsts(found, self.rows.count)
         if len(new):
             mine, theirs = self._own_rows.rows[own[new] // 2], self._model_rows.rows[models[new]]
-            codes = np.where(mine > 0, mine, theirs)
+            codes = np.where(mine > 0, mine, theirs)  # named ones say nothing of boundaries
             self.rows.add(np.column_stack((codes, own[new] % 2)))
         return found
 
@@ -121,3 +169,15 @@ class Ways:
             for name, values in zip(OVERRIDE_NAMES, self.values, strict=False)
         ]
         return np.stack([table[codes[:, at]] for at, table in enumerate(tables)], axis=1)
+
+
+def _code(known: list[Value], value: Value) -> int:
+    """Where a value is among the known ones, which it joins."""
+    if value not in known:
+        known.append(value)
+    return known.index(value)
+
+
+def _code_of(known: list[Value], value: Value) -> int:
+    """Where a value is among the known ones, -1 where it is not."""
+    return known.index(value) if value in known else -1

@@ -201,7 +201,7 @@ def cut_over_clusters(
         split = _exact(problem, subgraph, axis, own, inner)
     else:
         split = _divided(problem, subgraph, axis, own, inner, room)
-    return dataclasses.replace(subgraph, split=split)
+    return subgraph.recut(split)
 
 
 def _impossible(problem: Problem, subgraph: SubGraph, what: str) -> KnobsError:
@@ -249,7 +249,7 @@ def _cut(
     split = Split(
         outer[0], outer[1], depths[outer[0]], subgraph.split.operators, 0, inside[0], inside[1]
     )
-    return dataclasses.replace(split, footprint=_footprint(problem, subgraph.layers, split))
+    return split.needing(_footprint(problem, subgraph.layers, split))
 
 
 def _footprint(problem: Problem, layers: tuple[int, ...], split: Split) -> int:

@@ -51,6 +51,10 @@ class SubGraph:
     layers: tuple[int, ...]
     split: Split
 
+    def recut(self, split: Split) -> SubGraph:
+        """The same layers, cut otherwise."""
+        return SubGraph(self.index, self.layers, split)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:

@@ -121,7 +121,7 @@ class PartBook:
     regions: Store = field(init=False)
     shapes: list[ShapeKey] = field(default_factory=list)
     parts: list[Parts] = field(default_factory=list)
-    shape_index: dict[tuple[tuple[int, ...], int, int], int] = field(default_factory=dict)
+    shape_index: dict[tuple[object, ...], int] = field(default_factory=dict)
     part_index: dict[tuple[object, ...], Parts] = field(default_factory=dict)
     blocks: dict[tuple[int, ...], _Block] = field(default_factory=dict)
 
@@ -260,10 +260,15 @@ def _rows(start: Ints, values: Ints) -> tuple[tuple[int, ...], ...]:
 
 
 def external_inputs(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
-    """Tensors that a sub-graph reads and does not make, in order of first use."""
-    made = {t for layer in layers for t in problem.layers[layer].outputs}
-    read = (t for layer in layers for t in problem.layers[layer].inputs)
-    return tuple(dict.fromkeys(t for t in read if t not in made))
+    """Tensors that a sub-graph reads and does not make, in order of first use; remembered."""
+    key = ("external inputs", tuple(layers))
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        made = {t for layer in layers for t in problem.layers[layer].outputs}
+        read = (t for layer in layers for t in problem.layers[layer].inputs)
+        found = tuple(dict.fromkeys(t for t in read if t not in made))
+        problem.memory[key] = found
+    return found
 
 
 def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
@@ -304,11 +309,6 @@ def box_at(problem: Problem, layers: tuple[int, ...], split: Split, index: int) 
     return Cut(axes, bounds)
 
 
-def cut_at(axes: tuple[int, ...], boxes: Ints, index: int) -> Cut:
-    """One of the boxes of :func:`boxes_of`."""
-    return Cut(axes, tuple((low, high) for low, high in boxes[index].tolist()))
-
-
 def parts_of(problem: Problem, subgraph: SubGraph) -> Parts:
     """One sub-graph cut as its split says, remembered."""
     book = part_book(problem)
@@ -332,7 +332,7 @@ def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
         np.asarray(outputs, np.int64), np.asarray(inputs, np.int64), book.rank,
     )  # fmt: skip
     known = [
-        _shape_index(book, layers, cut_at(axes, boxes, leader), *pair)
+        _shape_index(book, layers, axes, boxes[leader], *pair)
         for leader, pair in zip(leaders.tolist(), hashes.tolist(), strict=True)
     ]
     element = problem.arrays.element[np.asarray(outputs, np.int64)]
@@ -343,12 +343,16 @@ def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
     )  # fmt: skip
 
 
-def _shape_index(book: PartBook, layers: tuple[int, ...], cut: Cut, first: int, second: int) -> int:
-    key = (layers, first, second)
-    if key not in book.shape_index:
-        book.shape_index[key] = len(book.shapes)
-        book.shapes.append(ShapeKey(layers, cut))
-    return book.shape_index[key]
+def _shape_index(
+    book: PartBook, layers: tuple[int, ...], axes: tuple[int, ...], box: Ints, *hashes: int
+) -> int:
+    """The class of a box; a new one's is the first box that has it."""
+    key = (layers, *hashes)
+    found = book.shape_index.get(key)
+    if found is None:
+        found = book.shape_index[key] = len(book.shapes)
+        book.shapes.append(ShapeKey(layers, Cut(axes, tuple((x, y) for x, y in box.tolist()))))
+    return found
 
 
 def part_shape(problem: Problem, shape: int) -> PartShape:
@@ -367,7 +371,7 @@ def part_regions(
 
 def box_regions(problem: Problem, layers: Sequence[int], cut: Cut) -> PartShape:
     """Regions of all tensors and loops that one box of a sub-graph needs."""
-    arrays = _box_regions(
+    arrays = regions_in(
         problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
         np.asarray(cut.axes, np.int64), np.asarray(cut.bounds, np.int64).reshape(-1, 2),
     )  # fmt: skip
@@ -375,9 +379,10 @@ def box_regions(problem: Problem, layers: Sequence[int], cut: Cut) -> PartShape:
 
 
 @njit(cache=True)
-def _box_regions(
+def regions_in(
     g: GraphArrays, a: LayerArrays, layers: Ints, axes: Ints, bounds: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """The arrays of a :class:`PartShape`, for compiled code."""
     ops = operators_of(a, layers)
     low, high = np.zeros(len(g.extent), np.int64), np.zeros(len(g.extent), np.int64)
     seen = np.zeros(len(g.element), np.int64)

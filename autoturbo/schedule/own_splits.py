@@ -5,8 +5,6 @@ Everything here is about one sub-graph: grouping is over, and no other sub-graph
 
 from __future__ import annotations
 
-import dataclasses
-
 from autoturbo.errors import KnobsError, Location
 from autoturbo.schedule.clusters import PARTS, cut_over_clusters
 from autoturbo.schedule.group import SubGraph
@@ -67,17 +65,17 @@ def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
         factor = split.inner_factor * scale
         if factor > extent or extent % factor:
             return subgraph
-        return dataclasses.replace(subgraph, split=dataclasses.replace(split, inner_factor=factor))
+        return subgraph.recut(split.inside(split.inner_axis, factor))
     if split.axis < 0:
         axes = split_axes(problem, subgraph.layers)
         if not axes or split.instances != 1:
             return subgraph
-        split = dataclasses.replace(split, depth=axes[0][0], axis=axes[0][1])
+        split = split.along(axes[0][1], split.factor, axes[0][0])
     extent = sink(problem, subgraph.layers).axes[split.axis].extent
     factor = split.instances * scale
     if factor > extent or extent % factor:
         return subgraph
-    return dataclasses.replace(subgraph, split=dataclasses.replace(split, factor=factor))
+    return subgraph.recut(split.along(split.axis, factor, split.depth))
 
 
 def _overridden(problem: Problem, subgraph: SubGraph, override: SubGraphKnobs) -> SubGraph:
@@ -108,7 +106,7 @@ def _forced(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | 
     parts = subgraph.split.instances if factor == AUTO else max(int(factor), 1)
     axis = _splittable(problem, subgraph, depth, parts)
     split = Split(axis if parts > 1 else -1, parts, depth, 0, subgraph.split.footprint)
-    return dataclasses.replace(subgraph, split=split)
+    return subgraph.recut(split)
 
 
 def _inner(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | str) -> SubGraph:
@@ -120,10 +118,10 @@ def _inner(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | s
     if parts <= 1 or axis == subgraph.split.axis:
         return subgraph
     if subgraph.split.axis < 0:
-        split = dataclasses.replace(subgraph.split, axis=axis, factor=parts, depth=depth)
+        split = subgraph.split.along(axis, parts, depth)
     else:
-        split = dataclasses.replace(subgraph.split, inner_axis=axis, inner_factor=parts)
-    return dataclasses.replace(subgraph, split=split)
+        split = subgraph.split.inside(axis, parts)
+    return subgraph.recut(split)
 
 
 def _splittable(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:

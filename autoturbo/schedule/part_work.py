@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from autoturbo.graph.arrays import GraphArrays, Ints, domain_points, region_bytes
-from autoturbo.schedule.instances import Cut, PartShape, box_regions, external_inputs
+from autoturbo.schedule.instances import Cut, external_inputs, regions_in
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import operators_of, peak_bytes
 from autoturbo.schedule.work import MATRIX, MOVE, VECTOR, Floats, WorkArrays, shown_points
@@ -27,23 +27,36 @@ COLUMNS = (
 """What is known of a part: layers and operators, the work, the bytes of weights, inputs and
 outputs, the footprint in the local buffers of a cluster and the largest tensor."""
 
+_COLUMNS = len(COLUMNS)
+
 
 def part_work(problem: Problem, layers: tuple[int, ...], cut: Cut) -> Floats:
     """A row of :data:`COLUMNS` for one part of a sub-graph."""
-    shape = box_regions(problem, layers, cut)
-    indices = np.asarray(layers, np.int64)
-    row: Floats = np.zeros(len(COLUMNS))
+    return _row(
+        problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
+        np.asarray(cut.axes, np.int64), np.asarray(cut.bounds, np.int64).reshape(-1, 2),
+        np.asarray(external_inputs(problem, layers), np.int64),
+        np.asarray(problem.layers[layers[-1]].outputs, np.int64),
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _row(
+    g: GraphArrays,
+    a: LayerArrays,
+    w: WorkArrays,
+    layers: Ints,
+    axes: Ints,
+    bounds: Ints,
+    inputs: Ints,
+    outputs: Ints,
+) -> Floats:
+    low, high, seen, box_low, box_high = regions_in(g, a, layers, axes, bounds)
+    row = np.zeros(_COLUMNS)
     row[0] = len(layers)
-    inputs = np.asarray(external_inputs(problem, layers), np.int64)
-    outputs = np.asarray(problem.layers[layers[-1]].outputs, np.int64)
-    _sum_up(problem.arrays, problem.layer_arrays, problem.work, indices, *_fields(shape), row)
-    arrays, low, high = problem.arrays, shape.low, shape.high
-    row[7], row[8] = _total(arrays, inputs, low, high), _total(arrays, outputs, low, high)
+    _sum_up(g, a, w, layers, low, high, seen, box_low, box_high, row)
+    row[7], row[8] = _total(g, inputs, low, high), _total(g, outputs, low, high)
     return row
-
-
-def _fields(shape: PartShape) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    return shape.low, shape.high, shape.seen, shape.box_low, shape.box_high
 
 
 @njit(cache=True)

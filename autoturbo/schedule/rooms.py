@@ -29,13 +29,15 @@ staging zone; bytes a second of DDR and GB for one cluster; launch and barrier."
 
 
 def rooms_of(problem: Problem, layers: tuple[int, ...]) -> Floats:
-    """A row of :data:`ROOMS` for the sub-graph of some layers."""
-    made = [t for t in external_inputs(problem, layers) if problem.producer[t] >= 0]
-    row: Floats = np.concatenate((
-        [_bytes(problem, made), _bytes(problem, problem.layers[layers[-1]].outputs)],
-        _memories(problem),
-    ))  # fmt: skip
-    return row
+    """A row of :data:`ROOMS` for the sub-graph of some layers, remembered."""
+    key = ("rooms", layers)
+    found = problem.memory.get(key)
+    if not isinstance(found, np.ndarray):
+        made = [t for t in external_inputs(problem, layers) if problem.producer[t] >= 0]
+        own = [_bytes(problem, made), _bytes(problem, problem.layers[layers[-1]].outputs)]
+        found = np.concatenate((own, _memories(problem)))
+        problem.memory[key] = found
+    return found
 
 
 def _bytes(problem: Problem, tensors: tuple[int, ...] | list[int]) -> int:

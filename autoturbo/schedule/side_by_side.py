@@ -59,26 +59,18 @@ def _links(
     problem: Problem, parts: Sequence[Parts], owner: Ints, part: Ints, makers: dict[int, int]
 ) -> Links:
     """What every instance reads of whole layers, which are the first instances."""
-    rows, start = [], [0]
-    for at, own in zip(part.tolist(), owner.tolist(), strict=True):
-        if own >= len(makers):
-            rows += _reads(problem, parts[own], at, makers)
-        start.append(len(rows))
-    table = np.asarray(rows, np.int64).reshape(-1, 4)
-    columns = (np.ascontiguousarray(column) for column in table.T)
-    return Links(np.asarray(start, np.int64), *columns)
-
-
-def _reads(
-    problem: Problem, parts: Parts, part: int, makers: dict[int, int]
-) -> list[tuple[int, int, int, int]]:
-    """Slot, maker, its output and bytes of every input that a part has of another layer."""
-    base, regions = parts.in_base + part * len(parts.inputs), part_book(problem).regions.rows
-    found = []
-    for slot, tensor in enumerate(parts.inputs):
-        layer = problem.producer[tensor]
-        size = int((regions[base + slot, :, 1] - regions[base + slot, :, 0]).prod())
-        if layer >= 0 and size:
-            output = problem.layers[layer].outputs.index(tensor)
-            found.append((slot, makers[layer], output, size * int(problem.arrays.element[tensor])))
-    return found
+    rows: list[tuple[int, int, int, int, int, int]] = []
+    for reader in range(len(makers), len(owner)):
+        own = parts[owner[reader]]
+        first = own.in_base + int(part[reader]) * len(own.inputs)
+        for slot, tensor in enumerate(own.inputs):
+            if (layer := problem.producer[tensor]) >= 0:
+                output = problem.layers[layer].outputs.index(tensor)
+                rows.append((reader, slot, makers[layer], output, first + slot, tensor))
+    table = np.asarray(rows, np.int64).reshape(-1, 6)
+    regions = part_book(problem).regions.rows[table[:, 4]]
+    size = (regions[..., 1] - regions[..., 0]).prod(axis=1) * problem.arrays.element[table[:, 5]]
+    there = size > 0
+    readers, slots, made_by, outputs = (np.ascontiguousarray(c) for c in table[there, :4].T)
+    start = np.searchsorted(readers, np.arange(len(owner) + 1))
+    return Links(start, slots, made_by, outputs, size[there])

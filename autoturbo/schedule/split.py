@@ -122,6 +122,21 @@ class Split:
         inner = (self.inner_axis, self.inner_factor)
         return tuple(pair for pair in (outer, inner) if pair[0] >= 0)
 
+    def along(self, axis: int, factor: float, depth: int) -> Split:
+        """The same with another outer axis, and parts along it."""
+        own = (self.operators, self.footprint, self.inner_axis, self.inner_factor)
+        return Split(axis, factor, depth, *own)
+
+    def inside(self, axis: int, factor: int) -> Split:
+        """The same with another inner axis, and parts along it."""
+        own = (self.axis, self.factor, self.depth, self.operators, self.footprint)
+        return Split(*own, axis, factor)
+
+    def needing(self, footprint: int) -> Split:
+        """The same with another footprint in bytes."""
+        own = (self.axis, self.factor, self.depth, self.operators, footprint)
+        return Split(*own, self.inner_axis, self.inner_factor)
+
 
 def best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> Split:
     """Algorithm 1 and equation 1 for the sub-graph of the given layers, remembered."""

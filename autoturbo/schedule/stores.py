@@ -37,8 +37,8 @@ class Store:
         block = np.asarray(rows, self._rows.dtype).reshape(-1, *self._rows.shape[1:])
         start, end = self.count, self.count + len(block)
         if end > len(self._rows):
-            grown = np.zeros((max(end, 2 * len(self._rows)), *self._rows.shape[1:]))
-            grown = grown.astype(self._rows.dtype)
+            room = (max(end, 2 * len(self._rows)), *self._rows.shape[1:])
+            grown: NDArray[Any] = np.zeros(room, self._rows.dtype)
             grown[:start] = self._rows[:start]
             self._rows = grown
         self._rows[start:end] = block

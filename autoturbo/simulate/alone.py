@@ -19,6 +19,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
@@ -246,7 +247,17 @@ def _copy_seconds(target: Target, sizes: Ints) -> tuple[Floats, Floats]:
 
 def _commonest(parts: Parts) -> Ints:
     """A part of the class that has most."""
-    if len(parts.shapes) == 1:
-        return np.zeros(1, np.int64)
-    _, first, counts = np.unique(parts.shapes, return_index=True, return_counts=True)
-    return first[counts.argmax() :][:1]
+    return np.zeros(1, np.int64) if len(parts.shapes) == 1 else _first_of_most(parts.shapes)
+
+
+@njit(cache=True)
+def _first_of_most(classes: Ints) -> Ints:
+    """Where the class that appears most often appears first; of several such the lowest class."""
+    order = np.argsort(classes, kind="mergesort")
+    found, most, start = order[:1], 0, 0
+    for at in range(1, len(order) + 1):
+        if at == len(order) or classes[order[at]] != classes[order[start]]:
+            if at - start > most:
+                found, most = order[start : start + 1], at - start
+            start = at
+    return found.copy()

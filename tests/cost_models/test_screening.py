@@ -166,7 +166,7 @@ def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     genes = np.concatenate([base[None], changes.points[changes.blocks > 0]])
     kinds = examples.kinds(examples.numbered(genes), len(genes))
     share = np.asarray([d.name.endswith(":weight_share") for d in space.dimensions])
-    took: dict[bytes, list[tuple[bool, float]]] = {}
+    took: dict[int, list[tuple[bool, float]]] = {}
     for kind, row in zip(kinds, genes, strict=True):
         outcome = evaluator.evaluate(space.knobs_of(row))
         seconds = outcome.latency if isinstance(outcome, Measurement) else np.inf

@@ -13,10 +13,10 @@ from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import (
+    Cut,
     InstanceGraph,
     box_at,
     boxes_of,
-    cut_at,
     external_inputs,
     make_instances,
     part_bounds,
@@ -53,7 +53,9 @@ def test_one_box_is_that_of_all_of_them(split: Split) -> None:
     axes, boxes = boxes_of(problem, (0,), split)
     assert len(boxes) == split.instances
     for index in range(len(boxes)):
-        assert box_at(problem, (0,), split, index) == cut_at(axes, boxes, index)
+        assert box_at(problem, (0,), split, index) == Cut(
+            axes, tuple(map(tuple, boxes[index].tolist()))
+        )
 
 
 def by_depth(graph: Graph, *cuts: tuple[int, int]) -> tuple[Problem, InstanceGraph]:
