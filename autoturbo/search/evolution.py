@@ -11,6 +11,8 @@ A reader's map::
             -> blocks: a choice or two tried in many blocks of sub-graphs at once, what might be
                best first, and the best choices of all blocks put together, as the kernel model
                expects
+            -> where blocks leave room for a few: neighbours of the best, which the kernel model
+               orders; elsewhere:
             -> parents (best measured) -> generations of children, ranked by the quick model
             -> without a gain for a while: the same from immigrants
             -> the best few ranked again by the kernel model -> batch: best predicted + exploration
@@ -77,7 +79,11 @@ TOGETHER = 0.75
 """Share of a batch that tries choices of all blocks at once or puts the best of them together."""
 
 FEW = 4
-"""Points of a batch for which one generation of children will do, beside what blocks take."""
+"""Points of a batch, beside what blocks take, for which neighbours of the best will do."""
+
+NEIGHBOURS = 24
+"""Neighbours that a dearer model sees. One step from the best little is new to it, and for these
+few it costs less than training a quick model that picks them from hundreds."""
 
 BEGUN = 96
 """Mutants of openings and of the heuristic that a dearer model with a prior sees at the start."""
@@ -160,12 +166,11 @@ class Evolution:
         rng: np.random.Generator,
         parents: Genes,
         model: QuickModel,
-        rounds: int,
     ) -> Genes:
         """Points ordered by the quick model, best first."""
         ties = rng if self.shuffled else None
         pool = np.concatenate([parents, _mutants(space, rng, parents, self.children)])
-        for _ in range(rounds):
+        for _ in range(self.generations):
             pool = pool[model.order(pool, ties)][: 4 * self.parents]
             children = _crossed(space, rng, pool, self.children // 2)
             mutants = _mutants(space, rng, pool, self.children // 2)
@@ -183,10 +188,19 @@ class Evolution:
         """The most promising descendants of some points."""
         if parents is None or count <= 0:
             return []
-        rounds = 1 if fresh.space.blocks and count <= FEW else self.generations
-        pool = self._evolve(fresh.space, fresh.rng, parents, model, rounds)
+        if fresh.space.blocks and count <= FEW:
+            near = fresh.unique(_neighbours(fresh.space, fresh.rng, parents))
+            scores = _dearer(near, rerank)
+            if scores is not None:
+                return _varied(near, scores, count)
+        pool = self._evolve(fresh.space, fresh.rng, parents, model)
         best = fresh.unique(pool)[: self.reranked]
-        return _varied(best, _dearer(best, rerank), model, count)
+        if not best:
+            return []
+        scores, dearer = model.predict(np.asarray(best, np.int64)), _dearer(best, rerank)
+        if dearer is not None:
+            scores = _centred(scores) + _centred(dearer)
+        return _varied(best, scores, count)
 
 
 def _parents(history: Sequence[Tried], count: int, space: Space) -> Genes:
@@ -292,13 +306,26 @@ def _together(
 
 
 def _mutants(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
-    """Half one step away, half further; earlier parents have more children."""
-    weights = 1.0 / np.arange(1, len(parents) + 1)
-    picked = parents[rng.choice(len(parents), count, p=weights / weights.sum())]
+    """Half one step away, half further."""
+    picked = _picked(rng, parents, count)
     near = space.mutate(rng, picked[: count // 2])
     far = space.mutate(rng, picked[count // 2 :], rate=0.15)
     mixed = np.concatenate([near, far])
     return mixed[rng.permutation(len(mixed))]
+
+
+def _neighbours(space: Space, rng: np.random.Generator, parents: Genes) -> Genes:
+    """Points one step away, and a few children of two parents each."""
+    crossed = NEIGHBOURS // 4
+    near = space.mutate(rng, _picked(rng, parents, NEIGHBOURS - crossed))
+    return np.concatenate([near, _crossed(space, rng, parents, crossed)])
+
+
+def _picked(rng: np.random.Generator, parents: Genes, count: int) -> Genes:
+    """Parents by chance, earlier ones more often."""
+    weights = 1.0 / np.arange(1, len(parents) + 1)
+    found: Genes = parents[rng.choice(len(parents), count, p=weights / weights.sum())]
+    return found
 
 
 def _crossed(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
@@ -326,28 +353,20 @@ def _expecting(
 
 
 def _varied(
-    best: list[tuple[int, ...]],
-    dearer: NDArray[np.float64] | None,
-    model: QuickModel,
-    count: int,
+    points: list[tuple[int, ...]], scores: NDArray[np.float64], count: int
 ) -> list[tuple[int, ...]]:
-    """The best by the mean of both models, few of each kind.
+    """The best points, few of each kind.
 
     Most choices make no difference to a given model, and points that differ in such choices only
     are predicted alike: of each prediction a batch takes :data:`ALIKE`.
     """
-    if not best:
-        return []
-    scores = model.predict(np.asarray(best, np.int64))
-    if dearer is not None:
-        scores = _centred(scores) + _centred(dearer)
     kinds: Counter[float] = Counter()
     chosen: list[tuple[int, ...]] = []
     for index in np.argsort(scores, kind="stable").tolist():
         kind = round(float(scores[index]), 3)
         kinds[kind] += 1
         if kinds[kind] <= ALIKE and len(chosen) < count:
-            chosen.append(best[index])
+            chosen.append(points[index])
     return chosen
 
 
