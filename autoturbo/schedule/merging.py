@@ -149,6 +149,8 @@ class _Nodes(NamedTuple):
     entry: Ints
 
 
+_EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
+
 _SETS, _MEMBERS, _PARTS, _FULL, _WANTED = range(5)
 
 _PATTERN, _NODE, _COUNTED = range(3)
@@ -281,11 +283,6 @@ def _set_bits(words: Bits, bits: set[int]) -> None:
 
 
 @borrowing
-def _has(words: Bits, bit: int) -> bool:
-    return bool((words[bit >> 6] >> np.uint64(bit & 63)) & np.uint64(1))
-
-
-@borrowing
 def _put(words: Bits, bit: int) -> None:
     words[bit >> 6] |= np.uint64(1) << np.uint64(bit & 63)
 
@@ -305,11 +302,48 @@ def _only(words: Bits) -> int:
             continue
         if found >= 0 or word & (word - np.uint64(1)):
             return -2
-        found = at * 64
-        while word != np.uint64(1):
-            word >>= np.uint64(1)
-            found += 1
+        found = at * 64 + _place_of(word)
     return found
+
+
+@borrowing
+def _place_of(word: np.uint64) -> int:
+    """The highest bit that is set in a word, where one is."""
+    found, step = 0, 32
+    while step:
+        upper = word >> np.uint64(step)
+        if upper:
+            word, found = upper, found + step
+        step >>= 1
+    return found
+
+
+@borrowing
+def _from(words: Bits, start: int) -> int:
+    """The first member of a set from ``start`` on, -1 for none."""
+    at = start >> 6
+    if at >= len(words):
+        return -1
+    word = words[at] & (_EVERY << np.uint64(start & 63))
+    while word == 0:
+        at += 1
+        if at == len(words):
+            return -1
+        word = words[at]
+    return at * 64 + _place_of(word & (~word + np.uint64(1)))
+
+
+@borrowing
+def _below(words: Bits, end: int) -> int:
+    """The last member of a set below ``end``, -1 for none."""
+    at = end >> 6
+    word = words[at] & ~(_EVERY << np.uint64(end & 63))
+    while word == 0:
+        at -= 1
+        if at < 0:
+            return -1
+        word = words[at]
+    return at * 64 + _place_of(word)
 
 
 @borrowing
@@ -506,11 +540,13 @@ def _join(n: _Nodes, nodes: Ints) -> None:
     for node in nodes:
         n.mark[node] = False
         _drop(n.producers[kept], node)
-    for node in range(len(n.alive)):
-        if n.alive[node] and _has(n.producers[kept], node):
+    node = _from(n.producers[kept], 0)
+    while node >= 0:
+        if n.alive[node]:
             for gone in nodes:
                 _drop(n.consumers[node], gone)
             _put(n.consumers[node], kept)
+        node = _from(n.producers[kept], node + 1)
 
 
 @borrowing
@@ -541,13 +577,14 @@ def _branch(m: _Model, k: _Known, r: Rules, n: _Nodes, consumer: int) -> bool:
     """Q has several producers and is the unique consumer of one, P, the latest: merge {P, Q}."""
     if _only(n.producers[consumer]) != -2:  # noqa: PLR2004  several
         return False
-    for back in range(consumer):
-        producer = consumer - 1 - back
-        if _has(n.producers[consumer], producer) and _only(n.consumers[producer]) == consumer:
+    producer = _below(n.producers[consumer], consumer)
+    while producer >= 0:
+        if _only(n.consumers[producer]) == consumer:
             if _pair(m, k, r, n, producer, consumer):
                 return True
             if k.counts[_WANTED] >= 0:
                 return False
+        producer = _below(n.producers[consumer], producer)
     return False
 
 
@@ -576,27 +613,31 @@ def _paths(n: _Nodes, exit_node: int) -> int:
     How many they are, 0 for none; of several entries the one that the first producer leads to.
     """
     count = len(n.alive)
-    for producer in range(exit_node):
+    read, first = n.producers[exit_node], _from(n.producers[exit_node], 0)
+    producer = first
+    while 0 <= producer < exit_node:
         n.entry[producer] = -1
         node, reader = producer, exit_node
-        if _has(n.producers[exit_node], producer):
-            while _only(n.consumers[node]) == reader and _only(n.producers[node]) >= 0:
-                reader, node = node, _only(n.producers[node])
-                n.entry[producer] = node
-    for first in range(exit_node):
+        while _only(n.consumers[node]) == reader and _only(n.producers[node]) >= 0:
+            reader, node = node, _only(n.producers[node])
+            n.entry[producer] = node
+        producer = _from(read, producer + 1)
+    while 0 <= first < exit_node:
         paths, length = 0, 0
-        for producer in range(first, exit_node):
-            if n.entry[first] < 0 or n.entry[producer] != n.entry[first]:
-                continue
-            paths += 1
-            node, reader = producer, exit_node
-            while node != n.entry[first] and length < count - 1:
-                n.path[length] = node
-                length += 1
-                reader, node = node, _only(n.producers[node])
+        producer = first if n.entry[first] >= 0 else -1
+        while 0 <= producer < exit_node:
+            if n.entry[producer] == n.entry[first]:
+                paths += 1
+                node, reader = producer, exit_node
+                while node != n.entry[first] and length < count - 1:
+                    n.path[length] = node
+                    length += 1
+                    reader, node = node, _only(n.producers[node])
+            producer = _from(read, producer + 1)
         if paths > 1:
             n.path[length] = exit_node
             return length + 1
+        first = _from(read, first + 1)
     return 0
 
 
