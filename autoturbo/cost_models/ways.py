@@ -77,7 +77,7 @@ class Ways:
 
         Args:
             codes: of :meth:`own_code`, one column for each of :data:`SAID`.
-            base: the same of what holds where they say nothing, one row.
+            base: the same of what holds where they say nothing, one row in its one form.
         """
         rows = self._normal(codes)
         if base is not None:

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.cost_models.numbering import Columns, Numbering, RowNumbering, firsts
+from autoturbo.cost_models.numbering import (
+    Columns,
+    Numbering,
+    RowNumbering,
+    digests,
+    firsts,
+    joined_digests,
+)
 
 
 @settings(deadline=None)
@@ -40,3 +47,18 @@ def test_rows_are_equal_where_their_numbers_are(widths: list[int]) -> None:
 def test_new_numbers_are_found_once_each_in_their_order() -> None:
     assert firsts(np.asarray([4, 2, 5, 4, 3, 5]), 3).tolist() == [4, 0, 2]
     assert firsts(np.asarray([1, 0]), 2).tolist() == []
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, 1e9])), min_size=1))
+def test_digests_are_equal_where_rows_are(rows: list[tuple[int, float]]) -> None:
+    found = digests(np.asarray(rows, np.float64)).tolist()
+    assert len(set(zip(rows, found, strict=True))) == len(set(rows)) == len(set(found))
+
+
+def test_digests_of_several_follow_their_order_and_their_owner() -> None:
+    one, two = digests(np.asarray([[1.0, 2.0], [2.0, 1.0]])).tolist()
+    each = np.asarray([one, two, two, one, one], np.int64)
+    first, second, third, none = joined_digests(each, np.asarray([0, 0, 1, 1, 2]), 4).tolist()
+    assert len({first, second, third, none}) == 4
+    assert joined_digests(each[2:4], np.asarray([0, 0]), 1).tolist() == [second]

@@ -10,12 +10,13 @@ import numpy as np
 import optuna
 import pytest
 from search_doubles import Landscape, small_space, toy_space
-from space_samples import block, space_of
+from space_samples import block, large_space, space_of
 
+from autoturbo.cost_models.booster import Booster
 from autoturbo.errors import UsageError
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search import SAMPLERS, CostModelSampler, make_sampler
-from autoturbo.search.evolution import Advice, Evolution, fresh_points
+from autoturbo.search.evolution import NEIGHBOURS, Advice, Evolution, fresh_points
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.openings import single_changes
 from autoturbo.search.quick_model import QuickModel, Tried
@@ -304,6 +305,31 @@ def test_a_dearer_model_has_a_say() -> None:
         toy_space(), rng, history(100), set(), count=16, advice=Advice(rerank)
     )
     assert asked == [10]
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_beside_blocks_a_dearer_model_orders_neighbours(
+    monkeypatch: pytest.MonkeyPatch, knows: bool
+) -> None:
+    """No quick model is trained for the few points that blocks leave of a batch."""
+    space = large_space()
+    points = space.distinct(space.random(np.random.default_rng(0), 100))
+    past = [Tried(tuple(p), 1.0 + i / 100) for i, p in enumerate(points.tolist())]
+    trained: list[int] = []
+    monkeypatch.setattr(Booster, "fit", lambda *_, **__: trained.append(1))
+    monkeypatch.setattr(Booster, "predict", lambda _, rows: np.zeros(len(rows)))
+    asked: list[int] = []
+
+    def rerank(genes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Any:
+        asked.append(len(genes))
+        return genes.sum(axis=1).astype(np.float64) if knows else None
+
+    batch = Evolution(explore=0.0).propose(
+        space, np.random.default_rng(0), past, set(), count=16, advice=Advice(rerank)
+    )
+    assert len(set(batch)) == 16
+    assert not trained if knows else trained
+    assert asked[-1] <= NEIGHBOURS or not knows
 
 
 def test_a_dearer_model_chooses_single_changes_early() -> None:
