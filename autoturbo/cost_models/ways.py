@@ -6,14 +6,14 @@ A *way* is a value for every knob of a sub-graph: its own, or the model's where 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from autoturbo.cost_models.features import OVERRIDE_NAMES, Rows, own_number
 from autoturbo.cost_models.numbering import Columns, Numbering, firsts
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.knobs import AUTO, MIDDLE_PRIORITY, Value
+from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
 from autoturbo.schedule.merging import Flags
 from autoturbo.schedule.stores import Store
 
@@ -33,8 +33,8 @@ SAID: Final = (*OVERRIDE_NAMES, "boundary")
 
 _BOUNDARY: Final = len(OVERRIDE_NAMES)
 _SPLIT: Final = [SAID.index(name) for name in SPLIT]
-_DIM, _FACTOR, _INNER_DIM, _INNER_FACTOR = _SPLIT
-_PRIORITY: Final = SAID.index("priority")
+_FORMED: Final = [*_SPLIT, SAID.index("priority")]
+"""Those that :class:`autoturbo.schedule.knobs.SubGraphKnobs` brings into one form."""
 
 
 class Ways:
@@ -52,6 +52,7 @@ class Ways:
         self._model_rows = Store((len(FIELDS),))
         self._said: tuple[list[Value], ...] = (*self.values[: len(OVERRIDE_NAMES)], [AUTO])
         self._own, self._own_rows = Columns(len(SAID)), Store((len(SAID),))
+        self._forms, self._formed = Columns(len(_FORMED)), Store((len(_FORMED),))
         self._cuts = Store((), np.bool_)
         self._runs = Store()
         self._over_numbers, self._over_found = Numbering(), Store()
@@ -98,31 +99,20 @@ class Ways:
         return numbers
 
     def _normal(self, codes: Ints) -> Ints:
-        """What is said in its one form, that of :class:`SubGraphKnobs`."""
+        """What is said in its one form; that of each split is asked for once."""
+        numbers = self._forms.of(codes[:, _FORMED])
+        new = firsts(numbers, self._formed.count)
+        if len(new):
+            self._formed.add([self._form(row) for row in codes[new][:, _FORMED].tolist()])
         found = codes.copy()
-        one, inner_one, middle = (
-            _code_of(self._said[at], value)
-            for at, value in ((_FACTOR, 1), (_INNER_FACTOR, 1), (_PRIORITY, MIDDLE_PRIORITY))
-        )
-        found[found[:, _PRIORITY] == middle, _PRIORITY] = 0
-        inner = (found[:, _INNER_DIM] > 0) & (found[:, _INNER_FACTOR] > 0)
-        alone = (found[:, _FACTOR] == one) & inner
-        same = (found[:, _DIM] > 0) & (self._dims(_DIM, found) == self._dims(_INNER_DIM, found))
-        for row in np.flatnonzero(alone).tolist():  # the only axis that is cut is the first
-            for first, second in ((_DIM, _INNER_DIM), (_FACTOR, _INNER_FACTOR)):
-                value = self._said[second][found[row, second]]
-                found[row, first] = _code(self._said[first], value)
-        uncut = (found[:, _INNER_FACTOR] == 0) | (found[:, _INNER_FACTOR] == inner_one)
-        found[alone | uncut | same, _INNER_DIM] = 0
-        found[alone | uncut | same, _INNER_FACTOR] = 0
-        found[found[:, _FACTOR] == one, _DIM] = 0
+        found[:, _FORMED] = self._formed.rows[numbers]
         return found
 
-    def _dims(self, field: int, codes: Ints) -> Ints:
-        """Dimensions that are said, -1 for none."""
-        values = [-1 if value == AUTO else int(value) for value in self._said[field]]
-        found: Ints = np.asarray(values, np.int64)[codes[:, field]]
-        return found
+    def _form(self, codes: Sequence[int]) -> list[int]:
+        pairs = zip(_FORMED, codes, strict=True)
+        said: dict[str, Any] = {SAID[at]: self._said[at][code] for at, code in pairs}
+        own = SubGraphKnobs("", **said)
+        return [self.own_code(name, getattr(own, name)) for name in said]
 
     def over(self, first: Ints, second: Ints) -> Ints:
         """Numbers of own values over others; each pair is found out once."""
@@ -176,8 +166,3 @@ def _code(known: list[Value], value: Value) -> int:
     if value not in known:
         known.append(value)
     return known.index(value)
-
-
-def _code_of(known: list[Value], value: Value) -> int:
-    """Where a value is among the known ones, -1 where it is not."""
-    return known.index(value) if value in known else -1
