@@ -121,7 +121,7 @@ class PartBook:
     regions: Store = field(init=False)
     shapes: list[ShapeKey] = field(default_factory=list)
     parts: list[Parts] = field(default_factory=list)
-    shape_index: dict[tuple[object, ...], int] = field(default_factory=dict)
+    shape_index: dict[tuple[tuple[int, ...], int, int], int] = field(default_factory=dict)
     part_index: dict[tuple[object, ...], Parts] = field(default_factory=dict)
     blocks: dict[tuple[int, ...], _Block] = field(default_factory=dict)
 
@@ -332,8 +332,8 @@ def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
         np.asarray(outputs, np.int64), np.asarray(inputs, np.int64), book.rank,
     )  # fmt: skip
     known = [
-        _shape_index(book, layers, axes, boxes[leader], *pair)
-        for leader, pair in zip(leaders.tolist(), hashes.tolist(), strict=True)
+        _shape_index(book, layers, axes, boxes[leader], pair)
+        for leader, pair in zip(leaders.tolist(), map(tuple, hashes.tolist()), strict=True)
     ]
     element = problem.arrays.element[np.asarray(outputs, np.int64)]
     sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * element[None]
@@ -344,7 +344,11 @@ def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
 
 
 def _shape_index(
-    book: PartBook, layers: tuple[int, ...], axes: tuple[int, ...], box: Ints, *hashes: int
+    book: PartBook,
+    layers: tuple[int, ...],
+    axes: tuple[int, ...],
+    box: Ints,
+    hashes: tuple[int, int],
 ) -> int:
     """The class of a box; a new one's is the first box that has it."""
     key = (layers, *hashes)
