@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from autoturbo.search.quick_model import Tried
     from autoturbo.search.space import Space
 
+    Expected = Callable[[Genes], NDArray[np.float64]]
+    """What points are expected to give, lower is better."""
+
 FAR = 0.3
 """A place's best point that is worse than the best by this share is not worked upon."""
 
@@ -84,6 +87,10 @@ def together(
         turn: number of the batch, which decides what else than the best they start from.
         look: at points.
     """
+
+    def expected(points: Genes) -> NDArray[np.float64]:
+        return look(points).expected
+
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
     best, new = list[Genes](), list[Genes]()
     either = len(history) >= BOTH or idle_trials(history, SMALL) >= STALE
@@ -96,15 +103,13 @@ def together(
         own = _of_blocks(changes, scores)
         surer = np.where(changes.tried > 0, own, np.inf)
         variants = (own, scores) if elsewhere else (own, scores, surer)
-        best += [composed(space, changes, each, least) for each in variants]
+        best += [composed(space, changes, each, least, expected) for each in variants]
         new.append(designs(space, changes, hopes, count))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
 
 
-def begun(
-    space: Space, points: Genes, expected: Callable[[Genes], NDArray[np.float64]], count: int
-) -> Genes:
+def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
     """The best choices of all blocks put together, where nothing was measured yet.
 
     Args:
@@ -121,7 +126,7 @@ def begun(
     for base in places[:count]:
         looked = _looked_at(space, base, points[:0], lambda p: Look.plain(p, expected(p)))
         changes, said, _, least = looked
-        found.append(composed(space, changes, _of_blocks(changes, said), least))
+        found.append(composed(space, changes, _of_blocks(changes, said), least, expected))
     return np.concatenate(found)
 
 
@@ -218,18 +223,36 @@ def designs(space: Space, changes: Changes, hopes: NDArray[np.float64], count: i
     return space.normal(found[:made])
 
 
-def composed(space: Space, changes: Changes, scores: NDArray[np.float64], least: float) -> Genes:
-    """The best choice of every block, all put together; nothing where none is better.
+def composed(
+    space: Space,
+    changes: Changes,
+    scores: NDArray[np.float64],
+    least: float,
+    expected: Expected,
+) -> Genes:
+    """The best choices of blocks put together, the most promising first; nothing if none is better.
+
+    Each is kept only where more is expected with it than without: two that are good alone may want
+    the same room.
 
     Args:
         space: where the points are.
         changes: what may be changed.
-        scores: what each is expected to give, lower is better.
+        scores: what each is expected to give, lower is better; infinite for what is left out.
         least: what the point itself gives.
+        expected: of points, on the scale of the scores.
     """
-    point, better = changes.base, np.flatnonzero(scores < least)
-    for block in np.unique(changes.blocks[better]):
-        own = better[changes.blocks[better] == block]
-        point = changes.over(point, int(own[np.argmin(scores[own])]))
-    found: Genes = space.normal(point[None])
-    return found if len(better) else found[:0]
+    better = np.flatnonzero(scores < least)
+    if not len(better):
+        return changes.points[:0]
+    best = better[np.argsort(scores[better], kind="stable")]
+    _, firsts = np.unique(changes.blocks[best], return_index=True)
+    first, *others = best[np.sort(firsts)].tolist()
+    point, least = changes.points[first], float(scores[first])
+    for change in others:
+        made = space.normal(changes.over(point, change)[None])
+        score = float(expected(made)[0])
+        if score < least:
+            point, least = made[0], score
+    found: Genes = point[None]
+    return found

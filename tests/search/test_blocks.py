@@ -308,12 +308,30 @@ def test_put_together_are_the_best_choices_of_all_blocks(seed: int) -> None:
     base, cost = none_of(space).sum(axis=0), costs_of(large_space(), seed)
     changes = changes_of(space, base, base[None])
     scores, least = cost(changes.points), float(cost(base[None])[0])
-    found = composed(space, changes, scores, least)
+    found = composed(space, changes, scores, least, cost)
     gains = [
         min(scores[changes.blocks == b].min() - least, 0) for b in set(changes.blocks.tolist())
     ]
     assert cost(found)[0] == pytest.approx(least + sum(gains))
-    assert len(composed(space, changes, scores, float(scores.min()))) == 0
+    assert len(composed(space, changes, scores, float(scores.min()), cost)) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_choices_that_are_good_alone_and_bad_together_are_not_put_together(seed: int) -> None:
+    space = large_space()
+    base, alone = none_of(space).sum(axis=0), costs_of(large_space(), seed)
+
+    def crowded(genes: Genes) -> NDArray[np.float64]:
+        """There is room for the choices of one block; two cost more than either gains."""
+        one, other = ((genes[:, space.unit_of == b] > 0).any(axis=1) for b in (1, 2))
+        return np.asarray(alone(genes) + 100.0 * (one & other), np.float64)
+
+    changes = changes_of(space, base, base[None])
+    scores, least = crowded(changes.points), float(crowded(base[None])[0])
+    own = np.where(changes.blocks > 0, scores, np.inf)
+    found = composed(space, changes, own, least, crowded)
+    assert all((own[changes.blocks == b] < least).any() for b in (1, 2))
+    assert crowded(found)[0] == own.min()
 
 
 def test_another_start_is_worked_upon_where_its_best_is_not_far_behind() -> None:
