@@ -5,9 +5,10 @@ evaluator per pair of model and target: what one run learns of kernels, all use.
 file run by run; runs that it holds are not repeated, so a long series can be made in pieces.
 
 The gap of a run is its best latency over the best known of its pair, less 1. The best known is the
-lowest of all runs in the file and, with ``--exact``, of the dynamic programme of
-``autoturbo.search.exact``: its schedule with outputs in DDR, and the same cuts with outputs kept
-where they fit. (Its cuts may lie outside the space that samplers see.) Samplers of Optuna's search
+lowest of ``best_known.json`` (which ``best_known.py`` makes), of all runs in the file and, with
+``--exact``, of the dynamic programme of ``autoturbo.search.exact``: its schedule with outputs in
+DDR, and the same cuts with outputs kept where they fit. (Its cuts may lie outside the space that
+samplers see.) Samplers of Optuna's search
 the model's knobs, ours those of sub-graphs too, as ``autoturbo tune`` does. A sampler whose package
 is missing is passed over with a note.
 
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Of the file; another one is refused."""
 
+KNOWN = Path(__file__).with_name("best_known.json")
+"""The best known schedules that the repository keeps."""
+
 CHECKPOINTS = (10, 20, 50, 100, 200)
 """Measurements after which gaps are told."""
 
@@ -63,7 +67,8 @@ TARGETS = ("stcp920", "ipu-mk2", "mlu100")
 
 Results = dict[str, Any]
 """``runs``: by pair, sampler and seed the best seconds after each measurement (null while nothing
-ran); ``exact``: by pair what the dynamic programme found; ``notes``: samplers passed over."""
+ran); ``exact``: by pair what the dynamic programme found; ``notes``: samplers passed over; beside
+what the file holds, ``known``: by pair the best known schedule."""
 
 
 @dataclass
@@ -199,6 +204,12 @@ def load(file: Path) -> Results:
     return found
 
 
+def known_schedules(file: Path) -> dict[str, Any]:
+    """By pair its best known seconds and their setting; empty where there is no file."""
+    found: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    return found
+
+
 def save(file: Path, results: Results) -> None:
     """Write all results, whole or not at all."""
     atomic_write(file, (json.dumps(results, indent=1, sort_keys=True) + "\n").encode())
@@ -260,10 +271,12 @@ def _one(
 
 
 def best_known(results: Results, pair: str) -> float:
-    """The lowest seconds of a pair, of all runs and of the dynamic programme."""
+    """The lowest seconds of a pair: known, of all runs and of the dynamic programme."""
     found = [run[-1] for run in results["runs"].get(pair, {}).values() if run[-1] is not None]
-    known = results["exact"].get(pair, {})
-    found += [s for key in ("seconds", "freed_seconds") if (s := known.get(key)) is not None]
+    exact = results["exact"].get(pair, {})
+    found += [s for key in ("seconds", "freed_seconds") if (s := exact.get(key)) is not None]
+    known = results.get("known", {}).get(pair)
+    found += [] if known is None else [known["seconds"]]
     return min(found, default=float("inf"))
 
 
@@ -388,9 +401,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("search_quality.json"))
     parser.add_argument("--exact", action="store_true", help="the dynamic programme as well")
     parser.add_argument("--table", type=Path, help="print what a file holds; run nothing")
+    parser.add_argument("--known", type=Path, default=KNOWN, help="best known schedules")
     options = parser.parse_args(arguments)
+    known = known_schedules(options.known)
     if options.table is not None:
-        print_tables(load(options.table))
+        print_tables(load(options.table) | {"known": known})
         return
     print(f"rounds of {BATCH} measurements", flush=True)
     results = collect(
@@ -398,7 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.samplers.split(","), range(options.seeds), options.trials,
         with_exact=options.exact,
     )  # fmt: skip
-    print_tables(results)
+    print_tables(results | {"known": known})
 
 
 if __name__ == "__main__":

@@ -249,10 +249,22 @@ def composed(
     _, firsts = np.unique(changes.blocks[best], return_index=True)
     first, *others = best[np.sort(firsts)].tolist()
     point, least = changes.points[first], float(scores[first])
-    for change in others:
-        made = space.normal(changes.over(point, change)[None])
-        score = float(expected(made)[0])
-        if score < least:
-            point, least = made[0], score
+    while others:
+        made = _one_upon_the_other(space, changes, point, others)
+        said = expected(made)
+        helps = said < np.concatenate([[least], said[:-1]])
+        many = len(helps) if helps.all() else int(np.argmin(helps))
+        if many:
+            point, least = made[many - 1], float(said[many - 1])
+        others = others[many + 1 :]
     found: Genes = point[None]
     return found
+
+
+def _one_upon_the_other(space: Space, changes: Changes, point: Genes, some: list[int]) -> Genes:
+    """A point with the first of some changes, with the first two, and so on."""
+    made = []
+    for change in some:
+        point = changes.over(point, change)
+        made.append(point)
+    return space.normal(np.asarray(made))

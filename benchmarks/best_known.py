@@ -1,0 +1,196 @@
+"""The best schedules known of pairs of model and target, with the settings that give them.
+
+A yardstick made of searches alone does not see what all of them pass over. So the simulator itself
+is asked: from every place (a start with a number of samples at once) and, with ``--seeds``, from
+where our sampler's runs end, all single changes are measured and put together as long as something
+gains, then all pairs of choices of a block, block by block. A descent takes some
+thousand measurements where a search is given 200.
+
+The file keeps the lowest of each pair with its setting; a later run of this command only replaces
+what is slower. ``benchmarks/search_quality.py`` measures gaps by it.
+
+::
+
+    python benchmarks/best_known.py --models dlrm --targets mlu100
+    python benchmarks/best_known.py --seeds 2                # from where two searches end, as well
+    python benchmarks/best_known.py --check                  # measure every setting of the file
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from bench_tools import print_table
+from numpy.typing import NDArray
+from search_quality import KNOWN, TARGETS, Pair, known_schedules, searched
+
+from autoturbo.atomic import atomic_write
+from autoturbo.datasets import workloads
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.blocks import composed
+from autoturbo.search.changes import Changes, changes_of, pairs_of
+from autoturbo.search.conditions import START, Genes
+from autoturbo.search.names import OURS
+from autoturbo.search.space import Space
+from autoturbo.simulate.measurement import Measurement
+
+GAIN = 1e-4
+"""A change that gains less than this share is none."""
+
+PLACES = 8
+"""Places that are descended from, the fastest first."""
+
+MEASUREMENTS = 6000
+"""New measurements of a descent, after which it looks no further."""
+
+TRIALS = 200
+"""Measurements of a search whose end is descended from."""
+
+
+@dataclass(eq=False)
+class Measured:
+    """Seconds of points, each measured once.
+
+    Attributes:
+        seconds: of a point.
+        known: by point, as bytes.
+    """
+
+    seconds: Callable[[Genes], float]
+    known: dict[bytes, float] = field(default_factory=dict)
+
+    def __call__(self, points: Genes) -> NDArray[np.float64]:
+        """Of points ``(points, dimensions)``; infinite for what does not run."""
+        return np.asarray([self._one(point) for point in points], np.float64)
+
+    def _one(self, point: Genes) -> float:
+        key = np.ascontiguousarray(point, np.int64).tobytes()
+        if key not in self.known:
+            self.known[key] = self.seconds(point)
+        return self.known[key]
+
+
+def descent(space: Space, point: Genes, measured: Measured, most: int = MEASUREMENTS) -> Genes:
+    """Where changes lead from a point, each of which gains.
+
+    Args:
+        space: where the point is.
+        point: ``(dimensions,)``.
+        measured: seconds of points.
+        most: new measurements after which no further step is begun.
+    """
+    limit = len(measured.known) + most
+    least = float(measured(point[None])[0])
+    while len(measured.known) < limit:
+        for changes in _looked_at(space, point):
+            scores = measured(changes.points)
+            made = composed(space, changes, scores, least * (1 - GAIN), measured)
+            if len(made) or len(measured.known) >= limit:
+                break
+        if not len(made):
+            return point
+        point, least = made[0], float(measured(made)[0])
+    return point
+
+
+def _looked_at(space: Space, point: Genes) -> Iterator[Changes]:
+    """All single changes of a point; where they gain nothing, pairs of each block in turn."""
+    single = changes_of(space, point, point[None])
+    yield single
+    for block in np.unique(single.blocks[single.blocks > 0]).tolist():
+        yield pairs_of(space, point, point[None], np.asarray([block]))
+
+
+def places(space: Space, measured: Measured, most: int = PLACES) -> list[Genes]:
+    """Every start with every number of samples at once, the fastest first."""
+    placing = [
+        [(at, choice) for choice in range(len(dimension.choices))]
+        for at, dimension in enumerate(space.dimensions)
+        if dimension.name in (START, "batches_per_cluster")
+    ]
+    found = np.zeros((0, len(space.dimensions)), np.int64)
+    for chosen in itertools.product(*placing):
+        point = np.zeros((1, len(space.dimensions)), np.int64)
+        for at, choice in chosen:
+            point[0, at] = choice
+        found = np.concatenate([found, point])
+    found = space.distinct(space.normal(found))
+    return list(found[np.argsort(measured(found), kind="stable")][:most])
+
+
+def best_of(pair: Pair, seeds: Sequence[int]) -> tuple[float, Knobs]:
+    """The lowest seconds of a pair that descents come to, and their setting.
+
+    Args:
+        pair: the model on the target.
+        seeds: of searches from whose ends is descended too.
+    """
+    space = pair.space(OURS)
+
+    def seconds(point: Genes) -> float:
+        outcome = pair.evaluator.evaluate(space.knobs_of(point.tolist()))
+        return outcome.latency if isinstance(outcome, Measurement) else np.inf
+
+    measured = Measured(seconds)
+    points = [*places(space, measured), *(_end(pair, space, seed) for seed in seeds)]
+    ends = np.asarray([descent(space, point, measured) for point in points])
+    found = measured(ends)
+    return float(found.min()), space.knobs_of(ends[int(np.argmin(found))].tolist())
+
+
+def _end(pair: Pair, space: Space, seed: int) -> Genes:
+    """The best point of a search."""
+    trials = searched(pair, space, OURS, seed, TRIALS).trials
+    ran = [t for t in trials if isinstance(t.outcome, Measurement)]
+    best = min(ran, key=lambda t: t.outcome.latency)  # type: ignore[union-attr]
+    genes = space.genes_of(space.from_knobs(best.knobs))
+    return np.asarray(genes, np.int64)
+
+
+def keep(file: Path, pair: str, seconds: float, knobs: Knobs) -> None:
+    """Write a pair's schedule down where it is faster than what the file has."""
+    known = known_schedules(file)
+    if seconds < known.get(pair, {}).get("seconds", np.inf):
+        known[pair] = {"seconds": seconds, "knobs": knobs.as_dict()}
+        atomic_write(file, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+
+
+def checked(file: Path, pairs: Sequence[str]) -> Iterator[tuple[str, float, float]]:
+    """Of pairs, the seconds that a file has and what measuring its setting gives."""
+    for name in pairs:
+        said = known_schedules(file)[name]
+        pair = Pair.of(*name.split("@"))
+        outcome = pair.evaluator.evaluate(Knobs.from_dict(said["knobs"]))
+        took = outcome.latency if isinstance(outcome, Measurement) else np.inf
+        yield name, said["seconds"], took
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, descend, keep."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default=",".join(workloads.PAPER_TEN), help="comma-separated")
+    parser.add_argument("--targets", default=",".join(TARGETS), help="comma-separated presets")
+    parser.add_argument("--seeds", type=int, default=0, help="ends of searches 0 to N - 1 too")
+    parser.add_argument("--out", type=Path, default=KNOWN)
+    parser.add_argument("--check", action="store_true", help="measure what the file holds")
+    options = parser.parse_args(arguments)
+    if options.check:
+        rows = checked(options.out, sorted(known_schedules(options.out)))
+        print_table(("pair", "said, s", "measured, s"), rows)
+        return
+    for model, target in itertools.product(options.models.split(","), options.targets.split(",")):
+        name = f"{model}@{target}"
+        seconds, knobs = best_of(Pair.of(model, target), range(options.seeds))
+        before = known_schedules(options.out).get(name, {}).get("seconds")
+        print(f"{name}: {seconds:.6g} s, before {before}", flush=True)
+        keep(options.out, name, seconds, knobs)
+
+
+if __name__ == "__main__":
+    main()
