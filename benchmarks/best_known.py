@@ -44,10 +44,10 @@ GAIN = 1e-4
 """A change that gains less than this share is none."""
 
 PLACES = 8
-"""Places that are descended from, the fastest first."""
+"""Places that are descended from unless asked otherwise, the fastest first."""
 
 MEASUREMENTS = 6000
-"""New measurements of a descent, after which it looks no further."""
+"""New measurements of a descent, after which it looks no further, unless asked otherwise."""
 
 TRIALS = 200
 """Measurements of a search whose end is descended from."""
@@ -124,12 +124,16 @@ def places(space: Space, measured: Measured, most: int = PLACES) -> list[Genes]:
     return list(found[np.argsort(measured(found), kind="stable")][:most])
 
 
-def best_of(pair: Pair, seeds: Sequence[int]) -> tuple[float, Knobs]:
+def best_of(
+    pair: Pair, seeds: Sequence[int], most: int = PLACES, measurements: int = MEASUREMENTS
+) -> tuple[float, Knobs]:
     """The lowest seconds of a pair that descents come to, and their setting.
 
     Args:
         pair: the model on the target.
         seeds: of searches from whose ends is descended too.
+        most: places that are descended from.
+        measurements: of a descent.
     """
     space = pair.space(OURS)
 
@@ -138,8 +142,8 @@ def best_of(pair: Pair, seeds: Sequence[int]) -> tuple[float, Knobs]:
         return outcome.latency if isinstance(outcome, Measurement) else np.inf
 
     measured = Measured(seconds)
-    points = [*places(space, measured), *(_end(pair, space, seed) for seed in seeds)]
-    ends = np.asarray([descent(space, point, measured) for point in points])
+    points = [*places(space, measured, most), *(_end(pair, space, seed) for seed in seeds)]
+    ends = np.asarray([descent(space, point, measured, measurements) for point in points])
     found = measured(ends)
     return float(found.min()), space.knobs_of(ends[int(np.argmin(found))].tolist())
 
@@ -177,6 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", default=",".join(workloads.PAPER_TEN), help="comma-separated")
     parser.add_argument("--targets", default=",".join(TARGETS), help="comma-separated presets")
     parser.add_argument("--seeds", type=int, default=0, help="ends of searches 0 to N - 1 too")
+    parser.add_argument("--places", type=int, default=PLACES, help="to descend from")
+    parser.add_argument("--measurements", type=int, default=MEASUREMENTS, help="of a descent")
     parser.add_argument("--out", type=Path, default=KNOWN)
     parser.add_argument("--check", action="store_true", help="measure what the file holds")
     options = parser.parse_args(arguments)
@@ -186,7 +192,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     for model, target in itertools.product(options.models.split(","), options.targets.split(",")):
         name = f"{model}@{target}"
-        seconds, knobs = best_of(Pair.of(model, target), range(options.seeds))
+        seconds, knobs = best_of(
+            Pair.of(model, target), range(options.seeds), options.places, options.measurements
+        )
         before = known_schedules(options.out).get(name, {}).get("seconds")
         print(f"{name}: {seconds:.6g} s, before {before}", flush=True)
         keep(options.out, name, seconds, knobs)

@@ -49,6 +49,9 @@ BOTH = 192
 STALE = 23
 """Tried points without a gain after which it does so too."""
 
+CROWDED = 0.05
+"""A change with which a design has less to hope for by this share is left out of it."""
+
 SMALL = 1e-3
 """What is less than this share is no gain."""
 
@@ -91,6 +94,9 @@ def together(
     def expected(points: Genes) -> NDArray[np.float64]:
         return look(points).expected
 
+    def hoped(points: Genes) -> NDArray[np.float64]:
+        return look(points).hoped
+
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
     best, new = list[Genes](), list[Genes]()
     either = len(history) >= BOTH or idle_trials(history, SMALL) >= STALE
@@ -104,7 +110,7 @@ def together(
         surer = np.where(changes.tried > 0, own, np.inf)
         variants = (own, scores) if elsewhere else (own, scores, surer)
         best += [composed(space, changes, each, least, expected) for each in variants]
-        new.append(designs(space, changes, hopes, count))
+        new.append(designs(space, changes, hopes, count, hoped))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
 
@@ -195,19 +201,24 @@ def _worth(best: Tried) -> float:
     return score + FAR * abs(score)
 
 
-def designs(space: Space, changes: Changes, hopes: NDArray[np.float64], count: int) -> Genes:
+def designs(
+    space: Space, changes: Changes, hopes: NDArray[np.float64], count: int, hoped: Expected
+) -> Genes:
     """Points with a change in every other block, the most promising first.
 
     Blocks take turns, so that what depends on a neighbour shows too; one choice and two do where a
-    block has both. Fewer points than asked for where enough was tried.
+    block has both. A change that takes the room of those before it is left out. Fewer points than
+    asked for where enough was tried.
 
     Args:
         space: where the points are.
         changes: what may be changed.
         hopes: what each might give, lower is better.
         count: points.
+        hoped: what points might give, on the scale of the hopes.
     """
     found = np.repeat(changes.base[None], count, axis=0)
+    least = np.full(count, np.inf)
     order = np.argsort(hopes, kind="stable")
     order = order[(changes.tried[order] < ENOUGH_TRIES) & (changes.blocks[order] > 0)]
     blocks, made = np.unique(changes.blocks[order]), 0
@@ -215,11 +226,17 @@ def designs(space: Space, changes: Changes, hopes: NDArray[np.float64], count: i
     for number, block in enumerate(blocks):
         own = order[changes.blocks[order] == block]
         single, pairs = (own[changes.paired[own] == kind].tolist() for kind in (False, True))
-        rows = range(number % each, count, each)
-        for turn, row in enumerate(rows[: len(own)]):
+        rows = np.arange(number % each, count, each)[: len(own)]
+        if not len(rows):
+            continue
+        more = found[rows]
+        for turn in range(len(rows)):
             first, second = (single, pairs) if turn % 2 == 0 else (pairs, single)
-            found[row] = changes.over(found[row], (first or second).pop(0))
-            made = max(made, row + 1)
+            more[turn] = changes.over(more[turn], (first or second).pop(0))
+        said = hoped(space.normal(more))
+        fits = said <= least[rows] + CROWDED
+        found[rows[fits]], least[rows[fits]] = more[fits], said[fits]
+        made = max(made, int(rows[-1]) + 1)
     return space.normal(found[:made])
 
 

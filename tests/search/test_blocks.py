@@ -15,6 +15,7 @@ from space_samples import block, large_space, small_spaces, space_of, started_sp
 from autoturbo.cost_models.looks import Look
 from autoturbo.search.blocks import (
     BOTH,
+    CROWDED,
     ENOUGH_TRIES,
     FAR,
     PAIRED,
@@ -43,7 +44,12 @@ def none_of(space: Space) -> Genes:
 
 def designed(space: Space, changes: Changes, count: int) -> Genes:
     """Designs where nothing is expected of any choice."""
-    return designs(space, changes, np.zeros(len(changes.points)), count)
+    return designs(space, changes, np.zeros(len(changes.points)), count, roomy)
+
+
+def roomy(points: Genes) -> NDArray[np.float64]:
+    """What may be hoped where no change is in another's way."""
+    return np.zeros(len(points))
 
 
 def plain(cost: Callable[[Genes], NDArray[np.float64]]) -> Callable[[Genes], Look]:
@@ -140,9 +146,9 @@ def test_one_choice_and_two_take_turns_in_designs() -> None:
     pairs = pairs_of(space, base, none_of(space), np.asarray([1]))
     changes = single.joined(pairs)
     scores = np.asarray([float(sum(point)) for point in changes.points.tolist()])
-    made = [tuple(p) for p in designs(space, changes, scores, 6).tolist()]
+    made = [tuple(p) for p in designs(space, changes, scores, 6, roomy).tolist()]
     assert made == [(1, 0), (1, 1), (0, 1), (2, 1), (2, 0)]
-    assert designs(space, changes, scores, 2).tolist() == [[1, 0], [1, 1]]
+    assert designs(space, changes, scores, 2, roomy).tolist() == [[1, 0], [1, 1]]
 
 
 def test_blocks_take_turns_in_designs() -> None:
@@ -151,12 +157,30 @@ def test_blocks_take_turns_in_designs() -> None:
     base = np.zeros(len(space.dimensions), np.int64)
     changes = changes_of(space, base, none_of(space))
     hopes = np.arange(len(changes.points), dtype=np.float64)
-    made = designs(space, changes, hopes, 6)
+    made = designs(space, changes, hopes, 6, roomy)
     assert [blocks_moved(space, p, base) for p in made] == [[1, 3], [2]] * 3
+    (one,) = designs(space, changes, hopes, 1, roomy)
+    assert blocks_moved(space, one, base) == [1, 3]
     # one block has no neighbour that could be left alone
     alone = space_of({}, block(cores=(2, 1), scope=("GB",)))
     changes = changes_of(alone, np.zeros(2, np.int64), none_of(alone))
-    assert len(alone.distinct(designs(alone, changes, np.arange(3.0), 3))) == 3
+    assert len(alone.distinct(designs(alone, changes, np.arange(3.0), 3, roomy))) == 3
+
+
+def test_a_change_that_takes_the_room_of_those_before_it_is_left_out_of_a_design() -> None:
+    blocks = [block((name,), cores=(2, 1), scope=("GB",)) for name in ("a", "b", "c")]
+    space = space_of({}, *blocks)
+    base = np.zeros(len(space.dimensions), np.int64)
+    changes = changes_of(space, base, none_of(space))
+    hopes = np.arange(len(changes.points), dtype=np.float64)
+
+    def crowded(points: Genes) -> NDArray[np.float64]:
+        """The first and the third block want the same room."""
+        first, third = ((points[:, space.unit_of == b] > 0).any(axis=1) for b in (1, 3))
+        return np.where(first & third, 2.0 * CROWDED, 0.0)
+
+    made = designs(space, changes, hopes, 6, crowded)
+    assert [blocks_moved(space, p, base) for p in made] == [[1], [2]] * 3
 
 
 def test_of_a_kind_one_is_left_and_nothing_that_changes_nothing() -> None:
@@ -283,7 +307,7 @@ def test_the_most_promising_come_first_until_they_were_tried_often_enough() -> N
     def made(*tried: tuple[int, int]) -> list[tuple[int, ...]]:
         changes = changes_of(space, base, np.asarray(tried or np.zeros((0, 2)), np.int64))
         hopes = np.asarray([promise[a, b] for a, b in changes.points.tolist()])
-        return [tuple(p) for p in designs(space, changes, hopes, 3).tolist()]
+        return [tuple(p) for p in designs(space, changes, hopes, 3, roomy).tolist()]
 
     assert made() == made((2, 0)) == [(2, 0), (0, 1), (1, 0)]
     assert made((2, 0), (2, 0)) == [(0, 1), (1, 0)]

@@ -1,0 +1,114 @@
+"""The yardstick of searches: descents with the simulator, and the schedules that are kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+from best_known import GAIN, Measured, best_of, checked, descent, keep, places  # noqa: E402
+from search_quality import (  # noqa: E402
+    KNOWN,
+    Pair,
+    best_known,
+    known_schedules,
+)
+
+from autoturbo.datasets import workloads  # noqa: E402
+from autoturbo.schedule.knobs import Knobs  # noqa: E402
+from autoturbo.search.changes import changes_of  # noqa: E402
+from autoturbo.search.conditions import Genes  # noqa: E402
+from autoturbo.search.space import Space  # noqa: E402
+
+PAIR = "squeezenet1_1@stcp920"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return Pair.of(*PAIR.split("@"))
+
+
+def hilly(space: Space) -> Measured:
+    """A landscape on which dimensions depend on each other."""
+    rng = np.random.default_rng(0)
+    own = rng.normal(size=(len(space.dimensions), int(space.widths.max())))
+    two = rng.normal(size=len(space.dimensions))
+
+    def seconds(point: Genes) -> float:
+        alone = own[np.arange(len(point)), point].sum()
+        return float(1e3 + alone + np.sin(3.0 * point @ two))
+
+    return Measured(seconds)
+
+
+def test_a_descent_ends_where_no_single_change_gains(pair: Pair) -> None:
+    space = pair.space("cost-model")
+    measured, base = hilly(space), np.zeros(len(space.dimensions), np.int64)
+    end = descent(space, base, measured)
+    least = measured(end[None])[0]
+    assert least < measured(base[None])[0]
+    around = measured(changes_of(space, end, end[None]).points)
+    assert around.min() >= least * (1 - GAIN)
+
+
+def test_nothing_is_measured_twice_and_a_descent_stops_at_its_limit(pair: Pair) -> None:
+    space = pair.space("cost-model")
+    asked: list[bytes] = []
+    landscape = hilly(space)
+
+    def seconds(point: Genes) -> float:
+        asked.append(point.tobytes())
+        return landscape.seconds(point)
+
+    base = np.zeros(len(space.dimensions), np.int64)
+    descent(space, base, Measured(seconds), 100)
+    around = len(changes_of(space, base, base[None]).points)
+    assert len(asked) == len(set(asked))
+    assert 100 <= len(asked) <= around + 100  # a round that was begun is ended
+
+
+def test_places_are_every_start_at_every_number_of_samples_the_fastest_first(pair: Pair) -> None:
+    space = pair.space("cost-model")
+    measured = hilly(space)
+    found = places(space, measured, 100)
+    batches = len(next(d for d in space.dimensions if d.name == "batches_per_cluster").choices)
+    starts = [len(d.choices) for d in space.dimensions if d.name == "start"]
+    assert len(found) == batches * (starts or [1])[0]
+    assert measured(np.asarray(found)).tolist() == sorted(measured(np.asarray(found)).tolist())
+
+
+def test_what_is_kept_is_the_fastest_and_its_setting_gives_it(pair: Pair, tmp_path: Path) -> None:
+    file = tmp_path / "known.json"
+    keep(file, PAIR, 1.0, Knobs())
+    seconds, knobs = best_of(pair, [], 1, 300)
+    keep(file, PAIR, seconds, knobs)
+    keep(file, PAIR, 2 * seconds, Knobs())
+    assert known_schedules(file) == {PAIR: {"seconds": seconds, "knobs": knobs.as_dict()}}
+    assert list(checked(file, [PAIR])) == [(PAIR, seconds, seconds)]
+    heuristic = pair.evaluator.evaluate(Knobs())
+    assert seconds < heuristic.latency  # type: ignore[union-attr]
+
+
+def test_gaps_are_to_what_is_known(tmp_path: Path) -> None:
+    results = {"runs": {PAIR: {"random/0": [2.0, 1.0]}}, "exact": {}, "notes": {}}
+    assert best_known(results, PAIR) == 1.0
+    assert best_known(results | {"known": {PAIR: {"seconds": 0.5}}}, PAIR) == 0.5
+    assert known_schedules(tmp_path / "none.json") == {}
+
+
+def test_the_repository_keeps_a_schedule_of_each_of_the_papers_pairs() -> None:
+    found = json.loads(KNOWN.read_text())
+    targets = ("stcp920", "ipu-mk2", "mlu100")
+    assert set(found) == {f"{m}@{t}" for m in workloads.PAPER_TEN for t in targets}
+
+
+@pytest.mark.parametrize("name", sorted(known_schedules(KNOWN)))
+def test_settings_of_the_repository_give_what_it_says(name: str) -> None:
+    (_, said, took), *_ = checked(KNOWN, [name])
+    assert took == pytest.approx(said, rel=1e-12)
