@@ -7,7 +7,8 @@ gains, then all pairs of choices of a block, block by block. A descent takes som
 thousand measurements where a search is given 200.
 
 The file keeps the lowest of each pair with its setting; a later run of this command only replaces
-what is slower. ``benchmarks/search_quality.py`` measures gaps by it.
+what is slower. ``benchmarks/search_quality.py`` measures gaps by it. After a change of the scheduler
+or the simulator its seconds are others: remove the file and make it anew.
 
 ::
 
