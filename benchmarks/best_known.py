@@ -7,8 +7,8 @@ gains, then all pairs of choices of a block, block by block. A descent takes som
 thousand measurements where a search is given 200.
 
 The file keeps the lowest of each pair with its setting; a later run of this command only replaces
-what is slower. ``benchmarks/search_quality.py`` measures gaps by it. After a change of the scheduler
-or the simulator its seconds are others: remove the file and make it anew.
+what is slower. ``benchmarks/search_quality.py`` measures gaps by it. After a change of the
+scheduler or the simulator its seconds are others: remove the file and make it anew.
 
 ::
 
@@ -91,7 +91,7 @@ def descent(space: Space, point: Genes, measured: Measured, most: int = MEASUREM
     while len(measured.known) < limit:
         for changes in _looked_at(space, point):
             scores = measured(changes.points)
-            made = composed(space, changes, scores, least * (1 - GAIN), measured)
+            made = composed(space, changes, [scores], least * (1 - GAIN), measured)
             if len(made) or len(measured.known) >= limit:
                 break
         if not len(made):

@@ -109,7 +109,7 @@ def together(
         own = _of_blocks(changes, scores)
         surer = np.where(changes.tried > 0, own, np.inf)
         variants = (own, scores) if elsewhere else (own, scores, surer)
-        best += [composed(space, changes, each, least, expected) for each in variants]
+        best.append(composed(space, changes, variants, least, expected))
         new.append(designs(space, changes, hopes, count, hoped))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
@@ -132,7 +132,7 @@ def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
     for base in places[:count]:
         looked = _looked_at(space, base, points[:0], lambda p: Look.plain(p, expected(p)))
         changes, said, _, least = looked
-        found.append(composed(space, changes, _of_blocks(changes, said), least, expected))
+        found.append(composed(space, changes, [_of_blocks(changes, said)], least, expected))
     return np.concatenate(found)
 
 
@@ -217,33 +217,24 @@ def designs(
         count: points.
         hoped: what points might give, on the scale of the hopes.
     """
-    found = np.repeat(changes.base[None], count, axis=0)
-    least = np.full(count, np.inf)
+    chosen: list[list[int]] = [[] for _ in range(count)]
     order = np.argsort(hopes, kind="stable")
     order = order[(changes.tried[order] < ENOUGH_TRIES) & (changes.blocks[order] > 0)]
-    blocks, made = np.unique(changes.blocks[order]), 0
+    blocks = np.unique(changes.blocks[order])
     each = min(len(blocks), 2)
     for number, block in enumerate(blocks):
         own = order[changes.blocks[order] == block]
         single, pairs = (own[changes.paired[own] == kind].tolist() for kind in (False, True))
-        rows = np.arange(number % each, count, each)[: len(own)]
-        if not len(rows):
-            continue
-        more = found[rows]
-        for turn in range(len(rows)):
+        for turn, row in enumerate(range(number % each, count, each)[: len(own)]):
             first, second = (single, pairs) if turn % 2 == 0 else (pairs, single)
-            more[turn] = changes.over(more[turn], (first or second).pop(0))
-        said = hoped(space.normal(more))
-        fits = said <= least[rows] + CROWDED
-        found[rows[fits]], least[rows[fits]] = more[fits], said[fits]
-        made = max(made, int(rows[-1]) + 1)
-    return space.normal(found[:made])
+            chosen[row].append((first or second).pop(0))
+    return _built_up(space, changes, [row for row in chosen if row], np.inf, hoped, CROWDED)
 
 
 def composed(
     space: Space,
     changes: Changes,
-    scores: NDArray[np.float64],
+    variants: Sequence[NDArray[np.float64]],
     least: float,
     expected: Expected,
 ) -> Genes:
@@ -255,33 +246,64 @@ def composed(
     Args:
         space: where the points are.
         changes: what may be changed.
-        scores: what each is expected to give, lower is better; infinite for what is left out.
+        variants: for each point what every change is expected to give, lower is better; infinite
+            for what is left out.
         least: what the point itself gives.
         expected: of points, on the scale of the scores.
     """
-    better = np.flatnonzero(scores < least)
-    if not len(better):
-        return changes.points[:0]
-    best = better[np.argsort(scores[better], kind="stable")]
-    _, firsts = np.unique(changes.blocks[best], return_index=True)
-    first, *others = best[np.sort(firsts)].tolist()
-    point, least = changes.points[first], float(scores[first])
-    while others:
-        made = _one_upon_the_other(space, changes, point, others)
-        said = expected(made)
-        helps = said < np.concatenate([[least], said[:-1]])
-        many = len(helps) if helps.all() else int(np.argmin(helps))
-        if many:
-            point, least = made[many - 1], float(said[many - 1])
-        others = others[many + 1 :]
-    found: Genes = point[None]
-    return found
+    chosen = []
+    for scores in variants:
+        better = np.flatnonzero(scores < least)
+        best = better[np.argsort(scores[better], kind="stable")]
+        _, firsts = np.unique(changes.blocks[best], return_index=True)
+        chosen.append(best[np.sort(firsts)].tolist())
+    return _built_up(space, changes, [row for row in chosen if row], least, expected)
 
 
-def _one_upon_the_other(space: Space, changes: Changes, point: Genes, some: list[int]) -> Genes:
+def _built_up(
+    space: Space,
+    changes: Changes,
+    chosen: Sequence[Sequence[int]],
+    least: float,
+    score: Expected,
+    slack: float = 0.0,
+) -> Genes:
+    """Points with changes made one upon the other, without those that make a point worse.
+
+    What is left of all points is asked for at once, until nothing is left out any more.
+
+    Args:
+        space: where the points are.
+        changes: what may be changed.
+        chosen: for each point, changes in order.
+        least: what the point without any gives.
+        score: of points, lower is better.
+        slack: what is worse by less is no worse.
+    """
+    points = [changes.base] * len(chosen)
+    limits = [least] * len(chosen)
+    left = {number: list(some) for number, some in enumerate(chosen)}
+    while left:
+        made = {n: _one_upon_the_other(changes, points[n], some) for n, some in left.items()}
+        stacked = space.normal(np.concatenate(list(made.values())))
+        said = score(stacked)
+        for number, some in list(left.items()):
+            own, stacked = stacked[: len(some)], stacked[len(some) :]
+            scores, said = said[: len(some)], said[len(some) :]
+            fits = scores < np.concatenate([limits[number : number + 1], scores[:-1]]) + slack
+            many = len(fits) if fits.all() else int(np.argmin(fits))
+            if many:
+                points[number], limits[number] = own[many - 1], float(scores[many - 1])
+            left[number] = some[many + 1 :]
+            if not left[number]:
+                del left[number]
+    return np.asarray(points, np.int64).reshape(len(chosen), len(changes.base))
+
+
+def _one_upon_the_other(changes: Changes, point: Genes, some: Sequence[int]) -> Genes:
     """A point with the first of some changes, with the first two, and so on."""
     made = []
     for change in some:
         point = changes.over(point, change)
         made.append(point)
-    return space.normal(np.asarray(made))
+    return np.asarray(made)

@@ -332,12 +332,12 @@ def test_put_together_are_the_best_choices_of_all_blocks(seed: int) -> None:
     base, cost = none_of(space).sum(axis=0), costs_of(large_space(), seed)
     changes = changes_of(space, base, base[None])
     scores, least = cost(changes.points), float(cost(base[None])[0])
-    found = composed(space, changes, scores, least, cost)
+    found = composed(space, changes, [scores], least, cost)
     gains = [
         min(scores[changes.blocks == b].min() - least, 0) for b in set(changes.blocks.tolist())
     ]
     assert cost(found)[0] == pytest.approx(least + sum(gains))
-    assert len(composed(space, changes, scores, float(scores.min()), cost)) == 0
+    assert len(composed(space, changes, [scores], float(scores.min()), cost)) == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -353,7 +353,7 @@ def test_choices_that_are_good_alone_and_bad_together_are_not_put_together(seed:
     changes = changes_of(space, base, base[None])
     scores, least = crowded(changes.points), float(crowded(base[None])[0])
     own = np.where(changes.blocks > 0, scores, np.inf)
-    found = composed(space, changes, own, least, crowded)
+    found = composed(space, changes, [own], least, crowded)
     assert all((own[changes.blocks == b] < least).any() for b in (1, 2))
     assert crowded(found)[0] == own.min()
 
