@@ -2,8 +2,8 @@
 
 A schedule's time is the sum of its kernels', and a kernel depends mostly on its own choices. So one
 measurement can try a choice in many blocks of sub-graphs, and a model that learns kernels from it
-tells them apart; then the best choice of each block is put together. Chance tries one of a few
-hundred such choices at a time, and most of them make a schedule slower.
+tells them apart; then the best choices of blocks are put together, each where it still helps.
+Chance tries one of a few hundred such choices at a time, and most of them make a schedule slower.
 
 Some choices help in twos only: parts along another dimension, and how many. A block has hundreds of
 pairs of them, so the blocks that matter most are looked at with all of theirs.
