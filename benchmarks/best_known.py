@@ -115,13 +115,12 @@ def places(space: Space, measured: Measured, most: int = PLACES) -> list[Genes]:
         for at, dimension in enumerate(space.dimensions)
         if dimension.name in (START, "batches_per_cluster")
     ]
-    found = np.zeros((0, len(space.dimensions)), np.int64)
-    for chosen in itertools.product(*placing):
-        point = np.zeros((1, len(space.dimensions)), np.int64)
-        for at, choice in chosen:
-            point[0, at] = choice
-        found = np.concatenate([found, point])
-    found = space.distinct(space.normal(found))
+    chosen = list(itertools.product(*placing))
+    made = np.zeros((len(chosen), len(space.dimensions)), np.int64)
+    for row, choices in enumerate(chosen):
+        for at, choice in choices:
+            made[row, at] = choice
+    found = space.distinct(space.normal(made))
     return list(found[np.argsort(measured(found), kind="stable")][:most])
 
 
@@ -168,8 +167,9 @@ def keep(file: Path, pair: str, seconds: float, knobs: Knobs) -> None:
 
 def checked(file: Path, pairs: Sequence[str]) -> Iterator[tuple[str, float, float]]:
     """Of pairs, the seconds that a file has and what measuring its setting gives."""
+    known = known_schedules(file)
     for name in pairs:
-        said = known_schedules(file)[name]
+        said = known[name]
         pair = Pair.of(*name.split("@"))
         outcome = pair.evaluator.evaluate(Knobs.from_dict(said["knobs"]))
         took = outcome.latency if isinstance(outcome, Measurement) else np.inf

@@ -228,7 +228,7 @@ def designs(
         for turn, row in enumerate(range(number % each, count, each)[: len(own)]):
             first, second = (single, pairs) if turn % 2 == 0 else (pairs, single)
             chosen[row].append((first or second).pop(0))
-    return _built_up(space, changes, [row for row in chosen if row], np.inf, hoped, CROWDED)
+    return _built_up(space, changes, chosen, np.inf, hoped, CROWDED)
 
 
 def composed(
@@ -257,7 +257,7 @@ def composed(
         best = better[np.argsort(scores[better], kind="stable")]
         _, firsts = np.unique(changes.blocks[best], return_index=True)
         chosen.append(best[np.sort(firsts)].tolist())
-    return _built_up(space, changes, [row for row in chosen if row], least, expected)
+    return _built_up(space, changes, chosen, least, expected)
 
 
 def _built_up(
@@ -275,29 +275,28 @@ def _built_up(
     Args:
         space: where the points are.
         changes: what may be changed.
-        chosen: for each point, changes in order.
+        chosen: for each point, changes in order; where there are none there is no point.
         least: what the point without any gives.
         score: of points, lower is better.
         slack: what is worse by less is no worse.
     """
-    points = [changes.base] * len(chosen)
-    limits = [least] * len(chosen)
-    left = {number: list(some) for number, some in enumerate(chosen)}
+    left = dict(enumerate(some for some in chosen if some))
+    points, limits = [changes.base] * len(left), [least] * len(left)
     while left:
-        made = {n: _one_upon_the_other(changes, points[n], some) for n, some in left.items()}
-        stacked = space.normal(np.concatenate(list(made.values())))
-        said = score(stacked)
-        for number, some in list(left.items()):
-            own, stacked = stacked[: len(some)], stacked[len(some) :]
-            scores, said = said[: len(some)], said[len(some) :]
-            fits = scores < np.concatenate([limits[number : number + 1], scores[:-1]]) + slack
+        made = [_one_upon_the_other(changes, points[n], some) for n, some in left.items()]
+        stacked = space.normal(np.concatenate(made))
+        ends = np.cumsum([len(some) for some in left.values()])[:-1]
+        parts, said = np.split(stacked, ends), np.split(score(stacked), ends)
+        rest = {}
+        for (number, some), own, scores in zip(left.items(), parts, said, strict=True):
+            fits = scores < np.concatenate([[limits[number]], scores[:-1]]) + slack
             many = len(fits) if fits.all() else int(np.argmin(fits))
             if many:
                 points[number], limits[number] = own[many - 1], float(scores[many - 1])
-            left[number] = some[many + 1 :]
-            if not left[number]:
-                del left[number]
-    return np.asarray(points, np.int64).reshape(len(chosen), len(changes.base))
+            if some[many + 1 :]:
+                rest[number] = some[many + 1 :]
+        left = rest
+    return np.asarray(points, np.int64).reshape(-1, len(changes.base))
 
 
 def _one_upon_the_other(changes: Changes, point: Genes, some: Sequence[int]) -> Genes:
