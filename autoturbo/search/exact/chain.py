@@ -133,6 +133,25 @@ def _cramped(evaluator: Evaluator, knobs: Knobs, own: SubGraphKnobs) -> bool:
     return isinstance(outcome, Failure) and outcome.reason == "LB"
 
 
+@dataclass(frozen=True, slots=True)
+class Covering:
+    """The cheapest cover of a model's layers.
+
+    Attributes:
+        knobs: build exactly this schedule.
+        variants: ways to compute its sub-graphs.
+        seconds: the sum of what they cost, in all passes.
+        exact: whether no other cover of the table costs less.
+        left_out: sets of layers that Algorithm 2 did not form.
+    """
+
+    knobs: Knobs
+    variants: tuple[Variant, ...]
+    seconds: float
+    exact: bool
+    left_out: int
+
+
 @dataclass(eq=False)
 class Programme:
     """What sets of layers cost on their own, from which covers are put together.
@@ -155,9 +174,21 @@ class Programme:
 
     @staticmethod
     def over(
-        evaluator: Evaluator, grid: Grid, knobs: Knobs = FREE, *, prune: bool = True
+        evaluator: Evaluator,
+        grid: Grid,
+        knobs: Knobs = FREE,
+        *,
+        prune: bool = True,
+        costs: type[Costs] = Costs,
     ) -> Programme:
         """Cost what a grid has.
+
+        Args:
+            evaluator: of the model on the target.
+            grid: ways to compute a set.
+            knobs: the model's, :data:`FREE` with changes.
+            prune: whether to leave out what bounds rule out.
+            costs: what sets cost; answers are of those that add up exactly, covers of any.
 
         Raises:
             UsageError: knobs under which sub-graphs depend on each other.
@@ -165,12 +196,12 @@ class Programme:
         """
         _check(knobs)
         usable = _usable(evaluator, grid, knobs)
-        costs = Costs(evaluator.bench, knobs, _memory(evaluator))
-        sets, complete = groups_of(costs.problem, usable.limits, SplitRules.of(knobs))
-        costed = Table(costs, usable, prune=prune)
+        own = costs(evaluator.bench, knobs, _memory(evaluator))
+        sets, complete = groups_of(own.problem, usable.limits, SplitRules.of(knobs))
+        costed = Table(own, usable, prune=prune)
         table = costed.of(sets)
         every = complete and usable.near is None
-        return Programme(evaluator, usable, costs, table, costed.ways, every)
+        return Programme(evaluator, usable, own, table, costed.ways, every)
 
     def answer(self, longest: int | None = None) -> ChainAnswer:
         """The best schedule whose sub-graphs have no more than some layers.
@@ -178,11 +209,23 @@ class Programme:
         Raises:
             KnobsError: no cut of the model is one that Algorithm 2 forms.
         """
-        limits = self.grid.limits
-        most = limits.layers if longest is None else min(longest, limits.layers)
-        grid = dataclasses.replace(self.grid, limits=dataclasses.replace(limits, layers=most))
+        limits, found = self.grid.limits, self.cover(longest)
+        limits = dataclasses.replace(limits, layers=self._most(longest))
+        grid = dataclasses.replace(self.grid, limits=limits)
+        return ChainAnswer(
+            found.knobs, found.seconds, self.evaluator.evaluate(found.knobs),
+            self.complete and found.exact, _statement(self.costs, grid), self.ways, found.left_out,
+        )  # fmt: skip
+
+    def cover(self, longest: int | None = None) -> Covering:
+        """The cheapest cover by sub-graphs that have no more than some layers.
+
+        Raises:
+            KnobsError: no cut of the model is one that Algorithm 2 forms.
+        """
+        most, left_out = self._most(longest), 0
         table = [[b for b in row if len(b.variant.layers) <= most] for row in self.table]
-        costs, left_out = self.costs, 0
+        costs = self.costs
         for _ in range(_ROUNDS):
             cover = _cover(table)
             found = [table[end][index] for end, index in cover.sets]
@@ -194,11 +237,12 @@ class Programme:
             table = [[b for b in row if b.variant.layers not in strangers] for row in table]
         else:
             raise KnobsError("no cut of the model is one that Algorithm 2 forms")
-        return ChainAnswer(
-            setting, cover.cost * costs.share.loops, self.evaluator.evaluate(setting),
-            self.complete and cover.exact and not left_out, _statement(costs, grid), self.ways,
-            left_out,
-        )  # fmt: skip
+        variants, seconds = tuple(b.variant for b in found), cover.cost * costs.share.loops
+        return Covering(setting, variants, seconds, cover.exact and not left_out, left_out)
+
+    def _most(self, longest: int | None) -> int:
+        limit = self.grid.limits.layers
+        return limit if longest is None else min(longest, limit)
 
 
 def _memory(evaluator: Evaluator) -> KernelMemory:

@@ -38,8 +38,9 @@ from autoturbo.schedule.streams import IN_DDR, LATE_DDR, OUT_DDR
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.timeline import build_timeline
 from autoturbo.schedule.work import Floats
-from autoturbo.search.exact.bounds import SLACK
+from autoturbo.search.exact.bounds import SLACK, least_seconds
 from autoturbo.search.exact.groups import Layers
+from autoturbo.simulate.bound import Needs
 from autoturbo.simulate.sequence import KernelMemory, kernel_seconds
 
 TOGETHER = 1024
@@ -88,10 +89,30 @@ class Costs:
     bench: Workbench
     knobs: Knobs
     memory: KernelMemory = field(default_factory=KernelMemory)
+    _full_rate: dict[Layers, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.share = self.bench.share(self.knobs.batches_per_cluster)
         self.problem: Problem = self.bench.problem(self.share.batches)
+
+    def least(self, variant: Variant) -> float:
+        """Seconds that no way to compute a set in so many parts is below, before it is laid out.
+
+        Work, weights and the output, which goes to DDR, at full rate, and a launch for every part.
+        """
+        layers = variant.layers
+        if layers not in self._full_rate:
+            self._full_rate[layers] = self._at_full_rate(layers)
+        overheads = self.problem.target.overheads
+        launches = variant.parts * (overheads.kernel_launch + overheads.barrier)
+        return (self._full_rate[layers] + launches) * SLACK
+
+    def _at_full_rate(self, layers: Layers) -> float:
+        problem = self.problem
+        matrix, vector, weights = least_of_layers(problem, layers)
+        written = sum(_written(problem)[t] for t in problem.layers[layers[-1]].outputs)
+        rate = problem.target.ddr_bandwidth_per_cluster / storage_ratio(problem.dtype)
+        return max(matrix, vector, weights + written / rate)
 
     def seconds(self, variants: Sequence[Variant], limits: Floats | None = None) -> Floats:
         """Of one pass of one cluster, per variant.
@@ -104,21 +125,22 @@ class Costs:
         for at in range(0, len(variants), TOGETHER):
             some = list(range(at, min(at + TOGETHER, len(variants))))
             if limits is not None and np.isfinite(limits[some]).any():
-                least = _least(self._schedule([variants[i] for i in some]))
+                least = _least(self.laid([variants[i] for i in some]))
                 some = [i for i, s in zip(some, least.tolist(), strict=True) if s < limits[i]]
             if some:
                 found[some] = self._simulated([variants[i] for i in some])
         return found
 
     def _simulated(self, variants: Sequence[Variant]) -> Floats:
-        laid = self._schedule(variants)
+        laid = self.laid(variants)
         return laid.sums(kernel_seconds(laid.schedule, self.memory))
 
-    def _schedule(self, variants: Sequence[Variant]) -> _Laid:
+    def laid(self, variants: Sequence[Variant]) -> Laid:
+        """Variants one after another, each as if it were alone, with outputs in DDR."""
         layout = _lay_out(self.problem, variants)
         graph, first = layout.graph, layout.first
         rules = [rules_of(self.problem, self.knobs)] * first
-        rules += [self._rules(v.own) for v in variants]
+        rules += [self.rules(v.own) for v in variants]
         order = np.arange(graph.count)
         placement = Placement(self._bindings(layout, variants), (Scope.DDR,) * graph.count)
         timeline = build_timeline(
@@ -129,15 +151,14 @@ class Costs:
             tuple(order.tolist()), placement, timeline, rules[0].instructions,
             {i: r.instructions for i, r in enumerate(rules)},
         )  # fmt: skip
-        return _Laid(schedule, layout)
+        return Laid(schedule, layout)
 
-    def _rules(self, own: SubGraphKnobs) -> KernelRules:
+    def rules(self, own: SubGraphKnobs) -> KernelRules:
+        """Of buffers and instructions, where a sub-graph has some of :data:`RULES` of its own."""
         said = {name: value for name in RULES if (value := getattr(own, name)) != AUTO}
         return rules_of(self.problem, dataclasses.replace(self.knobs, **said))
 
-    def _bindings(
-        self, layout: _Layout, variants: Sequence[Variant]
-    ) -> tuple[tuple[int, ...], ...]:
+    def _bindings(self, layout: Layout, variants: Sequence[Variant]) -> tuple[tuple[int, ...], ...]:
         """The binding that ``cores`` and ``core_dim`` ask for, per instance."""
         problem, graph = self.problem, layout.graph
         asked: list[tuple[int, int | None]] = [(problem.target.cores, None)] * layout.first
@@ -152,8 +173,25 @@ def cores_of(problem: Problem, own: SubGraphKnobs) -> tuple[int, int | None]:
     return cores, None if own.core_dim == AUTO else int(own.core_dim)
 
 
+def least_of_layers(problem: Problem, layers: Layers) -> tuple[float, float, float]:
+    """Least seconds of a set on the matrix engine, on the vector engine, and of its weights."""
+    own = [op for layer in layers for op in problem.layers[layer].operators]
+    matrix, vector, weights = least_seconds(problem)[own].sum(axis=0).tolist()
+    return matrix, vector, weights
+
+
+def _written(problem: Problem) -> list[int]:
+    """Bytes of every tensor that the model's outputs depend on, remembered."""
+    found = problem.memory.get("needed bytes")
+    if not isinstance(found, list):
+        needs = Needs.of(problem.graph, problem.dtype)
+        found = [needs.bytes(t) for t in range(len(problem.graph.tensors))]
+        problem.memory["needed bytes"] = found
+    return found
+
+
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class Layout:
     """Variants as instances of one graph.
 
     ``first`` sub-graphs are whole producers of what the variants read; ``times`` says how many
@@ -166,11 +204,25 @@ class _Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class _Laid:
+class Laid:
     """Variants as one schedule."""
 
     schedule: Schedule
-    layout: _Layout
+    layout: Layout
+
+    @property
+    def stages(self) -> Floats:
+        """Rows of :class:`autoturbo.schedule.stitch.Stage`, layer by layer of every kernel."""
+        timeline = self.schedule.timeline
+        templates = template_book(self.schedule.problem).templates
+        numbers = timeline.templates[timeline.order].tolist()
+        return np.concatenate([templates[n].stages for n in numbers])
+
+    @property
+    def outputs(self) -> Ints:
+        """Bytes that every kernel hands over."""
+        each = [parts.output_bytes[_each_shape(parts)] for parts in self.layout.graph.parts]
+        return np.concatenate(each)
 
     def sums(self, seconds: Floats) -> Floats:
         """Per variant, from seconds per kernel."""
@@ -179,7 +231,7 @@ class _Laid:
         return np.asarray(sums[first:], np.float64)
 
 
-def _least(laid: _Laid) -> Floats:
+def _least(laid: Laid) -> Floats:
     """Seconds that no variant is below, before its kernels' instructions are known.
 
     A kernel takes no less than its bytes from and to DDR at full rate, which weights pass at least
@@ -188,9 +240,7 @@ def _least(laid: _Laid) -> Floats:
     schedule, timeline = laid.schedule, laid.schedule.timeline
     target, dtype = schedule.problem.target, schedule.problem.dtype
     rate = target.ddr_bandwidth_per_cluster / storage_ratio(dtype)
-    templates = template_book(schedule.problem).templates
-    numbers = timeline.templates[timeline.order].tolist()
-    stages = np.concatenate([templates[n].stages for n in numbers])
+    stages = laid.stages
     moved = timeline.streams[:, _DDR].sum(axis=1) + stages[:, Stage.WEIGHTS]
     starts = timeline.rows[:-1]
     seconds = np.add.reduceat(moved / rate, starts)
@@ -205,10 +255,10 @@ def _least(laid: _Laid) -> Floats:
 _DDR = [IN_DDR, OUT_DDR, LATE_DDR]
 
 
-def _lay_out(problem: Problem, variants: Sequence[Variant]) -> _Layout:
+def _lay_out(problem: Problem, variants: Sequence[Variant]) -> Layout:
     graph, first = side_by_side(problem, [v.subgraph for v in variants], _each_shape)
     counts = [np.unique(parts.shapes, return_counts=True)[1] for parts in graph.parts]
-    return _Layout(graph, first, np.concatenate(counts).astype(np.float64))
+    return Layout(graph, first, np.concatenate(counts).astype(np.float64))
 
 
 def _each_shape(parts: Parts) -> Ints:

@@ -13,14 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoturbo.hardware.target import storage_ratio
 from autoturbo.schedule.knobs import SubGraphKnobs
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import SplitRules, best_split, sink, split_axes
-from autoturbo.search.exact.bounds import SLACK, least_seconds
 from autoturbo.search.exact.costs import Costs, Variant
 from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness
-from autoturbo.simulate.bound import Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,7 @@ class Table:
             for variant in variants_of(self.costs.problem, layers, self.grid)
         ]
         self.ways += len(found)
-        found = [f for f in found if least_of(self.costs.problem, f[1]) < f[2]]
+        found = [f for f in found if self.costs.least(f[1]) < f[2]]
         limits = np.asarray([limit for _, _, limit in found])
         seconds = self.costs.seconds([v for _, v, _ in found], limits)
         self.simulated += int(np.isfinite(seconds).sum())
@@ -170,35 +167,3 @@ class Table:
 
 def _mask(layers: Layers) -> int:
     return sum(1 << layer for layer in layers)
-
-
-def least_of(problem: Problem, variant: Variant) -> float:
-    """Seconds that no way to compute a set in so many parts is below, before it is laid out.
-
-    Work, weights and the output, which goes to DDR, at full rate, and a launch for every part.
-    """
-    key = ("least", variant.layers)
-    found = problem.memory.get(key)
-    if not isinstance(found, float):
-        found = _least(problem, variant.layers)
-        problem.memory[key] = found
-    overheads = problem.target.overheads
-    return (found + variant.parts * (overheads.kernel_launch + overheads.barrier)) * SLACK
-
-
-def _least(problem: Problem, layers: Layers) -> float:
-    own = [op for layer in layers for op in problem.layers[layer].operators]
-    matrix, vector, weights = least_seconds(problem)[own].sum(axis=0).tolist()
-    written = sum(_written(problem)[t] for t in problem.layers[layers[-1]].outputs)
-    rate = problem.target.ddr_bandwidth_per_cluster / storage_ratio(problem.dtype)
-    return float(max(matrix, vector, weights + written / rate))
-
-
-def _written(problem: Problem) -> list[int]:
-    """Bytes of every tensor that the model's outputs depend on, remembered."""
-    found = problem.memory.get("needed bytes")
-    if not isinstance(found, list):
-        needs = Needs.of(problem.graph, problem.dtype)
-        found = [needs.bytes(t) for t in range(len(problem.graph.tensors))]
-        problem.memory["needed bytes"] = found
-    return found
