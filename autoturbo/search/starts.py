@@ -49,6 +49,14 @@ the cuts made for these, for a start with the latter: elsewhere it would be one 
 
 _FACTORS = (1, 2, 4, 8, 16)
 
+WAITING = 8
+"""One such share of the local buffers is left to what later sub-graphs wait for, where outputs stay
+there. With none ViT-B/16 starts at 45 ms on ipu-mk2, with an eighth at 29, with a quarter at 33."""
+
+_ROOMS = tuple(SubGraphKnobs("", weight_share=share) for share in (AUTO, 0.1, 0.3, 0.5))
+"""What weight tiles may have of the local buffers, where outputs stay there: less, and weights are
+streamed once for each tile of a part; more, and there is no room for what others wait for."""
+
 
 def starts_of(
     graph: Graph, target: Target, *, dtype: str | None = None, most: int = MOST_STARTS
@@ -66,54 +74,72 @@ def starts_of(
     if most <= 0 or not graph.operators:
         return ()
     evaluator = Evaluator(graph, target, dtype or target.default_dtype)
-    far, near = _Proposed.of(evaluator, Costs), _Proposed.of(evaluator, NearCosts)
-    best = far.covers[:1]
-    worth = [c for c in far.covers if c.seconds <= WORTH * best[0].seconds]
-    found = [*near.cheaper(worth), *worth]
+    far = _Proposed.of(evaluator, Costs, (SubGraphKnobs(""),))
+    cramped = Evaluator(graph, _cramped(target), evaluator.bench.dtype)
+    near = _Proposed.of(cramped, NearCosts, _ROOMS)
+    worth = [c for c in far.covers.values() if c.seconds <= WORTH * far.least]
+    found = [*near.cheaper(worth), *sorted(worth, key=_seconds)]
     return tuple(dict.fromkeys(start_from(cover.knobs) for cover in found))[:most]
 
 
 def start_from(knobs: Knobs) -> Knobs:
-    """The cuts and splits of a setting, with outputs, bindings and weights as the model's say."""
+    """The cuts, splits and rooms for weights of a setting; outputs and bindings as the model's."""
     own = tuple(
-        SubGraphKnobs(o.layer, boundary=o.boundary, dim=o.dim, factor=o.factor)
+        SubGraphKnobs(
+            o.layer, boundary=o.boundary, dim=o.dim, factor=o.factor, weight_share=o.weight_share
+        )
         for o in knobs.overrides
     )
     return dataclasses.replace(knobs, output_scope=AUTO, overrides=own)
 
 
+def _cramped(target: Target) -> Target:
+    """The accelerator with less room in its local buffers."""
+    capacity = target.lb.capacity - target.lb.capacity // WAITING
+    return dataclasses.replace(target, lb=dataclasses.replace(target.lb, capacity=capacity))
+
+
 class _Proposed(NamedTuple):
-    """Covers of a model by sub-graphs of every length, the cheapest first, at some costs.
+    """Covers of a model by sub-graphs of some most layers, at some costs.
 
     No programme and no covers where the target cannot hold the tiles of any kernel.
     """
 
     programme: Programme | None
-    covers: list[Covering]
+    covers: dict[int, Covering]
 
     @staticmethod
-    def of(evaluator: Evaluator, costs: type[Costs]) -> _Proposed:
-        """Those of the coarse grid."""
+    def of(evaluator: Evaluator, costs: type[Costs], own: tuple[SubGraphKnobs, ...]) -> _Proposed:
+        """Those of the coarse grid; ``own`` are further knobs to try."""
         layers = len(layers_of(evaluator.bench.model))
         limits = GroupLimits(max(LONGEST), max(min(MOST_SETS // max(layers, 1), 64), 4))
-        grid = Grid(_FACTORS, None, (SubGraphKnobs(""),), limits, SplitRules.of(FREE))
-        programme, covers = None, list[Covering]()
+        grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
+        programme, covers = None, dict[int, Covering]()
         with suppress(AutoTurboError):
             programme = Programme.over(evaluator, grid, costs=costs)
             for longest in LONGEST:
                 with suppress(AutoTurboError):
-                    covers.append(programme.cover(longest))
-        return _Proposed(programme, sorted(covers, key=_seconds))
+                    covers[longest] = programme.cover(longest)
+        return _Proposed(programme, covers)
+
+    @property
+    def least(self) -> float:
+        """Seconds of the cheapest cover."""
+        return min(cover.seconds for cover in self.covers.values())
 
     def cheaper(self, others: Sequence[Covering]) -> list[Covering]:
-        """The cheapest cover, if by far none of some others costs as little here."""
+        """The cheapest cover, if by far none of some others costs as little.
+
+        Args:
+            others: of other costs.
+        """
         if self.programme is None or not self.covers:
             return []
-        best = self.covers[0]
         costs = self.programme.costs
-        least = NEARER * best.seconds / costs.share.loops
-        far = all(float(costs.seconds(other.variants).sum()) >= least for other in others)
-        return [best] if far else []
+        least = NEARER * self.least / costs.share.loops
+        if any(float(costs.seconds(other.variants).sum()) < least for other in others):
+            return []
+        return [min(self.covers.values(), key=_seconds)]
 
 
 def _seconds(cover: Covering) -> float:
