@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from autoturbo.errors import AutoTurboError
 from autoturbo.graph.layers import layers_of
@@ -42,6 +42,10 @@ MOST_SETS = 1 << 15
 
 WORTH = 2.0
 """A start that the programme expects to take so many times the best one's time is none."""
+
+STAYING = 0.9
+"""What cuts for outputs in DDR have to take with outputs in the local buffers where they fit, over
+what they take with all in DDR: where little stays, other cuts for what stays are not looked for."""
 
 NEARER = 1.1
 """How many times as long cuts for outputs in DDR have to take with outputs in the local buffers as
@@ -73,12 +77,10 @@ def starts_of(
     """
     if most <= 0 or not graph.operators:
         return ()
-    evaluator = Evaluator(graph, target, dtype or target.default_dtype)
-    far = _Proposed.of(evaluator, Costs, (SubGraphKnobs(""),))
-    cramped = Evaluator(graph, _cramped(target), evaluator.bench.dtype)
-    near = _Proposed.of(cramped, NearCosts, _ROOMS)
-    worth = [c for c in far.covers.values() if c.seconds <= WORTH * far.least]
-    found = [*near.cheaper(worth), *sorted(worth, key=_seconds)]
+    dtype = dtype or target.default_dtype
+    far = _covers(Evaluator(graph, target, dtype), Costs, (SubGraphKnobs(""),))
+    worth = [cover for cover in far if cover.seconds <= WORTH * far[0].seconds]
+    found = [*_on_chip(Evaluator(graph, _cramped(target), dtype), worth), *worth]
     return tuple(dict.fromkeys(start_from(cover.knobs) for cover in found))[:most]
 
 
@@ -99,47 +101,44 @@ def _cramped(target: Target) -> Target:
     return dataclasses.replace(target, lb=dataclasses.replace(target.lb, capacity=capacity))
 
 
-class _Proposed(NamedTuple):
-    """Covers of a model by sub-graphs of some most layers, at some costs.
+def _covers(
+    evaluator: Evaluator, costs: type[Costs], own: tuple[SubGraphKnobs, ...]
+) -> list[Covering]:
+    """The cheapest cover for every length, the cheapest of them first.
 
-    No programme and no covers where the target cannot hold the tiles of any kernel.
+    None where the target cannot hold the tiles of any kernel.
+
+    Args:
+        evaluator: of the model on the target.
+        costs: of sub-graphs.
+        own: further knobs of sub-graphs that are tried.
     """
+    layers, found = len(layers_of(evaluator.bench.model)), list[Covering]()
+    limits = GroupLimits(max(LONGEST), max(min(MOST_SETS // max(layers, 1), 64), 4))
+    grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
+    with suppress(AutoTurboError):
+        programme = Programme.over(evaluator, grid, costs=costs)
+        for longest in LONGEST:
+            with suppress(AutoTurboError):
+                found.append(programme.cover(longest))
+    return sorted(found, key=_seconds)
 
-    programme: Programme | None
-    covers: dict[int, Covering]
 
-    @staticmethod
-    def of(evaluator: Evaluator, costs: type[Costs], own: tuple[SubGraphKnobs, ...]) -> _Proposed:
-        """Those of the coarse grid; ``own`` are further knobs to try."""
-        layers = len(layers_of(evaluator.bench.model))
-        limits = GroupLimits(max(LONGEST), max(min(MOST_SETS // max(layers, 1), 64), 4))
-        grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
-        programme, covers = None, dict[int, Covering]()
-        with suppress(AutoTurboError):
-            programme = Programme.over(evaluator, grid, costs=costs)
-            for longest in LONGEST:
-                with suppress(AutoTurboError):
-                    covers[longest] = programme.cover(longest)
-        return _Proposed(programme, covers)
+def _on_chip(evaluator: Evaluator, others: Sequence[Covering]) -> list[Covering]:
+    """The cheapest cover where outputs stay on the chip, if others cost far more there.
 
-    @property
-    def least(self) -> float:
-        """Seconds of the cheapest cover."""
-        return min(cover.seconds for cover in self.covers.values())
-
-    def cheaper(self, others: Sequence[Covering]) -> list[Covering]:
-        """The cheapest cover, if by far none of some others costs as little.
-
-        Args:
-            others: of other costs.
-        """
-        if self.programme is None or not self.covers:
-            return []
-        costs = self.programme.costs
-        least = NEARER * self.least / costs.share.loops
-        if any(float(costs.seconds(other.variants).sum()) < least for other in others):
-            return []
-        return [min(self.covers.values(), key=_seconds)]
+    Args:
+        evaluator: of the model on the target with less room.
+        others: what is cheapest with outputs in DDR.
+    """
+    with suppress(AutoTurboError):
+        costs = NearCosts(evaluator.bench, FREE)
+        loops = costs.share.loops
+        there = [loops * float(costs.seconds(other.variants).sum()) for other in others]
+        if any(t < STAYING * other.seconds for t, other in zip(there, others, strict=True)):
+            best = _covers(evaluator, NearCosts, _ROOMS)[:1]
+            return [one for one in best if min(there) >= NEARER * one.seconds]
+    return []
 
 
 def _seconds(cover: Covering) -> float:

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_samples import block as residual_block
-from schedule_samples import target
+from schedule_samples import target, workload
 from search_doubles import toy_graph, toy_target
 from space_samples import STARTED, started_space
 
 from autoturbo.errors import KnobsError
+from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, plan
@@ -23,7 +24,9 @@ from autoturbo.search.evolution import Evolution
 from autoturbo.search.openings import openings, probes
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
-from autoturbo.search.starts import start_from, starts_of
+from autoturbo.search.starts import LONGEST, start_from, starts_of
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement
 
 
 def machine() -> Target:
@@ -117,9 +120,33 @@ def test_starts_name_cuts_and_splits_and_leave_the_rest_free() -> None:
         assert start.output_scope == AUTO
         assert start.overrides
         for own in start.overrides:
-            assert own.as_dict().keys() <= {"layer", "boundary", "dim", "factor"}
+            assert own.as_dict().keys() <= {"layer", "boundary", "dim", "factor", "weight_share"}
         assert start_from(start) == start
         assert Knobs.from_dict(start.as_dict()) == start
+
+
+def latency(evaluator: Evaluator, start: Knobs) -> float:
+    outcome = evaluator.evaluate(start)
+    assert isinstance(outcome, Measurement)
+    return outcome.latency
+
+
+def test_where_outputs_stay_on_the_chip_cuts_made_for_that_come_first() -> None:
+    evaluator = Evaluator(workload("bert_base_s128"), load_target("ipu-mk2"), "float16")
+    bench = evaluator.bench
+    first, *others = starts_of(bench.model, bench.target, dtype="float16")
+    assert others
+    assert len({own.weight_share for own in first.overrides}) > 1
+    assert {own.weight_share for start in others for own in start.overrides} == {AUTO}
+    nearest = min(latency(evaluator, start) for start in [Knobs(), *others])
+    assert latency(evaluator, first) < 0.85 * nearest
+
+
+def test_where_they_do_not_there_are_no_such_cuts() -> None:
+    graph, stcp920 = workload("squeezenet1_1"), load_target("stcp920")
+    found = starts_of(graph, stcp920, dtype="float16")
+    assert {own.weight_share for start in found for own in start.overrides} == {AUTO}
+    assert len(found) <= len(LONGEST)
 
 
 def test_the_same_model_gives_the_same_starts() -> None:
