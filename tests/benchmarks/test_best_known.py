@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-from best_known import GAIN, Measured, best_of, checked, descent, keep, places  # noqa: E402
-from search_quality import (  # noqa: E402
+from best_known import GAIN, Measured, best_of, checked, descent, keep, places
+from search_quality import (
     KNOWN,
     Pair,
     best_known,
     known_schedules,
 )
 
-from autoturbo.datasets import workloads  # noqa: E402
-from autoturbo.schedule.knobs import Knobs  # noqa: E402
-from autoturbo.search.changes import changes_of  # noqa: E402
-from autoturbo.search.conditions import Genes  # noqa: E402
-from autoturbo.search.space import Space  # noqa: E402
+from autoturbo.datasets import workloads
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.search.changes import changes_of
+from autoturbo.search.conditions import Genes
+from autoturbo.search.space import Space
 
 PAIR = "squeezenet1_1@stcp920"
 

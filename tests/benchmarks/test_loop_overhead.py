@@ -5,13 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import loop_overhead
+import pytest
 from loop_overhead import PARTS, WHERE, Shares
 
 from autoturbo.commands.registry import build_parser

@@ -6,22 +6,16 @@ import dataclasses
 import functools
 import json
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
+import paper_tables
 import pytest
+from paper_figures import BERT_BATCHES, ROWS, USE
+from paper_tables import Ours, mean_rows, means, measured, subsets
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-import paper_tables  # noqa: E402
-from paper_figures import BERT_BATCHES, ROWS, USE  # noqa: E402
-from paper_tables import Ours, mean_rows, means, measured, subsets  # noqa: E402
-
-from autoturbo.datasets.workloads import PAPER_TEN  # noqa: E402
-from autoturbo.hardware import load_target  # noqa: E402
-from autoturbo.schedule.baselines import scheduler_names  # noqa: E402
+from autoturbo.datasets.workloads import PAPER_TEN
+from autoturbo.hardware import load_target
+from autoturbo.schedule.baselines import scheduler_names
 
 STCP920 = load_target("stcp920")
 BY_LETTER = {row.letter: row for row in ROWS}

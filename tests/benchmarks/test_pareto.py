@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-from pareto import hypervolume, shares  # noqa: E402
+from pareto import hypervolume, shares
 
 
 def test_an_area_counts_what_any_point_dominates_once() -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray_faults
+from ray_cluster import Cluster, namespaces_allowed
+from ray_faults import FAULTS, Ground, alone, differences, driver_killed, run
+from ray_measurers import CLASSES
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-import ray_faults  # noqa: E402
-from ray_cluster import Cluster, namespaces_allowed  # noqa: E402
-from ray_faults import FAULTS, Ground, alone, differences, driver_killed, run  # noqa: E402
-from ray_measurers import CLASSES  # noqa: E402
-
-from autoturbo.search.executors.ray_session import connect  # noqa: E402
-from autoturbo.simulate.measurement import Failure  # noqa: E402
-from autoturbo.tuner import TuneResult  # noqa: E402
+from autoturbo.search.executors.ray_session import connect
+from autoturbo.simulate.measurement import Failure
+from autoturbo.tuner import TuneResult
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 TRIALS = 49

@@ -9,9 +9,6 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 from ray_cluster import Cluster
 
 import autoturbo

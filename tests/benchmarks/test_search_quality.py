@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-import search_quality  # noqa: E402
-from search_quality import (  # noqa: E402
+import search_quality
+from search_quality import (
     ahead,
     best_known,
     collect,
@@ -25,7 +21,7 @@ from search_quality import (  # noqa: E402
     save,
 )
 
-from autoturbo.errors import UsageError  # noqa: E402
+from autoturbo.errors import UsageError
 
 PAIR = "squeezenet1_1@stcp920"
 
