@@ -236,6 +236,11 @@ class Overheads:
     kernel_launch: float
     barrier: float
 
+    @property
+    def per_kernel(self) -> float:
+        """Seconds that every kernel takes besides its work."""
+        return self.kernel_launch + self.barrier
+
 
 @dataclass(frozen=True, slots=True)
 class Energy:

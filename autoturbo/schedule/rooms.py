@@ -53,7 +53,7 @@ def _memories(problem: Problem) -> Floats:
         found = np.asarray((
             target.cores * target.lb.capacity, target.cores * weights, zones.gb,
             target.ddr_bandwidth_per_cluster, target.gb.bandwidth,
-            target.overheads.kernel_launch + target.overheads.barrier,
+            target.overheads.per_kernel,
         ), np.float64)  # fmt: skip
         problem.memory["rooms"] = found
     return found

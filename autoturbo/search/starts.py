@@ -80,7 +80,7 @@ def starts_of(
     dtype = dtype or target.default_dtype
     far = _covers(Evaluator(graph, target, dtype), Costs, (SubGraphKnobs(""),))
     worth = [cover for cover in far if cover.seconds <= WORTH * far[0].seconds]
-    found = [*_on_chip(Evaluator(graph, _cramped(target), dtype), worth), *worth]
+    found = [*_on_chip(Evaluator(graph, _with_less_room(target), dtype), worth), *worth]
     return tuple(dict.fromkeys(start_from(cover.knobs) for cover in found))[:most]
 
 
@@ -95,7 +95,7 @@ def start_from(knobs: Knobs) -> Knobs:
     return dataclasses.replace(knobs, output_scope=AUTO, overrides=own)
 
 
-def _cramped(target: Target) -> Target:
+def _with_less_room(target: Target) -> Target:
     """The accelerator with less room in its local buffers."""
     capacity = target.lb.capacity - target.lb.capacity // WAITING
     return dataclasses.replace(target, lb=dataclasses.replace(target.lb, capacity=capacity))

@@ -35,7 +35,7 @@ from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.side_by_side import side_by_side
 from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage
 from autoturbo.schedule.stores import Store
-from autoturbo.schedule.streams import OUT_DDR, STREAM_COLUMNS
+from autoturbo.schedule.streams import STREAM_COLUMNS, without_outputs
 from autoturbo.schedule.templates import Head
 from autoturbo.schedule.timeline import RESIDENCES, BufferRules
 from autoturbo.schedule.work import Floats
@@ -135,17 +135,20 @@ def anchor_rows(problem: Problem, parts: Ints, rules: Sequence[KernelRules], whi
         which: per part, position in ``rules``.
     """
     book, target = _book(problem), problem.target
-    table = [rule.instructions.as_array() for rule in rules]
+    rows = [rule.instructions.as_array() for rule in rules]
+    table = np.asarray(rows, np.int64).reshape(len(rules), -1)
     stay = np.asarray([RESIDENCES[rule.buffers.residence] for rule in rules], np.int64)
     facts: Floats = book.facts.rows[parts]
     resident = np.where(facts[:, _Fact.STAYS] > 0, stay[which], 0)
-    starts = book.start.rows
-    near, far = estimates(
-        starts[parts], starts[parts + 1], book.stages.rows, book.near.rows, book.far.rows,
-        np.asarray(table, np.int64).reshape(len(rules), -1), which, resident,
-        rates_of(target, problem.dtype),
+    starts, rates = book.start.rows, rates_of(target, problem.dtype)
+    near, far = (
+        estimates(
+            starts[parts], starts[parts + 1], book.stages.rows, streams.rows, table, which,
+            resident, rates,
+        )
+        for streams in (book.near, book.far)
     )  # fmt: skip
-    fixed = target.overheads.kernel_launch + target.overheads.barrier
+    fixed = target.overheads.per_kernel
     return np.column_stack((
         far[:, Estimate.SECONDS] + fixed + facts[:, _Fact.COPY], near[:, Estimate.SECONDS] + fixed,
         facts[:, _Fact.COPY], facts[:, _Fact.COPY_GB], far[:, BUSY],
@@ -212,8 +215,7 @@ def _note(
     layer = np.arange(starts[-1]) - starts[owner]
     stages = bound.stages.rows[heads[owner, Head.ROW] + layer]
     far = written.streams[written.rows[first] :]
-    near, last = far.copy(), starts[1:] - 1
-    near[last, OUT_DDR] = np.maximum(near[last, OUT_DDR] - known[:, Known.OUTPUTS], 0)
+    near = without_outputs(far, starts[1:] - 1, known[:, Known.OUTPUTS])
     copied = written.copied[first:]
     shared = (heads[:, Head.WHOLE] > 0) & (known[:, Known.WEIGHTS] > 0)
     facts = np.column_stack((

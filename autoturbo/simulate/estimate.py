@@ -141,37 +141,32 @@ def estimates(
     first: Ints,
     end: Ints,
     stages: Floats,
-    near: Ints,
-    far: Ints,
+    streams: Ints,
     rules: Ints,
     which: Ints,
     resident: Ints,
     rates: Floats,
-) -> tuple[Floats, Floats]:
-    """Two estimates of many kernels, ``(kernels, ESTIMATES)`` each.
+) -> Floats:
+    """:func:`estimate` of many kernels, ``(kernels, ESTIMATES)``.
 
     Args:
-        first: per kernel, the row of its first layer in ``stages``, ``near`` and ``far``.
+        first: per kernel, the row of its first layer in ``stages`` and ``streams``.
         end: one past its last.
         stages: of templates.
-        near: streams of the first estimate.
-        far: streams of the second.
+        streams: bytes that layers move from and to GB and DDR.
         rules: a row for each set of rules.
         which: per kernel, its row of rules.
         resident: per kernel, where its weights are.
         rates: of :func:`autoturbo.simulate.kernels.rates_of`.
     """
     count = len(first)
-    found = np.zeros((2, count, ESTIMATES))
+    found = np.zeros((count, ESTIMATES))
     longest = 0
     for kernel in range(count):
         longest = max(longest, end[kernel] - first[kernel])
     tiles, notes = np.empty((longest, TILING_COLUMNS), np.int64), np.zeros((3, AMOUNT_COLUMNS))
-    _estimates(
-        first, end, stages, near, far, rules, which, resident, rates, tiles, notes, found[0],
-        found[1],
-    )  # fmt: skip
-    return found[0], found[1]
+    _estimates(first, end, stages, streams, rules, which, resident, rates, tiles, notes, found)
+    return found
 
 
 @borrowing
@@ -179,22 +174,19 @@ def _estimates(
     first: Ints,
     end: Ints,
     stages: Floats,
-    near: Ints,
-    far: Ints,
+    streams: Ints,
     rules: Ints,
     which: Ints,
     resident: Ints,
     rates: Floats,
     tiles: Ints,
     notes: Floats,
-    nears: Floats,
-    fars: Floats,
+    out: Floats,
 ) -> None:
     for kernel in range(len(first)):
         own = slice(first[kernel], end[kernel])
         rule, kept = rules[which[kernel]], resident[kernel]
-        _estimate(stages[own], near[own], rule, kept, rates, tiles, notes, nears[kernel])
-        _estimate(stages[own], far[own], rule, kept, rates, tiles, notes, fars[kernel])
+        _estimate(stages[own], streams[own], rule, kept, rates, tiles, notes, out[kernel])
 
 
 @borrowing

@@ -73,7 +73,7 @@ def pass_intervals(
     memory = KernelMemory() if memory is None else memory
     target = schedule.problem.target
     rates = rates_of(target, schedule.problem.dtype)
-    fixed = target.overheads.kernel_launch + target.overheads.barrier
+    fixed = target.overheads.per_kernel
     known: dict[bytes, tuple[Instructions, Floats, Floats, Floats]] = {}
     free = [0.0] * len(schedule.timelines)
     ends: dict[int, float] = {}

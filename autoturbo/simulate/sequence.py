@@ -184,7 +184,7 @@ def _one_pass(schedule: Schedule, memory: KernelMemory, cluster: int) -> _Pass:
     moves = movement_times(timeline.copied, timeline.crossing, MovementRates.of(target))
     kernels: Floats = memory.totals.rows[rows]
     totals = kernels.sum(axis=0)
-    fixed = target.overheads.kernel_launch + target.overheads.barrier
+    fixed = target.overheads.per_kernel
     seconds = kernels[:, Quantity.SECONDS] + fixed + moves[:, 0]
     totals[Quantity.SECONDS] = seconds.sum()
     totals[Quantity.BUSY_DMA_IN] += moves[:, 1].sum()

@@ -195,9 +195,7 @@ def _cluster(schedule: Schedule, cluster: int) -> _Cluster:
         parts.append(known[signature])
     shares = np.asarray([part.layers.sum(axis=0) for part in parts]).reshape(-1, len(LIMITS))
     shares += _movements(timeline.copied, timeline.crossing, MovementRates.of(target))
-    shares[:, LIMITS.index(Limit.LAUNCH)] += (
-        target.overheads.kernel_launch + target.overheads.barrier
-    )
+    shares[:, LIMITS.index(Limit.LAUNCH)] += target.overheads.per_kernel
     slack = np.asarray([part.seconds - part.busiest for part in parts])
     return _Cluster(shares, slack, parts)
 

@@ -144,7 +144,7 @@ def _exposed(schedule: Schedule, kernel: KernelInterval, order: Sequence[str]) -
     overheads = schedule.problem.target.overheads
     found = dict.fromkeys(PARTS, 0.0)
     found["movements"] = kernel.launch - kernel.begin
-    found["launch"] = overheads.kernel_launch + overheads.barrier
+    found["launch"] = overheads.per_kernel
     ended = kernel.end - overheads.barrier
     begin, covered = kernel.issued, 0.0
     engines = kernel.program.where[:, Column.ENGINE]

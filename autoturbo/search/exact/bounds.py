@@ -58,7 +58,7 @@ class PlanBound:
             return self.model
         overheads = problem.target.overheads
         parts = sum(s.split.instances for s in subgraphs)
-        launches = share.loops * parts * (overheads.kernel_launch + overheads.barrier)
+        launches = share.loops * parts * overheads.per_kernel
         work = share.loops * sum(_seconds(problem, s) for s in subgraphs)
         return max(work * SLACK, self.model) + launches * SLACK
 

@@ -120,15 +120,17 @@ def _usable(evaluator: Evaluator, grid: Grid, knobs: Knobs) -> Grid:
             raise UsageError(f"{min(strange)} is no knob that a grid tries for every sub-graph")
         if own.cores != AUTO and cores % int(own.cores):
             raise UsageError(f"cores: {own.cores} does not divide the {cores} cores of a cluster")
-    usable = tuple(o for o in grid.own if not _cramped(evaluator, knobs, o))
+    depths = {own.prefetch_depth for own in grid.own}
+    cramped = {depth for depth in depths if _cramped(evaluator, knobs, depth)}
+    usable = tuple(own for own in grid.own if own.prefetch_depth not in cramped)
     if not usable or 1 not in grid.factors:
         raise UsageError("a grid needs the factor 1 and knobs whose tiles fit the local buffer")
     return dataclasses.replace(grid, own=usable)
 
 
-def _cramped(evaluator: Evaluator, knobs: Knobs, own: SubGraphKnobs) -> bool:
-    if own.prefetch_depth != AUTO:
-        knobs = dataclasses.replace(knobs, prefetch_depth=own.prefetch_depth)
+def _cramped(evaluator: Evaluator, knobs: Knobs, depth: int | str) -> bool:
+    if depth != AUTO:
+        knobs = dataclasses.replace(knobs, prefetch_depth=depth)
     outcome = evaluator.evaluate(knobs)
     return isinstance(outcome, Failure) and outcome.reason == "LB"
 
@@ -209,8 +211,8 @@ class Programme:
         Raises:
             KnobsError: no cut of the model is one that Algorithm 2 forms.
         """
-        limits, found = self.grid.limits, self.cover(longest)
-        limits = dataclasses.replace(limits, layers=self._most(longest))
+        found = self.cover(longest)
+        limits = dataclasses.replace(self.grid.limits, layers=self._most(longest))
         grid = dataclasses.replace(self.grid, limits=limits)
         return ChainAnswer(
             found.knobs, found.seconds, self.evaluator.evaluate(found.knobs),

@@ -103,8 +103,7 @@ class Costs:
         layers = variant.layers
         if layers not in self._full_rate:
             self._full_rate[layers] = self._at_full_rate(layers)
-        overheads = self.problem.target.overheads
-        launches = variant.parts * (overheads.kernel_launch + overheads.barrier)
+        launches = variant.parts * self.problem.target.overheads.per_kernel
         return (self._full_rate[layers] + launches) * SLACK
 
     def _at_full_rate(self, layers: Layers) -> float:

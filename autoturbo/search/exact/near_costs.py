@@ -16,7 +16,7 @@ import numpy as np
 
 from autoturbo.schedule.pipeline import KernelRules
 from autoturbo.schedule.rooms import ROOMS, rooms_of
-from autoturbo.schedule.streams import OUT_DDR
+from autoturbo.schedule.streams import without_outputs
 from autoturbo.schedule.work import Floats
 from autoturbo.search.exact.costs import TOGETHER, Costs, Variant, least_of_layers
 from autoturbo.search.exact.groups import Layers
@@ -61,18 +61,15 @@ class NearCosts(Costs):
         """The simulator's sums without its order, for kernels that store no outputs in DDR."""
         laid = self.laid(variants)
         rows, far = laid.schedule.timeline.rows, laid.schedule.timeline.streams
-        near, last = far.copy(), rows[1:] - 1
-        near[last, OUT_DDR] = np.maximum(near[last, OUT_DDR] - laid.outputs, 0)
+        near = without_outputs(far, rows[1:] - 1, laid.outputs)
         numbers, which = dict[KernelRules, int](), np.zeros(len(laid.layout.graph.parts), np.int64)
         for at, variant in enumerate(variants, laid.layout.first):
             which[at] = numbers.setdefault(self.rules(variant.own), len(numbers))
         table = [rules.instructions.as_array() for rules in numbers]
         problem, graph = self.problem, laid.layout.graph
-        found, _ = estimates(
-            rows[:-1], rows[1:], laid.stages, near, near, np.asarray(table, np.int64),
+        found = estimates(
+            rows[:-1], rows[1:], laid.stages, near, np.asarray(table, np.int64),
             which[graph.subgraph], np.zeros(graph.count, np.int64),
             rates_of(problem.target, problem.dtype),
         )  # fmt: skip
-        overheads = problem.target.overheads
-        fixed = overheads.kernel_launch + overheads.barrier
-        return laid.sums(found[:, Estimate.SECONDS] + fixed)
+        return laid.sums(found[:, Estimate.SECONDS] + problem.target.overheads.per_kernel)
