@@ -248,18 +248,21 @@ def _copy_seconds(target: Target, sizes: Ints) -> tuple[Floats, Floats]:
 
 
 def _commonest(parts: Parts) -> Ints:
-    """A part of the class that has most."""
+    """A part of the class that has most; of several such the first, which is the largest."""
     return np.zeros(1, np.int64) if len(parts.shapes) == 1 else _first_of_most(parts.shapes)
 
 
 @njit(cache=True)
 def _first_of_most(classes: Ints) -> Ints:
-    """Where the class that appears most often appears first; of several such the lowest class."""
+    """Where the class that appears most often appears first; of several such the least index.
+
+    Numbers of classes say what was asked before, so they do not decide.
+    """
     order = np.argsort(classes, kind="mergesort")
     found, most, start = order[:1], 0, 0
     for at in range(1, len(order) + 1):
         if at == len(order) or classes[order[at]] != classes[order[start]]:
-            if at - start > most:
+            if at - start > most or (at - start == most and order[start] < found[0]):
                 found, most = order[start : start + 1], at - start
             start = at
     return found.copy()

@@ -65,6 +65,18 @@ def test_asked_again_it_says_the_same() -> None:
     assert (facts(fresh, Knobs(tile_divisor=2)).values == known).all()
 
 
+def test_of_as_many_small_parts_as_large_ones_one_counts_whatever_was_asked_before() -> None:
+    bench = evaluator("squeezenet1_1").bench
+
+    def cut(parts: int) -> Knobs:
+        own = SubGraphKnobs("node_conv2d_1", dim=1, factor=parts)
+        return Knobs(max_layers=1, factor_policy="ragged", overrides=(own,))
+
+    asked, fresh = (Evaluator(bench.model, bench.target, bench.dtype) for _ in range(2))
+    facts(asked, cut(11))  # 55 rows: eleven parts of five; of ten parts five have five and five six
+    assert (facts(asked, cut(10)).values == facts(fresh, cut(10)).values).all()
+
+
 def test_a_sub_graphs_own_knobs_change_its_row_alone() -> None:
     bench = evaluator("squeezenet1_1")
     plain = facts(bench, Knobs())
