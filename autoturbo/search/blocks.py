@@ -49,6 +49,9 @@ BOTH = 192
 STALE = 23
 """Tried points without a gain after which it does so too."""
 
+EVERY = 2 * STALE
+"""Tried points without a gain after which designs take turns: every other block changes, or all."""
+
 CROWDED = 0.05
 """A change with which a design has less to hope for by this share is left out of it."""
 
@@ -99,7 +102,9 @@ def together(
 
     measured = np.asarray([t.genes for t in history if t.score is not None], np.int64)
     best, new = list[Genes](), list[Genes]()
-    either = len(history) >= BOTH or idle_trials(history, SMALL) >= STALE
+    idle = idle_trials(history, SMALL)
+    either = len(history) >= BOTH or idle >= STALE
+    every = idle >= EVERY and turn // 2 % 2 == 1
     first, *others = bases_of(space, history, turn // 2 if either else turn)
     bases = [(first, False), *((other, True) for other in others)]
     if either:
@@ -110,7 +115,7 @@ def together(
         surer = np.where(changes.tried > 0, own, np.inf)
         variants = (own, scores) if elsewhere else (own, scores, surer)
         best.append(composed(space, changes, variants, least, expected))
-        new.append(designs(space, changes, hopes, count, hoped))
+        new.append(designs(space, changes, hopes, count, hoped, every=every))
     rounds = [made[row : row + 1] for row in range(count) for made in new]
     return np.concatenate([*best, *rounds])
 
@@ -202,7 +207,13 @@ def _worth(best: Tried) -> float:
 
 
 def designs(
-    space: Space, changes: Changes, hopes: NDArray[np.float64], count: int, hoped: Expected
+    space: Space,
+    changes: Changes,
+    hopes: NDArray[np.float64],
+    count: int,
+    hoped: Expected,
+    *,
+    every: bool = False,
 ) -> Genes:
     """Points with a change in every other block, the most promising first.
 
@@ -210,18 +221,22 @@ def designs(
     block has both. A change that takes the room of those before it is left out. Fewer points than
     asked for where enough was tried.
 
+    Where that has found nothing for long, neighbours may have to change together: then every block
+    changes at once.
+
     Args:
         space: where the points are.
         changes: what may be changed.
         hopes: what each might give, lower is better.
         count: points.
         hoped: what points might give, on the scale of the hopes.
+        every: whether every block changes, and not every other one.
     """
     chosen: list[list[int]] = [[] for _ in range(count)]
     order = np.argsort(hopes, kind="stable")
     order = order[(changes.tried[order] < ENOUGH_TRIES) & (changes.blocks[order] > 0)]
     blocks = np.unique(changes.blocks[order])
-    each = min(len(blocks), 2)
+    each = 1 if every else min(len(blocks), 2)
     for number, block in enumerate(blocks):
         own = order[changes.blocks[order] == block]
         single, pairs = (own[changes.paired[own] == kind].tolist() for kind in (False, True))

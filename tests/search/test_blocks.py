@@ -17,6 +17,7 @@ from autoturbo.search.blocks import (
     BOTH,
     CROWDED,
     ENOUGH_TRIES,
+    EVERY,
     FAR,
     PAIRED,
     PLACES,
@@ -444,6 +445,23 @@ def test_late_batches_and_those_without_a_gain_work_on_the_best_point_or_elsewhe
     for past in (gaining, stale):
         assert all(starts(past, turn) == {best} for turn in (0, 2, 4))
         assert any(best not in starts(past, turn) for turn in (1, 3, 5, 7))
+
+
+def test_where_nothing_was_gained_for_long_all_blocks_change_at_once_by_turns() -> None:
+    space = space_of({}, *(block((name,), cores=(2, 1), scope=("GB",)) for name in "abc"))
+    base = np.zeros(len(space.dimensions), np.int64)
+
+    def worse(points: Genes) -> NDArray[np.float64]:
+        return np.asarray(1e-3 * (points > 0).sum(axis=1), np.float64)
+
+    def moved(idle: int, turn: int) -> list[list[int]]:
+        history = [Tried(tuple(base.tolist()), 1.0)] * (1 + idle)
+        made = together(space, history, 4, turn, plain(worse))
+        return [blocks_moved(space, point, base) for point in made]
+
+    other, every = [[1, 3], [2]] * 2, [[1, 2, 3]] * 4
+    assert [moved(EVERY - 1, turn) for turn in range(4)] == [other] * 4
+    assert [moved(EVERY, turn) for turn in range(8)] == [other, other, every, every] * 2
 
 
 def test_one_at_a_time_or_without_blocks_nothing_is_put_together() -> None:
