@@ -123,22 +123,33 @@ def together(
 def begun(space: Space, points: Genes, expected: Expected, count: int) -> Genes:
     """The best choices of all blocks put together, where nothing was measured yet.
 
+    At places that are not expected to be far behind; also at the starts that are, which need not be
+    with a choice for one of their blocks, and then only what is not far behind any more.
+
     Args:
         space: where to look.
-        points: what they are put together at: one point of each place that is not expected to be
-            far behind.
+        points: what they are put together at: one point of each place, starts as they are too.
         expected: the logarithm of what points give.
-        count: places at most.
+        count: places at most, beside starts.
     """
+
+    def made_at(bases: Sequence[Genes]) -> Genes:
+        found = [points[:0]]
+        for base in bases:
+            looked = _looked_at(space, base, points[:0], lambda p: Look.plain(p, expected(p)))
+            changes, said, _, least = looked
+            found.append(composed(space, changes, [_of_blocks(changes, said)], least, expected))
+        return np.concatenate(found)
+
     scores = expected(points)
     near = np.flatnonzero(scores <= scores.min() + np.log1p(FAR))
-    places = _first_of_places(space, points[near[np.argsort(scores[near], kind="stable")]])
-    found = [points[:0]]
-    for base in places[:count]:
-        looked = _looked_at(space, base, points[:0], lambda p: Look.plain(p, expected(p)))
-        changes, said, _, least = looked
-        found.append(composed(space, changes, [_of_blocks(changes, said)], least, expected))
-    return np.concatenate(found)
+    places = _first_of_places(space, points[near[np.argsort(scores[near], kind="stable")]])[:count]
+    bare = np.asarray([dimension.name != START for dimension in space.dimensions])
+    starts = points[(points[:, bare] == 0).all(axis=1)]
+    others = _first_of_places(space, np.concatenate([places, starts]))[len(places) :]
+    made, more = made_at(places), made_at(others)
+    least = np.concatenate([scores, expected(made)]).min()
+    return np.concatenate([made, more[expected(more) <= least + np.log1p(FAR)]])
 
 
 def _looked_at(

@@ -233,7 +233,7 @@ def _begun(fresh: _Fresh, count: int, rerank: Rerank | None) -> list[tuple[int, 
 def _made_of_blocks(
     fresh: _Fresh, points: Genes, count: int, rerank: Rerank
 ) -> list[tuple[int, ...]]:
-    """The best choices of all blocks put together at the points a dearer model thinks best."""
+    """The best choices of all blocks put together at starts and what a dearer model thinks best."""
     if not fresh.space.blocks:
         return []
     expected = _expecting(rerank, lambda genes: np.zeros(len(genes)))

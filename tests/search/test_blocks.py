@@ -264,7 +264,34 @@ def test_nothing_is_begun_at_places_that_are_expected_to_be_far_behind() -> None
         return np.asarray(behind - 1e-3 * (genes[:, own] > 0).sum(axis=1), np.float64)
 
     assert begun(space, points, expected, 5)[:, at].tolist() == [0, 1]
-    assert begun(space, points, expected, 1)[:, at].tolist() == [0]
+    assert begun(space, points, expected, 1)[:, at].tolist() == [0, 1]  # starts do not count
+
+
+def test_a_start_that_is_far_behind_as_it_is_need_not_be_with_a_choice() -> None:
+    space = started_space()
+    at = [d.name for d in space.dimensions].index(START)
+    samples = [d.name for d in space.dimensions].index("batches_per_cluster")
+    own = [np.flatnonzero(space.unit_of == unit)[0] for unit in (1, 2)]
+
+    def begun_at(points: Genes, gain: float) -> list[list[int]]:
+        def expected(genes: Genes) -> NDArray[np.float64]:
+            """All but the second start are far behind; a choice for a block of theirs helps."""
+            behind = np.where(genes[:, at] == 1, 0.0, 2.0)
+            helped = (genes[:, own] > 0).any(axis=1) & (genes[:, at] != 1)
+            return np.asarray(behind - gain * helped, np.float64)
+
+        found: list[list[int]] = begun(space, points, expected, 5)[:, [at, samples]].tolist()
+        return found
+
+    starts = np.zeros((2, len(space.dimensions)), np.int64)
+    starts[1, at] = 1
+    near = 2.0 - 0.9 * np.log1p(FAR)
+    assert begun_at(starts, near) == [[0, 0]]
+    assert begun_at(starts, 2.0 - 1.1 * np.log1p(FAR)) == []
+    # what is no start is looked at only where it is near as it is
+    other = starts.copy()
+    other[0, samples] = 1
+    assert begun_at(other, near) == []
 
 
 @pytest.mark.parametrize("space", [large_space(), started_space()], ids=["blocks", "starts"])
