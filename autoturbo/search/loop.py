@@ -152,6 +152,7 @@ class Loop:
         self._figures: list[float | None] = []
         self._started = time.monotonic()
         self._measured = 0
+        self._warm: tuple[float, int] | None = None
 
     @property
     def pair(self) -> str:
@@ -244,6 +245,8 @@ class Loop:
                 return
             self._enter(Trial(number, knobs, outcomes[number]))
         self._figures.append(self._figure)
+        if self._warm is None and self._measured >= self.search.round:
+            self._warm = self._looping, self._measured
         best = "nothing fits yet" if self.best is None else f"best #{self.best.number}"
         self._journal.log(f"{len(self.trials)}/{self.total} trials, {best}")
         if self.search.storage is not None:
@@ -346,7 +349,6 @@ class Loop:
         best = self.best.outcome if self.best else default
         reasons = Counter(o.reason for o in outcomes.values() if isinstance(o, Failure))
         done = len(self.trials) + len(outcomes)
-        rate = self._measured / max(self._looping, 1e-9)
         measured = best if isinstance(best, Measurement) else None
         return Progress(
             model=self.search.model,
@@ -357,17 +359,20 @@ class Loop:
             default_latency=default.latency if isinstance(default, Measurement) else None,
             best_trial=(self.best.number if self.best else 0) if measured else None,
             bound_fraction=measured.bound_fraction if measured else None,
-            measured_per_s=rate,
+            measured_per_s=self._measured / max(self._looping, 1e-9),
             screened=self._advisor.screened if self._advisor else 0,
             infeasible=dict(self._failures + reasons),
             elapsed_s=self._elapsed,
-            remaining_s=self._remaining(done, rate),
+            remaining_s=self._remaining(done),
         )
 
-    def _remaining(self, done: int, rate: float) -> float | None:
+    def _remaining(self, done: int) -> float | None:
+        """As long as trials took after a first round of them: that one may have had to compile."""
         budget = self.search.time_budget
         by_time = None if budget is None else max(budget - self._elapsed, 0.0)
-        if self.search.trials is None or rate == 0:
+        since, before = self._warm or (0.0, self._measured)
+        if self.search.trials is None or self._measured == before:
             return by_time
-        by_trials = (self.total - done) / rate
+        each = (self._looping - since) / (self._measured - before)
+        by_trials = (self.total - done) * each
         return by_trials if by_time is None else min(by_time, by_trials)

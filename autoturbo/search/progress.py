@@ -41,7 +41,8 @@ class Progress:
         screened: settings that the kernel model looked at.
         infeasible: failed trials by reason.
         elapsed_s: seconds since the start.
-        remaining_s: seconds to go, None while unknown.
+        remaining_s: seconds to go, None while unknown: before a first round of trials is through
+            nothing tells, unless time is limited.
         phase: what comes before the first trial, empty from then on.
     """
 
