@@ -6,9 +6,10 @@ from its layers, its split and its rules alone, and is found out once. The time 
 in a schedule is a small factor away from that; the factor is what is learned.
 
 Sub-graphs are laid out as if each were alone, behind whole producers of what they read, with all
-that crosses their boundary in DDR. Of each the most common class of parts is estimated twice
-(:mod:`autoturbo.simulate.estimate`): as it is, and with the boundary in the local buffers. Layouts
-know nothing of rules, which are many: what spills is found with the published ones.
+that crosses their boundary in DDR. Of each the most common class of parts, the first of several
+such, is estimated twice (:mod:`autoturbo.simulate.estimate`): as it is, and with the boundary in
+the local buffers. Layouts know nothing of rules, which are many: what spills is found with the
+published ones.
 """
 
 from __future__ import annotations
