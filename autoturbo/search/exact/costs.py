@@ -246,8 +246,7 @@ def _least(laid: Laid) -> Floats:
     macs = target.matrix_macs_per_second(dtype) / (target.clusters * target.cores)
     if macs:
         seconds = np.maximum(seconds, np.add.reduceat(stages[:, Stage.MACS] / macs, starts))
-    overheads = target.overheads
-    seconds += timeline.copied[:, Scope.DDR] / rate + overheads.kernel_launch + overheads.barrier
+    seconds += timeline.copied[:, Scope.DDR] / rate + target.overheads.per_kernel
     return laid.sums(seconds) * SLACK
 
 
