@@ -20,7 +20,9 @@ MODELS = (
 )
 """The paper's ten without the three BERTs that differ in length only, and three small ones."""
 
-TARGETS = ("stcp920", "ascend-910", "goya", "tpu-v4i")
+TARGETS = ("stcp920", "ascend-910", "goya", "tpu-v4i", "ipu-mk2", "mlu100")
+"""All that the package knows."""
+
 BATCHES = ("1", "16")
 SETTINGS = "60"
 

@@ -46,11 +46,11 @@ def _kernels(objective: str, **more: Any) -> Method:
     def method(table: Table, learn: Mask) -> Floats:
         chosen = _sample(np.flatnonzero(table.known & learn[table.owner]), MOST_KERNELS)
         labels = np.log(table.times[chosen] / table.base[chosen])
-        count = np.bincount(table.owner, minlength=len(table.latency))
-        weights = 1 / count[table.owner[chosen]]
         said, asked = np.zeros(len(table.rows)), ~learn[table.owner]
         rows = table.rows[chosen]
-        said[asked] = _trained(rows, labels, table.rows[asked], objective, weights, more)
+        said[asked] = _trained(
+            rows, labels, table.rows[asked], objective, table.weights[chosen], more
+        )
         return table.total(table.base * np.exp(said))
 
     return method

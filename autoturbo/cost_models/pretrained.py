@@ -103,7 +103,7 @@ def _stale(versions: object) -> str:
 
 
 def train(table: Table, notes: Mapping[str, Any], learn: Mask | None = None) -> Pretrained:
-    """A model from measured settings of a data set, each weighing the same.
+    """A model from measured settings of a data set, good ones weighing more.
 
     Args:
         table: the data set.
@@ -117,8 +117,7 @@ def train(table: Table, notes: Mapping[str, Any], learn: Mask | None = None) -> 
     known = np.flatnonzero(table.known & chosen[table.owner])
     if not len(known):
         raise UsageError("the data set has no measured setting")
-    count = np.bincount(table.owner, minlength=len(table.latency))
-    weights = 1 / count[table.owner[known]]
+    weights = table.weights[known]
     booster = Booster(_OBJECTIVE)
     labels = np.log(table.times[known] / table.base[known])
     booster.fit(table.rows[known], labels, weights / weights.mean(), trees=TREES)

@@ -3,7 +3,7 @@
 Each step has fewer different things than the one before, and is made once of each::
 
     part and way -> final split            (autoturbo.cost_models.screened_parts)
-                 -> where its part lies, given cores and the loop that is spread first
+                 -> where its part lies, given cores and the loop they spread from
                  -> what is known of it, given the rules of buffers and instructions
                  -> seconds of a launch, given its knobs
 """

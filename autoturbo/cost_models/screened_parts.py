@@ -144,7 +144,7 @@ class Parts:
         self.facts.add(rows)
 
     def place(self, final: Ints, codes: Ints) -> Ints:
-        """Numbers of the places of final parts, given cores and the loop that is spread first."""
+        """Numbers of the places of final parts, given cores and the loop they spread from."""
         columns = [FIELDS.index(name) for name in _SPREAD]
         numbers = self._laid_numbers.of_pairs(final, self._spreads.of(codes[:, columns]))
         new = firsts(numbers, self._laid.count)

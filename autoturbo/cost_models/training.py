@@ -88,6 +88,21 @@ class Table:
         return found
 
     @cached_property
+    def weights(self) -> Floats:
+        """What learning a kernel is worth, ``(kernels,)``; 0 where its setting failed.
+
+        The root of how good its setting is, the best one's latency in its pool over its own,
+        shared out among the setting's kernels: samples are mostly bad, searches ask of good ones.
+        """
+        best = np.full(int(self.pool.max(initial=-1)) + 1, np.inf)
+        np.minimum.at(best, self.pool[self.measured], self.latency[self.measured])
+        good = np.zeros(len(self.latency))
+        good[self.measured] = np.sqrt(best[self.pool[self.measured]] / self.latency[self.measured])
+        count = np.bincount(self.owner, minlength=len(self.latency))
+        found: Floats = (good / np.maximum(count, 1))[self.owner]
+        return found
+
+    @cached_property
     def setting_rows(self) -> Rows:
         """A row per setting: means of its kernels' rows, by what they take alone, and the sum."""
         worth = self.launches * self.base

@@ -257,13 +257,16 @@ def plain_for(
 
 
 def chosen_binding(problem: Problem, shape: int, cores: int, depth: int | None) -> Binding:
-    """A plain binding of a class of parts on some cores, one loop of its output first.
+    """A plain binding of a class of parts on some cores, from one loop of its output inwards.
+
+    The loops outside that one come last. Where they are samples and it is rows, more rows and then
+    channels are spread, and each core loads its own channels' weights only.
 
     Args:
         problem: where it comes from.
         shape: index of the class.
         cores: cores to spread over.
-        depth: the loop that is spread first; the outermost if None.
+        depth: the loop that spreading begins with; the outermost if None.
     """
     key = ("chosen", shape, cores, depth)
     found = problem.memory.get(key)
@@ -274,7 +277,7 @@ def chosen_binding(problem: Problem, shape: int, cores: int, depth: int | None) 
     extents = extents_in(problem, layers[-1:], part_shape(problem, shape))[operator.outputs[0]]
     order = list(problem.loop_order[operator.outputs[0]])
     if depth is not None and depth < len(order):
-        order.insert(0, order.pop(depth))
+        order = order[depth:] + order[:depth]
     binding = plain_for(problem, layers[-1], extents, order, min(cores, problem.target.cores))
     problem.memory[key] = binding
     return binding

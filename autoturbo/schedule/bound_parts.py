@@ -42,7 +42,7 @@ class Bound(NamedTuple):
         shape: number of its class of parts.
         inputs: external input tensors.
         cores: to spread over.
-        depth: the loop that is spread first; -1 for the outermost.
+        depth: the loop that spreading begins with; -1 for the outermost.
     """
 
     shape: int
@@ -417,9 +417,9 @@ def _greatest_factor(extent: int, left: int, powers: bool) -> int:
 def _plain(
     g: GraphArrays, k: _Loops, layer: int, output: int, cores: int, depth: int, r: _Room, out: Ints
 ) -> int:
-    """The plain binding of a layer's output, ``depth`` spread first; how many cores it keeps busy.
+    """The plain binding of a layer's output, from ``depth`` inwards; how many cores it keeps busy.
 
-    Like :func:`autoturbo.schedule.bind.plain_for`.
+    Like :func:`autoturbo.schedule.bind.chosen_binding`.
     """
     first, rank = g.dim_start[output], g.dim_start[output + 1] - g.dim_start[output]
     out[:] = 0
@@ -431,7 +431,7 @@ def _plain(
     for place in range(rank):
         at = place
         if 0 <= depth < rank:
-            at = depth if place == 0 else place - 1 if place <= depth else place
+            at = (depth + place) % rank
         dim = k.order[made + at]
         extent = r.high[first + dim] - r.low[first + dim]
         if k.spread[made + dim] and extent > 0:

@@ -89,7 +89,7 @@ class SubGraphKnobs:
         low=1,
     )
     core_dim: int | str = knob(
-        "output dimension spread over cores first",
+        "output dimension spread over cores first, then those inside it",
         (),
         "as Algorithm 4 binds it",
         low=0,

@@ -69,7 +69,7 @@ class Alone(NamedTuple):
         subgraph: its layers and split; the number does not matter.
         rules: of its buffers and instructions.
         cores: that its output is spread over.
-        depth: the loop that is spread first; the outermost if None.
+        depth: the loop that spreading begins with; the outermost if None.
     """
 
     subgraph: SubGraph
@@ -116,7 +116,7 @@ def anchors(problem: Problem, wanted: Sequence[Alone]) -> Floats:
 
 
 def part_numbers(problem: Problem, parts: Sequence[tuple[SubGraph, int, int | None]]) -> Ints:
-    """Numbers of sub-graphs' most common parts, given cores and the loop that is spread first."""
+    """Numbers of sub-graphs' most common parts, given cores and the loop they spread from."""
     book = _book(problem)
     keys = [(s.layers, s.split.axes, cores, depth) for s, cores, depth in parts]
     new = {k: part for k, part in zip(keys, parts, strict=True) if k not in book.index}

@@ -74,6 +74,18 @@ def test_cores_spread_over_the_dimension_asked_for_first() -> None:
     assert built(core_dim=3, cores=2).placement.bindings[0] == (1, 2, 1, 1)
 
 
+def test_cores_that_are_left_go_to_the_dimensions_inside_it_then_outside() -> None:
+    def bound(cores: int, depth: int) -> tuple[int, ...]:
+        machine = dataclasses.replace(target(lb=1 << 14), cores=cores)
+        return built(machine, core_dim=depth).placement.bindings[0]
+
+    assert bound(16, 0) == (4, 1, 4, 1)
+    assert bound(16, 1) == (1, 1, 8, 2)
+    assert bound(16, 2) == (1, 2, 1, 8)
+    assert bound(16, 3) == (4, 4, 1, 1)
+    assert bound(512, 2) == (4, 4, 4, 8)
+
+
 def test_cores_that_do_not_divide_are_refused() -> None:
     with pytest.raises(KnobsError, match="cores: 3 does not divide the 4 cores of a cluster"):
         built(cores=3)

@@ -167,7 +167,7 @@ class Costs:
 
 
 def cores_of(problem: Problem, own: SubGraphKnobs) -> tuple[int, int | None]:
-    """Cores that a sub-graph's instances run on, all unless asked, and the loop spread first."""
+    """Cores that a sub-graph's instances run on, all unless asked, and the loop spread from."""
     cores = problem.target.cores if own.cores == AUTO else int(own.cores)
     return cores, None if own.core_dim == AUTO else int(own.core_dim)
 
