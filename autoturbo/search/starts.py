@@ -57,9 +57,18 @@ WAITING = 8
 """One such share of the local buffers is left to what later sub-graphs wait for, where outputs stay
 there. With none ViT-B/16 starts at 45 ms on ipu-mk2, with an eighth at 29, with a quarter at 33."""
 
-_ROOMS = tuple(SubGraphKnobs("", weight_share=share) for share in (AUTO, 0.1, 0.3, 0.5))
+_SPREADS = tuple(SubGraphKnobs("", core_dim=depth) for depth in (0, 1, 2))
+"""Loops from which outputs are spread over cores: rows or channels before samples, and a core loads
+the weights of its own channels alone."""
+
+_ROOMS = (AUTO, 0.1, 0.3, 0.5)
 """What weight tiles may have of the local buffers, where outputs stay there: less, and weights are
 streamed once for each tile of a part; more, and there is no room for what others wait for."""
+
+_STAYING = tuple(
+    dataclasses.replace(own, weight_share=share) for own in _SPREADS for share in _ROOMS
+)
+"""Kernels that are tried where outputs stay in the local buffers."""
 
 
 def starts_of(
@@ -78,20 +87,29 @@ def starts_of(
     if most <= 0 or not graph.operators:
         return ()
     dtype = dtype or target.default_dtype
-    far = _covers(Evaluator(graph, target, dtype), Costs, (SubGraphKnobs(""),))
+    far = _covers(Evaluator(graph, target, dtype), Costs, _SPREADS)
     worth = [cover for cover in far if cover.seconds <= WORTH * far[0].seconds]
-    found = [*_on_chip(Evaluator(graph, _with_less_room(target), dtype), worth), *worth]
-    return tuple(dict.fromkeys(start_from(cover.knobs) for cover in found))[:most]
+    near = _on_chip(Evaluator(graph, _with_less_room(target), dtype), worth)
+    found = [start_from(cover.knobs, "LB") for cover in near]
+    found += [start_from(cover.knobs) for cover in worth]
+    return tuple(dict.fromkeys(found))[:most]
 
 
-def start_from(knobs: Knobs) -> Knobs:
-    """The cuts, splits and rooms for weights of a setting; outputs and bindings as the model's."""
+def start_from(knobs: Knobs, scope: str = AUTO) -> Knobs:
+    """The cuts, splits, spreads and rooms for weights of a setting; weights as the model's.
+
+    Args:
+        knobs: the setting.
+        scope: of outputs. Where they are to stay in the local buffers that has to be said: one
+            that its reader wants spread otherwise would go through slower memory.
+    """
     own = tuple(
         SubGraphKnobs(
-            o.layer, boundary=o.boundary, dim=o.dim, factor=o.factor, weight_share=o.weight_share
+            o.layer, boundary=o.boundary, dim=o.dim, factor=o.factor, core_dim=o.core_dim,
+            scope=scope, weight_share=o.weight_share,
         )
         for o in knobs.overrides
-    )
+    )  # fmt: skip
     return dataclasses.replace(knobs, output_scope=AUTO, overrides=own)
 
 
@@ -136,7 +154,7 @@ def _on_chip(evaluator: Evaluator, others: Sequence[Covering]) -> list[Covering]
         loops = costs.share.loops
         there = [loops * float(costs.seconds(other.variants).sum()) for other in others]
         if any(t < STAYING * other.seconds for t, other in zip(there, others, strict=True)):
-            best = _covers(evaluator, NearCosts, _ROOMS)[:1]
+            best = _covers(evaluator, NearCosts, _STAYING)[:1]
             return [one for one in best if min(there) >= NEARER * one.seconds]
     return []
 
