@@ -49,6 +49,10 @@ class NearCosts(Costs):
         found[far] = super().seconds([variants[i] for i in far.tolist()], known)
         return found
 
+    def fitting(self, variants: Sequence[Variant]) -> float:
+        """Share of sub-graphs whose inputs and outputs fit the local buffers; 0 of none."""
+        return float(np.mean([self._fits(v.layers) for v in variants])) if variants else 0.0
+
     def _at_full_rate(self, layers: Layers) -> float:
         """What goes from one sub-graph to the next need not pass any memory."""
         return max(least_of_layers(self.problem, layers))
