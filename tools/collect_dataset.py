@@ -2,7 +2,7 @@
 
 ::
 
-    python tools/collect_dataset.py FOLDER            # about 10 minutes of one processor
+    python tools/collect_dataset.py FOLDER            # about 3 minutes of one processor
     python tools/collect_dataset.py FOLDER --jobs 8   # the same files, sooner
 
 Interrupted, it goes on where it was. Needs pyarrow: ``pip install 'autoturbo[parquet]'``.
