@@ -52,7 +52,7 @@ def test_list(cli: Cli) -> None:
     assert ran.out.startswith("kernels: ")
     assert "targets held out: " in ran.out
     found = cli("--json", "cost-model", "list").object["models"]
-    assert len(found["kernels"]["targets"]) == 4
+    assert len(found["kernels"]["targets"]) == 6
 
 
 def test_a_model_of_another_release_is_one_clear_line(
