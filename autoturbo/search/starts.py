@@ -44,9 +44,9 @@ WORTH = 2.0
 """A start that the programme expects to take so many times the best one's time is none."""
 
 STAYING = 0.9
-"""Share of the sub-graphs cut for outputs in DDR of which inputs and outputs have to fit the local
-buffers: where little can stay, other cuts for what stays are not looked for. All do on ipu-mk2, few
-on mlu100 and stcp920."""
+"""Share of the sub-graphs of each cut for outputs in DDR whose inputs and outputs have to fit the
+local buffers: where little can stay, other cuts for what stays are not looked for. All do on
+ipu-mk2, few on mlu100 and stcp920."""
 
 NEARER = 1.1
 """How many times as long cuts for outputs in DDR have to take with outputs in the local buffers as
@@ -153,7 +153,7 @@ def _on_chip(evaluator: Evaluator, others: Sequence[Covering]) -> list[Covering]
     with suppress(AutoTurboError):
         costs = NearCosts(evaluator.bench, FREE)
         loops = costs.share.loops
-        if any(costs.fitting(other.variants) >= STAYING for other in others):
+        if others and all(costs.fitting(other.variants) >= STAYING for other in others):
             there = [loops * float(costs.seconds(other.variants).sum()) for other in others]
             best = _covers(evaluator, NearCosts, _KERNELS)[:1]
             return [one for one in best if min(there) >= NEARER * one.seconds]
