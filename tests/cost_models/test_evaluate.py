@@ -69,6 +69,18 @@ def test_the_cost_model_finds_what_holds_for_all() -> None:
         )
 
 
+def test_good_settings_weigh_more_and_failed_ones_nothing() -> None:
+    some = table(failed=3)
+    worth = np.bincount(some.owner, some.weights)
+    assert (worth[:3] == 0).all()
+    for pool in np.unique(some.pool):
+        own = np.flatnonzero((some.pool == pool) & some.measured)
+        best = own[some.latency[own].argmin()]
+        assert worth[best] == pytest.approx(1)
+        ratio = some.latency[own] / some.latency[best]
+        assert worth[own] == pytest.approx(ratio**-0.5)
+
+
 def test_every_method_answers() -> None:
     found = {r.method: r for r in evaluate(table(failed=3), list(METHODS), ["model"])}
     assert list(found) == list(METHODS)
