@@ -96,8 +96,7 @@ class Table:
         """
         best = np.full(int(self.pool.max(initial=-1)) + 1, np.inf)
         np.minimum.at(best, self.pool[self.measured], self.latency[self.measured])
-        good = np.zeros(len(self.latency))
-        good[self.measured] = np.sqrt(best[self.pool[self.measured]] / self.latency[self.measured])
+        good = np.where(self.measured, np.sqrt(best[self.pool] / self.latency), 0)
         count = np.bincount(self.owner, minlength=len(self.latency))
         found: Floats = (good / np.maximum(count, 1))[self.owner]
         return found

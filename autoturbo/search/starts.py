@@ -56,7 +56,8 @@ _FACTORS = (1, 2, 4, 8, 16)
 
 WAITING = 8
 """One such share of the local buffers is left to what later sub-graphs wait for, where outputs stay
-there. With none ViT-B/16 starts at 45 ms on ipu-mk2, with an eighth at 29, with a quarter at 33."""
+there. With none ViT-B/16 starts at 16.2 ms on ipu-mk2, with an eighth at 15.6, with a quarter at
+18.5; bound by Algorithm 4 alone at 45, 29 and 33."""
 
 _SPREADS = tuple(SubGraphKnobs("", core_dim=depth) for depth in (0, 1, 2))
 """Loops from which outputs are spread over cores: rows or channels before samples, and a core loads

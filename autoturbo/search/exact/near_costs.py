@@ -3,8 +3,8 @@
 With every output in DDR costs add up exactly (:mod:`autoturbo.search.exact.costs`), and the best
 covers have few, large sub-graphs, which hand over little. Where a target keeps most tensors on the
 chip, handing over costs next to nothing and large sub-graphs only cramp each other: ViT-B/16 on
-ipu-mk2 takes 107 ms cut the one way and 29 ms cut the other. Whether a tensor stays depends on the
-whole schedule, so these sums are estimates: covers to start a search from, and no exact answers.
+ipu-mk2 starts at 67 ms cut the one way and at 16 cut the other. Whether a tensor stays depends on
+the whole schedule, so these sums are estimates: covers to start from, and no exact answers.
 """
 
 from __future__ import annotations
