@@ -4,46 +4,52 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from autoturbo.cost_models.choices import Choices, Said
-from autoturbo.cost_models.numbering import Columns, RowNumbering, firsts
+from autoturbo.cost_models.choices import Choice, Choices, Said
+from autoturbo.cost_models.numbering import Columns, Numbering, RowNumbering, firsts
 from autoturbo.cost_models.screened_kernels import Kernels
 from autoturbo.cost_models.screened_parts import Part
 from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.clusters import PARTS, cluster_axis, rows_for
-from autoturbo.schedule.group import GroupRules, SubGraph, group_rows, subgraph_of
+from autoturbo.schedule.group import GroupRules, group_rows, rules_table, subgraph_of
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.own_splits import room_for_parts
+from autoturbo.schedule.merging import FOUND, Rules
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.schedule.stores import Store
 
-GROUPING: Final = (
-    "batches_per_cluster", "cluster_split", "producer_factor_ratio", "merged_factor_ratio",
-    "max_layers", "lb_fill", "recompute_limit", "merge_order", "split_key", "split_dims",
-    "factor_policy",
-)  # fmt: skip
+_SHARING: Final = ("batches_per_cluster", "cluster_split")
+
+_RULES: Final = {
+    "producer_factor_ratio": "producer_ratio", "merged_factor_ratio": "merged_ratio",
+    "max_layers": "max_layers", "lb_fill": "room", "recompute_limit": "limit",
+    "merge_order": "order", "split_key": "key", "split_dims": "dims", "factor_policy": "policy",
+}  # fmt: skip
+"""Fields of :class:`autoturbo.schedule.merging.Rules` by the knob of the model that each follows
+from."""
+
+GROUPING: Final = (*_SHARING, *_RULES)
 """Knobs of the model that decide which layers are grouped and how sub-graphs are cut before their
 own say; sub-graphs have ``boundary``."""
 
-_CUT: Final = slice(1, 4)
-"""Columns of a row of :func:`autoturbo.schedule.group.group_rows` that tell sub-graphs apart: the
-set of layers, axis and factor."""
+_BOUNDARIES: Final = (AUTO, "cut", "merge")
+
+_CUT: Final = [FOUND.index(name) for name in ("set", "axis", "factor")]
+"""Columns that tell sub-graphs apart."""
 
 
 class _Terms(NamedTuple):
-    """What a part depends on besides its sub-graph; see :class:`Part`."""
+    """What a part depends on besides its sub-graph and the room for parts; see :class:`Part`."""
 
     samples: int
     loops: int
     kind: str
-    room: int
 
 
 class _Numbered(NamedTuple):
@@ -67,6 +73,7 @@ class Grouping:
     def __init__(self, bench: Workbench, kernels: Kernels) -> None:
         self._bench, self._kernels = bench, kernels
         self._known: dict[_Terms, _Numbered] = {}
+        self._rooms = Numbering()
         self.layers: list[list[str]] = []
 
     def share(self, knobs: Knobs) -> Share:
@@ -77,30 +84,33 @@ class Grouping:
         """
         return self._bench.share(knobs.batches_per_cluster, knobs.cluster_split)
 
-    def parts(self, share: Share, rules: GroupRules) -> Ints:
-        """Numbers of a plan's parts, in order."""
-        problem, room = self._bench.problem(share.batches), 0
-        if share.split == BATCH:
-            rows = group_rows(problem, rules)
-        else:
-            rows = rows_for(problem, rules, share.split)
-        kind = share.split if share.split in PARTS else BATCH
-        if kind != BATCH:
-            room = room_for_parts(problem, rules.splits.lb_fill)
-        terms = _Terms(share.batches, share.loops, kind, room)
-        if terms not in self._known:
-            self._known[terms] = _Numbered(Columns(_CUT.stop - _CUT.start), Store())
-        known = self._known[terms]
-        numbers = known.rows.of(rows[:, _CUT] + 1)  # no axis is -1, and numbers are from 0
-        if known.parts.count < known.rows.count:
-            for at in firsts(numbers, known.parts.count).tolist():
-                subgraph = subgraph_of(problem, 0, rows[at].tolist())
-                known.parts.add([self._part(problem, terms, subgraph)])
-        found: Ints = known.parts.rows[numbers]
-        return found
+    def problem(self, share: Share) -> Problem:
+        """What the clusters schedule."""
+        return self._bench.problem(share.batches)
 
-    def _part(self, problem: Problem, terms: _Terms, subgraph: SubGraph) -> int:
-        samples, loops, kind, room = terms
+    def parts(self, share: Share, rules: Rules) -> tuple[Ints, Ints]:
+        """Numbers of the parts of several plans, in order, and how many each plan has."""
+        problem = self.problem(share)
+        if share.split == BATCH:
+            rows, counts = group_rows(problem, rules)
+        else:
+            rows, counts = rows_for(problem, rules, share.split)
+        terms = _Terms(share.batches, share.loops, share.split if share.split in PARTS else BATCH)
+        if terms not in self._known:
+            self._known[terms] = _Numbered(Columns(1 + len(_CUT)), Store())
+        known = self._known[terms]
+        room = np.repeat(rules.room if terms.kind != BATCH else 0 * rules.room, counts)
+        keys = np.column_stack((self._rooms.of(room), rows[:, _CUT] + 1))  # no axis is -1
+        numbers = known.rows.of(keys)
+        new = firsts(numbers, known.parts.count)
+        own = zip(room[new].tolist(), rows[new].tolist(), strict=True)
+        known.parts.add([self._part(problem, terms, *one) for one in own])
+        found: Ints = known.parts.rows[numbers]
+        return found, counts
+
+    def _part(self, problem: Problem, terms: _Terms, room: int, row: Sequence[int]) -> int:
+        samples, loops, kind = terms
+        subgraph = subgraph_of(problem, 0, row)
         shared = kind != BATCH and cluster_axis(problem, subgraph.layers, kind) >= 0
         clusters = problem.target.clusters if shared else 1
         self.layers.append([problem.layers[x].name for x in subgraph.layers])
@@ -121,20 +131,19 @@ class Plans:
     """
 
     def __init__(self, grouping: Grouping, said: Said, choices: Choices, start: int) -> None:
-        self._grouping, self._said, self._each = grouping, said, choices.each
+        self._grouping, self._said = grouping, said
         base = choices.starts[start]
         self._base = dataclasses.replace(base, overrides=())
-        self._boundaries = {o.layer: o.boundary for o in base.overrides if o.boundary != AUTO}
-        own = [
-            at for at, c in enumerate(self._each)
+        boundaries = [
+            at for at, c in enumerate(choices.each)
             if c.layers and c.start == start and c.knob == "boundary"
         ]  # fmt: skip
-        self._model = choices.of_model(GROUPING)
-        self._columns = [*self._model, *own]
-        self._numbers = RowNumbering(
-            np.asarray([len(self._each[at].values) for at in self._columns], np.int64)
-        )
-        self._rules: dict[tuple[int, ...], tuple[Share, GroupRules] | None] = {}
+        self._columns = [*choices.of_model(GROUPING), *boundaries]
+        self._each = [choices.each[at] for at in self._columns]
+        self._boundaries = _Boundaries(base, [choices.each[at] for at in boundaries])
+        self._numbers = RowNumbering(np.asarray([len(c.values) for c in self._each], np.int64))
+        self._shares: dict[tuple[int, ...], Share | None] = {}
+        self._tables: dict[int, tuple[Rules, dict[int, Rules]]] = {}
         self._blocks = Store()
         self._start = Store()
         self._start.add([0])
@@ -145,8 +154,9 @@ class Plans:
         """Numbers of the candidates' plans, ``(candidates,)``."""
         rows = genes[:, self._columns]
         numbers = self._numbers.of(rows)
-        for row in rows[firsts(numbers, self.possible.count)].tolist():
-            self._plan(row)
+        new = firsts(numbers, self.possible.count)
+        if len(new):
+            self._plan(rows[new])
         return numbers
 
     def entries(self, plans: Ints) -> tuple[Ints, Ints, Ints]:
@@ -158,14 +168,26 @@ class Plans:
         parts, blocks = self._entries.rows[entry].T
         return owner, parts, blocks
 
-    def _plan(self, row: Sequence[int]) -> None:
-        """Group the layers as some choices say."""
-        rules = self._rules_of(row)
-        if rules is not None:
-            parts = self._grouping.parts(*rules)
-            self._entries.add(np.column_stack((parts, self._blocks_of(parts))))
-        self._start.add([self._entries.count])
-        self.possible.add([rules is not None])
+    def _plan(self, rows: Ints) -> None:
+        """Group the layers as new choices say."""
+        sharing = [at for at, c in enumerate(self._each) if not c.layers and c.knob in _SHARING]
+        found, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        possible = np.zeros(len(rows), np.bool_)
+        pairs, which = np.unique(rows[:, sharing], axis=0, return_inverse=True)
+        for number, pair in enumerate(pairs.tolist()):
+            share = self._share(sharing, tuple(pair))
+            if share is not None:
+                mine = np.flatnonzero(which == number)
+                possible[mine] = True
+                parts, counts = self._grouping.parts(share, self._rules(share, rows[mine]))
+                found.append(parts)
+                owners.append(np.repeat(mine, counts))
+        owner = np.concatenate(owners)
+        parts = np.concatenate(found)[np.argsort(owner, kind="stable")]
+        ends = self._entries.count + np.cumsum(np.bincount(owner, minlength=len(rows)))
+        self._entries.add(np.column_stack((parts, self._blocks_of(parts))))
+        self._start.add(ends)
+        self.possible.add(possible)
 
     def _blocks_of(self, parts: Ints) -> Ints:
         layers, known = self._grouping.layers, self._blocks.count
@@ -174,34 +196,86 @@ class Plans:
         found: Ints = self._blocks.rows[parts]
         return found
 
-    def _rules_of(self, row: Sequence[int]) -> tuple[Share, GroupRules] | None:
-        """What grouping follows from; None where the choices do not fit the model."""
-        count = len(self._model)
-        model, own = tuple(row[:count]), dict(self._boundaries)
-        if model not in self._rules:
-            self._rules[model] = self._rules_of_model(model)
-        found = self._rules[model]
-        for at, gene in zip(self._columns[count:], row[count:], strict=True):
-            if (value := self._each[at].values[gene]) != AUTO:
-                own |= dict.fromkeys(self._each[at].layers, value)
-        if found is None or not own:
-            return found
-        cuts, merges = (
-            frozenset(layer for layer, said in own.items() if said == boundary)
-            for boundary in ("cut", "merge")
-        )
-        return found[0], dataclasses.replace(found[1], cuts=cuts, merges=merges)
+    def _share(self, columns: Sequence[int], genes: tuple[int, ...]) -> Share | None:
+        """How clusters share out the work; None where the choices do not fit the model."""
+        if genes not in self._shares:
+            knobs = self._base
+            for at, gene in zip(columns, genes, strict=True):
+                knobs = self._saying(knobs, at, self._each[at].values[gene])
+            try:
+                self._shares[genes] = self._grouping.share(knobs)
+            except KnobsError:
+                self._shares[genes] = None
+        return self._shares[genes]
 
-    def _rules_of_model(self, model: Sequence[int]) -> tuple[Share, GroupRules] | None:
-        """The same without what is said of boundaries."""
-        pairs = zip(self._model, model, strict=True)
-        chosen = {self._each[at].knob: self._each[at].values[gene] for at, gene in pairs}
-        said = {name: value for name, value in chosen.items() if value != AUTO}
-        knobs = dataclasses.replace(self._base, **said)
-        try:
-            return self._grouping.share(knobs), GroupRules.of(knobs)
-        except KnobsError:
-            return None
+    def _saying(self, knobs: Knobs, at: int, value: Any) -> Knobs:
+        return (
+            knobs if value == AUTO else dataclasses.replace(knobs, **{self._each[at].knob: value})
+        )
+
+    def _rules(self, share: Share, rows: Ints) -> Rules:
+        """What grouping follows from, one row each."""
+        problem = self._grouping.problem(share)
+        if share.batches not in self._tables:
+            self._tables[share.batches] = self._tables_of(problem)
+        base, tables = self._tables[share.batches]
+        found = base.taken(np.zeros(len(rows), np.int64))
+        for at, table in tables.items():
+            field = _RULES[self._each[at].knob]
+            found = found._replace(**{field: getattr(table, field)[rows[:, at]]})
+        first = len(self._each) - self._boundaries.count
+        return self._boundaries.kept(problem, found, rows[:, first:])
+
+    def _tables_of(self, problem: Problem) -> tuple[Rules, dict[int, Rules]]:
+        """The rules of the start, and of each value of the columns that rules follow from."""
+        tables = {}
+        for at, choice in enumerate(self._each):
+            if not choice.layers and choice.knob in _RULES:
+                said = (self._saying(self._base, at, value) for value in choice.values)
+                tables[at] = rules_table(problem, [GroupRules.of(knobs) for knobs in said])
+        return rules_table(problem, [GroupRules.of(self._base)]), tables
+
+
+class _Boundaries:
+    """What a start and its candidates say of boundaries of sub-graphs.
+
+    Args:
+        base: the start.
+        each: columns of boundaries; later ones go over earlier ones.
+
+    Attributes:
+        count: of columns.
+    """
+
+    def __init__(self, base: Knobs, each: Sequence[Choice]) -> None:
+        self.count = len(each)
+        said = {o.layer: o.boundary for o in base.overrides if o.boundary != AUTO}
+        layers = dict.fromkeys([*said, *(layer for c in each for layer in c.layers)])
+        self._layers = {layer: at for at, layer in enumerate(layers)}
+        self._base = np.asarray(
+            [_BOUNDARIES.index(said.get(layer, AUTO)) for layer in layers], np.int64
+        )
+        self._values = [np.asarray([_BOUNDARIES.index(v) for v in c.values]) for c in each]
+        self._own = [np.asarray([self._layers[layer] for layer in c.layers]) for c in each]
+
+    def kept(self, problem: Problem, rules: Rules, rows: Ints) -> Rules:
+        """Rules with these boundaries, one row of choices each."""
+        if not self._layers:
+            return rules
+        said = np.tile(self._base, (len(rows), 1))
+        for genes, values, own in zip(rows.T, self._values, self._own, strict=True):
+            spoken = np.flatnonzero(values[genes])
+            said[spoken[:, None], own] = values[genes[spoken], None]
+        there = [
+            (layer.index, self._layers[layer.name])
+            for layer in problem.layers
+            if layer.name in self._layers
+        ]
+        cuts, merges = np.zeros_like(rules.cuts), np.zeros_like(rules.merges)
+        layers, columns = np.asarray(there, np.int64).reshape(-1, 2).T
+        cuts[:, layers] = said[:, columns] == _BOUNDARIES.index("cut")
+        merges[:, layers] = said[:, columns] == _BOUNDARIES.index("merge")
+        return rules._replace(cuts=cuts, merges=merges)
 
 
 @njit(cache=True)

@@ -7,7 +7,6 @@ own (``"pipeline"``). What one cluster makes for another lies in DDR, which all 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -18,7 +17,14 @@ from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Placement, Scope
-from autoturbo.schedule.group import GroupRules, SubGraph, group_rows, layers_in, subgraph_of
+from autoturbo.schedule.group import (
+    GroupRules,
+    SubGraph,
+    group_rows,
+    layers_in,
+    rules_table,
+    subgraph_of,
+)
 from autoturbo.schedule.instances import (
     Cut,
     InstanceGraph,
@@ -26,10 +32,12 @@ from autoturbo.schedule.instances import (
     box_regions,
     part_bounds,
 )
+from autoturbo.schedule.merging import FOUND, Rules
 from autoturbo.schedule.part_work import COLUMNS, part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
 from autoturbo.schedule.split import Split, peak_bytes, sink, split_axes
+from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import MATRIX, NONE, VECTOR, Floats
 
 PIPELINE = "pipeline"
@@ -37,16 +45,25 @@ PIPELINE = "pipeline"
 PARTS = ("spatial", "channel")
 """Kinds of axes along which clusters share out every sub-graph's output."""
 
+_SET = FOUND.index("set")
+
+_UNKNOWN = -2
+
 _DOUBLINGS = 6
 """How often parts that do not fit are halved."""
 
 
 def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
-    """The outermost axis of a kind with a step for every cluster, -1 for none."""
-    extents = sink(problem, layers).axes
-    clusters = problem.target.clusters
-    axes = (axis for _, axis in split_axes(problem, layers, kind))
-    return next((axis for axis in axes if extents[axis].extent >= clusters), -1)
+    """The outermost axis of a kind with a step for every cluster, -1 for none; remembered."""
+    key = ("cluster axis", layers[-1], kind)
+    found = problem.memory.get(key)
+    if not isinstance(found, int):
+        extents = sink(problem, layers).axes
+        clusters = problem.target.clusters
+        axes = (axis for _, axis in split_axes(problem, layers, kind))
+        found = next((axis for axis in axes if extents[axis].extent >= clusters), -1)
+        problem.memory[key] = found
+    return found
 
 
 def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
@@ -54,41 +71,53 @@ def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph
     key = ("group for", rules, split)
     found = problem.memory.get(key)
     if not isinstance(found, tuple):
-        rows = rows_for(problem, rules, split).tolist()
+        rows = rows_for(problem, rules_table(problem, [rules]), split)[0].tolist()
         found = tuple(subgraph_of(problem, index, row) for index, row in enumerate(rows))
         problem.memory[key] = found
     return found
 
 
-def rows_for(problem: Problem, rules: GroupRules, split: str) -> Ints:
+def rows_for(problem: Problem, rules: Rules, split: str) -> tuple[Ints, Ints]:
     """Algorithm 2, with sub-graphs that clusters cannot share out kept apart in the middle.
 
-    Rows of :func:`autoturbo.schedule.group.group_rows`.
+    As :func:`autoturbo.schedule.group.group_rows`, by several rules at once.
 
     A part of an output needs all that several layers before it make, and a sub-graph is never on
     two stages: what was merged for one cluster may be too large for several. Such a sub-graph is
     cut after the layer nearest to half of its work, until none is too large.
     """
-    while True:
-        rows = group_rows(problem, rules)
-        ends = (_too_large(problem, number, split) for number in rows[:, 1].tolist())
-        cuts = {problem.layers[end].name for end in ends if end >= 0}
-        if cuts <= rules.cuts:
-            return rows
-        rules = dataclasses.replace(rules, cuts=rules.cuts | cuts)
+    cuts, pending = rules.cuts.copy(), np.arange(len(rules.cuts))
+    found, owners = [np.zeros((0, len(FOUND)), np.int64)], [np.zeros(0, np.int64)]
+    while len(pending):
+        rows, counts = group_rows(problem, rules.taken(pending)._replace(cuts=cuts[pending]))
+        owner = np.repeat(pending, counts)
+        ends = _too_large(problem, rows[:, _SET], split)
+        new = ends >= 0
+        new[new] = ~cuts[owner[new], ends[new]]
+        pending = np.unique(owner[new])
+        done = ~np.isin(owner, pending)
+        found.append(rows[done])
+        owners.append(owner[done])
+        cuts[owner[new], ends[new]] = True
+    owner = np.concatenate(owners)
+    order = np.argsort(owner, kind="stable")
+    return np.concatenate(found)[order], np.bincount(owner, minlength=len(cuts))
 
 
-def _too_large(problem: Problem, number: int, split: str) -> int:
-    """The layer to cut the sub-graph of a set of layers after, -1 if it may stay; remembered.
+def _too_large(problem: Problem, sets: Ints, split: str) -> Ints:
+    """Per set of layers, the layer to cut its sub-graph after, -1 if it may stay; remembered.
 
     It is too large with more than a stage's work, or if it is slower than its halves, or than its
     layers one by one.
     """
-    key = ("too large", number, split)
-    found = problem.memory.get(key)
-    if not isinstance(found, int):
-        found = _end_of_too_large(problem, layers_in(problem, number), split)
-        problem.memory[key] = found
+    key = ("too large", split)
+    known = problem.memory.get(key)
+    if not isinstance(known, Store):
+        known = problem.memory[key] = Store()
+    known.add(np.full(max(int(sets.max(initial=-1)) + 1 - known.count, 0), _UNKNOWN))
+    for number in np.unique(sets[known.rows[sets] == _UNKNOWN]).tolist():
+        known.rows[number] = _end_of_too_large(problem, layers_in(problem, number), split)
+    found: Ints = known.rows[sets]
     return found
 
 

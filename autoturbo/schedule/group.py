@@ -97,24 +97,29 @@ def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
 
 
 def _group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-    rows = group_rows(problem, rules).tolist()
+    rows = group_rows(problem, rules_table(problem, [rules]))[0].tolist()
     return tuple(subgraph_of(problem, index, row) for index, row in enumerate(rows))
 
 
-def group_rows(problem: Problem, rules: GroupRules) -> Ints:
-    """Sub-graphs as numbers, one row of :data:`autoturbo.schedule.merging.FOUND` each."""
-    return _merger(problem).rows(_compiled(problem, rules))
+def group_rows(problem: Problem, rules: Rules) -> tuple[Ints, Ints]:
+    """Algorithm 2 by several rules at once: :meth:`autoturbo.schedule.merging.Merger.rows`.
+
+    Args:
+        problem: whose layers.
+        rules: of :func:`rules_table`.
+    """
+    return _merger(problem).rows(rules)
 
 
 def subgraph_of(problem: Problem, index: int, row: Sequence[int]) -> SubGraph:
-    """The sub-graph of a row of :func:`group_rows`."""
+    """The sub-graph of a row of :data:`autoturbo.schedule.merging.FOUND`."""
     _, number, axis, factor, depth, operators, footprint = row
     split = Split(axis, factor or UNFIT, depth, operators, footprint)
     return SubGraph(index, _merger(problem).layers(number), split)
 
 
 def layers_in(problem: Problem, number: int) -> tuple[int, ...]:
-    """The layers of a set that a row of :func:`group_rows` names, in order."""
+    """The layers of a set by its number in :data:`autoturbo.schedule.merging.FOUND`, in order."""
     return _merger(problem).layers(number)
 
 
@@ -127,21 +132,21 @@ def _merger(problem: Problem) -> Merger:
     return found
 
 
-def _compiled(problem: Problem, rules: GroupRules) -> Rules:
-    """Rules for compiled code."""
-    splits = rules.splits
+def rules_table(problem: Problem, rules: Sequence[GroupRules]) -> Rules:
+    """Rules for compiled code, one row each."""
+    splits = [own.splits for own in rules]
     return Rules(
-        room=int(problem.cluster_lb_bytes * splits.lb_fill),
-        limit=splits.recompute_limit,
-        policy=POLICIES[splits.policy],
-        key=np.asarray(["ofd".index(key) for key in splits.key], np.int64),
-        dims=DIMS.index(splits.dims),
-        producer_ratio=rules.producer_ratio,
-        merged_ratio=rules.merged_ratio,
-        max_layers=rules.max_layers,
-        order=np.asarray(["sdb".index(letter) for letter in rules.order], np.int64),
-        cuts=_flags(problem, rules.cuts),
-        merges=_flags(problem, rules.merges),
+        room=np.asarray([int(problem.cluster_lb_bytes * s.lb_fill) for s in splits], np.int64),
+        limit=np.asarray([s.recompute_limit for s in splits], np.float64),
+        policy=np.asarray([POLICIES[s.policy] for s in splits], np.int64),
+        key=np.asarray([["ofd".index(key) for key in s.key] for s in splits], np.int64),
+        dims=np.asarray([DIMS.index(s.dims) for s in splits], np.int64),
+        producer_ratio=np.asarray([own.producer_ratio for own in rules], np.float64),
+        merged_ratio=np.asarray([own.merged_ratio for own in rules], np.float64),
+        max_layers=np.asarray([own.max_layers for own in rules], np.int64),
+        order=np.asarray([["sdb".index(x) for x in own.order] for own in rules], np.int64),
+        cuts=np.stack([_flags(problem, own.cuts) for own in rules]),
+        merges=np.stack([_flags(problem, own.merges) for own in rules]),
     )
 
 

@@ -47,26 +47,49 @@ DIMS: Final = ("all", "batch", "spatial", "channel")
 FOUND: Final = ("layer", "set", "axis", "factor", "depth", "operators", "footprint")
 """Columns of what is found: a node, its layers' number, and its split (factor 0: none fits)."""
 
+_AT_ONCE = 64
+"""Groupings that one call of compiled code makes room for."""
+
 _SPARE = 512
 """Entries that each table has free before a merge is tried: more than one merge can add."""
 
 
 class Rules(NamedTuple):
-    """Rules of grouping for compiled code.
+    """Rules of one or several groupings for compiled code: one row each.
 
     Attributes:
         room: bytes that parts may need.
         limit: most work of all parts over that of the whole.
         policy: code of the factors that are tried.
-        key: order of the keys that choose a split.
+        key: order of the keys that choose a split, ``(groupings, 3)``.
         dims: position in :data:`DIMS`.
         producer_ratio: rule (i).
         merged_ratio: rules (i) and (ii).
         max_layers: of a sub-graph.
-        order: of the patterns: 0 straight, 1 diamond, 2 branch.
-        cuts: per layer, whether it must not be merged with its consumers.
+        order: of the patterns: 0 straight, 1 diamond, 2 branch; ``(groupings, 3)``.
+        cuts: per layer, whether it must not be merged with its consumers, ``(groupings, layers)``.
         merges: per layer, whether it must be.
     """
+
+    room: Ints
+    limit: Floats
+    policy: Ints
+    key: Ints
+    dims: Ints
+    producer_ratio: Floats
+    merged_ratio: Floats
+    max_layers: Ints
+    order: Ints
+    cuts: Flags
+    merges: Flags
+
+    def taken(self, which: Ints) -> Rules:
+        """Some of the groupings."""
+        return Rules._make(column[which] for column in self)
+
+
+class _Rules(NamedTuple):
+    """A row of :class:`Rules`."""
 
     room: int
     limit: float
@@ -125,8 +148,8 @@ class _Nodes(NamedTuple):
     ``owner`` is the node of each layer, ``named`` the word of each node's layers, ``ceiling`` the
     smallest factor that a producer inside had before its output was up-sampled, ``factor`` that of
     its split and ``numbered`` the number of its layers (-1: not asked for yet); ``refused`` the
-    sets that must not be tried again. ``at`` is where merging is: position in the order of
-    patterns, node, and merges of this round. The others are for passing notes.
+    grouping in which a set must not be tried again. ``at`` is where merging is: position in the
+    order of patterns, node, merges of this round, and grouping. The others are for passing notes.
     """
 
     alive: Flags
@@ -153,7 +176,7 @@ _EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 _SETS, _MEMBERS, _PARTS, _FULL, _WANTED = range(5)
 
-_PATTERN, _NODE, _COUNTED = range(3)
+_PATTERN, _NODE, _COUNTED, _GROUPING = range(4)
 
 
 @dataclass(eq=False)
@@ -181,16 +204,28 @@ class Merger:
         every = np.arange(count, dtype=np.int64)
         self._space = workspace(self.problem.arrays, self.problem.layer_arrays, every)
 
-    def rows(self, rules: Rules) -> Ints:
-        """Sub-graphs in topological order, one row of :data:`FOUND` each."""
-        while True:
-            found = _merged(
+    def rows(self, rules: Rules) -> tuple[Ints, Ints]:
+        """Sub-graphs of several groupings.
+
+        Returns:
+            One row of :data:`FOUND` per sub-graph, in topological order, grouping after grouping;
+            and the sub-graphs of each grouping, ``(groupings,)``.
+        """
+        total, layers = len(rules.room), len(self.problem.layers)
+        found, counts = [np.zeros((0, len(FOUND)), np.int64)], np.zeros(total, np.int64)
+        done = 0
+        while done < total:
+            room = np.zeros((min(total - done, _AT_ONCE), layers, len(FOUND)), np.int64)
+            end = _merged(
                 self.problem.arrays, self.problem.layer_arrays, self._model, self._known,
-                self._space, rules,
+                self._space, rules, done, room, counts,
             )  # fmt: skip
-            if not self._known.counts[_FULL]:
-                return found
-            self._known = _grown(self._known)
+            used = np.arange(layers) < counts[done:end, None]
+            found.append(room[: end - done][used])
+            done = end
+            if self._known.counts[_FULL]:
+                self._known = _grown(self._known)
+        return np.concatenate(found), counts
 
     def layers(self, number: int) -> tuple[int, ...]:
         """The layers of a set, in order."""
@@ -373,7 +408,7 @@ def _is_full(k: _Known, layers: int) -> bool:
 
 @njit(cache=True)
 def _find_out(
-    g: GraphArrays, a: LayerArrays, m: _Model, k: _Known, space: Workspace, r: Rules, number: int
+    g: GraphArrays, a: LayerArrays, m: _Model, k: _Known, space: Workspace, r: _Rules, number: int
 ) -> None:
     """What parts of a set need, as far as rules ask for it."""
     layers = k.members[k.start[number] : k.start[number + 1]].copy()
@@ -404,7 +439,7 @@ def _find_out(
 
 
 @borrowing
-def _least(whole: int, r: Rules) -> int:
+def _least(whole: int, r: _Rules) -> int:
     """The smallest factor by the printed estimate."""
     return int(max(-(-whole // max(r.room, 1)), 2))
 
@@ -415,7 +450,7 @@ def _key(number: int, axis: int, factor: int) -> int:
 
 
 @borrowing
-def _best(m: _Model, k: _Known, r: Rules, n: _Nodes, number: int, out: Ints) -> bool:
+def _best(m: _Model, k: _Known, r: _Rules, n: _Nodes, number: int, out: Ints) -> bool:
     """The best way to cut a set: axis, factor (0 if none fits), depth, operators, bytes.
 
     False if something about the set is wanted first.
@@ -455,7 +490,7 @@ def _best(m: _Model, k: _Known, r: Rules, n: _Nodes, number: int, out: Ints) -> 
 
 
 @borrowing
-def _factor(m: _Model, k: _Known, r: Rules, n: _Nodes, node: int) -> float:
+def _factor(m: _Model, k: _Known, r: _Rules, n: _Nodes, node: int) -> float:
     """The factor of a node's best split; infinite where none fits, negative if wanted first."""
     if n.numbered[node] < 0:
         n.mark[node] = True
@@ -478,7 +513,7 @@ def _is_upsampled(m: _Model, n: _Nodes, node: int) -> bool:
 
 
 @borrowing
-def _ceiling(m: _Model, k: _Known, r: Rules, n: _Nodes, nodes: Ints) -> float:
+def _ceiling(m: _Model, k: _Known, r: _Rules, n: _Nodes, nodes: Ints) -> float:
     """The smallest factor that a producer had which the merged nodes up-sample, -1 if wanted."""
     least = np.inf
     if len(m.enlarged) == 0:
@@ -498,7 +533,7 @@ def _ceiling(m: _Model, k: _Known, r: Rules, n: _Nodes, nodes: Ints) -> float:
 
 
 @borrowing
-def _try(m: _Model, k: _Known, r: Rules, n: _Nodes, nodes: Ints, bound: float) -> bool:
+def _try(m: _Model, k: _Known, r: _Rules, n: _Nodes, nodes: Ints, bound: float) -> bool:
     """Merge nodes, the last of which is kept, if size, cuts and the rule allow it."""
     named, size, allowed = 0, 0, True
     for at in range(len(nodes)):
@@ -510,14 +545,14 @@ def _try(m: _Model, k: _Known, r: Rules, n: _Nodes, nodes: Ints, bound: float) -
     number = _number(n, k, named)
     for node in nodes:
         n.mark[node] = False
-    if n.refused[number]:
+    if n.refused[number] == n.at[_GROUPING]:
         return False
     allowed &= size <= r.max_layers
     ceiling = _ceiling(m, k, r, n, nodes)
     if ceiling < 0 or (allowed and not _best(m, k, r, n, number, n.split)):
         return False
     if not allowed or n.split[1] == 0 or n.split[1] > bound:
-        n.refused[number] = True
+        n.refused[number] = n.at[_GROUPING]
         return False
     _join(n, nodes)
     kept = nodes[-1]
@@ -550,7 +585,7 @@ def _join(n: _Nodes, nodes: Ints) -> None:
 
 
 @borrowing
-def _pair(m: _Model, k: _Known, r: Rules, n: _Nodes, producer: int, consumer: int) -> bool:
+def _pair(m: _Model, k: _Known, r: _Rules, n: _Nodes, producer: int, consumer: int) -> bool:
     """Rule (i)."""
     nodes = n.pair
     nodes[0], nodes[1] = producer, consumer
@@ -564,7 +599,7 @@ def _pair(m: _Model, k: _Known, r: Rules, n: _Nodes, producer: int, consumer: in
 
 
 @borrowing
-def _straight(m: _Model, k: _Known, r: Rules, n: _Nodes, node: int) -> bool:
+def _straight(m: _Model, k: _Known, r: _Rules, n: _Nodes, node: int) -> bool:
     """P is the unique producer of Q and Q the unique consumer of P: merge {P, Q}."""
     consumer = _only(n.consumers[node])
     if consumer < 0 or consumer == len(n.alive) or _only(n.producers[consumer]) != node:
@@ -573,7 +608,7 @@ def _straight(m: _Model, k: _Known, r: Rules, n: _Nodes, node: int) -> bool:
 
 
 @borrowing
-def _branch(m: _Model, k: _Known, r: Rules, n: _Nodes, consumer: int) -> bool:
+def _branch(m: _Model, k: _Known, r: _Rules, n: _Nodes, consumer: int) -> bool:
     """Q has several producers and is the unique consumer of one, P, the latest: merge {P, Q}."""
     if _only(n.producers[consumer]) != -2:  # noqa: PLR2004  several
         return False
@@ -589,7 +624,7 @@ def _branch(m: _Model, k: _Known, r: Rules, n: _Nodes, consumer: int) -> bool:
 
 
 @borrowing
-def _diamond(m: _Model, k: _Known, r: Rules, n: _Nodes, exit_node: int) -> bool:
+def _diamond(m: _Model, k: _Known, r: _Rules, n: _Nodes, exit_node: int) -> bool:
     """Two or more paths from an entry to an exit: merge what lies on them and the exit."""
     if _only(n.producers[exit_node]) != -2:  # noqa: PLR2004  several
         return False
@@ -642,7 +677,7 @@ def _paths(n: _Nodes, exit_node: int) -> int:
 
 
 @borrowing
-def _advance(m: _Model, k: _Known, r: Rules, n: _Nodes) -> bool:
+def _advance(m: _Model, k: _Known, r: _Rules, n: _Nodes) -> bool:
     """Merge until a round merges nothing; False where it stops because something is wanted."""
     count, patterns = len(n.alive), len(r.order)
     while n.at[_PATTERN] < patterns:
@@ -670,7 +705,7 @@ def _advance(m: _Model, k: _Known, r: Rules, n: _Nodes) -> bool:
 
 
 @borrowing
-def _noted(m: _Model, k: _Known, r: Rules, n: _Nodes, found: Ints) -> bool:
+def _noted(m: _Model, k: _Known, r: _Rules, n: _Nodes, found: Ints) -> bool:
     """Note all nodes and their splits; False where something is wanted."""
     at = 0
     for node in range(len(n.alive)):
@@ -686,24 +721,67 @@ def _noted(m: _Model, k: _Known, r: Rules, n: _Nodes, found: Ints) -> bool:
 
 @njit(cache=True)
 def _merged(
-    g: GraphArrays, a: LayerArrays, m: _Model, k: _Known, space: Workspace, r: Rules
-) -> Ints:
-    """Merge until a round merges nothing; one row of :data:`FOUND` per sub-graph."""
+    g: GraphArrays,
+    a: LayerArrays,
+    m: _Model,
+    k: _Known,
+    space: Workspace,
+    rules: Rules,
+    start: int,
+    found: Ints,
+    counts: Ints,
+) -> int:
+    """Group by all rules from ``start`` on for which there is room, and say where it ended.
+
+    ``found`` takes rows of :data:`FOUND`, grouping by grouping, ``counts`` how many there are of
+    each. It ends early where a table is full.
+    """
+    n = _nodes(m, k)
+    for at in range(len(found)):
+        own = start + at
+        r = _Rules(
+            rules.room[own], rules.limit[own], rules.policy[own], rules.key[own], rules.dims[own],
+            rules.producer_ratio[own], rules.merged_ratio[own], rules.max_layers[own],
+            rules.order[own], rules.cuts[own], rules.merges[own],
+        )  # fmt: skip
+        _begin(m, k, n, own)
+        while not (_advance(m, k, r, n) and _noted(m, k, r, n, found[at])):
+            if _is_full(k, len(m.opaque)):
+                k.counts[_FULL] = 1
+                return own
+            _find_out(g, a, m, k, space, r, k.counts[_WANTED])
+            k.counts[_WANTED] = -1
+        counts[own] = n.alive.sum()
+    return start + len(found)
+
+
+@njit(cache=True)
+def _nodes(m: _Model, k: _Known) -> _Nodes:
+    """Room for nodes."""
     count = len(m.opaque)
-    n = _Nodes(
+    return _Nodes(
         np.ones(count, np.bool_), np.arange(count), m.names.copy(), np.ones(count, np.int64),
         m.opaque.copy(), m.producers.copy(), m.consumers.copy(), np.full(count, np.inf),
-        np.zeros(count), np.full(count, -1, np.int64), np.zeros(len(k.set_keys), np.int64),
-        np.zeros(3, np.int64), np.zeros(count, np.bool_), np.zeros(5, np.int64),
+        np.zeros(count), np.full(count, -1, np.int64), np.full(len(k.set_keys), -1, np.int64),
+        np.zeros(4, np.int64), np.zeros(count, np.bool_), np.zeros(5, np.int64),
         np.zeros(6, np.int64), np.zeros(2, np.int64), np.zeros(count, np.int64),
         np.zeros(count, np.int64),
     )  # fmt: skip
-    found = np.zeros((count, 7), np.int64)
+
+
+@borrowing
+def _begin(m: _Model, k: _Known, n: _Nodes, grouping: int) -> None:
+    """Let every layer be a node of its own."""
+    for layer in range(len(m.opaque)):
+        n.alive[layer], n.owner[layer], n.named[layer], n.size[layer] = (
+            True,
+            layer,
+            m.names[layer],
+            1,
+        )
+        n.opaque[layer], n.ceiling[layer], n.numbered[layer] = m.opaque[layer], np.inf, -1
+        for word in range(m.producers.shape[1]):
+            n.producers[layer, word] = m.producers[layer, word]
+            n.consumers[layer, word] = m.consumers[layer, word]
+    n.at[_PATTERN], n.at[_NODE], n.at[_COUNTED], n.at[_GROUPING] = 0, 0, 0, grouping
     k.counts[_FULL], k.counts[_WANTED] = 0, -1
-    while not (_advance(m, k, r, n) and _noted(m, k, r, n, found)):
-        if _is_full(k, count):
-            k.counts[_FULL] = 1
-            break
-        _find_out(g, a, m, k, space, r, k.counts[_WANTED])
-        k.counts[_WANTED] = -1
-    return found[: n.alive.sum()]
