@@ -10,6 +10,7 @@ Each step has fewer different things than the one before, and is made once of ea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -93,9 +94,9 @@ class Kernels:
         self._factors = Store((), np.float64)
         self._kinds = Store()
 
-    def add(self, part: Part) -> int:
-        """The number of a new part."""
-        return self._parts.add(part)
+    def add(self, parts: Sequence[Part]) -> int:
+        """The number of the first of some new parts; the others' follow."""
+        return self._parts.add(parts)
 
     @property
     def known(self) -> int:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from autoturbo.cost_models.numbering import Columns, Numbering, firsts
 from autoturbo.cost_models.ways import FIELDS, NAMED, SPLIT, Ways
-from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.clusters import PARTS, cluster_axis, shared_out
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
-from autoturbo.schedule.own_splits import settled
+from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
+from autoturbo.schedule.own_splits import Own, SplitColumn, Wrong, own_row, settle
 from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.split import Split, axis_table
 from autoturbo.schedule.statistics import STATISTICS, part_row
 from autoturbo.schedule.stores import Store
 from autoturbo.simulate.alone import part_numbers
@@ -31,21 +33,35 @@ class Part(NamedTuple):
 
     Attributes:
         problem: at its number of samples.
+        layers: number of its set of layers.
         subgraph: layers and split; the number does not matter.
         kind: how clusters share out the work.
         room: of :func:`autoturbo.schedule.own_splits.room_for_parts`.
-        clusters: that share out its parts.
         loops: passes.
         samples: of a pass.
     """
 
     problem: Problem
+    layers: int
     subgraph: SubGraph
     kind: str
     room: int
-    clusters: int
     loops: int
     samples: int
+
+
+class _Grouped(IntEnum):
+    """What is known of a part as it was grouped, besides its split.
+
+    Its problem, set of layers and last layer, the axis that clusters share out (-1 for none), and
+    the clusters that share out its instances.
+    """
+
+    PROBLEM = 0
+    LAYERS = 1
+    LAST = 2
+    OVER = 3
+    CLUSTERS = 4
 
 
 class Place(NamedTuple):
@@ -71,13 +87,12 @@ class Parts:
 
     def __init__(self, ways: Ways) -> None:
         self._ways = ways
-        self._parts: list[Part] = []
+        self._grouped, self._layers = Store((len(_Grouped),)), list[tuple[int, ...]]()
+        self._splits, self._shared = Store((len(SplitColumn),)), Store((len(SplitColumn),))
         self.passes = Store((2,))
-        self._splits, self._cut_numbers = Columns(len(_SCALED_SPLIT) + 1), Numbering()
-        self._cuts = Store((2,))
-        self._own: dict[tuple[str, bytes], tuple[int, SubGraphKnobs | None]] = {}
-        self._final: dict[tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]], int] = {}
-        self._subgraphs: list[tuple[int, SubGraph]] = []
+        self._said_numbers, self._said = Columns(len(_SCALED_SPLIT) + 1), Store((len(Own),))
+        self._cut_numbers, self._cuts = Numbering(), Store((2,))
+        self._final_numbers, self._subgraphs = Columns(6), list[SubGraph]()
         self._problem_of = Store()
         self.facts = Store((len(STATISTICS),), np.float64)
         self.problems: list[Problem] = []
@@ -85,11 +100,24 @@ class Parts:
         self._spreads, self._laid_numbers, self._laid = Columns(len(_SPREAD)), Numbering(), Store()
         self._place_numbers, self.places = Numbering(), Store((len(Place._fields),))
 
-    def add(self, part: Part) -> int:
-        """The number of a new part."""
-        self._parts.append(part)
-        self.passes.add([[part.loops, part.samples]])
-        return len(self._parts) - 1
+    def add(self, parts: Sequence[Part]) -> int:
+        """The number of the first of some new parts; the others' follow."""
+        rows = np.asarray([self._grouped_row(part) for part in parts], np.int64)
+        first = self._grouped.add(rows)
+        self._layers.extend(part.subgraph.layers for part in parts)
+        self._splits.add([part.subgraph.split.row for part in parts])
+        self._shared.add([_shared(part).split.row for part in parts])
+        self.passes.add([[part.loops, part.samples] for part in parts])
+        return first
+
+    def _grouped_row(self, part: Part) -> list[int]:
+        problem, layers, subgraph = part[:3]
+        if id(problem) not in self._numbers_of:
+            self._numbers_of[id(problem)] = len(self.problems)
+            self.problems.append(problem)
+        over = cluster_axis(problem, subgraph.layers, part.kind) if part.kind in PARTS else -1
+        clusters = problem.target.clusters if over >= 0 else 1
+        return [self._numbers_of[id(problem)], layers, subgraph.layers[-1], over, clusters]
 
     def cut(self, parts: Ints, codes: Ints) -> Ints:
         """Per part in a way, the number of the final part (-1 for none), and its instances.
@@ -98,50 +126,68 @@ class Parts:
             parts: numbers of :meth:`add`.
             codes: rows of ways.
         """
-        columns = [FIELDS.index(name) for name in _SCALED_SPLIT]
-        splits = codes[:, [*columns, NAMED]]
-        numbers = self._cut_numbers.of_pairs(parts, self._splits.of(splits))
+        said = self._said_of(codes)
+        numbers = self._cut_numbers.of_pairs(parts, said)
         new = firsts(numbers, self._cuts.count)
         if len(new):
-            own = zip(parts[new].tolist(), splits[new], strict=True)
-            self._cuts.add([self._settle(self._parts[part], columns, codes) for part, codes in own])
-            self._note_final()
+            self._cuts.add(self._settled(parts[new], self._said.rows[said[new]]))
         found: Ints = self._cuts.rows[numbers]
         return found
 
-    def _settle(self, part: Part, columns: Sequence[int], codes: Ints) -> list[int]:
-        problem = part.problem
-        last = problem.layers[part.subgraph.layers[-1]].name if codes[-1] else ""
-        key = (last, codes.tobytes())
-        if key not in self._own:
-            self._own[key] = _own_split(last, self._ways.chosen(columns, codes))
-        times, own = self._own[key]
-        try:
-            cut = settled(problem, part.subgraph, times, own, part.kind, part.room)
-        except KnobsError:
-            return [-1, 0]
-        return [self._final_number(problem, cut), -(-cut.split.instances // part.clusters)]
+    def _said_of(self, codes: Ints) -> Ints:
+        """Numbers of what ways say of splits."""
+        columns = [*(FIELDS.index(name) for name in _SCALED_SPLIT), NAMED]
+        own = codes[:, columns]
+        numbers = self._said_numbers.of(own)
+        for at in firsts(numbers, self._said.count).tolist():
+            chosen = self._ways.chosen(columns[:-1], own[at])
+            scale = chosen.pop("factor_scale")
+            knobs = SubGraphKnobs("", **chosen)  # type: ignore[arg-type]
+            self._said.add([own_row(1 if scale == AUTO else int(scale), knobs, named=own[at, -1])])
+        return numbers
 
-    def _final_number(self, problem: Problem, cut: SubGraph) -> int:
-        if id(problem) not in self._numbers_of:
-            self._numbers_of[id(problem)] = len(self.problems)
-            self.problems.append(problem)
-        samples = self._numbers_of[id(problem)]
-        key = (samples, cut.layers, cut.split.axes)
-        found = self._final.get(key)
-        if found is None:
-            found = self._final[key] = len(self._subgraphs)
-            self._subgraphs.append((samples, cut))
+    def _settled(self, parts: Ints, said: Ints) -> Ints:
+        """Numbers of final parts, and instances of a cluster."""
+        grouped, found = self._grouped.rows[parts], np.full((len(parts), 2), -1)
+        for number in np.unique(grouped[:, _Grouped.PROBLEM]).tolist():
+            own = np.flatnonzero(grouped[:, _Grouped.PROBLEM] == number)
+            problem = self.problems[number]
+            cuts, wrong = settle(
+                axis_table(problem), self._splits.rows[parts[own]], self._shared.rows[parts[own]],
+                grouped[own, _Grouped.LAST], grouped[own, _Grouped.OVER], said[own],
+                problem.target.clusters,
+            )  # fmt: skip
+            factor = np.maximum(cuts[:, SplitColumn.FACTOR], 1)  # 0: none fits, it stays whole
+            instances = factor * cuts[:, SplitColumn.INNER_FACTOR]
+            there = wrong[:, 0] == Wrong.NOTHING
+            found[own[there], 0] = self._finals(parts[own[there]], cuts[there])
+            found[own, 1] = -(-instances // grouped[own, _Grouped.CLUSTERS])
         return found
 
-    def _note_final(self) -> None:
-        """Bring what is known of final parts up to date."""
-        new = self._subgraphs[self.facts.count :]
-        rows = np.zeros((len(new), len(STATISTICS)))
-        for row, (samples, cut) in zip(rows, new, strict=True):
-            row[: OWN.start] = part_row(self.problems[samples], cut)
-        self._problem_of.add([samples for samples, _ in new])
-        self.facts.add(rows)
+    def _finals(self, parts: Ints, cuts: Ints) -> Ints:
+        """Numbers of final parts that some parts of one problem are cut into."""
+        axes, inner = cuts[:, SplitColumn.AXIS], cuts[:, SplitColumn.INNER_AXIS]
+        keys = np.column_stack((
+            self._grouped.rows[parts][:, : _Grouped.LAST],
+            axes + 1, np.where(axes < 0, 0, np.maximum(cuts[:, SplitColumn.FACTOR], 1)),
+            inner + 1, np.where(inner < 0, 0, cuts[:, SplitColumn.INNER_FACTOR]),
+        ))  # fmt: skip
+        numbers = self._final_numbers.of(keys)
+        new = firsts(numbers, len(self._subgraphs))
+        if len(new):
+            samples = self._grouped.rows[parts[new], _Grouped.PROBLEM]
+            own = [
+                SubGraph(0, self._layers[part], Split.of_row(row))
+                for part, row in zip(parts[new].tolist(), cuts[new].tolist(), strict=True)
+            ]
+            facts = np.zeros((len(new), len(STATISTICS)))
+            facts[:, : OWN.start] = [
+                part_row(self.problems[at], cut) for at, cut in zip(samples, own, strict=True)
+            ]
+            self._subgraphs.extend(own)
+            self._problem_of.add(samples)
+            self.facts.add(facts)
+        return numbers
 
     def place(self, final: Ints, codes: Ints) -> Ints:
         """Numbers of the places of final parts, given cores and the loop they spread from."""
@@ -167,16 +213,14 @@ class Parts:
         values = (self._ways.values[FIELDS.index(name)] for name in _SPREAD)
         cores, depths = ([None if v == AUTO else int(v) for v in known] for known in values)
         wanted = [
-            (self._subgraphs[part][1], cores[own] or problem.target.cores, depths[depth])
+            (self._subgraphs[part], cores[own] or problem.target.cores, depths[depth])
             for part, (own, depth) in zip(final.tolist(), codes.tolist(), strict=True)
         ]
         return part_numbers(problem, wanted)
 
 
-def _own_split(layer: str, chosen: dict[str, Value]) -> tuple[int, SubGraphKnobs | None]:
-    """What the settled split of a sub-graph follows from: its scale and its own choices."""
-    scale = chosen.pop("factor_scale")
-    times = 1 if scale == AUTO else int(scale)
-    if all(value == AUTO for value in chosen.values()):
-        return times, None
-    return times, SubGraphKnobs(layer, **chosen)  # type: ignore[arg-type]
+def _shared(part: Part) -> SubGraph:
+    """As clusters share it out, where they do."""
+    if part.kind not in PARTS:
+        return part.subgraph
+    return shared_out(part.problem, part.subgraph, part.kind, part.room)

@@ -15,7 +15,7 @@ from autoturbo.cost_models.screened_kernels import Kernels
 from autoturbo.cost_models.screened_parts import Part
 from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.clusters import PARTS, cluster_axis, rows_for
+from autoturbo.schedule.clusters import PARTS, rows_for
 from autoturbo.schedule.group import GroupRules, group_rows, rules_table, subgraph_of
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.merging import FOUND, Rules
@@ -104,17 +104,16 @@ class Grouping:
         numbers = known.rows.of(keys)
         new = firsts(numbers, known.parts.count)
         own = zip(room[new].tolist(), rows[new].tolist(), strict=True)
-        known.parts.add([self._part(problem, terms, *one) for one in own])
+        made = [self._part(problem, terms, *one) for one in own]
+        known.parts.add(np.arange(len(made)) + self._kernels.add(made))
         found: Ints = known.parts.rows[numbers]
         return found, counts
 
-    def _part(self, problem: Problem, terms: _Terms, room: int, row: Sequence[int]) -> int:
+    def _part(self, problem: Problem, terms: _Terms, room: int, row: Sequence[int]) -> Part:
         samples, loops, kind = terms
         subgraph = subgraph_of(problem, 0, row)
-        shared = kind != BATCH and cluster_axis(problem, subgraph.layers, kind) >= 0
-        clusters = problem.target.clusters if shared else 1
         self.layers.append([problem.layers[x].name for x in subgraph.layers])
-        return self._kernels.add(Part(problem, subgraph, kind, room, clusters, loops, samples))
+        return Part(problem, row[_CUT[0]], subgraph, kind, room, loops, samples)
 
 
 class Plans:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Placement, Scope
@@ -54,16 +53,24 @@ _DOUBLINGS = 6
 
 
 def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
-    """The outermost axis of a kind with a step for every cluster, -1 for none; remembered."""
-    key = ("cluster axis", layers[-1], kind)
+    """The outermost axis of a kind with a step for every cluster, -1 for none."""
+    return int(cluster_axes(problem, kind)[layers[-1]])
+
+
+def cluster_axes(problem: Problem, kind: str) -> Ints:
+    """:func:`cluster_axis` of what ends with each layer, remembered; -1 where parts are shared."""
+    key = ("cluster axes", kind)
     found = problem.memory.get(key)
-    if not isinstance(found, int):
-        extents = sink(problem, layers).axes
-        clusters = problem.target.clusters
-        axes = (axis for _, axis in split_axes(problem, layers, kind))
-        found = next((axis for axis in axes if extents[axis].extent >= clusters), -1)
-        problem.memory[key] = found
+    if not isinstance(found, np.ndarray):
+        own = [_cluster_axis(problem, layer.index, kind) for layer in problem.layers]
+        found = problem.memory[key] = np.asarray(own, np.int64)
     return found
+
+
+def _cluster_axis(problem: Problem, layer: int, kind: str) -> int:
+    extents, axes = sink(problem, (layer,)).axes, split_axes(problem, (layer,), kind)
+    clusters = problem.target.clusters
+    return next((axis for _, axis in axes if extents[axis].extent >= clusters), -1)
 
 
 def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
@@ -202,49 +209,24 @@ def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
     return found
 
 
-def cut_over_clusters(
-    problem: Problem, subgraph: SubGraph, kind: str, room: int, *, exact: bool
-) -> SubGraph:
+def shared_out(problem: Problem, subgraph: SubGraph, kind: str, room: int) -> SubGraph:
     """Cut a sub-graph into a part per cluster, and those as it was cut before.
+
+    As far as they then fit: factors count parts of the whole, and are divided among the clusters.
 
     Args:
         problem: where it comes from.
-        subgraph: with its split for one cluster.
+        subgraph: with its split for one cluster, along one axis at most.
         kind: one of :data:`PARTS`.
         room: bytes of the local buffers of a cluster that parts may take.
-        exact: the factors count the parts of a cluster; otherwise those of the whole, and they are
-            divided among the clusters as far as the parts then fit.
-
-    Raises:
-        KnobsError: the sub-graph cannot be cut into so many parts or along so many axes.
     """
     axis = cluster_axis(problem, subgraph.layers, kind)
     if axis < 0:
         return subgraph
     others = [pair for pair in subgraph.split.axes if pair[0] != axis]
     own = dict(subgraph.split.axes).get(axis, 1)
-    if len(others) > 1:
-        raise _impossible(problem, subgraph, "along two axes more than its clusters")
     inner = others[0] if others else (-1, 1)
-    if exact:
-        split = _exact(problem, subgraph, axis, own, inner)
-    else:
-        split = _divided(problem, subgraph, axis, own, inner, room)
-    return subgraph.recut(split)
-
-
-def _impossible(problem: Problem, subgraph: SubGraph, what: str) -> KnobsError:
-    name = problem.layers[subgraph.layers[-1]].name
-    return KnobsError(f"{name} cannot be split {what}", Location(field="overrides"))
-
-
-def _exact(
-    problem: Problem, subgraph: SubGraph, axis: int, own: int, inner: tuple[int, int]
-) -> Split:
-    parts = own * problem.target.clusters
-    if parts > sink(problem, subgraph.layers).axes[axis].extent:
-        raise _impossible(problem, subgraph, f"into {own} on each of its clusters")
-    return _cut(problem, subgraph, (axis, parts), inner)
+    return subgraph.recut(_divided(problem, subgraph, axis, own, inner, room))
 
 
 def _divided(
@@ -278,11 +260,11 @@ def _cut(
     split = Split(
         outer[0], outer[1], depths[outer[0]], subgraph.split.operators, 0, inside[0], inside[1]
     )
-    return split.needing(_footprint(problem, subgraph.layers, split))
+    return split.needing(middle_bytes(problem, subgraph.layers, split))
 
 
-def _footprint(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
-    """Bytes that the middle part needs, remembered."""
+def middle_bytes(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
+    """Bytes of local buffers that the middle part needs, remembered."""
     key = ("middle", layers, split.axes)
     found = problem.memory.get(key)
     if not isinstance(found, int):

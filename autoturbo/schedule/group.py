@@ -31,9 +31,9 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.merging import DIMS, Flags, Merger, Rules
+from autoturbo.schedule.merging import Flags, Merger, Rules
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import POLICIES, UNFIT, Split, SplitRules
+from autoturbo.schedule.split import DIMS, POLICIES, Split, SplitRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,7 @@ def group_rows(problem: Problem, rules: Rules) -> tuple[Ints, Ints]:
 
 def subgraph_of(problem: Problem, index: int, row: Sequence[int]) -> SubGraph:
     """The sub-graph of a row of :data:`autoturbo.schedule.merging.FOUND`."""
-    _, number, axis, factor, depth, operators, footprint = row
-    split = Split(axis, factor or UNFIT, depth, operators, footprint)
-    return SubGraph(index, _merger(problem).layers(number), split)
+    return SubGraph(index, layers_in(problem, row[1]), Split.of_row(row[2:]))
 
 
 def layers_in(problem: Problem, number: int) -> tuple[int, ...]:

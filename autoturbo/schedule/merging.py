@@ -26,12 +26,13 @@ from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import (
     RETRIES,
+    AxisTable,
     Workspace,
+    axis_table,
     before,
     candidate_factor,
     cost,
     operators_of,
-    split_axes,
     workspace,
 )
 from autoturbo.schedule.work import Floats
@@ -40,9 +41,6 @@ Bits = NDArray[np.uint64]
 """Sets of nodes, ``(nodes, words)``."""
 
 Flags = NDArray[np.bool_]
-
-DIMS: Final = ("all", "batch", "spatial", "channel")
-"""Which output dimensions may be split, by code."""
 
 FOUND: Final = ("layer", "set", "axis", "factor", "depth", "operators", "footprint")
 """Columns of what is found: a node, its layers' number, and its split (factor 0: none fits)."""
@@ -62,7 +60,7 @@ class Rules(NamedTuple):
         limit: most work of all parts over that of the whole.
         policy: code of the factors that are tried.
         key: order of the keys that choose a split, ``(groupings, 3)``.
-        dims: position in :data:`DIMS`.
+        dims: position in :data:`autoturbo.schedule.split.DIMS`.
         producer_ratio: rule (i).
         merged_ratio: rules (i) and (ii).
         max_layers: of a sub-graph.
@@ -108,8 +106,7 @@ class _Model(NamedTuple):
     """What does not depend on rules.
 
     ``enlarged`` are the up-sampling layers that read each layer's outputs, from ``enlarged_start``
-    on; ``axes`` ``(depth, axis, extent)`` of every way to cut a layer's output, from
-    ``axes_start[dims, layer]`` on; ``names`` a random word for each layer.
+    on; ``axes`` all ways to cut layers' outputs; ``names`` a random word for each layer.
     """
 
     producers: Bits
@@ -117,8 +114,7 @@ class _Model(NamedTuple):
     opaque: Flags
     enlarged_start: Ints
     enlarged: Ints
-    axes_start: Ints
-    axes: Ints
+    axes: AxisTable
     names: Ints
 
 
@@ -295,21 +291,12 @@ def _model(problem: Problem, upsampling: frozenset[int], opaque: frozenset[int])
             readers.add(count)
         _set_bits(producers[layer.index], {problem.producer[t] for t in layer.inputs} - {-1})
         _set_bits(consumers[layer.index], readers)
-    ways = [_axes(problem, layer.index, dims) for dims in DIMS for layer in layers]
-    starts = np.concatenate(([0], np.cumsum([len(own) for own in ways]))).astype(np.int64)
     names = np.random.default_rng(0).integers(1, 1 << 62, count)
     return _Model(
         producers, consumers, np.asarray([x.index in opaque for x in layers], np.bool_),
         np.concatenate(([0], np.cumsum([len(own) for own in enlarged]))).astype(np.int64),
-        np.asarray([x for own in enlarged for x in own], np.int64), starts,
-        np.asarray([row for own in ways for row in own], np.int64).reshape(-1, 3), names,
+        np.asarray([x for own in enlarged for x in own], np.int64), axis_table(problem), names,
     )  # fmt: skip
-
-
-def _axes(problem: Problem, layer: int, dims: str) -> list[tuple[int, int, int]]:
-    operator = problem.graph.operators[problem.layers[layer].operators[-1]]
-    found = split_axes(problem, (layer,), dims)
-    return [(depth, axis, operator.axes[axis].extent) for depth, axis in found]
 
 
 def _set_bits(words: Bits, bits: set[int]) -> None:
@@ -418,8 +405,8 @@ def _find_out(
         k.whole[number, 0], k.whole[number, 1] = found[0], found[1]
     whole, work = k.whole[number, 0], k.whole[number, 1]
     place = r.dims * len(m.opaque) + layers[-1]
-    for way in range(m.axes_start[place], m.axes_start[place + 1]):
-        axis, extent = m.axes[way, 1], m.axes[way, 2]
+    for way in range(m.axes.start[place], m.axes.start[place + 1]):
+        axis, extent = m.axes.ways[way, 1], m.axes.ways[way, 2]
         factor = _least(whole, r) if whole > r.room else 0
         for _ in range(RETRIES + 1):
             factor = candidate_factor(factor, extent, r.policy) if factor else 0
@@ -463,8 +450,8 @@ def _best(m: _Model, k: _Known, r: _Rules, n: _Nodes, number: int, out: Ints) ->
         return True
     rank, best = n.ranks[:3], n.ranks[3:]
     place = r.dims * len(m.opaque) + last
-    for way in range(m.axes_start[place], m.axes_start[place + 1]):
-        depth, axis, extent = m.axes[way, 0], m.axes[way, 1], m.axes[way, 2]
+    for way in range(m.axes.start[place], m.axes.start[place + 1]):
+        depth, axis, extent = m.axes.ways[way, 0], m.axes.ways[way, 1], m.axes.ways[way, 2]
         factor = _least(whole, r)
         for _ in range(RETRIES + 1):
             factor = candidate_factor(factor, extent, r.policy)

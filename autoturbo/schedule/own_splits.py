@@ -1,21 +1,84 @@
 """How a sub-graph is cut in the end: more parts, parts of its own choice, parts for clusters.
 
 Everything here is about one sub-graph: grouping is over, and no other sub-graph's split matters.
+:func:`settle` cuts many at once, :func:`settled` one.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from autoturbo.compiled import borrowing
 from autoturbo.errors import KnobsError, Location
-from autoturbo.schedule.clusters import PARTS, cut_over_clusters
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.clusters import PARTS, cluster_axis, middle_bytes, shared_out
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
+from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Split, sink, split_axes
+from autoturbo.schedule.split import AxisTable, Split, axis_table
+
+UNSAID: Final = -1
+"""Stands for ``"auto"`` in rows of :class:`Own`."""
+
+_UNKNOWN: Final = -1
+"""Footprint of a split that compiled code does not find out."""
+
+
+class SplitColumn(IntEnum):
+    """Columns of :attr:`autoturbo.schedule.split.Split.row`."""
+
+    AXIS = 0
+    FACTOR = 1
+    DEPTH = 2
+    OPERATORS = 3
+    FOOTPRINT = 4
+    INNER_AXIS = 5
+    INNER_FACTOR = 6
+
+
+class Own(IntEnum):
+    """What is said of a sub-graph's split; factors count the parts of a cluster.
+
+    The scale is instances over the smallest number that fits; ``NAMED`` is 1 where the layer named
+    makes the output.
+    """
+
+    SCALE = 0
+    DIM = 1
+    FACTOR = 2
+    INNER_DIM = 3
+    INNER_FACTOR = 4
+    NAMED = 5
+
+
+class Wrong(IntEnum):
+    """Why a sub-graph cannot be cut as is said of it."""
+
+    NOTHING = 0
+    SPLIT = 1
+    AXES = 2
+    CLUSTERS = 3
 
 
 def room_for_parts(problem: Problem, lb_fill: float) -> int:
     """Bytes of a cluster's local buffers that the parts that clusters share out may take."""
     return int(problem.cluster_lb_bytes * lb_fill)
+
+
+def own_row(scale: int, override: SubGraphKnobs | None, *, named: bool) -> list[int]:
+    """What is said of a sub-graph's split, a row of :class:`Own`."""
+    if override is None:
+        return [scale, UNSAID, UNSAID, UNSAID, UNSAID, 0]
+    said = (override.dim, override.factor, override.inner_dim, override.inner_factor)
+    return [scale, *(_number(value) for value in said), int(named)]
+
+
+def _number(value: Value) -> int:
+    return UNSAID if value == AUTO else int(value)
 
 
 def settled(
@@ -40,99 +103,220 @@ def settled(
     Raises:
         KnobsError: a split of its own that is impossible.
     """
-    found = _scaled(problem, subgraph, scale)
-    if override is not None:
-        found = _overridden(problem, found, override)
-    if kind not in PARTS:
-        return found
-    if override is not None and _decides_split(override):
-        return cut_over_clusters(problem, found, kind, room, exact=True)
-    own = cut_over_clusters(problem, subgraph, kind, room, exact=False)
-    return _scaled(problem, own, scale)
+    if scale == 1 and override is None and kind not in PARTS:
+        return subgraph
+    name, over, shared = problem.layers[subgraph.layers[-1]].name, -1, subgraph
+    if kind in PARTS:
+        over = cluster_axis(problem, subgraph.layers, kind)
+        shared = shared_out(problem, subgraph, kind, room)
+    own = own_row(scale, override, named=override is not None and override.layer == name)
+    found, wrong = settle(
+        axis_table(problem), np.asarray([subgraph.split.row]), np.asarray([shared.split.row]),
+        np.asarray(subgraph.layers[-1:]), np.asarray([over]), np.asarray([own]),
+        problem.target.clusters,
+    )  # fmt: skip
+    if wrong[0, 0]:
+        why = _reason(*wrong[0].tolist())
+        raise KnobsError(f"{name} cannot be split {why}", Location(field="overrides"))
+    split = Split.of_row(found[0].tolist())
+    if split.footprint == _UNKNOWN:
+        split = split.needing(middle_bytes(problem, subgraph.layers, split))
+    return subgraph.recut(split)
 
 
-def _decides_split(override: SubGraphKnobs) -> bool:
-    return {override.dim, override.factor, override.inner_factor} != {AUTO}
+def _reason(wrong: int, parts: int, depth: int) -> str:
+    if wrong == Wrong.AXES:
+        return "along two axes more than its clusters"
+    if wrong == Wrong.CLUSTERS:
+        return f"into {parts} on each of its clusters"
+    return f"into {parts} along dimension {depth}"
 
 
-def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
+@njit(cache=True)
+def settle(
+    table: AxisTable, splits: Ints, shared: Ints, lasts: Ints, over: Ints, own: Ints, clusters: int
+) -> tuple[Ints, Ints]:
+    """Final splits of sub-graphs.
+
+    A split of its own that is impossible because other knobs moved the cuts, so that another layer
+    makes the sub-graph's output, is left to the heuristic.
+
+    Args:
+        table: of the problem.
+        splits: as they were grouped, rows of :class:`SplitColumn`.
+        shared: the same of :func:`autoturbo.schedule.clusters.shared_out`.
+        lasts: last layers.
+        over: axes along which clusters share out the output, -1 where they do not.
+        own: what is said, rows of :class:`Own`.
+        clusters: how many share.
+
+    Returns:
+        Rows of :class:`SplitColumn` (footprint -1: it is that of the middle part), and for each of
+        :class:`Wrong` with the number of parts and the dimension that are impossible.
+    """
+    found, wrong = splits.copy(), np.zeros((len(splits), 3), np.int64)
+    for at in range(len(splits)):
+        last, row, said = lasts[at], found[at], own[at]
+        decides = (
+            said[Own.DIM] != UNSAID or said[Own.FACTOR] != UNSAID
+            or said[Own.INNER_FACTOR] != UNSAID
+        )  # fmt: skip
+        if over[at] >= 0 and not decides:
+            row[:] = shared[at]
+        _scale(table, last, row, said[Own.SCALE])
+        if decides:
+            possible = _force(table, last, row, said, wrong[at])
+            possible = possible and _cut_inside(table, last, row, said, wrong[at])
+            if possible or not said[Own.NAMED]:
+                wrong[at] = 0
+                if over[at] >= 0:
+                    _share(table, last, row, over[at], clusters, wrong[at])
+    return found, wrong
+
+
+@borrowing
+def _extent(t: AxisTable, last: int, axis: int) -> int:
+    for way in range(t.start[last], t.start[last + 1]):
+        if t.ways[way, 1] == axis:
+            return int(t.ways[way, 2])
+    return 0
+
+
+@borrowing
+def _axis_at(t: AxisTable, last: int, depth: int) -> int:
+    """The axis of a dimension of a layer's output, -1 for none."""
+    for way in range(t.start[last], t.start[last + 1]):
+        if t.ways[way, 0] == depth:
+            return int(t.ways[way, 1])
+    return -1
+
+
+@borrowing
+def _outermost(t: AxisTable, last: int, besides: int) -> int:
+    """The least depth along which an output can be cut, but for an axis; 0 for none."""
+    found = -1
+    for way in range(t.start[last], t.start[last + 1]):
+        if t.ways[way, 1] != besides and (found < 0 or t.ways[way, 0] < found):
+            found = t.ways[way, 0]
+    return max(found, 0)
+
+
+@borrowing
+def _instances(row: Ints) -> int:
+    return int(max(row[SplitColumn.FACTOR], 1) * row[SplitColumn.INNER_FACTOR])
+
+
+@borrowing
+def _scale(t: AxisTable, last: int, row: Ints, scale: int) -> None:
     """More instances than needed, where the innermost axis that is cut divides."""
     if scale == 1:
-        return subgraph
-    split = subgraph.split
-    if split.inner_axis >= 0:
-        extent = sink(problem, subgraph.layers).axes[split.inner_axis].extent
-        factor = split.inner_factor * scale
-        if factor > extent or extent % factor:
-            return subgraph
-        return subgraph.recut(split.inside(split.inner_axis, factor))
-    if split.axis < 0:
-        axes = split_axes(problem, subgraph.layers)
-        if not axes or split.instances != 1:
-            return subgraph
-        split = split.along(axes[0][1], split.factor, axes[0][0])
-    extent = sink(problem, subgraph.layers).axes[split.axis].extent
-    factor = split.instances * scale
-    if factor > extent or extent % factor:
-        return subgraph
-    return subgraph.recut(split.along(split.axis, factor, split.depth))
+        return
+    if row[SplitColumn.INNER_AXIS] >= 0:
+        extent, factor = (
+            _extent(t, last, row[SplitColumn.INNER_AXIS]),
+            row[SplitColumn.INNER_FACTOR] * scale,
+        )
+        if factor <= extent and extent % factor == 0:
+            row[SplitColumn.INNER_FACTOR] = factor
+        return
+    axis, depth = row[SplitColumn.AXIS], row[SplitColumn.DEPTH]
+    if axis < 0:
+        first = t.start[last]
+        if first == t.start[last + 1] or _instances(row) != 1:
+            return
+        axis, depth = t.ways[first, 1], t.ways[first, 0]
+    extent, factor = _extent(t, last, axis), _instances(row) * scale
+    if factor <= extent and extent % factor == 0:
+        row[SplitColumn.AXIS], row[SplitColumn.FACTOR], row[SplitColumn.DEPTH] = axis, factor, depth
 
 
-def _overridden(problem: Problem, subgraph: SubGraph, override: SubGraphKnobs) -> SubGraph:
-    """Apply the split decisions made for a sub-graph.
-
-    One that is impossible because other knobs moved the cuts, so that another layer makes the
-    sub-graph's output, is left to the heuristic.
-
-    Raises:
-        KnobsError: a split that is impossible where the layer named makes the output.
-    """
-    found = subgraph
-    try:
-        if override.dim != AUTO or override.factor != AUTO:
-            found = _forced(problem, found, override.dim, override.factor)
-        if override.inner_factor != AUTO:
-            found = _inner(problem, found, override.inner_dim, override.inner_factor)
-    except KnobsError:
-        if problem.layers[subgraph.layers[-1]].name == override.layer:
-            raise
-    return found
+@borrowing
+def _fits(t: AxisTable, last: int, axis: int, parts: int, depth: int, wrong: Ints) -> bool:
+    """Whether an output can be cut into so many parts; notes what is wrong if not."""
+    if parts > 1 and (axis < 0 or parts > _extent(t, last, axis)):
+        wrong[0], wrong[1], wrong[2] = Wrong.SPLIT, parts, depth
+        return False
+    return True
 
 
-def _forced(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | str) -> SubGraph:
-    axes = dict(split_axes(problem, subgraph.layers))
-    known = subgraph.split.depth if subgraph.split.axis >= 0 else min(axes, default=0)
-    depth = known if dim == AUTO else int(dim)
-    parts = subgraph.split.instances if factor == AUTO else max(int(factor), 1)
-    axis = _splittable(problem, subgraph, depth, parts)
-    split = Split(axis if parts > 1 else -1, parts, depth, 0, subgraph.split.footprint)
-    return subgraph.recut(split)
+@borrowing
+def _force(t: AxisTable, last: int, row: Ints, said: Ints, wrong: Ints) -> bool:
+    """Cut along the axis and into the parts that are said; False where that is impossible."""
+    if said[Own.DIM] == UNSAID and said[Own.FACTOR] == UNSAID:
+        return True
+    depth = said[Own.DIM]
+    if depth == UNSAID:
+        depth = row[SplitColumn.DEPTH] if row[SplitColumn.AXIS] >= 0 else _outermost(t, last, -1)
+    parts = _instances(row) if said[Own.FACTOR] == UNSAID else max(said[Own.FACTOR], 1)
+    axis = _axis_at(t, last, depth)
+    if not _fits(t, last, axis, parts, depth, wrong):
+        return False
+    row[SplitColumn.AXIS], row[SplitColumn.FACTOR], row[SplitColumn.DEPTH] = (
+        axis if parts > 1 else -1,
+        parts,
+        depth,
+    )
+    row[SplitColumn.OPERATORS], row[SplitColumn.INNER_AXIS], row[SplitColumn.INNER_FACTOR] = (
+        0,
+        -1,
+        1,
+    )
+    return True
 
 
-def _inner(problem: Problem, subgraph: SubGraph, dim: int | str, factor: int | str) -> SubGraph:
-    """A second axis cut inside every part; the outermost other one if none is named."""
-    parts = int(factor)
-    others = [d for d, a in split_axes(problem, subgraph.layers) if a != subgraph.split.axis]
-    depth = min(others, default=0) if dim == AUTO else int(dim)
-    axis = _splittable(problem, subgraph, depth, parts)
-    if parts <= 1 or axis == subgraph.split.axis:
-        return subgraph
-    if subgraph.split.axis < 0:
-        split = subgraph.split.along(axis, parts, depth)
+@borrowing
+def _cut_inside(t: AxisTable, last: int, row: Ints, said: Ints, wrong: Ints) -> bool:
+    """Cut a second axis inside every part; the outermost other one if none is said."""
+    parts, depth = said[Own.INNER_FACTOR], said[Own.INNER_DIM]
+    if parts == UNSAID:
+        return True
+    if depth == UNSAID:
+        depth = _outermost(t, last, row[SplitColumn.AXIS])
+    axis = _axis_at(t, last, depth)
+    if not _fits(t, last, axis, parts, depth, wrong):
+        return False
+    if parts <= 1 or axis == row[SplitColumn.AXIS]:
+        return True
+    if row[SplitColumn.AXIS] < 0:
+        row[SplitColumn.AXIS], row[SplitColumn.FACTOR], row[SplitColumn.DEPTH] = axis, parts, depth
     else:
-        split = subgraph.split.inside(axis, parts)
-    return subgraph.recut(split)
+        row[SplitColumn.INNER_AXIS], row[SplitColumn.INNER_FACTOR] = axis, parts
+    return True
 
 
-def _splittable(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:
-    """The axis of a dimension of a sub-graph's output.
+@borrowing
+def _share(t: AxisTable, last: int, row: Ints, axis: int, clusters: int, wrong: Ints) -> None:
+    """Cut into parts for clusters, each with the parts that are said."""
+    own, inner_axis, inner_factor, others = 1, -1, 1, 0
+    outer = _instances(row) // row[SplitColumn.INNER_FACTOR]
+    for cut, parts in (
+        (row[SplitColumn.AXIS], outer),
+        (row[SplitColumn.INNER_AXIS], row[SplitColumn.INNER_FACTOR]),
+    ):
+        if cut == axis:
+            own = parts
+        elif cut >= 0:
+            inner_axis, inner_factor, others = cut, parts, others + 1
+    if others > 1:
+        wrong[0] = Wrong.AXES
+        return
+    if own * clusters > _extent(t, last, axis):
+        wrong[0], wrong[1] = Wrong.CLUSTERS, own
+        return
+    if inner_factor <= 1:
+        inner_axis, inner_factor = -1, 1
+    row[SplitColumn.AXIS], row[SplitColumn.FACTOR], row[SplitColumn.DEPTH] = (
+        axis,
+        own * clusters,
+        _depth_of(t, last, axis),
+    )
+    row[SplitColumn.INNER_AXIS], row[SplitColumn.INNER_FACTOR] = inner_axis, inner_factor
+    row[SplitColumn.FOOTPRINT] = _UNKNOWN
 
-    Raises:
-        KnobsError: it cannot be cut into so many parts.
-    """
-    axis = dict(split_axes(problem, subgraph.layers)).get(depth, -1)
-    name = problem.layers[subgraph.layers[-1]].name
-    if parts > 1 and (axis < 0 or parts > sink(problem, subgraph.layers).axes[axis].extent):
-        at = Location(field="overrides")
-        raise KnobsError(f"{name} cannot be split into {parts} along dimension {depth}", at)
-    return axis
+
+@borrowing
+def _depth_of(t: AxisTable, last: int, axis: int) -> int:
+    for way in range(t.start[last], t.start[last + 1]):
+        if t.ways[way, 1] == axis:
+            return int(t.ways[way, 0])
+    return -1

@@ -29,8 +29,9 @@ does not divide (33 parts of 4096 positions, where 64 would do). ``factor_policy
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -122,15 +123,18 @@ class Split:
         inner = (self.inner_axis, self.inner_factor)
         return tuple(pair for pair in (outer, inner) if pair[0] >= 0)
 
-    def along(self, axis: int, factor: float, depth: int) -> Split:
-        """The same with another outer axis, and parts along it."""
-        own = (self.operators, self.footprint, self.inner_axis, self.inner_factor)
-        return Split(axis, factor, depth, *own)
+    @property
+    def row(self) -> list[int]:
+        """The attributes in order, for compiled code; factor 0 stands for :data:`UNFIT`."""
+        outer = 0 if math.isinf(self.factor) else int(self.factor)
+        inner = (self.inner_axis, self.inner_factor)
+        return [self.axis, outer, self.depth, self.operators, self.footprint, *inner]
 
-    def inside(self, axis: int, factor: int) -> Split:
-        """The same with another inner axis, and parts along it."""
-        own = (self.axis, self.factor, self.depth, self.operators, self.footprint)
-        return Split(*own, axis, factor)
+    @staticmethod
+    def of_row(row: Sequence[int]) -> Split:
+        """From :attr:`row`, or from its first five numbers."""
+        axis, factor, *others = row
+        return Split(axis, factor or UNFIT, *others)
 
     def needing(self, footprint: int) -> Split:
         """The same with another footprint in bytes."""
@@ -283,6 +287,38 @@ def split_axes(
         found = _split_axes(problem, sink(problem, layers), dims)
         problem.memory[key] = found
     return found
+
+
+DIMS: Final = ("all", "batch", "spatial", "channel")
+"""Which output dimensions may be split, by code."""
+
+
+class AxisTable(NamedTuple):
+    """:func:`split_axes` of all layers' outputs, for compiled code.
+
+    Attributes:
+        start: rows of ``ways`` by code of :data:`DIMS` and layer, ``(codes * layers + 1,)``.
+        ways: depth, axis and extent.
+    """
+
+    start: Ints
+    ways: Ints
+
+
+def axis_table(problem: Problem) -> AxisTable:
+    """All ways to cut all layers' outputs, remembered."""
+    found = problem.memory.get("axis table")
+    if not isinstance(found, AxisTable):
+        ways = [_ways(problem, layer.index, dims) for dims in DIMS for layer in problem.layers]
+        start = np.concatenate(([0], np.cumsum([len(own) for own in ways]))).astype(np.int64)
+        rows = np.asarray([row for own in ways for row in own], np.int64).reshape(-1, 3)
+        found = problem.memory["axis table"] = AxisTable(start, rows)
+    return found
+
+
+def _ways(problem: Problem, layer: int, dims: str) -> list[tuple[int, int, int]]:
+    axes = sink(problem, (layer,)).axes
+    return [(d, axis, axes[axis].extent) for d, axis in split_axes(problem, (layer,), dims)]
 
 
 def _split_axes(problem: Problem, operator: Operator, dims: str) -> tuple[tuple[int, int], ...]:
