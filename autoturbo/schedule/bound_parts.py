@@ -209,16 +209,17 @@ def bind_parts(problem: Problem, parts: Sequence[Bound]) -> Ints:
 
 def _batch(problem: Problem, parts: Sequence[Bound]) -> _Batch:
     shapes = [part_book(problem).shapes[p.shape] for p in parts]
-    layer_start, layers = _flat([s.layers for s in shapes])
-    input_start, inputs = _flat([p.inputs for p in parts])
-    cut_start, axes = _flat([s.cut.axes for s in shapes])
+    layer_start, layers = flat([s.layers for s in shapes])
+    input_start, inputs = flat([p.inputs for p in parts])
+    cut_start, axes = flat([s.cut.axes for s in shapes])
     bounds = np.asarray([b for s in shapes for b in s.cut.bounds], np.int64).reshape(-1, 2)
     cores = np.asarray([p.cores for p in parts], np.int64)
     depth = np.asarray([p.depth for p in parts], np.int64)
     return _Batch(layer_start, layers, input_start, inputs, cut_start, axes, bounds, cores, depth)
 
 
-def _flat(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+def flat(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Where each group starts, and all their members, for compiled code."""
     start = np.zeros(len(groups) + 1, np.int64)
     np.cumsum([len(group) for group in groups], out=start[1:])
     return start, np.asarray([x for group in groups for x in group], np.int64)

@@ -332,7 +332,7 @@ def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
         np.asarray(outputs, np.int64), np.asarray(inputs, np.int64), book.rank,
     )  # fmt: skip
     known = [
-        _shape_index(book, layers, axes, boxes[leader], pair)
+        shape_index(book, layers, axes, boxes[leader], pair)
         for leader, pair in zip(leaders.tolist(), map(tuple, hashes.tolist()), strict=True)
     ]
     element = problem.arrays.element[np.asarray(outputs, np.int64)]
@@ -343,7 +343,7 @@ def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
     )  # fmt: skip
 
 
-def _shape_index(
+def shape_index(
     book: PartBook,
     layers: tuple[int, ...],
     axes: tuple[int, ...],
@@ -419,9 +419,10 @@ def seed_in(
 
 
 @borrowing
-def _note_regions(
+def note_regions(
     g: GraphArrays, tensors: Ints, low: Ints, high: Ints, seen: Ints, rows: Ints
 ) -> None:
+    """Note the regions of some tensors, one row each; nothing of those that are not seen."""
     for index in range(len(tensors)):
         tensor = tensors[index]
         rows[index, :, 0], rows[index, :, 1] = 0, seen[tensor]
@@ -432,7 +433,7 @@ def _note_regions(
 
 
 @borrowing
-def _extents_hash(
+def extents_hash(
     g: GraphArrays, ops: Ints, low: Ints, high: Ints, seen: Ints, box_low: Ints, box_high: Ints
 ) -> tuple[int, int]:
     """Two hashes over the extents of all that a part touches."""
@@ -483,9 +484,9 @@ def _cut_up(
         clear_seen(g, ops, seen)
         seed_in(g, ops[-1], axes, bounds[part], low, high, seen, room)
         propagate_in(g, ops, low, high, seen, box_low, box_high, room)
-        _note_regions(g, outputs, low, high, seen, made[part])
-        _note_regions(g, inputs, low, high, seen, needed[part])
-        first, second = _extents_hash(g, ops, low, high, seen, box_low, box_high)
+        note_regions(g, outputs, low, high, seen, made[part])
+        note_regions(g, inputs, low, high, seen, needed[part])
+        first, second = extents_hash(g, ops, low, high, seen, box_low, box_high)
         kind = 0
         while kind < classes and (hashes[kind, 0] != first or hashes[kind, 1] != second):
             kind += 1

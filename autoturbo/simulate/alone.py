@@ -20,7 +20,6 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
@@ -28,8 +27,9 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.allocate import VICTIMS, Zones
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.bound_parts import Bound, Known, bind_parts, bound_parts
+from autoturbo.schedule.commonest import commonest_parts
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import InstanceGraph, Parts
+from autoturbo.schedule.instances import InstanceGraph
 from autoturbo.schedule.movement import move
 from autoturbo.schedule.pipeline import KernelRules
 from autoturbo.schedule.problem import Problem
@@ -76,6 +76,9 @@ class Alone(NamedTuple):
     rules: KernelRules
     cores: int
     depth: int | None
+
+
+_ONLY: Final = np.zeros(1, np.int64)
 
 
 class _Fact(IntEnum):
@@ -172,7 +175,9 @@ def _book(problem: Problem) -> _Book:
 
 def _add(problem: Problem, book: _Book, wanted: Sequence[tuple[SubGraph, int, int | None]]) -> None:
     """Lay out parts that are not in the book yet."""
-    graph, first = side_by_side(problem, [subgraph for subgraph, _, _ in wanted], _commonest)
+    subgraphs = [subgraph for subgraph, _, _ in wanted]
+    own = commonest_parts(problem, subgraphs)
+    graph, first = side_by_side(problem, subgraphs, own, lambda _: _ONLY)
     spread = [(problem.target.cores, None)] * first + [(own, depth) for _, own, depth in wanted]
     bound = [
         Bound(shape, graph.parts[own].inputs, cores, -1 if depth is None else depth)
@@ -246,24 +251,3 @@ def _copy_seconds(target: Target, sizes: Ints) -> tuple[Floats, Floats]:
     ))  # fmt: skip
     seconds: Floats = movement_times(table, np.zeros(2 * count, np.int64), MovementRates.of(target))
     return seconds[:count, 0], seconds[count:, 0]
-
-
-def _commonest(parts: Parts) -> Ints:
-    """A part of the class that has most; of several such the first, which is the largest."""
-    return np.zeros(1, np.int64) if len(parts.shapes) == 1 else _first_of_most(parts.shapes)
-
-
-@njit(cache=True)
-def _first_of_most(classes: Ints) -> Ints:
-    """Where the class that appears most often appears first; of several such the least index.
-
-    Numbers of classes say what was asked before, so they do not decide.
-    """
-    order = np.argsort(classes, kind="mergesort")
-    found, most, start = order[:1], 0, 0
-    for at in range(1, len(order) + 1):
-        if at == len(order) or classes[order[at]] != classes[order[start]]:
-            if at - start > most or (at - start == most and order[start] < found[0]):
-                found, most = order[start : start + 1], at - start
-            start = at
-    return found.copy()
