@@ -124,7 +124,7 @@ class Said:
             ways.code(at, getattr(base, SAME_AS.get(name, name), AUTO))
             for at, name in enumerate(FIELDS)
         ]
-        self._models, self._model_of = _row_numbers(self._each, columns), Store()
+        self._models, self._model_of = RowNumbering(len(columns)), Store()
         layers = _alike(self._each, base, start)
         self._blocks = [self._block(named, own, start) for named, own in layers]
         self._block_of = {name: at for at, own in enumerate(layers.values()) for name in own}
@@ -139,7 +139,7 @@ class Said:
         said = [self._ways.own_code(name, getattr(base, name)) for name in SAID]
         return _Block(
             np.asarray(own, np.int64), np.asarray(said, np.int64) if any(said) else None,
-            [self._codes_of(self._each[at]) for at in own], _row_numbers(self._each, own), Store(),
+            [self._codes_of(self._each[at]) for at in own], RowNumbering(len(own)), Store(),
         )  # fmt: skip
 
     def _codes_of(self, choice: Choice) -> tuple[int, Ints]:
@@ -236,7 +236,3 @@ def _alike(
     for layers, name in [*searched, *(((), name) for name in sorted(fixed))]:
         found.setdefault((layers, said.get(name, _NOTHING)), []).append(name)
     return found
-
-
-def _row_numbers(each: Sequence[Choice], columns: Sequence[int]) -> RowNumbering:
-    return RowNumbering(np.asarray([len(each[at].values) for at in columns], np.int64))

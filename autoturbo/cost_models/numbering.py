@@ -94,34 +94,36 @@ class Numbering:
 
 
 class RowNumbering:
-    """Numbers rows of choices, each below the width of its column.
+    """Numbers rows of whole numbers from 0 in the order of their first appearance.
 
     Args:
-        widths: choices of each column.
+        columns: how many.
+
+    Attributes:
+        count: different rows seen.
     """
 
-    def __init__(self, widths: Ints) -> None:
-        self._chunks: list[tuple[slice, Ints, Numbering]] = []
-        start, product = 0, 1
-        for column, width in enumerate(widths.tolist()):
-            if product * width >= 1 << _HALF:
-                self._chunk(widths, start, column)
-                start, product = column, 1
-            product *= width
-        self._chunk(widths, start, len(widths))
-        self._joined = [Numbering() for _ in self._chunks[1:]]
-
-    def _chunk(self, widths: Ints, start: int, end: int) -> None:
-        radix = np.concatenate(([1], np.cumprod(widths[start : max(end - 1, start)])))
-        self._chunks.append((slice(start, end), radix[: end - start], Numbering()))
+    def __init__(self, columns: int) -> None:
+        self.count = 0
+        self._rows = np.zeros((_ROOM // 2, columns), np.int64)
+        self._numbers = np.full(_ROOM, -1, np.int64)
 
     def of(self, rows: Ints) -> Ints:
-        """The numbers of rows, ``(rows,)``, from 0 in the order of their first appearance."""
-        parts = [numbers.of(rows[:, own] @ radix) for own, radix, numbers in self._chunks]
-        found = parts[0]
-        for part, joined in zip(parts[1:], self._joined, strict=True):
-            found = joined.of_pairs(found, part)
-        return found
+        """The numbers of rows, ``(rows,)``."""
+        own, found = np.ascontiguousarray(rows, np.int64), np.empty(len(rows), np.int64)
+        done = 0
+        while True:
+            done, self.count = _find_rows(own, done, self._rows, self._numbers, self.count, found)
+            if done == len(own):
+                return found
+            self._grow()
+
+    def _grow(self) -> None:
+        known = self._rows[: self.count]
+        room = 4 * len(self._numbers)
+        self._rows = np.zeros((room // 2, known.shape[1]), np.int64)
+        self._numbers = np.full(room, -1, np.int64)
+        _find_rows(known, 0, self._rows, self._numbers, 0, np.empty(len(known), np.int64))
 
 
 def firsts(numbers: Ints, known: int) -> Ints:
@@ -141,29 +143,6 @@ def _firsts(numbers: Ints, known: int, count: int) -> Ints:
         if new >= 0 and found[new] < 0:
             found[new] = at
     return found[found >= 0]
-
-
-class Columns:
-    """Numbers rows of whole numbers from 0, whatever their widths.
-
-    Args:
-        columns: how many.
-    """
-
-    def __init__(self, columns: int) -> None:
-        self._joined = [Numbering() for _ in range(columns)]
-
-    @property
-    def count(self) -> int:
-        """Different rows seen."""
-        return self._joined[-1].count
-
-    def of(self, rows: Ints) -> Ints:
-        """The numbers of rows, ``(rows,)``, from 0 in the order of their first appearance."""
-        found = np.zeros(len(rows), np.int64)
-        for column, numbers in zip(rows.T, self._joined, strict=True):
-            found = numbers.of_pairs(found, column)
-        return found
 
 
 @njit(cache=True)
@@ -194,6 +173,33 @@ def _find(
             count += 1
         found[index] = numbers[slot]
     return len(keys), count
+
+
+@njit(cache=True)
+def _find_rows(
+    rows: Ints, start: int, stored: Ints, numbers: Ints, count: int, found: Ints
+) -> tuple[int, int]:
+    """:func:`_find` of rows; ``stored`` has those that have numbers, in their order."""
+    room, columns = len(numbers), rows.shape[1]
+    for index in range(start, len(rows)):
+        state = 1
+        for column in range(columns):
+            state = mix(state, rows[index, column])
+        slot = _slot(state, room)
+        while numbers[slot] >= 0:
+            other, same = numbers[slot], True
+            for column in range(columns):
+                same &= stored[other, column] == rows[index, column]
+            if same:
+                break
+            slot = (slot + 1) & (room - 1)
+        if numbers[slot] < 0:
+            if count == len(stored):
+                return index, count
+            stored[count], numbers[slot] = rows[index], count
+            count += 1
+        found[index] = numbers[slot]
+    return len(rows), count
 
 
 @njit(cache=True)

@@ -58,9 +58,8 @@ class ScreenedExamples:
         self._vectors = np.stack([knob_vector(start, share) for start in choices.starts])
         columns = choices.of_model(KNOB_NAMES)
         self._tables = [(at, *_table(choices, at, share)) for at in columns]
-        widths = [len(choices.starts), *(len(choices.each[at].values) for at in columns)]
         self._columns = columns
-        self._vector_numbers = RowNumbering(np.asarray(widths, np.int64))
+        self._vector_numbers = RowNumbering(1 + len(columns))
         self._vector_rows = Store((self._vectors.shape[1],), np.float32)
         self._row_numbers, self._sources = Numbering(), Store((2,))
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.cost_models.features import OVERRIDE_NAMES, PLACING, Rows, squash
-from autoturbo.cost_models.numbering import Columns, Numbering, digests, firsts
+from autoturbo.cost_models.numbering import Numbering, RowNumbering, digests, firsts
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import RATIOS, base_seconds, ratios
 from autoturbo.cost_models.screened_parts import OWN, Part, Parts
@@ -83,12 +83,12 @@ class Kernels:
         self._model, self._ways, self._parts = model, ways, Parts(ways)
         self._numbers, self._rows = Numbering(), Store((len(_Kernel),))
         self._seconds = Store((), np.float64)
-        self._rule_sets, self._rules = Columns(len(RULE_KNOBS)), list[KernelRules]()
+        self._rule_sets, self._rules = RowNumbering(len(RULE_KNOBS)), list[KernelRules]()
         self._known_numbers, self._known = Numbering(), Store((len(COLUMNS),), np.float64)
         self._ratios = Store((len(RATIOS),), np.float32)
         self._squashed = Store((len(COLUMNS),), np.float32)
         self._alone = Store((), np.float64)
-        self._looks = Columns(len(OVERRIDE_NAMES))
+        self._looks = RowNumbering(len(OVERRIDE_NAMES))
         self._own = Store((len(OVERRIDE_NAMES),), np.float32)
         self._price_numbers, self._prices = Numbering(), Store((len(_Price),))
         self._factors = Store((), np.float64)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from autoturbo.cost_models.numbering import Columns, Numbering, firsts
+from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts
 from autoturbo.cost_models.ways import FIELDS, NAMED, SPLIT, Ways
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.clusters import PARTS, cluster_axis, shared_out
@@ -90,14 +90,18 @@ class Parts:
         self._grouped, self._layers = Store((len(_Grouped),)), list[tuple[int, ...]]()
         self._splits, self._shared = Store((len(SplitColumn),)), Store((len(SplitColumn),))
         self.passes = Store((2,))
-        self._said_numbers, self._said = Columns(len(_SCALED_SPLIT) + 1), Store((len(Own),))
+        self._said_numbers, self._said = RowNumbering(len(_SCALED_SPLIT) + 1), Store((len(Own),))
         self._cut_numbers, self._cuts = Numbering(), Store((2,))
-        self._final_numbers, self._subgraphs = Columns(6), list[SubGraph]()
+        self._final_numbers, self._subgraphs = RowNumbering(6), list[SubGraph]()
         self._problem_of = Store()
         self.facts = Store((len(STATISTICS),), np.float64)
         self.problems: list[Problem] = []
         self._numbers_of: dict[int, int] = {}
-        self._spreads, self._laid_numbers, self._laid = Columns(len(_SPREAD)), Numbering(), Store()
+        self._spreads, self._laid_numbers, self._laid = (
+            RowNumbering(len(_SPREAD)),
+            Numbering(),
+            Store(),
+        )
         self._place_numbers, self.places = Numbering(), Store((len(Place._fields),))
 
     def add(self, parts: Sequence[Part]) -> int:

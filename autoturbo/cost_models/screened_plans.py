@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from autoturbo.cost_models.choices import Choice, Choices, Said
-from autoturbo.cost_models.numbering import Columns, Numbering, RowNumbering, firsts
+from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts
 from autoturbo.cost_models.screened_kernels import Kernels
 from autoturbo.cost_models.screened_parts import Part
 from autoturbo.errors import KnobsError
@@ -55,7 +55,7 @@ class _Terms(NamedTuple):
 class _Numbered(NamedTuple):
     """Sub-graphs that were grouped under some terms: what tells them apart, and their parts."""
 
-    rows: Columns
+    rows: RowNumbering
     parts: Store
 
 
@@ -97,7 +97,7 @@ class Grouping:
             rows, counts = rows_for(problem, rules, share.split)
         terms = _Terms(share.batches, share.loops, share.split if share.split in PARTS else BATCH)
         if terms not in self._known:
-            self._known[terms] = _Numbered(Columns(1 + len(_CUT)), Store())
+            self._known[terms] = _Numbered(RowNumbering(1 + len(_CUT)), Store())
         known = self._known[terms]
         room = np.repeat(rules.room if terms.kind != BATCH else 0 * rules.room, counts)
         keys = np.column_stack((self._rooms.of(room), rows[:, _CUT] + 1))  # no axis is -1
@@ -140,7 +140,7 @@ class Plans:
         self._columns = [*choices.of_model(GROUPING), *boundaries]
         self._each = [choices.each[at] for at in self._columns]
         self._boundaries = _Boundaries(base, [choices.each[at] for at in boundaries])
-        self._numbers = RowNumbering(np.asarray([len(c.values) for c in self._each], np.int64))
+        self._numbers = RowNumbering(len(self._each))
         self._shares: dict[tuple[int, ...], Share | None] = {}
         self._tables: dict[int, tuple[Rules, dict[int, Rules]]] = {}
         self._blocks = Store()

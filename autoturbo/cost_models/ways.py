@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from autoturbo.cost_models.features import OVERRIDE_NAMES, Rows, own_number
-from autoturbo.cost_models.numbering import Columns, Numbering, firsts
+from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
 from autoturbo.schedule.merging import Flags
@@ -51,8 +51,8 @@ class Ways:
         self._models: dict[tuple[int, ...], int] = {}
         self._model_rows = Store((len(FIELDS),))
         self._said: tuple[list[Value], ...] = (*self.values[: len(OVERRIDE_NAMES)], [AUTO])
-        self._own, self._own_rows = Columns(len(SAID)), Store((len(SAID),))
-        self._forms, self._formed = Columns(len(_FORMED)), Store((len(_FORMED),))
+        self._own, self._own_rows = RowNumbering(len(SAID)), Store((len(SAID),))
+        self._forms, self._formed = RowNumbering(len(_FORMED)), Store((len(_FORMED),))
         self._cuts = Store((), np.bool_)
         self._runs = Store()
         self._over_numbers, self._over_found = Numbering(), Store()

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.cost_models.numbering import (
-    Columns,
     Numbering,
     RowNumbering,
     digests,
@@ -37,11 +36,19 @@ def test_rows_are_equal_where_their_numbers_are(widths: list[int]) -> None:
     rng = np.random.default_rng(1)
     rows = rng.integers(0, widths, (50, len(widths)))
     rows = np.concatenate([rows, rows[::-1]])
-    wide, narrow = RowNumbering(np.asarray(widths, np.int64)), Columns(len(widths))
+    numbering = RowNumbering(len(widths))
     seen: dict[tuple[int, ...], int] = {}
     expected = [seen.setdefault(tuple(row), len(seen)) for row in rows.tolist()]
-    assert wide.of(rows).tolist() == expected
-    assert narrow.of(rows).tolist() == expected
+    assert numbering.of(rows).tolist() == expected
+    assert numbering.count == len(seen)
+
+
+def test_more_rows_than_there_is_room_for_at_first() -> None:
+    keys = np.random.default_rng(0).permutation(np.arange(20_000) * 4096)
+    rows = np.column_stack((keys % 8192, keys))
+    numbering = RowNumbering(2)
+    assert (numbering.of(rows) == np.arange(len(keys))).all()
+    assert (numbering.of(rows[::-1]) == np.arange(len(keys))[::-1]).all()
 
 
 def test_new_numbers_are_found_once_each_in_their_order() -> None:
