@@ -17,7 +17,7 @@ from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
 from autoturbo.schedule.own_splits import Own, SplitColumn, Wrong, own_row, settle
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import Split, axis_table
-from autoturbo.schedule.statistics import STATISTICS, part_row
+from autoturbo.schedule.statistics import STATISTICS, part_rows
 from autoturbo.schedule.stores import Store
 from autoturbo.simulate.alone import part_numbers
 
@@ -185,9 +185,7 @@ class Parts:
                 for part, row in zip(parts[new].tolist(), cuts[new].tolist(), strict=True)
             ]
             facts = np.zeros((len(new), len(STATISTICS)))
-            facts[:, : OWN.start] = [
-                part_row(self.problems[at], cut) for at, cut in zip(samples, own, strict=True)
-            ]
+            facts[:, : OWN.start] = part_rows(self.problems[samples[0]], own)
             self._subgraphs.extend(own)
             self._problem_of.add(samples)
             self.facts.add(facts)

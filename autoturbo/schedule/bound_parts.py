@@ -18,6 +18,7 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate_in, region_bytes
 from autoturbo.schedule.bind import bindable_dims, steps_back
+from autoturbo.schedule.cut_batch import flat
 from autoturbo.schedule.instances import part_book, seed_in
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import clear_seen
@@ -216,13 +217,6 @@ def _batch(problem: Problem, parts: Sequence[Bound]) -> _Batch:
     cores = np.asarray([p.cores for p in parts], np.int64)
     depth = np.asarray([p.depth for p in parts], np.int64)
     return _Batch(layer_start, layers, input_start, inputs, cut_start, axes, bounds, cores, depth)
-
-
-def flat(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Where each group starts, and all their members, for compiled code."""
-    start = np.zeros(len(groups) + 1, np.int64)
-    np.cumsum([len(group) for group in groups], out=start[1:])
-    return start, np.asarray([x for group in groups for x in group], np.int64)
 
 
 def _loops(problem: Problem) -> _Loops:

@@ -25,14 +25,12 @@ from autoturbo.schedule.group import (
     subgraph_of,
 )
 from autoturbo.schedule.instances import (
-    Cut,
     InstanceGraph,
     box_at,
     box_regions,
-    part_bounds,
 )
 from autoturbo.schedule.merging import FOUND, Rules
-from autoturbo.schedule.part_work import COLUMNS, part_work
+from autoturbo.schedule.part_work import COLUMNS, part_works
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
 from autoturbo.schedule.split import Split, peak_bytes, sink, split_axes
@@ -122,53 +120,73 @@ def _too_large(problem: Problem, sets: Ints, split: str) -> Ints:
     if not isinstance(known, Store):
         known = problem.memory[key] = Store()
     known.add(np.full(max(int(sets.max(initial=-1)) + 1 - known.count, 0), _UNKNOWN))
-    for number in np.unique(sets[known.rows[sets] == _UNKNOWN]).tolist():
-        known.rows[number] = _end_of_too_large(problem, layers_in(problem, number), split)
+    new = np.unique(sets[known.rows[sets] == _UNKNOWN])
+    if len(new):
+        known.rows[new] = _ends_of_too_large(
+            problem, [layers_in(problem, number) for number in new.tolist()], split
+        )
     found: Ints = known.rows[sets]
     return found
 
 
-def _end_of_too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
-    end = _middle(problem, layers, split) if len(layers) > 1 else -1
-    if end < 0:
-        return -1
+def _ends_of_too_large(problem: Problem, sets: Sequence[tuple[int, ...]], split: str) -> list[int]:
+    narrow = [_narrow(problem, layers) for layers in sets]
+    ends = [
+        _middle(problem, layers, split, own) if len(layers) > 1 else -1
+        for layers, own in zip(sets, narrow, strict=True)
+    ]
     if split == PIPELINE:
         seconds = layer_seconds(problem)
-        large = seconds[list(layers)].sum() * problem.target.clusters > seconds.sum()
-        return end if large else -1
+        work = [seconds[list(layers)].sum() * problem.target.clusters for layers in sets]
+        large = [own > seconds.sum() for own in work]
+        return [end if own else -1 for end, own in zip(ends, large, strict=True)]
+    pieces = [_pieces(*pair) for pair in zip(sets, ends, strict=True) if pair[1] >= 0]
+    known = shared_seconds(problem, [piece for own in pieces for piece in own], split)
+    for at, own in zip([at for at, end in enumerate(ends) if end >= 0], pieces, strict=True):
+        whole, *halves = (known[piece] for piece in own[:3])
+        single = sum(known[piece] for piece in own[3:])
+        closed = len(own[1]) - 1 in narrow[at]
+        if not (single < whole or (closed and sum(halves) < whole)):
+            ends[at] = -1
+    return ends
+
+
+def _pieces(layers: tuple[int, ...], end: int) -> list[tuple[int, ...]]:
+    """A set of layers, its halves if it is cut after one, and every layer of it."""
     at = layers.index(end) + 1
-    whole = shared_seconds(problem, layers, split)
-    single = sum(shared_seconds(problem, (layer,), split) for layer in layers)
-    halves = sum(shared_seconds(problem, half, split) for half in (layers[:at], layers[at:]))
-    closed = at - 1 in _narrow(problem, layers)
-    return end if single < whole or (closed and halves < whole) else -1
+    return [layers, layers[:at], layers[at:], *((layer,) for layer in layers)]
 
 
-def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
-    """Roofline of one cluster's part of a sub-graph, one kernel with all it reads in DDR.
+def shared_seconds(
+    problem: Problem, sets: Sequence[tuple[int, ...]], kind: str
+) -> dict[tuple[int, ...], float]:
+    """Roofline of one cluster's part of sub-graphs, one kernel each with all it reads in DDR.
 
     Rough on purpose: it only decides what is kept apart before anything is placed. Remembered.
     """
-    key = ("shared seconds", layers, kind)
+    key = ("shared seconds", kind)
     found = problem.memory.get(key)
-    if not isinstance(found, float):
-        found = _shared_seconds(problem, layers, kind)
-        problem.memory[key] = found
+    if not isinstance(found, dict):
+        found = problem.memory[key] = {}
+    new = [layers for layers in dict.fromkeys(sets) if layers not in found]
+    if new:
+        found.update(zip(new, _shared_seconds(problem, new, kind), strict=True))
     return found
 
 
-def _shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
-    target, dtype, axis = problem.target, problem.dtype, cluster_axis(problem, layers, kind)
-    cut = Cut((), ())
-    if axis >= 0:
-        bounds = part_bounds(sink(problem, layers).axes[axis].extent, target.clusters)
-        cut = Cut((axis,), (bounds[target.clusters // 2],))
-    row = dict(zip(COLUMNS, part_work(problem, layers, cut).tolist(), strict=True))
-    macs, plain, special = row["macs"], row["vector_ops"], row["special_ops"]
-    work = work_seconds(target, dtype, macs, plain, special) * target.clusters
-    moved = row["weight_bytes"] + row["input_bytes"] + row["output_bytes"]
+def _shared_seconds(problem: Problem, sets: Sequence[tuple[int, ...]], kind: str) -> list[float]:
+    target, dtype, over = problem.target, problem.dtype, cluster_axes(problem, kind)
+    axes = (int(over[layers[-1]]) for layers in sets)
+    cuts = [((axis, target.clusters),) if axis >= 0 else () for axis in axes]
     fixed = target.overheads.kernel_launch + 2 * target.overheads.barrier
-    return float(max(work, moved / target.ddr_bandwidth_per_cluster) + fixed)
+    found = []
+    for values in part_works(problem, list(zip(sets, cuts, strict=True))).tolist():
+        row = dict(zip(COLUMNS, values, strict=True))
+        work = work_seconds(target, dtype, row["macs"], row["vector_ops"], row["special_ops"])
+        moved = row["weight_bytes"] + row["input_bytes"] + row["output_bytes"]
+        bound = max(work * target.clusters, moved / target.ddr_bandwidth_per_cluster)
+        found.append(float(bound + fixed))
+    return found
 
 
 def work_seconds(target: Target, dtype: str, macs: float, plain: float, special: float) -> float:
@@ -179,18 +197,17 @@ def work_seconds(target: Target, dtype: str, macs: float, plain: float, special:
     return max(matrix_s, vector_s + (special / slow if special else 0.0))
 
 
-def _middle(problem: Problem, layers: tuple[int, ...], split: str) -> int:
+def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[int]) -> int:
     """The layer nearest to half of the work, -1 for none.
 
-    One that all later layers depend on alone, if there is one; in a sub-graph whose end clusters
-    cannot share out, the last one that they can.
+    One that all later layers depend on alone (``narrow``), if there is one; in a sub-graph whose
+    end clusters cannot share out, the last one that they can.
     """
     ends = list(range(len(layers) - 1))
     if split != PIPELINE:
         ends = [at for at in ends if cluster_axis(problem, (layers[at],), split) >= 0]
         if ends and cluster_axis(problem, layers, split) < 0:
             return layers[ends[-1]]
-    narrow = _narrow(problem, layers)
     done = np.cumsum(layer_seconds(problem)[list(layers)])
     chosen = [at for at in ends if at in narrow] or ends
     best = min(chosen, key=lambda at: abs(2 * done[at] - done[-1]), default=-1)

@@ -1,14 +1,26 @@
-"""Work and bytes of one part of a sub-graph, from its regions alone."""
+"""Work and bytes of one part of each of many sub-graphs, from its regions alone."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numba import njit
 
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints, domain_points, region_bytes
-from autoturbo.schedule.instances import Cut, external_inputs, regions_in
+from autoturbo.schedule.cut_batch import (
+    CutBatch,
+    CutKey,
+    PartRoom,
+    cut_batch,
+    operators_in,
+    part_room,
+    parts_in,
+    regions_at,
+)
 from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import operators_of, peak_bytes
+from autoturbo.schedule.split import peak_in
 from autoturbo.schedule.work import MATRIX, MOVE, VECTOR, Floats, WorkArrays, shown_points
 
 COLUMNS = (
@@ -30,61 +42,43 @@ outputs, the footprint in the local buffers of a cluster and the largest tensor.
 _COLUMNS = len(COLUMNS)
 
 
-def part_work(problem: Problem, layers: tuple[int, ...], cut: Cut) -> Floats:
-    """A row of :data:`COLUMNS` for one part of a sub-graph."""
-    return _row(
-        problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
-        np.asarray(cut.axes, np.int64), np.asarray(cut.bounds, np.int64).reshape(-1, 2),
-        np.asarray(external_inputs(problem, layers), np.int64),
-        np.asarray(problem.layers[layers[-1]].outputs, np.int64),
-    )  # fmt: skip
+def part_works(problem: Problem, keys: Sequence[CutKey]) -> Floats:
+    """Rows of :data:`COLUMNS` for the middle parts of cut sub-graphs, ``(sub-graphs, columns)``."""
+    return _rows(problem.arrays, problem.layer_arrays, problem.work, cut_batch(problem, keys))
 
 
 @njit(cache=True)
-def _row(
-    g: GraphArrays,
-    a: LayerArrays,
-    w: WorkArrays,
-    layers: Ints,
-    axes: Ints,
-    bounds: Ints,
-    inputs: Ints,
-    outputs: Ints,
-) -> Floats:
-    low, high, seen, box_low, box_high = regions_in(g, a, layers, axes, bounds)
-    row = np.zeros(_COLUMNS)
-    row[0] = len(layers)
-    _sum_up(g, a, w, layers, low, high, seen, box_low, box_high, row)
-    row[7], row[8] = _total(g, inputs, low, high), _total(g, outputs, low, high)
-    return row
+def _rows(g: GraphArrays, a: LayerArrays, w: WorkArrays, b: CutBatch) -> Floats:
+    count = len(b.layer_start) - 1
+    r, rows = part_room(g, a), np.zeros((count, _COLUMNS))
+    bounds = np.zeros((len(b.axes), 2), np.int64)
+    for at in range(count):
+        ops, row = r.ops[: operators_in(a, b, at, r.ops)], rows[at]
+        layers = b.layers[b.layer_start[at] : b.layer_start[at + 1]]
+        regions_at(g, b, at, ops, parts_in(b, at) // 2, bounds, r)
+        row[0] = len(layers)
+        _sum_up(g, w, ops, r, row)
+        row[7] = _total(g, b.inputs[b.input_start[at] : b.input_start[at + 1]], r)
+        row[8] = _total(g, b.outputs[b.output_start[at] : b.output_start[at + 1]], r)
+        row[9] = peak_in(g, a, layers, r.low, r.high, r.seen, r.last, r.made)
+    return rows
 
 
-@njit(cache=True)
-def _total(g: GraphArrays, tensors: Ints, low: Ints, high: Ints) -> int:
+@borrowing
+def _total(g: GraphArrays, tensors: Ints, r: PartRoom) -> int:
     """Bytes of regions of tensors, together."""
     found = 0
     for tensor in tensors:
-        found += region_bytes(g, tensor, low, high)
+        found += _size(g, tensor, r)
     return found
 
 
-@njit(cache=True)
-def _sum_up(
-    g: GraphArrays,
-    a: LayerArrays,
-    w: WorkArrays,
-    layers: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    box_low: Ints,
-    box_high: Ints,
-    row: Floats,
-) -> None:
-    """Columns 1 to 6, 9 and 10 of a row."""
-    for op in operators_of(a, layers):
-        points = domain_points(g, op, box_low, box_high)
-        shown = shown_points(g, w, op, box_low, box_high)
+@borrowing
+def _sum_up(g: GraphArrays, w: WorkArrays, ops: Ints, r: PartRoom, row: Floats) -> None:
+    """Columns 1 to 6 and 10 of a row."""
+    for op in ops:
+        points = domain_points(g, op, r.box_low, r.box_high)
+        shown = shown_points(g, w, op, r.box_low, r.box_high)
         row[1] += 1
         if w.engine[op] == MATRIX:
             row[2] += points * w.macs[op]
@@ -93,15 +87,14 @@ def _sum_up(
         row[3] += shown * w.vector[op] + points * w.per_point[op]
         row[4] += shown * w.special[op]
         for position in range(g.out_start[op], g.out_start[op + 1]):
-            size = _size(g, g.out_tensor[position], low, high, seen)
+            size = _size(g, g.out_tensor[position], r)
             row[5] += size if w.engine[op] == MOVE else 0
             row[10] = max(row[10], size)
         for position in range(g.in_start[op], g.in_start[op + 1]):
             if g.constant[g.in_tensor[position]] and w.engine[op] != MOVE:
-                row[6] += _size(g, g.in_tensor[position], low, high, seen)
-    row[9] = peak_bytes(g, a, layers, low, high, seen)
+                row[6] += _size(g, g.in_tensor[position], r)
 
 
-@njit(cache=True)
-def _size(g: GraphArrays, tensor: int, low: Ints, high: Ints, seen: Ints) -> int:
-    return region_bytes(g, tensor, low, high) if seen[tensor] else 0
+@borrowing
+def _size(g: GraphArrays, tensor: int, r: PartRoom) -> int:
+    return region_bytes(g, tensor, r.low, r.high) if r.seen[tensor] else 0

@@ -450,7 +450,7 @@ def cost(
     seed_outputs(g, ops[-1], axis, start, stop, low, high, seen)
     propagate(g, ops, low, high, seen, space.box_low, space.box_high)
     work, cut = _work_and_cut(g, a, ops, space.box_low, space.box_high)
-    return _peak_bytes(g, a, layers, low, high, seen, space.last, space.made), work, cut
+    return peak_in(g, a, layers, low, high, seen, space.last, space.made), work, cut
 
 
 @borrowing
@@ -504,11 +504,11 @@ def peak_bytes(
     """
     last = np.full(len(g.element), -1, np.int64)
     made = np.zeros(len(g.element), np.int64)
-    return _peak_bytes(g, a, layers, low, high, seen, last, made)
+    return peak_in(g, a, layers, low, high, seen, last, made)
 
 
 @borrowing
-def _peak_bytes(
+def peak_in(
     g: GraphArrays,
     a: LayerArrays,
     layers: Ints,

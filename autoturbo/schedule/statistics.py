@@ -6,16 +6,15 @@ several settings share are remembered.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import box_at
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.overrides import resolve
-from autoturbo.schedule.part_work import COLUMNS, part_work
+from autoturbo.schedule.part_work import COLUMNS, part_works
 from autoturbo.schedule.pipeline import Workbench, homes, plan
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.rooms import ROOMS, rooms_of
@@ -48,20 +47,21 @@ def statistics_of(bench: Workbench, knobs: Knobs) -> tuple[Floats, Ints, dict[in
     parts = np.asarray([s.split.instances for s in subgraphs], np.int64)
     if shared := homes(bench, knobs):
         parts = -(-parts // np.asarray(shared, np.int64)[:, 1])
-    for subgraph, own in zip(subgraphs, parts.tolist(), strict=True):
-        rows[subgraph.index, :-3] = part_row(problem, subgraph)
-        rows[subgraph.index, -3:] = (own, share.loops, share.batches)
+    rows[:, :-3] = part_rows(problem, subgraphs)
+    rows[:, -3], rows[:, -2], rows[:, -1] = parts, share.loops, share.batches
     return rows, parts * share.loops, resolve(problem, subgraphs, knobs)
 
 
-def part_row(problem: Problem, subgraph: SubGraph) -> Floats:
-    """All columns of :data:`STATISTICS` but the last three, of a sub-graph's middle part."""
-    key = ("statistics", subgraph.layers, subgraph.split.axes)
-    found = problem.memory.get(key)
-    if not isinstance(found, np.ndarray):
-        middle = math.prod(parts for _, parts in subgraph.split.axes) // 2
-        cut = box_at(problem, subgraph.layers, subgraph.split, middle)
-        work = part_work(problem, subgraph.layers, cut)
-        found = np.concatenate((work, rooms_of(problem, subgraph.layers)))
-        problem.memory[key] = found
-    return found
+def part_rows(problem: Problem, subgraphs: Sequence[SubGraph]) -> Floats:
+    """All columns of :data:`STATISTICS` but the last three, of each sub-graph's middle part.
+
+    Remembered.
+    """
+    keys = [("statistics", s.layers, s.split.axes) for s in subgraphs]
+    new = [key for key in dict.fromkeys(keys) if key not in problem.memory]
+    if new:
+        works = part_works(problem, [key[1:] for key in new])
+        rooms = np.stack([rooms_of(problem, layers) for _, layers, _ in new])
+        problem.memory.update(zip(new, np.concatenate((works, rooms), axis=1), strict=True))
+    rows = [problem.memory[key] for key in keys]
+    return np.asarray(rows, np.float64).reshape(len(keys), len(COLUMNS) + len(ROOMS))
