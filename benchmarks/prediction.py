@@ -18,6 +18,7 @@ kernels emptied before each.
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import NamedTuple
 
@@ -72,6 +73,7 @@ def figures(name: str) -> Row:
         return screen
 
     random, screen = fresh(), fresh()
+    gc.freeze()  # as `autoturbo tune` does
     drawn = space.random(rng, RANDOM)
     at_random = RANDOM / cpu_seconds(lambda: random.seconds(drawn))
     pool = np.zeros((1, len(space.dimensions)), np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,6 +90,7 @@ def _tuned(
 ) -> list[TuneResult | AutoTurboError]:
     from autoturbo import tuner
 
+    gc.freeze()  # what is loaded by now lives as long as the run: collecting walks the rest alone
     kept = {**how_to_load(options), **_place_of_copy(options.output)}
     chosen = [tuner.Pair(p.model, p.target, p.dtype, p.model.source, kept) for p in pairs]
     with LiveLine(console) as line:
