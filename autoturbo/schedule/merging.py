@@ -119,7 +119,7 @@ class _Model(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Layer sets met so far, and what parts of them need.
+    """Layer sets met so far, single layers first, and what parts of them need.
 
     ``set_keys`` and ``set_numbers`` are a hash table of sets, ``members`` their layers from
     ``start`` on, ``whole`` footprint and work uncut (-1: not known yet). ``part_keys`` and
@@ -143,7 +143,7 @@ class _Nodes(NamedTuple):
 
     ``owner`` is the node of each layer, ``named`` the word of each node's layers, ``ceiling`` the
     smallest factor that a producer inside had before its output was up-sampled, ``factor`` that of
-    its split and ``numbered`` the number of its layers (-1: not asked for yet); ``refused`` the
+    its ``split`` and ``numbered`` the number of its layers (-1: not asked for yet); ``refused`` the
     grouping in which a set must not be tried again. ``at`` is where merging is: position in the
     order of patterns, node, merges of this round, and grouping. The others are for passing notes.
     """
@@ -162,6 +162,7 @@ class _Nodes(NamedTuple):
     at: Ints
     mark: Flags
     split: Ints
+    tried: Ints
     ranks: Ints
     pair: Ints
     path: Ints
@@ -197,6 +198,7 @@ class Merger:
         count = len(self.problem.layers)
         self._model = _model(self.problem, self.upsampling, self.opaque)
         self._known = _tables(_room(8 * count), 1 << 14, 1 << 14, count)
+        _note_layers(self._model, self._known)
         every = np.arange(count, dtype=np.int64)
         self._space = workspace(self.problem.arrays, self.problem.layer_arrays, every)
 
@@ -254,6 +256,16 @@ def _grown(known: _Known) -> _Known:
     found.counts[:_FULL] = known.counts[:_FULL]
     _rehash(known, found)
     return found
+
+
+@njit(cache=True)
+def _note_layers(m: _Model, k: _Known) -> None:
+    """Number every layer alone by its own number."""
+    for layer in range(len(m.names)):
+        slot = _slot_of(m.names[layer], k.set_keys, k.set_numbers)
+        k.set_keys[slot], k.set_numbers[slot], k.members[layer] = m.names[layer], layer, layer
+        k.start[layer + 1] = layer + 1
+    k.counts[_SETS] = k.counts[_MEMBERS] = len(m.names)
 
 
 @njit(cache=True)
@@ -479,14 +491,11 @@ def _best(m: _Model, k: _Known, r: _Rules, n: _Nodes, number: int, out: Ints) ->
 @borrowing
 def _factor(m: _Model, k: _Known, r: _Rules, n: _Nodes, node: int) -> float:
     """The factor of a node's best split; infinite where none fits, negative if wanted first."""
-    if n.numbered[node] < 0:
-        n.mark[node] = True
-        number = _number(n, k, n.named[node])
-        n.mark[node] = False
-        if not _best(m, k, r, n, number, n.split):
+    if n.numbered[node] < 0:  # a single layer: merged nodes are numbered when they are merged
+        if not _best(m, k, r, n, node, n.split[node]):
             return -1.0
-        n.numbered[node] = number
-        n.factor[node] = np.inf if n.split[1] == 0 else float(n.split[1])
+        n.numbered[node] = node
+        n.factor[node] = np.inf if n.split[node, 1] == 0 else float(n.split[node, 1])
     return float(n.factor[node])
 
 
@@ -536,31 +545,31 @@ def _try(m: _Model, k: _Known, r: _Rules, n: _Nodes, nodes: Ints, bound: float) 
         return False
     allowed &= size <= r.max_layers
     ceiling = _ceiling(m, k, r, n, nodes)
-    if ceiling < 0 or (allowed and not _best(m, k, r, n, number, n.split)):
+    if ceiling < 0 or (allowed and not _best(m, k, r, n, number, n.tried)):
         return False
-    if not allowed or n.split[1] == 0 or n.split[1] > bound:
+    if not allowed or n.tried[1] == 0 or n.tried[1] > bound:
         n.refused[number] = n.at[_GROUPING]
         return False
-    _join(n, nodes)
+    _join(k, n, nodes, number)
     kept = nodes[-1]
     n.named[kept], n.size[kept], n.ceiling[kept] = named, size, ceiling
-    n.factor[kept], n.numbered[kept] = float(n.split[1]), number
+    n.factor[kept], n.numbered[kept] = float(n.tried[1]), number
+    for column in range(len(n.tried)):
+        n.split[kept, column] = n.tried[column]
     return True
 
 
 @borrowing
-def _join(n: _Nodes, nodes: Ints) -> None:
-    """Let the last of some nodes have all their layers and neighbours."""
+def _join(k: _Known, n: _Nodes, nodes: Ints, number: int) -> None:
+    """Let the last of some nodes have all their layers, a set by its number, and neighbours."""
     kept = nodes[-1]
     for node in nodes[:-1]:
-        n.mark[node], n.alive[node] = True, False
+        n.alive[node] = False
         for word in range(n.producers.shape[1]):
             n.producers[kept, word] |= n.producers[node, word]
-    for layer in range(len(n.owner)):
-        if n.mark[n.owner[layer]]:
-            n.owner[layer] = kept
+    for at in range(k.start[number], k.start[number + 1]):
+        n.owner[k.members[at]] = kept
     for node in nodes:
-        n.mark[node] = False
         _drop(n.producers[kept], node)
     node = _from(n.producers[kept], 0)
     while node >= 0:
@@ -700,8 +709,8 @@ def _noted(m: _Model, k: _Known, r: _Rules, n: _Nodes, found: Ints) -> bool:
             if _factor(m, k, r, n, node) < 0:
                 return False
             found[at, 0], found[at, 1] = node, n.numbered[node]
-            if not _best(m, k, r, n, n.numbered[node], found[at, 2:]):
-                return False
+            for column in range(n.split.shape[1]):
+                found[at, 2 + column] = n.split[node, column]
             at += 1
     return True
 
@@ -750,9 +759,9 @@ def _nodes(m: _Model, k: _Known) -> _Nodes:
         np.ones(count, np.bool_), np.arange(count), m.names.copy(), np.ones(count, np.int64),
         m.opaque.copy(), m.producers.copy(), m.consumers.copy(), np.full(count, np.inf),
         np.zeros(count), np.full(count, -1, np.int64), np.full(len(k.set_keys), -1, np.int64),
-        np.zeros(4, np.int64), np.zeros(count, np.bool_), np.zeros(5, np.int64),
-        np.zeros(6, np.int64), np.zeros(2, np.int64), np.zeros(count, np.int64),
-        np.zeros(count, np.int64),
+        np.zeros(4, np.int64), np.zeros(count, np.bool_), np.zeros((count, 5), np.int64),
+        np.zeros(5, np.int64), np.zeros(6, np.int64), np.zeros(2, np.int64),
+        np.zeros(count, np.int64), np.zeros(count, np.int64),
     )  # fmt: skip
 
 
