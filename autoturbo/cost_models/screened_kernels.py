@@ -95,7 +95,7 @@ class Kernels:
         self._kinds = Store()
 
     def add(self, parts: Sequence[Part]) -> int:
-        """The number of the first of some new parts; the others' follow."""
+        """The number of the first of some new parts of one problem and kind; the others' follow."""
         return self._parts.add(parts)
 
     @property

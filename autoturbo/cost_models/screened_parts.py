@@ -11,10 +11,11 @@ import numpy as np
 from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts
 from autoturbo.cost_models.ways import FIELDS, NAMED, SPLIT, Ways
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.clusters import PARTS, cluster_axis, shared_out
+from autoturbo.schedule.cluster_parts import SplitColumn, shared_out
+from autoturbo.schedule.clusters import PARTS, cluster_axis
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
-from autoturbo.schedule.own_splits import Own, SplitColumn, Wrong, own_row, settle
+from autoturbo.schedule.own_splits import Own, Wrong, own_row, settle
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import Split, axis_table
 from autoturbo.schedule.statistics import STATISTICS, part_rows
@@ -105,14 +106,23 @@ class Parts:
         self._place_numbers, self.places = Numbering(), Store((len(Place._fields),))
 
     def add(self, parts: Sequence[Part]) -> int:
-        """The number of the first of some new parts; the others' follow."""
+        """The number of the first of some new parts of one problem and kind; the others' follow."""
+        if not parts:
+            return self._grouped.count
         rows = np.asarray([self._grouped_row(part) for part in parts], np.int64)
         first = self._grouped.add(rows)
         self._layers.extend(part.subgraph.layers for part in parts)
         self._splits.add([part.subgraph.split.row for part in parts])
-        self._shared.add([_shared(part).split.row for part in parts])
+        self._shared.add(self._shared_out(parts))
         self.passes.add([[part.loops, part.samples] for part in parts])
         return first
+
+    def _shared_out(self, parts: Sequence[Part]) -> Ints:
+        """Splits of parts of one problem and kind, as clusters share them out where they do."""
+        problem, kind = parts[0].problem, parts[0].kind
+        if kind not in PARTS:
+            return self._splits.rows[self._splits.count - len(parts) : self._splits.count]
+        return shared_out(problem, [p.subgraph for p in parts], kind, [p.room for p in parts])
 
     def _grouped_row(self, part: Part) -> list[int]:
         problem, layers, subgraph = part[:3]
@@ -219,10 +229,3 @@ class Parts:
             for part, (own, depth) in zip(final.tolist(), codes.tolist(), strict=True)
         ]
         return part_numbers(problem, wanted)
-
-
-def _shared(part: Part) -> SubGraph:
-    """As clusters share it out, where they do."""
-    if part.kind not in PARTS:
-        return part.subgraph
-    return shared_out(part.problem, part.subgraph, part.kind, part.room)

@@ -7,7 +7,6 @@ own (``"pipeline"``). What one cluster makes for another lies in DDR, which all 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,14 +25,12 @@ from autoturbo.schedule.group import (
 )
 from autoturbo.schedule.instances import (
     InstanceGraph,
-    box_at,
-    box_regions,
 )
 from autoturbo.schedule.merging import FOUND, Rules
 from autoturbo.schedule.part_work import COLUMNS, part_works
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
-from autoturbo.schedule.split import Split, peak_bytes, sink, split_axes
+from autoturbo.schedule.split import sink, split_axes
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import MATRIX, NONE, VECTOR, Floats
 
@@ -45,9 +42,6 @@ PARTS = ("spatial", "channel")
 _SET = FOUND.index("set")
 
 _UNKNOWN = -2
-
-_DOUBLINGS = 6
-"""How often parts that do not fit are halved."""
 
 
 def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
@@ -224,80 +218,6 @@ def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
         readers = (r for t in problem.layers[layer].outputs for r in problem.consumers[t])
         reach = max([reach, *(place[r] for r in readers if r in place)])
     return found
-
-
-def shared_out(problem: Problem, subgraph: SubGraph, kind: str, room: int) -> SubGraph:
-    """Cut a sub-graph into a part per cluster, and those as it was cut before.
-
-    As far as they then fit: factors count parts of the whole, and are divided among the clusters.
-
-    Args:
-        problem: where it comes from.
-        subgraph: with its split for one cluster, along one axis at most.
-        kind: one of :data:`PARTS`.
-        room: bytes of the local buffers of a cluster that parts may take.
-    """
-    axis = cluster_axis(problem, subgraph.layers, kind)
-    if axis < 0:
-        return subgraph
-    others = [pair for pair in subgraph.split.axes if pair[0] != axis]
-    own = dict(subgraph.split.axes).get(axis, 1)
-    inner = others[0] if others else (-1, 1)
-    return subgraph.recut(_divided(problem, subgraph, axis, own, inner, room))
-
-
-def _divided(
-    problem: Problem, subgraph: SubGraph, axis: int, own: int, inner: tuple[int, int], room: int
-) -> Split:
-    """The fewest parts that fit, none larger than a part was before."""
-    clusters = problem.target.clusters
-    extent = sink(problem, subgraph.layers).axes[axis].extent
-    most = extent // clusters
-    if inner[0] >= 0:
-        along = sink(problem, subgraph.layers).axes[inner[0]].extent
-        least = -(-inner[1] // clusters)
-        counts = [n for n in range(least, inner[1]) if along % n == 0]
-        outer = clusters * min(-(-own // clusters), most)
-        tried = [((axis, outer), (inner[0], n)) for n in (*counts, inner[1])]
-    else:
-        start = min(-(-own // clusters), most)
-        finer = [start << n for n in range(1, _DOUBLINGS) if start << n <= most]
-        tried = [((axis, clusters * n), inner) for n in (start, *finer)]
-    splits = (_cut(problem, subgraph, outer, within) for outer, within in tried)
-    first = next((s for s in splits if s.footprint <= room), None)
-    return first or _cut(problem, subgraph, *tried[-1 if inner[0] >= 0 else 0])
-
-
-def _cut(
-    problem: Problem, subgraph: SubGraph, outer: tuple[int, int], inner: tuple[int, int]
-) -> Split:
-    """A split along one axis, inside its parts along another, with the middle part's footprint."""
-    depths = {axis: depth for depth, axis in split_axes(problem, subgraph.layers)}
-    inside = inner if inner[1] > 1 else (-1, 1)
-    split = Split(
-        outer[0], outer[1], depths[outer[0]], subgraph.split.operators, 0, inside[0], inside[1]
-    )
-    return split.needing(middle_bytes(problem, subgraph.layers, split))
-
-
-def middle_bytes(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
-    """Bytes of local buffers that the middle part needs, remembered."""
-    key = ("middle", layers, split.axes)
-    found = problem.memory.get(key)
-    if not isinstance(found, int):
-        found = _middle_footprint(problem, layers, split)
-        problem.memory[key] = found
-    return found
-
-
-def _middle_footprint(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
-    inner, parts = split.inner_factor, math.prod(factor for _, factor in split.axes)
-    middle = box_at(problem, layers, split, parts // inner // 2 * inner + inner // 2)
-    shape = box_regions(problem, layers, middle)
-    return int(peak_bytes(
-        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64), shape.low, shape.high,
-        shape.seen,
-    ))  # fmt: skip
 
 
 Home = tuple[int, int]

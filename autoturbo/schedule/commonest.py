@@ -104,9 +104,10 @@ def _commonest(g: GraphArrays, a: LayerArrays, b: CutBatch, rank: int) -> _Chose
     r, classes = part_room(g, a), np.zeros((most, 4), np.int64)
     for at in range(count):
         ops = r.ops[: operators_in(a, b, at, r.ops)]
-        bounds = found.bounds[b.cut_start[at] : b.cut_start[at + 1]]
-        best = _choose(g, b, at, ops, bounds, r, classes)
-        regions_at(g, b, at, ops, classes[best, _FIRST], bounds, r)
+        cut = slice(b.cut_start[at], b.cut_start[at + 1])
+        axes, factors, bounds = b.axes[cut], b.factors[cut], found.bounds[cut]
+        best = _choose(g, ops, axes, factors, parts_in(b, at), bounds, r, classes)
+        regions_at(g, ops, axes, factors, classes[best, _FIRST], bounds, r)
         found.hashes[at] = classes[best, :_FIRST]
         into, out = b.input_start, b.output_start
         tensors = b.inputs[into[at] : into[at + 1]]
@@ -118,12 +119,19 @@ def _commonest(g: GraphArrays, a: LayerArrays, b: CutBatch, rank: int) -> _Chose
 
 @borrowing
 def _choose(
-    g: GraphArrays, b: CutBatch, at: int, ops: Ints, bounds: Ints, r: PartRoom, classes: Ints
+    g: GraphArrays,
+    ops: Ints,
+    axes: Ints,
+    factors: Ints,
+    total: int,
+    bounds: Ints,
+    r: PartRoom,
+    classes: Ints,
 ) -> int:
     """The class that has most parts, the first of several such: a row of hashes, first, count."""
-    total, best, different = parts_in(b, at), 0, 0
+    best, different = 0, 0
     for part in range(total):
-        regions_at(g, b, at, ops, part, bounds, r)
+        regions_at(g, ops, axes, factors, part, bounds, r)
         first, second = extents_hash(g, ops, r.low, r.high, r.seen, r.box_low, r.box_high)
         kind = 0
         while kind < different and (classes[kind, 0] != first or classes[kind, 1] != second):

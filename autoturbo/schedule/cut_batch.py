@@ -106,14 +106,12 @@ def operators_in(a: LayerArrays, b: CutBatch, at: int, ops: Ints) -> int:
 
 @borrowing
 def regions_at(
-    g: GraphArrays, b: CutBatch, at: int, ops: Ints, part: int, bounds: Ints, r: PartRoom
+    g: GraphArrays, ops: Ints, axes: Ints, factors: Ints, part: int, bounds: Ints, r: PartRoom
 ) -> None:
-    """Regions of a part of a sub-graph, the outer axis slowest; notes its bounds along the axes.
+    """Regions of a part of what some operators make, the outer axis slowest; notes its bounds.
 
     The box is that of :func:`autoturbo.schedule.instances.box_at`.
     """
-    axes = b.axes[b.cut_start[at] : b.cut_start[at + 1]]
-    factors = b.factors[b.cut_start[at] : b.cut_start[at + 1]]
     for cut in range(len(axes) - 1, -1, -1):
         size, rest = divmod(g.axis_extent[g.axis_start[ops[-1]] + axes[cut]], factors[cut])
         part, own = divmod(part, factors[cut])

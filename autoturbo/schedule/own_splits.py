@@ -15,7 +15,14 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.clusters import PARTS, cluster_axis, middle_bytes, shared_out
+from autoturbo.schedule.cluster_parts import (
+    SplitColumn,
+    depth_of,
+    extent_of,
+    middle_bytes,
+    shared_out,
+)
+from autoturbo.schedule.clusters import PARTS, cluster_axis
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
 from autoturbo.schedule.problem import Problem
@@ -26,18 +33,6 @@ UNSAID: Final = -1
 
 _UNKNOWN: Final = -1
 """Footprint of a split that compiled code does not find out."""
-
-
-class SplitColumn(IntEnum):
-    """Columns of :attr:`autoturbo.schedule.split.Split.row`."""
-
-    AXIS = 0
-    FACTOR = 1
-    DEPTH = 2
-    OPERATORS = 3
-    FOOTPRINT = 4
-    INNER_AXIS = 5
-    INNER_FACTOR = 6
 
 
 class Own(IntEnum):
@@ -105,13 +100,14 @@ def settled(
     """
     if scale == 1 and override is None and kind not in PARTS:
         return subgraph
-    name, over, shared = problem.layers[subgraph.layers[-1]].name, -1, subgraph
+    name, over = problem.layers[subgraph.layers[-1]].name, -1
+    splits = shared = np.asarray([subgraph.split.row])
     if kind in PARTS:
         over = cluster_axis(problem, subgraph.layers, kind)
-        shared = shared_out(problem, subgraph, kind, room)
+        shared = shared_out(problem, [subgraph], kind, [room])
     own = own_row(scale, override, named=override is not None and override.layer == name)
     found, wrong = settle(
-        axis_table(problem), np.asarray([subgraph.split.row]), np.asarray([shared.split.row]),
+        axis_table(problem), splits, shared,
         np.asarray(subgraph.layers[-1:]), np.asarray([over]), np.asarray([own]),
         problem.target.clusters,
     )  # fmt: skip
@@ -144,7 +140,7 @@ def settle(
     Args:
         table: of the problem.
         splits: as they were grouped, rows of :class:`SplitColumn`.
-        shared: the same of :func:`autoturbo.schedule.clusters.shared_out`.
+        shared: the same of :func:`autoturbo.schedule.cluster_parts.shared_out`.
         lasts: last layers.
         over: axes along which clusters share out the output, -1 where they do not.
         own: what is said, rows of :class:`Own`.
@@ -172,14 +168,6 @@ def settle(
                 if over[at] >= 0:
                     _share(table, last, row, over[at], clusters, wrong[at])
     return found, wrong
-
-
-@borrowing
-def _extent(t: AxisTable, last: int, axis: int) -> int:
-    for way in range(t.start[last], t.start[last + 1]):
-        if t.ways[way, 1] == axis:
-            return int(t.ways[way, 2])
-    return 0
 
 
 @borrowing
@@ -213,7 +201,7 @@ def _scale(t: AxisTable, last: int, row: Ints, scale: int) -> None:
         return
     if row[SplitColumn.INNER_AXIS] >= 0:
         extent, factor = (
-            _extent(t, last, row[SplitColumn.INNER_AXIS]),
+            extent_of(t, last, row[SplitColumn.INNER_AXIS]),
             row[SplitColumn.INNER_FACTOR] * scale,
         )
         if factor <= extent and extent % factor == 0:
@@ -225,7 +213,7 @@ def _scale(t: AxisTable, last: int, row: Ints, scale: int) -> None:
         if first == t.start[last + 1] or _instances(row) != 1:
             return
         axis, depth = t.ways[first, 1], t.ways[first, 0]
-    extent, factor = _extent(t, last, axis), _instances(row) * scale
+    extent, factor = extent_of(t, last, axis), _instances(row) * scale
     if factor <= extent and extent % factor == 0:
         row[SplitColumn.AXIS], row[SplitColumn.FACTOR], row[SplitColumn.DEPTH] = axis, factor, depth
 
@@ -233,7 +221,7 @@ def _scale(t: AxisTable, last: int, row: Ints, scale: int) -> None:
 @borrowing
 def _fits(t: AxisTable, last: int, axis: int, parts: int, depth: int, wrong: Ints) -> bool:
     """Whether an output can be cut into so many parts; notes what is wrong if not."""
-    if parts > 1 and (axis < 0 or parts > _extent(t, last, axis)):
+    if parts > 1 and (axis < 0 or parts > extent_of(t, last, axis)):
         wrong[0], wrong[1], wrong[2] = Wrong.SPLIT, parts, depth
         return False
     return True
@@ -300,7 +288,7 @@ def _share(t: AxisTable, last: int, row: Ints, axis: int, clusters: int, wrong: 
     if others > 1:
         wrong[0] = Wrong.AXES
         return
-    if own * clusters > _extent(t, last, axis):
+    if own * clusters > extent_of(t, last, axis):
         wrong[0], wrong[1] = Wrong.CLUSTERS, own
         return
     if inner_factor <= 1:
@@ -308,15 +296,7 @@ def _share(t: AxisTable, last: int, row: Ints, axis: int, clusters: int, wrong: 
     row[SplitColumn.AXIS], row[SplitColumn.FACTOR], row[SplitColumn.DEPTH] = (
         axis,
         own * clusters,
-        _depth_of(t, last, axis),
+        depth_of(t, last, axis),
     )
     row[SplitColumn.INNER_AXIS], row[SplitColumn.INNER_FACTOR] = inner_axis, inner_factor
     row[SplitColumn.FOOTPRINT] = _UNKNOWN
-
-
-@borrowing
-def _depth_of(t: AxisTable, last: int, axis: int) -> int:
-    for way in range(t.start[last], t.start[last + 1]):
-        if t.ways[way, 1] == axis:
-            return int(t.ways[way, 0])
-    return -1

@@ -55,7 +55,8 @@ def _rows(g: GraphArrays, a: LayerArrays, w: WorkArrays, b: CutBatch) -> Floats:
     for at in range(count):
         ops, row = r.ops[: operators_in(a, b, at, r.ops)], rows[at]
         layers = b.layers[b.layer_start[at] : b.layer_start[at + 1]]
-        regions_at(g, b, at, ops, parts_in(b, at) // 2, bounds, r)
+        cut = slice(b.cut_start[at], b.cut_start[at + 1])
+        regions_at(g, ops, b.axes[cut], b.factors[cut], parts_in(b, at) // 2, bounds[cut], r)
         row[0] = len(layers)
         _sum_up(g, w, ops, r, row)
         row[7] = _total(g, b.inputs[b.input_start[at] : b.input_start[at + 1]], r)
