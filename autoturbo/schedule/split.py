@@ -113,20 +113,22 @@ class Split:
     @property
     def instances(self) -> int:
         """Number of instances: 1 where nothing fits."""
-        outer = 1 if math.isinf(self.factor) else int(self.factor)
-        return outer * self.inner_factor
+        return self._outer * self.inner_factor
+
+    @property
+    def _outer(self) -> int:
+        return 1 if self.factor == UNFIT else int(self.factor)
 
     @property
     def axes(self) -> tuple[tuple[int, int], ...]:
         """``(axis, parts)`` of every axis that is cut, the outer one first."""
-        outer = (self.axis, self.instances // self.inner_factor)
-        inner = (self.inner_axis, self.inner_factor)
-        return tuple(pair for pair in (outer, inner) if pair[0] >= 0)
+        inner = ((self.inner_axis, self.inner_factor),) if self.inner_axis >= 0 else ()
+        return ((self.axis, self._outer), *inner) if self.axis >= 0 else inner
 
     @property
     def row(self) -> list[int]:
         """The attributes in order, for compiled code; factor 0 stands for :data:`UNFIT`."""
-        outer = 0 if math.isinf(self.factor) else int(self.factor)
+        outer = 0 if self.factor == UNFIT else int(self.factor)
         inner = (self.inner_axis, self.inner_factor)
         return [self.axis, outer, self.depth, self.operators, self.footprint, *inner]
 
