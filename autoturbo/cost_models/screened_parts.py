@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
     Attributes:
         problem: at its number of samples.
-        layers: number of its set of layers.
+        layers: number of sets of layers that are alike, of :func:`autoturbo.schedule.group.alike`.
         subgraph: layers and split; the number does not matter.
         kind: how clusters share out the work.
         room: of :func:`autoturbo.schedule.own_splits.room_for_parts`.
@@ -54,8 +54,8 @@ class Part(NamedTuple):
 class _Grouped(IntEnum):
     """What is known of a part as it was grouped, besides its split.
 
-    Its problem, set of layers and last layer, the axis that clusters share out (-1 for none), and
-    the clusters that share out its instances.
+    Its problem, number of alike layers and last layer, the axis that clusters share out (-1 for
+    none), and the clusters that share out its instances.
     """
 
     PROBLEM = 0

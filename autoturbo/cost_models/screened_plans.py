@@ -16,7 +16,14 @@ from autoturbo.cost_models.screened_parts import Part
 from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.clusters import PARTS, rows_for
-from autoturbo.schedule.group import GroupRules, group_rows, rules_table, subgraph_of
+from autoturbo.schedule.group import (
+    GroupRules,
+    alike,
+    group_rows,
+    layers_in,
+    rules_table,
+    subgraph_of,
+)
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.merging import FOUND, Rules
 from autoturbo.schedule.pipeline import Workbench
@@ -40,8 +47,10 @@ own say; sub-graphs have ``boundary``."""
 
 _BOUNDARIES: Final = (AUTO, "cut", "merge")
 
-_CUT: Final = [FOUND.index(name) for name in ("set", "axis", "factor")]
-"""Columns that tell sub-graphs apart."""
+_SET: Final = FOUND.index("set")
+
+_CUT: Final = [FOUND.index(name) for name in ("axis", "factor")]
+"""Columns that tell sub-graphs of the same layers apart."""
 
 
 class _Terms(NamedTuple):
@@ -59,6 +68,20 @@ class _Numbered(NamedTuple):
     parts: Store
 
 
+class Grouped(NamedTuple):
+    """Sub-graphs of several plans, in order, plan after plan.
+
+    Attributes:
+        parts: numbers of their parts; alike sub-graphs have the same.
+        sets: numbers of their sets of layers.
+        counts: sub-graphs of each plan, ``(plans,)``.
+    """
+
+    parts: Ints
+    sets: Ints
+    counts: Ints
+
+
 class Grouping:
     """Groups layers, and numbers the parts that come of it.
 
@@ -67,13 +90,13 @@ class Grouping:
         kernels: numbers parts.
 
     Attributes:
-        layers: of each part, in order.
+        layers: names of the layers of each set, in order.
     """
 
     def __init__(self, bench: Workbench, kernels: Kernels) -> None:
         self._bench, self._kernels = bench, kernels
         self._known: dict[_Terms, _Numbered] = {}
-        self._rooms = Numbering()
+        self._rooms, self._sets = Numbering(), RowNumbering(2)
         self.layers: list[list[str]] = []
 
     def share(self, knobs: Knobs) -> Share:
@@ -88,8 +111,8 @@ class Grouping:
         """What the clusters schedule."""
         return self._bench.problem(share.batches)
 
-    def parts(self, share: Share, rules: Rules) -> tuple[Ints, Ints]:
-        """Numbers of the parts of several plans, in order, and how many each plan has."""
+    def grouped(self, share: Share, rules: Rules) -> Grouped:
+        """Sub-graphs of several plans."""
         problem = self.problem(share)
         if share.split == BATCH:
             rows, counts = group_rows(problem, rules)
@@ -97,23 +120,29 @@ class Grouping:
             rows, counts = rows_for(problem, rules, share.split)
         terms = _Terms(share.batches, share.loops, share.split if share.split in PARTS else BATCH)
         if terms not in self._known:
-            self._known[terms] = _Numbered(RowNumbering(1 + len(_CUT)), Store())
+            self._known[terms] = _Numbered(RowNumbering(2 + len(_CUT)), Store())
         known = self._known[terms]
         room = np.repeat(rules.room if terms.kind != BATCH else 0 * rules.room, counts)
-        keys = np.column_stack((self._rooms.of(room), rows[:, _CUT] + 1))  # no axis is -1
-        numbers = known.rows.of(keys)
+        layers = alike(problem, rows[:, _SET])
+        numbers = known.rows.of(np.column_stack((self._rooms.of(room), layers, rows[:, _CUT])))
         new = firsts(numbers, known.parts.count)
-        own = zip(room[new].tolist(), rows[new].tolist(), strict=True)
-        made = [self._part(problem, terms, *one) for one in own]
+        own = zip(layers[new].tolist(), room[new].tolist(), rows[new].tolist(), strict=True)
+        made = [_part(problem, terms, *one) for one in own]
         known.parts.add(np.arange(len(made)) + self._kernels.add(made))
-        found: Ints = known.parts.rows[numbers]
-        return found, counts
+        sets = self._set_numbers(problem, share.batches, rows[:, _SET])
+        return Grouped(known.parts.rows[numbers], sets, counts)
 
-    def _part(self, problem: Problem, terms: _Terms, room: int, row: Sequence[int]) -> Part:
-        samples, loops, kind = terms
-        subgraph = subgraph_of(problem, 0, row)
-        self.layers.append([problem.layers[x].name for x in subgraph.layers])
-        return Part(problem, row[_CUT[0]], subgraph, kind, room, loops, samples)
+    def _set_numbers(self, problem: Problem, samples: int, sets: Ints) -> Ints:
+        """Numbers of sets of layers, whatever the problem."""
+        numbers = self._sets.of(np.column_stack((np.full(len(sets), samples), sets)))
+        for number in sets[firsts(numbers, len(self.layers))].tolist():
+            self.layers.append([problem.layers[x].name for x in layers_in(problem, number)])
+        return numbers
+
+
+def _part(problem: Problem, terms: _Terms, layers: int, room: int, row: Sequence[int]) -> Part:
+    samples, loops, kind = terms
+    return Part(problem, layers, subgraph_of(problem, 0, row), kind, room, loops, samples)
 
 
 class Plans:
@@ -170,7 +199,7 @@ class Plans:
     def _plan(self, rows: Ints) -> None:
         """Group the layers as new choices say."""
         sharing = [at for at, c in enumerate(self._each) if not c.layers and c.knob in _SHARING]
-        found, owners = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        found, owners = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
         possible = np.zeros(len(rows), np.bool_)
         pairs, which = np.unique(rows[:, sharing], axis=0, return_inverse=True)
         for number, pair in enumerate(pairs.tolist()):
@@ -178,21 +207,20 @@ class Plans:
             if share is not None:
                 mine = np.flatnonzero(which == number)
                 possible[mine] = True
-                parts, counts = self._grouping.parts(share, self._rules(share, rows[mine]))
-                found.append(parts)
-                owners.append(np.repeat(mine, counts))
+                grouped = self._grouping.grouped(share, self._rules(share, rows[mine]))
+                found.append(np.column_stack((grouped.parts, self._blocks_of(grouped.sets))))
+                owners.append(np.repeat(mine, grouped.counts))
         owner = np.concatenate(owners)
-        parts = np.concatenate(found)[np.argsort(owner, kind="stable")]
         ends = self._entries.count + np.cumsum(np.bincount(owner, minlength=len(rows)))
-        self._entries.add(np.column_stack((parts, self._blocks_of(parts))))
+        self._entries.add(np.concatenate(found)[np.argsort(owner, kind="stable")])
         self._start.add(ends)
         self.possible.add(possible)
 
-    def _blocks_of(self, parts: Ints) -> Ints:
+    def _blocks_of(self, sets: Ints) -> Ints:
         layers, known = self._grouping.layers, self._blocks.count
         if known < len(layers):
             self._blocks.add([self._said.blocks_in(own) for own in layers[known:]])
-        found: Ints = self._blocks.rows[parts]
+        found: Ints = self._blocks.rows[sets]
         return found
 
     def _share(self, columns: Sequence[int], genes: tuple[int, ...]) -> Share | None:

@@ -30,6 +30,7 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
+from autoturbo.schedule.alike import Alike
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.merging import Flags, Merger, Rules
 from autoturbo.schedule.problem import Problem
@@ -119,6 +120,21 @@ def subgraph_of(problem: Problem, index: int, row: Sequence[int]) -> SubGraph:
 def layers_in(problem: Problem, number: int) -> tuple[int, ...]:
     """The layers of a set by its number in :data:`autoturbo.schedule.merging.FOUND`, in order."""
     return _merger(problem).layers(number)
+
+
+def alike(problem: Problem, sets: Ints) -> Ints:
+    """Numbers of sets of layers, the same for those that are alike, ``(sets,)``.
+
+    See :mod:`autoturbo.schedule.alike`.
+
+    Args:
+        problem: whose layers.
+        sets: by number in :data:`autoturbo.schedule.merging.FOUND`.
+    """
+    found = problem.memory.get("alike")
+    if not isinstance(found, Alike):
+        found = problem.memory["alike"] = Alike(problem)
+    return found.of(sets, *_merger(problem).sets)
 
 
 def _merger(problem: Problem) -> Merger:

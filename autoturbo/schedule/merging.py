@@ -225,6 +225,11 @@ class Merger:
                 self._known = _grown(self._known)
         return np.concatenate(found), counts
 
+    @property
+    def sets(self) -> tuple[Ints, Ints]:
+        """Where the layers of each set start, and all of them, for compiled code."""
+        return self._known.start, self._known.members
+
     def layers(self, number: int) -> tuple[int, ...]:
         """The layers of a set, in order."""
         known = self._known
