@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numba import njit
 
 from autoturbo.cost_models.features import SAME_AS
 from autoturbo.cost_models.numbering import RowNumbering, firsts
@@ -203,11 +204,9 @@ class Said:
             owner: per sub-graph, its candidate.
             blocks: per sub-graph, of :meth:`blocks_in`; none is 0.
         """
-        single: Ints = self._single.rows[blocks]
-        found = own[owner, single[:, 0]]
-        named = single[:, 1] > 0
-        for number in np.unique(blocks[single[:, 0] < 0]).tolist():
-            there = np.flatnonzero(blocks == number)
+        found, named, several = _single(own, owner, blocks, self._single.rows)
+        for number in np.unique(blocks[several]).tolist():
+            there = several[blocks[several] == number]
             found[there], named[there] = self._several(self._keys[number], own[owner[there]])
         return self._ways.named(found, named)
 
@@ -222,6 +221,29 @@ class Said:
             found[said] = self._ways.over(found[said], own[said, block])
             named[said] = last
         return found, named
+
+
+@njit(cache=True)
+def _single(own: Ints, owner: Ints, blocks: Ints, single: Ints) -> tuple[Ints, Flags, Ints]:
+    """Own values of sub-graphs of one block, whether it names the last layer, and where several.
+
+    Args:
+        own: of :meth:`Said.of`.
+        owner: per sub-graph, its candidate.
+        blocks: per sub-graph, a row of ``single``.
+        single: the block, -1 for several, and 1 where it names the last layer.
+    """
+    count, number = len(owner), 0
+    found, named = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+    several = np.empty(count, np.int64)
+    for at in range(count):
+        block = single[blocks[at], 0]
+        if block < 0:
+            several[number] = at
+            number += 1
+        else:
+            found[at], named[at] = own[owner[at], block], single[blocks[at], 1] > 0
+    return found, named, several[:number]
 
 
 def _alike(

@@ -192,9 +192,8 @@ class Plans:
 
         Blocks are of :meth:`autoturbo.cost_models.choices.Said.blocks_in`.
         """
-        owner, entry = _entries(plans, self._start.rows)
-        parts, blocks = self._entries.rows[entry].T
-        return owner, parts, blocks
+        found: tuple[Ints, Ints, Ints] = _entries(plans, self._start.rows, self._entries.rows)
+        return found
 
     def _plan(self, rows: Ints) -> None:
         """Group the layers as new choices say."""
@@ -306,15 +305,15 @@ class _Boundaries:
 
 
 @njit(cache=True)
-def _entries(plans: Ints, start: Ints) -> tuple[Ints, Ints]:
-    """Per sub-graph of every plan: position of the plan, and the row of the sub-graph."""
+def _entries(plans: Ints, start: Ints, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """Per sub-graph of every plan: position of the plan, and the columns of its row."""
     total = 0
     for plan in plans:
         total += start[plan + 1] - start[plan]
-    owner, entry = np.empty(total, np.int64), np.empty(total, np.int64)
+    owner, first, second = np.empty((3, total), np.int64)
     at = 0
     for candidate in range(len(plans)):
         for row in range(start[plans[candidate]], start[plans[candidate] + 1]):
-            owner[at], entry[at] = candidate, row
+            owner[at], first[at], second[at] = candidate, rows[row, 0], rows[row, 1]
             at += 1
-    return owner, entry
+    return owner, first, second

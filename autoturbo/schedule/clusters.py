@@ -18,7 +18,9 @@ from autoturbo.schedule.bind import Placement, Scope
 from autoturbo.schedule.group import (
     GroupRules,
     SubGraph,
+    alike,
     group_rows,
+    layer_at,
     layers_in,
     rules_table,
     subgraph_of,
@@ -113,14 +115,17 @@ def _too_large(problem: Problem, sets: Ints, split: str) -> Ints:
     known = problem.memory.get(key)
     if not isinstance(known, Store):
         known = problem.memory[key] = Store()
-    known.add(np.full(max(int(sets.max(initial=-1)) + 1 - known.count, 0), _UNKNOWN))
-    new = np.unique(sets[known.rows[sets] == _UNKNOWN])
-    if len(new):
-        known.rows[new] = _ends_of_too_large(
-            problem, [layers_in(problem, number) for number in new.tolist()], split
-        )
-    found: Ints = known.rows[sets]
-    return found
+    kinds = alike(problem, sets)
+    known.add(np.full(max(int(kinds.max(initial=-1)) + 1 - known.count, 0), _UNKNOWN))
+    new, first = np.unique(kinds, return_index=True)
+    first = first[known.rows[new] == _UNKNOWN]
+    if len(first):
+        layers = [layers_in(problem, number) for number in sets[first].tolist()]
+        ends = _ends_of_too_large(problem, layers, split)
+        places = [own.index(end) if end >= 0 else -1 for own, end in zip(layers, ends, strict=True)]
+        known.rows[kinds[first]] = places
+    place: Ints = known.rows[kinds]
+    return np.where(place >= 0, layer_at(problem, sets, place), -1)
 
 
 def _ends_of_too_large(problem: Problem, sets: Sequence[tuple[int, ...]], split: str) -> list[int]:

@@ -122,6 +122,13 @@ def layers_in(problem: Problem, number: int) -> tuple[int, ...]:
     return _merger(problem).layers(number)
 
 
+def layer_at(problem: Problem, sets: Ints, places: Ints) -> Ints:
+    """The layers at some places of sets by number, ``(sets,)``; any layer where a place is not."""
+    start, members = _merger(problem).sets
+    found: Ints = members[start[sets] + np.maximum(places, 0)]
+    return found
+
+
 def alike(problem: Problem, sets: Ints) -> Ints:
     """Numbers of sets of layers, the same for those that are alike, ``(sets,)``.
 
