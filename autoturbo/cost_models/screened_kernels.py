@@ -20,7 +20,7 @@ from autoturbo.cost_models.features import OVERRIDE_NAMES, PLACING, Rows, squash
 from autoturbo.cost_models.numbering import Numbering, RowNumbering, digests, firsts
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import RATIOS, base_seconds, ratios
-from autoturbo.cost_models.screened_parts import OWN, Part, Parts
+from autoturbo.cost_models.screened_parts import OWN, Part, Parts, Place
 from autoturbo.cost_models.ways import FIELDS, Ways
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import Knobs
@@ -28,10 +28,11 @@ from autoturbo.schedule.merging import Flags
 from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, rules_of
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Floats
-from autoturbo.simulate.alone import anchor_rows
+from autoturbo.simulate.alone import ANCHORS, anchor_rows
 from autoturbo.simulate.plan import COLUMNS
 
-_NEAR = COLUMNS.index("near_s")
+_NEAR = ANCHORS.index("near_s")
+_FINAL = Place._fields.index("final")
 _PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]
 
 
@@ -84,7 +85,8 @@ class Kernels:
         self._numbers, self._rows = Numbering(), Store((len(_Kernel),))
         self._seconds = Store((), np.float64)
         self._rule_sets, self._rules = RowNumbering(len(RULE_KNOBS)), list[KernelRules]()
-        self._known_numbers, self._known = Numbering(), Store((len(COLUMNS),), np.float64)
+        self._known_numbers, self._finals = Numbering(), Store()
+        self._anchors = Store((len(ANCHORS),), np.float64)
         self._ratios = Store((len(RATIOS),), np.float32)
         self._squashed = Store((len(COLUMNS),), np.float32)
         self._alone = Store((), np.float64)
@@ -101,7 +103,7 @@ class Kernels:
     @property
     def known(self) -> int:
         """How many kernels are known apart from their knobs: what takes most memory."""
-        return self._known.count
+        return self._anchors.count
 
     def numbers(self, parts: Ints, ways: Ints) -> Ints:
         """Numbers of kernels, found out where they are new.
@@ -136,7 +138,7 @@ class Kernels:
         """Seconds of all launches with all that crosses boundaries in LB: it can hardly be less."""
         rows = self._rows.rows[kernels]
         known = self._prices.rows[rows[:, _Kernel.PRICE], _Price.KNOWN]
-        found: Floats = _launches(rows).astype(np.float64) * self._known.rows[known, _NEAR]
+        found: Floats = _launches(rows).astype(np.float64) * self._anchors.rows[known, _NEAR]
         return found
 
     def kinds(self, kernels: Ints) -> Ints:
@@ -151,7 +153,7 @@ class Kernels:
             there = rows[:, _Kernel.PRICE] >= 0
             known, looks = self._prices.rows[rows[there, _Kernel.PRICE]].T
             own = self._own.rows[looks][:, _PLACING]
-            keys = np.column_stack((self._known.rows[known], own, rows[there, _Kernel.INSTANCES :]))
+            keys = np.column_stack((self._statistics(known), own, rows[there, _Kernel.INSTANCES :]))
             new = np.zeros(len(rows), np.int64)
             new[there] = digests(keys)
             self._kinds.add(new)
@@ -168,7 +170,7 @@ class Kernels:
         rows = self._rows.rows[kernels]
         known, looks = self._prices.rows[rows[:, _Kernel.PRICE]].T
         self._squash()
-        statistics, squashed = self._known.rows[known], self._squashed.rows[known]
+        statistics, squashed = self._statistics(known), self._squashed.rows[known]
         statistics[:, OWN] = rows[:, _Kernel.INSTANCES :]
         squashed[:, OWN] = squash(statistics[:, OWN])
         return Described(
@@ -179,8 +181,8 @@ class Kernels:
     def _squash(self) -> None:
         """Bring what is known up to date as a cost model sees it: a screen never asks for it."""
         count = self._squashed.count
-        if count < self._known.count:
-            self._squashed.add(squash(self._known.rows[count : self._known.count]))
+        if count < self.known:
+            self._squashed.add(squash(self._statistics(np.arange(count, self.known))))
 
     def _find_out(self, parts: Ints, ways: Ints) -> None:
         codes = self._ways.rows.rows[ways]
@@ -221,25 +223,28 @@ class Kernels:
         """Numbers of what is known of kernels before they are measured, but for their knobs."""
         places, rules = self._parts.place(final, codes), self._rule_numbers(codes)
         numbers = self._known_numbers.of_pairs(places, rules)
-        new = firsts(numbers, self._known.count)
+        new = firsts(numbers, self.known)
         if len(new):
-            statistics = self._statistics(places[new], rules[new])
+            self._anchors.add(self._anchor_rows(places[new], rules[new]))
+            self._finals.add(self._parts.places.rows[places[new], _FINAL])
+            statistics = self._statistics(np.arange(self.known - len(new), self.known))
             share = self._ways.features(codes[new])[:, OVERRIDE_NAMES.index("weight_share")]
-            self._known.add(statistics)
             self._alone.add(base_seconds(statistics))
             self._ratios.add(ratios(statistics, share))
         return numbers
 
-    def _statistics(self, places: Ints, rules: Ints) -> Floats:
+    def _statistics(self, known: Ints) -> Floats:
         """Rows of :data:`autoturbo.simulate.plan.COLUMNS`; those of :data:`OWN` are 0."""
-        problems, laid, final = self._parts.places.rows[places].T
-        facts = self._parts.facts.rows[final]
-        found = np.empty((len(places), len(COLUMNS)))
-        found[:, : facts.shape[1]] = facts
+        facts = self._parts.facts.rows[self._finals.rows[known]]
+        return np.concatenate((facts, self._anchors.rows[known]), axis=1)
+
+    def _anchor_rows(self, places: Ints, rules: Ints) -> Floats:
+        problems, laid, _ = self._parts.places.rows[places].T
+        found = np.empty((len(places), len(ANCHORS)))
         for number in np.unique(problems).tolist():
             own = np.flatnonzero(problems == number)
             used, which = np.unique(rules[own], return_inverse=True)
-            found[own, facts.shape[1] :] = anchor_rows(
+            found[own] = anchor_rows(
                 self._parts.problems[number], laid[own], [self._rules[r] for r in used], which
             )
         return found

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.cost_models.choices import Choices, Said
+from autoturbo.cost_models.numbering import RowNumbering, firsts
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.screened_kernels import Kernels
 from autoturbo.cost_models.screened_plans import Grouping, Plans
@@ -73,9 +74,11 @@ class Screen:
         Args:
             genes: numbers of choices, ``(candidates, columns)``.
         """
-        owner, kernels, possible = self.screened(genes)
-        found = np.bincount(owner, self.kernels.seconds(kernels), len(genes))
-        return np.where(possible, found, np.inf)
+        numbers = RowNumbering(genes.shape[1]).of(genes)  # many children of a pool are equal
+        different = genes[firsts(numbers, 0)]
+        owner, kernels, possible = self.screened(different)
+        found = np.bincount(owner, self.kernels.seconds(kernels), len(different))
+        return np.where(possible, found, np.inf)[numbers]
 
     def screened(self, genes: Ints) -> Screened:
         """The kernels of candidates; none where they have no plan.

@@ -117,9 +117,9 @@ def _too_large(problem: Problem, sets: Ints, split: str) -> Ints:
         known = problem.memory[key] = Store()
     kinds = alike(problem, sets)
     known.add(np.full(max(int(kinds.max(initial=-1)) + 1 - known.count, 0), _UNKNOWN))
-    new, first = np.unique(kinds, return_index=True)
-    first = first[known.rows[new] == _UNKNOWN]
-    if len(first):
+    unknown = np.flatnonzero(known.rows[kinds] == _UNKNOWN)
+    if len(unknown):
+        first = unknown[np.unique(kinds[unknown], return_index=True)[1]]
         layers = [layers_in(problem, number) for number in sets[first].tolist()]
         ends = _ends_of_too_large(problem, layers, split)
         places = [own.index(end) if end >= 0 else -1 for own, end in zip(layers, ends, strict=True)]
