@@ -228,7 +228,7 @@ class Kernels:
             self._anchors.add(self._anchor_rows(places[new], rules[new]))
             self._finals.add(self._parts.places.rows[places[new], _FINAL])
             statistics = self._statistics(np.arange(self.known - len(new), self.known))
-            share = self._ways.features(codes[new])[:, OVERRIDE_NAMES.index("weight_share")]
+            share = self._ways.feature("weight_share", codes[new])
             self._alone.add(base_seconds(statistics))
             self._ratios.add(ratios(statistics, share))
         return numbers

@@ -154,11 +154,14 @@ class Ways:
 
     def features(self, codes: Ints) -> Rows:
         """Knobs of ways as numbers, ``(ways, len(OVERRIDE_NAMES))``, from rows of codes."""
-        tables = [
-            np.asarray([own_number(name, value) for value in values], np.float32)
-            for name, values in zip(OVERRIDE_NAMES, self.values, strict=False)
-        ]
-        return np.stack([table[codes[:, at]] for at, table in enumerate(tables)], axis=1)
+        return np.stack([self.feature(name, codes) for name in OVERRIDE_NAMES], axis=1)
+
+    def feature(self, name: str, codes: Ints) -> Rows:
+        """A column of :meth:`features`, ``(ways,)``."""
+        at = OVERRIDE_NAMES.index(name)
+        table = np.asarray([own_number(name, value) for value in self.values[at]], np.float32)
+        found: Rows = table[codes[:, at]]
+        return found
 
 
 def _code(known: list[Value], value: Value) -> int:

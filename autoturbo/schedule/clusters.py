@@ -202,15 +202,18 @@ def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[i
     One that all later layers depend on alone (``narrow``), if there is one; in a sub-graph whose
     end clusters cannot share out, the last one that they can.
     """
-    ends = list(range(len(layers) - 1))
+    own = np.asarray(layers, np.int64)
+    ends = np.arange(len(own) - 1)
     if split != PIPELINE:
-        ends = [at for at in ends if cluster_axis(problem, (layers[at],), split) >= 0]
-        if ends and cluster_axis(problem, layers, split) < 0:
-            return layers[ends[-1]]
-    done = np.cumsum(layer_seconds(problem)[list(layers)])
-    chosen = [at for at in ends if at in narrow] or ends
-    best = min(chosen, key=lambda at: abs(2 * done[at] - done[-1]), default=-1)
-    return layers[best] if best >= 0 else -1
+        over = cluster_axes(problem, split)[own]
+        ends = np.flatnonzero(over[:-1] >= 0)
+        if len(ends) and over[-1] < 0:
+            return layers[int(ends[-1])]
+    done = np.cumsum(layer_seconds(problem)[own])
+    chosen = np.asarray([at for at in ends.tolist() if at in narrow] or ends, np.int64)
+    if not len(chosen):
+        return -1
+    return layers[int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])]
 
 
 def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
