@@ -31,8 +31,8 @@ weight, or inside a layer), made in the set and read there alone, or outside too
 class _Kinds(NamedTuple):
     """Numbers of what layers are made of, equal where there is no difference but in names.
 
-    ``layer`` and ``alone`` are per layer: what it is besides its operators, and all that it is, its
-    inputs' makers aside. ``maker`` is the layer that makes a tensor (-1: none), ``place`` the
+    ``layer`` and ``alone`` are per layer: what it is besides its operators, and all that it is,
+    whoever makes its inputs. ``maker`` is the layer that makes a tensor (-1: none), ``place`` the
     tensor's position among its outputs; ``readers`` from ``read_start[tensor]`` on are layers.
     """
 
@@ -116,8 +116,8 @@ def _kinds_of(problem: Problem) -> _Kinds:
         np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         np.asarray([layer for readers in problem.consumers for layer in readers], np.int64),
     )  # fmt: skip
-    every = np.arange(count + 1)
-    hashes = _hashes(problem.arrays, problem.layer_arrays, kinds, every[:-1], every, every[:-1])
+    every, nowhere = np.arange(count + 1), kinds._replace(maker=np.full(len(place), -1))
+    hashes = _hashes(problem.arrays, problem.layer_arrays, nowhere, every[:-1], every, every[:-1])
     return kinds._replace(alone=_numbered(map(tuple, hashes.tolist())))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +13,8 @@ from schedule_samples import bench, networks, settings_of, targets
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.group import GroupRules, group
+from autoturbo.schedule.clusters import group_for, rows_for
+from autoturbo.schedule.group import GroupRules, group, group_rows, rules_table, subgraph_of
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.problem import make_problem
 
@@ -65,3 +69,25 @@ def test_tables_grow_when_they_are_full() -> None:
     ]
     found = [group(problem, rule) for rule in rules]
     assert found[::19] == [plainly_grouped(problem, rule) for rule in rules[::19]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=networks(10), machine=targets(), data=st.data())
+def test_many_rules_at_once_group_as_one_after_another(
+    graph: Graph, machine: Target, data: st.DataObject
+) -> None:
+    problem = make_problem(graph, machine, "float16")
+    names = [layer.name for layer in problem.layers]
+    rules = [GroupRules.of(data.draw(settings_of(names))) for _ in range(5)]
+    for kind in ("batch", "spatial", "channel", "pipeline"):
+        how = group_rows if kind == "batch" else functools.partial(rows_for, split=kind)
+        rows, counts = how(problem, rules_table(problem, rules))
+        ends = np.cumsum(counts)
+        for own, end, count in zip(rules, ends, counts, strict=True):
+            fresh = make_problem(graph, machine, "float16")
+            alone = group(fresh, own) if kind == "batch" else group_for(fresh, own, kind)
+            found = [
+                subgraph_of(problem, i, row)
+                for i, row in enumerate(rows[end - count : end].tolist())
+            ]
+            assert tuple(found) == alone

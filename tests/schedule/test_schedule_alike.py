@@ -1,0 +1,113 @@
+"""Sets of layers that are alike: what is found out about one holds for the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from schedule_samples import Net, bench, target
+
+from autoturbo.graph.operators import Graph
+from autoturbo.schedule.alike import Alike
+from autoturbo.schedule.group import (
+    GroupRules,
+    alike,
+    group_rows,
+    layers_in,
+    rules_table,
+    subgraph_of,
+)
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import rules_of
+from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.statistics import part_rows
+from autoturbo.simulate.alone import Alone, anchors
+
+SETTINGS = (
+    Knobs(),
+    Knobs(max_layers=4),
+    Knobs(max_layers=1, lb_fill=0.5),
+    Knobs(merged_factor_ratio=8, merge_order="dbs", lb_fill=0.75),
+)
+
+
+@pytest.mark.parametrize(
+    ("workload", "least"), [("resnet50", 1.5), ("bert_base_s128", 4), ("mobilenet_v2", 1.1)]
+)
+def test_what_is_alike_takes_the_same(workload: str, least: float) -> None:
+    """To the last bit, and there are several of each: otherwise nothing is gained."""
+    workbench = bench(workload)
+    problem = workbench.problem(workbench.batch_choices()[0])
+    rows = group_rows(problem, rules_table(problem, [GroupRules.of(k) for k in SETTINGS]))[0]
+    rows = rows[np.unique(rows[:, 1], return_index=True)[1]]
+    numbers = alike(problem, rows[:, 1])
+    cuts = rows[:, 2:4].tolist()
+    kinds = [(number, *cut) for number, cut in zip(numbers.tolist(), cuts, strict=True)]
+    assert len(kinds) > least * len(set(kinds))
+    subgraphs = [subgraph_of(problem, 0, row) for row in rows.tolist()]
+    statistics = part_rows(problem, subgraphs)
+    rules, cores = rules_of(problem, Knobs()), problem.target.cores
+    alone = [Alone(s, rules, own, None) for s in subgraphs for own in (cores, 3)]
+    takes = anchors(problem, alone).reshape(len(subgraphs), -1)
+    first: dict[tuple[int, ...], int] = {}
+    for at, kind in enumerate(kinds):
+        like = first.setdefault(kind, at)
+        assert (statistics[at] == statistics[like]).all()
+        assert (takes[at] == takes[like]).all()
+
+
+def numbers_of(graph: Graph, *sets: tuple[str, ...]) -> list[int]:
+    """What sets of layers by name are alike with."""
+    problem = make_problem(graph, target(lb=1 << 16), "float16")
+    place = {layer.name: layer.index for layer in problem.layers}
+    members = [[place[name] for name in names] for names in sets]
+    start = np.concatenate(([0], np.cumsum([len(own) for own in members])))
+    flat = np.asarray([layer for own in members for layer in own], np.int64)
+    found: list[int] = Alike(problem).of(np.arange(len(sets)), start, flat).tolist()
+    return found
+
+
+def test_sets_differ_by_shapes_operators_and_connections_not_by_names() -> None:
+    net = Net(x=(2, 4, 8, 8))
+    first = net.conv("x", 4)
+    second = net.conv(net.conv(net.conv(first, 4), 4), 4)
+    net.conv(net.conv(second, 6), 6, 1)
+    found = numbers_of(
+        net.graph(), ("conv0",), ("conv1",), ("conv2",), ("conv3",), ("conv4",), ("conv5",),
+        ("conv1", "conv2"), ("conv2", "conv3"),
+    )  # fmt: skip
+    given, one, two, three, wider, pointwise, pair, other = found
+    assert one == two == three
+    assert pair == other
+    assert len({given, one, wider, pointwise, pair}) == 5  # conv0 reads what is given
+
+
+def test_what_is_read_outside_or_leaves_the_model_is_something_else() -> None:
+    net = Net(x=(2, 4, 8, 8))
+    at = net.conv("x", 4)
+    for _ in range(3):
+        at = net.conv(at, 4)
+    side = net.softmax(net.conv("x", 4))
+    net.sum(side, net.softmax("conv1"))
+    found = numbers_of(net.graph(), ("conv1", "conv2"), ("conv2", "conv3"), ("conv3",), ("conv2",))
+    assert len(set(found)) == 4
+
+
+def test_the_order_of_inputs_matters() -> None:
+    net = Net(x=(2, 6, 8))
+    a, b = net.linear("x", 8), net.softmax("x")
+    net.concat(
+        2, net.matmul(a, net.transpose(b, 0, 2, 1)), net.matmul(b, net.transpose(a, 0, 2, 1))
+    )
+    problem = make_problem(net.graph(), target(lb=1 << 16), "float16")
+    products = [x.name for x in problem.layers if x.name.startswith("matmul")]
+    one, two = numbers_of(net.graph(), *((name,) for name in products if name != "matmul0"))
+    assert one != two
+
+
+def test_numbers_stay_when_more_is_asked() -> None:
+    problem: Problem = bench("resnet50").problem(2)
+    rows = group_rows(problem, rules_table(problem, [GroupRules.of(k) for k in SETTINGS]))[0]
+    sets = rows[:, 1]
+    before = alike(problem, sets[:5]).tolist()
+    assert alike(problem, sets)[:5].tolist() == before
+    assert len(layers_in(problem, int(sets[0]))) > 0
