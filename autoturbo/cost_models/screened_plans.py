@@ -283,6 +283,7 @@ class _Boundaries:
         )
         self._values = [np.asarray([_BOUNDARIES.index(v) for v in c.values]) for c in each]
         self._own = [np.asarray([self._layers[layer] for layer in c.layers]) for c in each]
+        self._known: dict[int, tuple[Ints, Ints]] = {}
 
     def kept(self, problem: Problem, rules: Rules, rows: Ints) -> Rules:
         """Rules with these boundaries, one row of choices each."""
@@ -292,16 +293,20 @@ class _Boundaries:
         for genes, values, own in zip(rows.T, self._values, self._own, strict=True):
             spoken = np.flatnonzero(values[genes])
             said[spoken[:, None], own] = values[genes[spoken], None]
-        there = [
-            (layer.index, self._layers[layer.name])
-            for layer in problem.layers
-            if layer.name in self._layers
-        ]
         cuts, merges = np.zeros_like(rules.cuts), np.zeros_like(rules.merges)
-        layers, columns = np.asarray(there, np.int64).reshape(-1, 2).T
+        layers, columns = self._layers_of(problem)
         cuts[:, layers] = said[:, columns] == _BOUNDARIES.index("cut")
         merges[:, layers] = said[:, columns] == _BOUNDARIES.index("merge")
         return rules._replace(cuts=cuts, merges=merges)
+
+    def _layers_of(self, problem: Problem) -> tuple[Ints, Ints]:
+        """The layers of a problem that something is said of, and where; remembered by samples."""
+        samples = problem.graph.batch
+        if samples not in self._known:
+            own = [(layer.index, self._layers.get(layer.name, -1)) for layer in problem.layers]
+            layers, columns = np.asarray(own, np.int64).T
+            self._known[samples] = layers[columns >= 0], columns[columns >= 0]
+        return self._known[samples]
 
 
 @njit(cache=True)

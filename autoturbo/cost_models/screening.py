@@ -74,7 +74,7 @@ class Screen:
         Args:
             genes: numbers of choices, ``(candidates, columns)``.
         """
-        numbers = RowNumbering(genes.shape[1]).of(genes)  # many children of a pool are equal
+        numbers = RowNumbering(genes.shape[1], len(genes)).of(genes)  # many of one pool are equal
         different = genes[firsts(numbers, 0)]
         owner, kernels, possible = self.screened(different)
         found = np.bincount(owner, self.kernels.seconds(kernels), len(different))

@@ -106,8 +106,9 @@ def _commonest(g: GraphArrays, a: LayerArrays, b: CutBatch, rank: int) -> _Chose
         ops = r.ops[: operators_in(a, b, at, r.ops)]
         cut = slice(b.cut_start[at], b.cut_start[at + 1])
         axes, factors, bounds = b.axes[cut], b.factors[cut], found.bounds[cut]
-        best = _choose(g, ops, axes, factors, parts_in(b, at), bounds, r, classes)
-        regions_at(g, ops, axes, factors, classes[best, _FIRST], bounds, r)
+        best, last = _choose(g, ops, axes, factors, parts_in(b, at), bounds, r, classes)
+        if last != classes[best, _FIRST]:
+            regions_at(g, ops, axes, factors, classes[best, _FIRST], bounds, r)
         found.hashes[at] = classes[best, :_FIRST]
         into, out = b.input_start, b.output_start
         tensors = b.inputs[into[at] : into[at + 1]]
@@ -127,9 +128,12 @@ def _choose(
     bounds: Ints,
     r: PartRoom,
     classes: Ints,
-) -> int:
-    """The class that has most parts, the first of several such: a row of hashes, first, count."""
-    best, different = 0, 0
+) -> tuple[int, int]:
+    """The class that has most parts, the first of several such, and the part looked at last.
+
+    A class is a row of two hashes, its first part, and how many parts it has.
+    """
+    best, different, part = 0, 0, 0
     for part in range(total):
         regions_at(g, ops, axes, factors, part, bounds, r)
         first, second = extents_hash(g, ops, r.low, r.high, r.seen, r.box_low, r.box_high)
@@ -146,4 +150,4 @@ def _choose(
             best = kind
         if 2 * classes[best, _COUNT] > total:
             break
-    return best
+    return best, part

@@ -774,12 +774,8 @@ def _nodes(m: _Model, k: _Known) -> _Nodes:
 def _begin(m: _Model, k: _Known, n: _Nodes, grouping: int) -> None:
     """Let every layer be a node of its own."""
     for layer in range(len(m.opaque)):
-        n.alive[layer], n.owner[layer], n.named[layer], n.size[layer] = (
-            True,
-            layer,
-            m.names[layer],
-            1,
-        )
+        n.alive[layer], n.owner[layer], n.size[layer] = True, layer, 1
+        n.named[layer] = m.names[layer]
         n.opaque[layer], n.ceiling[layer], n.numbered[layer] = m.opaque[layer], np.inf, -1
         for word in range(m.producers.shape[1]):
             n.producers[layer, word] = m.producers[layer, word]
