@@ -105,12 +105,16 @@ class _Rules(NamedTuple):
 class _Model(NamedTuple):
     """What does not depend on rules.
 
-    ``enlarged`` are the up-sampling layers that read each layer's outputs, from ``enlarged_start``
-    on; ``axes`` all ways to cut layers' outputs; ``names`` a random word for each layer.
+    ``maker`` and ``reader`` are the only producer and consumer of each layer (:func:`_only`);
+    ``enlarged`` are the up-sampling layers that read each layer's outputs, from
+    ``enlarged_start`` on; ``axes`` all ways to cut layers' outputs; ``names`` a random word for
+    each layer.
     """
 
     producers: Bits
     consumers: Bits
+    maker: Ints
+    reader: Ints
     opaque: Flags
     enlarged_start: Ints
     enlarged: Ints
@@ -141,7 +145,8 @@ class _Known(NamedTuple):
 class _Nodes(NamedTuple):
     """Sub-graphs while they grow, by their last layer.
 
-    ``owner`` is the node of each layer, ``named`` the word of each node's layers, ``ceiling`` the
+    ``owner`` is the node of each layer, ``named`` the word of each node's layers, ``maker`` and
+    ``reader`` the only producer and consumer (:func:`_only`), ``ceiling`` the
     smallest factor that a producer inside had before its output was up-sampled, ``factor`` that of
     its ``split`` and ``numbered`` the number of its layers (-1: not asked for yet); ``refused`` the
     grouping in which a set must not be tried again. ``at`` is where merging is: position in the
@@ -155,6 +160,8 @@ class _Nodes(NamedTuple):
     opaque: Flags
     producers: Bits
     consumers: Bits
+    maker: Ints
+    reader: Ints
     ceiling: Floats
     factor: Floats
     numbered: Ints
@@ -310,7 +317,8 @@ def _model(problem: Problem, upsampling: frozenset[int], opaque: frozenset[int])
         _set_bits(consumers[layer.index], readers)
     names = np.random.default_rng(0).integers(1, 1 << 62, count)
     return _Model(
-        producers, consumers, np.asarray([x.index in opaque for x in layers], np.bool_),
+        producers, consumers, _each_only(producers), _each_only(consumers),
+        np.asarray([x.index in opaque for x in layers], np.bool_),
         np.concatenate(([0], np.cumsum([len(own) for own in enlarged]))).astype(np.int64),
         np.asarray([x for own in enlarged for x in own], np.int64), axis_table(problem), names,
     )  # fmt: skip
@@ -342,6 +350,15 @@ def _only(words: Bits) -> int:
         if found >= 0 or word & (word - np.uint64(1)):
             return -2
         found = at * 64 + _place_of(word)
+    return found
+
+
+@njit(cache=True)
+def _each_only(sets: Bits) -> Ints:
+    """:func:`_only` of every set."""
+    found = np.empty(len(sets), np.int64)
+    for at in range(len(sets)):
+        found[at] = _only(sets[at])
     return found
 
 
@@ -576,12 +593,14 @@ def _join(k: _Known, n: _Nodes, nodes: Ints, number: int) -> None:
         n.owner[k.members[at]] = kept
     for node in nodes:
         _drop(n.producers[kept], node)
+    n.maker[kept], n.reader[kept] = _only(n.producers[kept]), _only(n.consumers[kept])
     node = _from(n.producers[kept], 0)
     while node >= 0:
         if n.alive[node]:
             for gone in nodes:
                 _drop(n.consumers[node], gone)
             _put(n.consumers[node], kept)
+            n.reader[node] = _only(n.consumers[node])
         node = _from(n.producers[kept], node + 1)
 
 
@@ -602,8 +621,8 @@ def _pair(m: _Model, k: _Known, r: _Rules, n: _Nodes, producer: int, consumer: i
 @borrowing
 def _straight(m: _Model, k: _Known, r: _Rules, n: _Nodes, node: int) -> bool:
     """P is the unique producer of Q and Q the unique consumer of P: merge {P, Q}."""
-    consumer = _only(n.consumers[node])
-    if consumer < 0 or consumer == len(n.alive) or _only(n.producers[consumer]) != node:
+    consumer = n.reader[node]
+    if consumer < 0 or consumer == len(n.alive) or n.maker[consumer] != node:
         return False
     return _pair(m, k, r, n, node, consumer)
 
@@ -611,11 +630,11 @@ def _straight(m: _Model, k: _Known, r: _Rules, n: _Nodes, node: int) -> bool:
 @borrowing
 def _branch(m: _Model, k: _Known, r: _Rules, n: _Nodes, consumer: int) -> bool:
     """Q has several producers and is the unique consumer of one, P, the latest: merge {P, Q}."""
-    if _only(n.producers[consumer]) != -2:  # noqa: PLR2004  several
+    if n.maker[consumer] != -2:  # noqa: PLR2004  several
         return False
     producer = _below(n.producers[consumer], consumer)
     while producer >= 0:
-        if _only(n.consumers[producer]) == consumer:
+        if n.reader[producer] == consumer:
             if _pair(m, k, r, n, producer, consumer):
                 return True
             if k.counts[_WANTED] >= 0:
@@ -627,7 +646,7 @@ def _branch(m: _Model, k: _Known, r: _Rules, n: _Nodes, consumer: int) -> bool:
 @borrowing
 def _diamond(m: _Model, k: _Known, r: _Rules, n: _Nodes, exit_node: int) -> bool:
     """Two or more paths from an entry to an exit: merge what lies on them and the exit."""
-    if _only(n.producers[exit_node]) != -2:  # noqa: PLR2004  several
+    if n.maker[exit_node] != -2:  # noqa: PLR2004  several
         return False
     nodes = n.path[: _paths(n, exit_node)]
     if len(nodes) == 0:
@@ -654,8 +673,8 @@ def _paths(n: _Nodes, exit_node: int) -> int:
     while 0 <= producer < exit_node:
         n.entry[producer] = -1
         node, reader = producer, exit_node
-        while _only(n.consumers[node]) == reader and _only(n.producers[node]) >= 0:
-            reader, node = node, _only(n.producers[node])
+        while n.reader[node] == reader and n.maker[node] >= 0:
+            reader, node = node, n.maker[node]
             n.entry[producer] = node
         producer = _from(read, producer + 1)
     while 0 <= first < exit_node:
@@ -668,7 +687,7 @@ def _paths(n: _Nodes, exit_node: int) -> int:
                 while node != n.entry[first] and length < count - 1:
                     n.path[length] = node
                     length += 1
-                    reader, node = node, _only(n.producers[node])
+                    reader, node = node, n.maker[node]
             producer = _from(read, producer + 1)
         if paths > 1:
             n.path[length] = exit_node
@@ -762,7 +781,8 @@ def _nodes(m: _Model, k: _Known) -> _Nodes:
     count = len(m.opaque)
     return _Nodes(
         np.ones(count, np.bool_), np.arange(count), m.names.copy(), np.ones(count, np.int64),
-        m.opaque.copy(), m.producers.copy(), m.consumers.copy(), np.full(count, np.inf),
+        m.opaque.copy(), m.producers.copy(), m.consumers.copy(), m.maker.copy(), m.reader.copy(),
+        np.full(count, np.inf),
         np.zeros(count), np.full(count, -1, np.int64), np.full(len(k.set_keys), -1, np.int64),
         np.zeros(4, np.int64), np.zeros(count, np.bool_), np.zeros((count, 5), np.int64),
         np.zeros(5, np.int64), np.zeros(6, np.int64), np.zeros(2, np.int64),
@@ -776,6 +796,7 @@ def _begin(m: _Model, k: _Known, n: _Nodes, grouping: int) -> None:
     for layer in range(len(m.opaque)):
         n.alive[layer], n.owner[layer], n.size[layer] = True, layer, 1
         n.named[layer] = m.names[layer]
+        n.maker[layer], n.reader[layer] = m.maker[layer], m.reader[layer]
         n.opaque[layer], n.ceiling[layer], n.numbered[layer] = m.opaque[layer], np.inf, -1
         for word in range(m.producers.shape[1]):
             n.producers[layer, word] = m.producers[layer, word]
