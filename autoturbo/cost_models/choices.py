@@ -205,8 +205,9 @@ class Said:
             blocks: per sub-graph, of :meth:`blocks_in`; none is 0.
         """
         found, named, several = _single(own, owner, blocks, self._single.rows)
-        for number in np.unique(blocks[several]).tolist():
-            there = several[blocks[several] == number]
+        which = blocks[several]
+        for number in np.flatnonzero(np.bincount(which, minlength=1)).tolist():
+            there = several[which == number]
             found[there], named[there] = self._several(self._keys[number], own[owner[there]])
         return self._ways.named(found, named)
 

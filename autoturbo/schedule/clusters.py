@@ -218,13 +218,22 @@ def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[i
 
 def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
     """Positions after which nothing that came before is read but the last output, and inputs."""
-    place = {layer: at for at, layer in enumerate(layers)}
+    place, readers = {layer: at for at, layer in enumerate(layers)}, _readers(problem)
     reach, found = 0, set()
     for at, layer in enumerate(layers):
         if reach <= at:
             found.add(at)
-        readers = (r for t in problem.layers[layer].outputs for r in problem.consumers[t])
-        reach = max([reach, *(place[r] for r in readers if r in place)])
+        for reader in readers[layer]:
+            reach = max(reach, place.get(reader, 0))
+    return found
+
+
+def _readers(problem: Problem) -> list[list[int]]:
+    """Per layer, the layers that read its outputs, remembered."""
+    found = problem.memory.get("readers")
+    if not isinstance(found, list):
+        found = [[r for t in x.outputs for r in problem.consumers[t]] for x in problem.layers]
+        problem.memory["readers"] = found
     return found
 
 

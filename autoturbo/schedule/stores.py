@@ -18,7 +18,9 @@ def mix(state: int, value: int) -> int:
 
 
 class Store:
-    """Rows of one array, appended in blocks; room is doubled when it runs out.
+    """Rows of one array, appended in blocks; there is four times the room when it runs out.
+
+    Room that is not used yet takes no memory: the system gives pages when they are touched.
 
     Args:
         shape: of one row; ``()`` for numbers.
@@ -37,7 +39,7 @@ class Store:
         block = np.asarray(rows, self._rows.dtype).reshape(-1, *self._rows.shape[1:])
         start, end = self.count, self.count + len(block)
         if end > len(self._rows):
-            room = (max(end, 2 * len(self._rows)), *self._rows.shape[1:])
+            room = (max(end, 4 * len(self._rows)), *self._rows.shape[1:])
             grown: NDArray[Any] = np.zeros(room, self._rows.dtype)
             grown[:start] = self._rows[:start]
             self._rows = grown
