@@ -202,7 +202,7 @@ class Said:
         Args:
             own: of :meth:`of`.
             owner: per sub-graph, its candidate.
-            blocks: per sub-graph, of :meth:`blocks_in`; none is 0.
+            blocks: per sub-graph, of :meth:`blocks_in`.
         """
         found, named, several = _single(own, owner, blocks, self._single.rows)
         which = blocks[several]
@@ -231,7 +231,7 @@ def _single(own: Ints, owner: Ints, blocks: Ints, single: Ints) -> tuple[Ints, F
     Args:
         own: of :meth:`Said.of`.
         owner: per sub-graph, its candidate.
-        blocks: per sub-graph, a row of ``single``.
+        blocks: per sub-graph, a row of ``single``; the first stands for no block.
         single: the block, -1 for several, and 1 where it names the last layer.
     """
     count, number = len(owner), 0
@@ -239,10 +239,10 @@ def _single(own: Ints, owner: Ints, blocks: Ints, single: Ints) -> tuple[Ints, F
     several = np.empty(count, np.int64)
     for at in range(count):
         block = single[blocks[at], 0]
-        if block < 0:
+        if block < 0 and blocks[at] > 0:
             several[number] = at
             number += 1
-        else:
+        elif block >= 0:
             found[at], named[at] = own[owner[at], block], single[blocks[at], 1] > 0
     return found, named, several[:number]
 

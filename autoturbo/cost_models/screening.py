@@ -105,14 +105,11 @@ class Screen:
         which = plans.of(genes)
         models, own = said.of(genes)
         owner, parts, blocks = plans.entries(which)
-        ways = self._ways.numbers(models, np.zeros(len(genes), np.int64))[owner]
-        theirs = np.flatnonzero(blocks)
-        values = said.joined(own, owner[theirs], blocks[theirs])
-        spoken = values > 0
-        theirs = theirs[spoken]
-        ways[theirs] = self._ways.numbers(models[owner[theirs]], values[spoken])
+        ways = self._ways.numbers(models[owner], said.joined(own, owner, blocks))
         kernels = self.kernels.numbers(parts, ways)
         possible = plans.possible.rows[which].copy()
         possible[owner[~self.kernels.possible(kernels)]] = False
         there = possible[owner]
+        if there.all():
+            return Screened(owner, kernels, possible)
         return Screened(owner[there], kernels[there], possible)
