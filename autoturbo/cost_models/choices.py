@@ -20,7 +20,7 @@ from autoturbo.cost_models.numbering import RowNumbering, firsts
 from autoturbo.cost_models.ways import FIELDS, SAID, Ways
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.merging import Flags
+from autoturbo.schedule.layer_sets import Flags
 from autoturbo.schedule.stores import Store
 
 _HEURISTIC: Final = (Knobs(),)

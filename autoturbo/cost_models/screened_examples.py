@@ -16,7 +16,7 @@ from autoturbo.cost_models.screened_kernels import Described
 from autoturbo.cost_models.screening import Screen
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import AUTO
-from autoturbo.schedule.merging import Flags
+from autoturbo.schedule.layer_sets import Flags
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Floats
 

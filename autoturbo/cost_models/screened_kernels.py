@@ -24,7 +24,7 @@ from autoturbo.cost_models.screened_parts import OWN, Part, Parts, Place
 from autoturbo.cost_models.ways import FIELDS, Ways
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.merging import Flags
+from autoturbo.schedule.layer_sets import Flags
 from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, rules_of
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Floats

@@ -25,7 +25,8 @@ from autoturbo.schedule.group import (
     subgraph_of,
 )
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.merging import FOUND, Rules
+from autoturbo.schedule.layer_sets import Rules
+from autoturbo.schedule.merging import FOUND
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
@@ -38,7 +39,7 @@ _RULES: Final = {
     "max_layers": "max_layers", "lb_fill": "room", "recompute_limit": "limit",
     "merge_order": "order", "split_key": "key", "split_dims": "dims", "factor_policy": "policy",
 }  # fmt: skip
-"""Fields of :class:`autoturbo.schedule.merging.Rules` by the knob of the model that each follows
+"""Fields of :class:`autoturbo.schedule.layer_sets.Rules` by the knob of the model that each follows
 from."""
 
 GROUPING: Final = (*_SHARING, *_RULES)

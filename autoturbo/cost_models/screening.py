@@ -28,7 +28,7 @@ from autoturbo.cost_models.screened_kernels import Kernels
 from autoturbo.cost_models.screened_plans import Grouping, Plans
 from autoturbo.cost_models.ways import Ways
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.merging import Flags
+from autoturbo.schedule.layer_sets import Flags
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.work import Floats
 

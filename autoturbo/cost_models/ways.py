@@ -14,7 +14,7 @@ from autoturbo.cost_models.features import OVERRIDE_NAMES, Rows, own_number
 from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
-from autoturbo.schedule.merging import Flags
+from autoturbo.schedule.layer_sets import Flags
 from autoturbo.schedule.stores import Store
 
 FIELDS: Final = (*OVERRIDE_NAMES, "factor_scale")

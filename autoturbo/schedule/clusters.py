@@ -28,7 +28,8 @@ from autoturbo.schedule.group import (
 from autoturbo.schedule.instances import (
     InstanceGraph,
 )
-from autoturbo.schedule.merging import FOUND, Rules
+from autoturbo.schedule.layer_sets import Rules
+from autoturbo.schedule.merging import FOUND
 from autoturbo.schedule.part_work import COLUMNS, part_works
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH

@@ -32,7 +32,8 @@ from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.alike import Alike
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.merging import Flags, Merger, Rules
+from autoturbo.schedule.layer_sets import Flags, Rules
+from autoturbo.schedule.merging import Merger
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import DIMS, POLICIES, Split, SplitRules
 

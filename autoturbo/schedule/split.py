@@ -294,6 +294,8 @@ def split_axes(
 DIMS: Final = ("all", "batch", "spatial", "channel")
 """Which output dimensions may be split, by code."""
 
+_KINDS = len(DIMS)
+
 
 class AxisTable(NamedTuple):
     """:func:`split_axes` of all layers' outputs, for compiled code.
@@ -316,6 +318,13 @@ def axis_table(problem: Problem) -> AxisTable:
         rows = np.asarray([row for own in ways for row in own], np.int64).reshape(-1, 3)
         found = problem.memory["axis table"] = AxisTable(start, rows)
     return found
+
+
+@borrowing
+def ways_of(table: AxisTable, dims: int, layer: int) -> range:
+    """Rows of ways to cut a layer's output, along dimensions by code of :data:`DIMS`."""
+    place = dims * ((len(table.start) - 1) // _KINDS) + layer
+    return range(table.start[place], table.start[place + 1])
 
 
 def _ways(problem: Problem, layer: int, dims: str) -> list[tuple[int, int, int]]:

@@ -1,0 +1,284 @@
+"""Sets of layers that any rules have met, and what parts of them need, for compiled code.
+
+Layer sets are numbered, and what one part of them needs (its footprint, its work) is remembered for
+all rules: rules differ in what they compare it with. Algorithm 1 is asked of these tables; what
+they do not know is *wanted*, and found out between two calls of compiled code that allocates
+nothing.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from autoturbo.compiled import borrowing
+from autoturbo.graph.arrays import GraphArrays, Ints
+from autoturbo.schedule.problem import LayerArrays
+from autoturbo.schedule.split import (
+    RETRIES,
+    AxisTable,
+    Workspace,
+    before,
+    candidate_factor,
+    cost,
+    operators_of,
+    ways_of,
+)
+from autoturbo.schedule.work import Floats
+
+Flags = NDArray[np.bool_]
+
+_SPARE: Final = 512
+"""Entries that each table has free before a merge is tried: more than one merge can add."""
+
+
+class Count(IntEnum):
+    """What :attr:`LayerSets.counts` has.
+
+    Sets, members and parts so far; 1 if a table is full; the set that is wanted, -1 for none.
+    """
+
+    SETS = 0
+    MEMBERS = 1
+    PARTS = 2
+    FULL = 3
+    WANTED = 4
+
+
+class Rules(NamedTuple):
+    """Rules of one or several groupings for compiled code: one row each.
+
+    Attributes:
+        room: bytes that parts may need.
+        limit: most work of all parts over that of the whole.
+        policy: code of the factors that are tried.
+        key: order of the keys that choose a split, ``(groupings, 3)``.
+        dims: position in :data:`autoturbo.schedule.split.DIMS`.
+        producer_ratio: rule (i).
+        merged_ratio: rules (i) and (ii).
+        max_layers: of a sub-graph.
+        order: of the patterns: 0 straight, 1 diamond, 2 branch; ``(groupings, 3)``.
+        cuts: per layer, whether it must not be merged with its consumers, ``(groupings, layers)``.
+        merges: per layer, whether it must be.
+    """
+
+    room: Ints
+    limit: Floats
+    policy: Ints
+    key: Ints
+    dims: Ints
+    producer_ratio: Floats
+    merged_ratio: Floats
+    max_layers: Ints
+    order: Ints
+    cuts: Flags
+    merges: Flags
+
+    def taken(self, which: Ints) -> Rules:
+        """Some of the groupings."""
+        return Rules._make(column[which] for column in self)
+
+
+class Rule(NamedTuple):
+    """A row of :class:`Rules`."""
+
+    room: int
+    limit: float
+    policy: int
+    key: Ints
+    dims: int
+    producer_ratio: float
+    merged_ratio: float
+    max_layers: int
+    order: Ints
+    cuts: Flags
+    merges: Flags
+
+
+class LayerSets(NamedTuple):
+    """Layer sets met so far, single layers first, and what parts of them need.
+
+    ``set_keys`` and ``set_numbers`` are a hash table of sets, ``members`` their layers from
+    ``start`` on, ``whole`` footprint and work uncut (-1: not known yet). ``part_keys`` and
+    ``parts`` are a hash table of footprint, work and operators cut, by set, axis and factor.
+    ``counts`` has :class:`Count`.
+    """
+
+    set_keys: Ints
+    set_numbers: Ints
+    start: Ints
+    members: Ints
+    whole: Ints
+    part_keys: Ints
+    parts: Ints
+    counts: Ints
+
+
+def layer_sets(names: Ints) -> LayerSets:
+    """Tables that have every layer alone, numbered as it is.
+
+    Args:
+        names: a random word of each layer; a set's is that of all of its members.
+    """
+    found = _tables(_room(8 * len(names)), 1 << 14, 1 << 14, len(names))
+    _note_layers(names, found)
+    return found
+
+
+def _room(least: int) -> int:
+    """A power of two for a hash table."""
+    return int(max(1 << (least - 1).bit_length(), 1 << 12))
+
+
+def _tables(sets: int, members: int, parts: int, layers: int) -> LayerSets:
+    return LayerSets(
+        np.zeros(sets, np.int64), np.full(sets, -1, np.int64), np.zeros(sets + 1, np.int64),
+        np.zeros(members + layers, np.int64), np.full((sets, 2), -1, np.int64),
+        np.full(parts, -1, np.int64), np.zeros((parts, 3), np.int64), np.zeros(5, np.int64),
+    )  # fmt: skip
+
+
+def grown(known: LayerSets) -> LayerSets:
+    """All tables with twice the room, and what they hold."""
+    sets, members, parts = len(known.set_keys), len(known.members), len(known.part_keys)
+    found = _tables(2 * sets, 2 * members, 2 * parts, 0)
+    found.start[: sets + 1], found.members[:members] = known.start, known.members
+    found.whole[:sets] = known.whole
+    found.counts[: Count.FULL] = known.counts[: Count.FULL]
+    _rehash(known, found)
+    return found
+
+
+@njit(cache=True)
+def _note_layers(names: Ints, k: LayerSets) -> None:
+    for layer in range(len(names)):
+        slot = slot_of(names[layer], k.set_keys, k.set_numbers)
+        k.set_keys[slot], k.set_numbers[slot], k.members[layer] = names[layer], layer, layer
+        k.start[layer + 1] = layer + 1
+    k.counts[Count.SETS] = k.counts[Count.MEMBERS] = len(names)
+
+
+@njit(cache=True)
+def _rehash(old: LayerSets, new: LayerSets) -> None:
+    for at in range(len(old.set_keys)):
+        if old.set_numbers[at] >= 0:
+            slot = slot_of(old.set_keys[at], new.set_keys, new.set_numbers)
+            new.set_keys[slot], new.set_numbers[slot] = old.set_keys[at], old.set_numbers[at]
+    for at in range(len(old.part_keys)):
+        if old.part_keys[at] >= 0:
+            slot = slot_of(old.part_keys[at], new.part_keys, new.part_keys)
+            new.part_keys[slot], new.parts[slot] = old.part_keys[at], old.parts[at]
+
+
+@borrowing
+def slot_of(key: int, keys: Ints, taken: Ints) -> int:
+    """Where a key is in a hash table, or the free slot (``taken`` negative) where it belongs."""
+    mixed = (key ^ (key >> 31)) * 6364136223846793005
+    slot = (mixed ^ (mixed >> 29)) & (len(keys) - 1)
+    while taken[slot] >= 0 and keys[slot] != key:
+        slot = (slot + 1) & (len(keys) - 1)
+    return slot
+
+
+@borrowing
+def is_full(k: LayerSets, layers: int) -> bool:
+    """Whether a table has too little room to try a merge in a model of so many layers."""
+    sets, members, parts = k.counts[Count.SETS], k.counts[Count.MEMBERS], k.counts[Count.PARTS]
+    return bool(
+        2 * sets + _SPARE > len(k.set_keys)
+        or members + 4 * layers > len(k.members)
+        or 2 * parts + _SPARE > len(k.part_keys)
+    )
+
+
+@njit(cache=True)
+def find_out(
+    g: GraphArrays,
+    a: LayerArrays,
+    axes: AxisTable,
+    k: LayerSets,
+    space: Workspace,
+    r: Rule,
+    number: int,
+) -> None:
+    """What parts of a set need, as far as rules ask for it."""
+    layers = k.members[k.start[number] : k.start[number + 1]].copy()
+    ops = operators_of(a, layers)
+    if k.whole[number, 0] < 0:
+        found = cost(g, a, layers, ops, space, -1, 0, 0)
+        k.whole[number, 0], k.whole[number, 1] = found[0], found[1]
+    whole, work = k.whole[number, 0], k.whole[number, 1]
+    for way in ways_of(axes, r.dims, layers[-1]):
+        axis, extent = axes.ways[way, 1], axes.ways[way, 2]
+        factor = _least(whole, r) if whole > r.room else 0
+        for _ in range(RETRIES + 1):
+            factor = candidate_factor(factor, extent, r.policy) if factor else 0
+            if factor == 0:
+                break
+            slot = slot_of(_key(number, axis, factor), k.part_keys, k.part_keys)
+            if k.part_keys[slot] < 0:
+                size = -(-extent // factor)
+                first = min((factor // 2) * size, extent - size)
+                found = cost(g, a, layers, ops, space, axis, first, first + size)
+                k.part_keys[slot] = _key(number, axis, factor)
+                k.parts[slot, 0], k.parts[slot, 1], k.parts[slot, 2] = found
+                k.counts[Count.PARTS] += 1
+            if k.parts[slot, 1] * factor > r.limit * work + factor or k.parts[slot, 0] <= r.room:
+                break
+            factor += 1
+
+
+@borrowing
+def _least(whole: int, r: Rule) -> int:
+    """The smallest factor by the printed estimate."""
+    return int(max(-(-whole // max(r.room, 1)), 2))
+
+
+@borrowing
+def _key(number: int, axis: int, factor: int) -> int:
+    return (number << 38) | (axis << 32) | factor
+
+
+@borrowing
+def best_split_of(
+    axes: AxisTable, k: LayerSets, r: Rule, ranks: Ints, number: int, out: Ints
+) -> bool:
+    """The best way to cut a set: axis, factor (0 if none fits), depth, operators, bytes.
+
+    False if something about the set is wanted first. ``ranks`` is room for six numbers.
+    """
+    whole, work = k.whole[number, 0], k.whole[number, 1]
+    last = k.members[k.start[number + 1] - 1]
+    out[0], out[1], out[2], out[3], out[4] = -1, 0, 0, 0, whole
+    if 0 <= whole <= r.room:
+        out[1], out[3] = 1, k.start[number + 1] - k.start[number]
+        return True
+    rank, best = ranks[:3], ranks[3:]
+    for way in ways_of(axes, r.dims, last):
+        depth, axis, extent = axes.ways[way, 0], axes.ways[way, 1], axes.ways[way, 2]
+        factor = _least(whole, r)
+        for _ in range(RETRIES + 1):
+            factor = candidate_factor(factor, extent, r.policy)
+            if factor == 0:
+                break
+            slot = slot_of(_key(number, axis, factor), k.part_keys, k.part_keys)
+            if whole < 0 or k.part_keys[slot] < 0:
+                k.counts[Count.WANTED] = number
+                return False
+            if k.parts[slot, 1] * factor > r.limit * work + factor:
+                break
+            if k.parts[slot, 0] <= r.room:
+                rank[0], rank[1], rank[2] = k.parts[slot, 2], -factor, -depth
+                if out[1] == 0 or before(best, rank, r.key):
+                    out[0], out[1], out[2] = axis, factor, depth
+                    out[3], out[4] = k.parts[slot, 2], k.parts[slot, 0]
+                    best[0], best[1], best[2] = rank[0], rank[1], rank[2]
+                break
+            factor += 1
+    if whole < 0:
+        k.counts[Count.WANTED] = number
+    return bool(whole >= 0)
