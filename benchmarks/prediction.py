@@ -4,8 +4,8 @@ Three kinds of candidates:
 
 * *random*: fully at random, nothing known but the model: nearly each has cuts of its own;
 * *evolved*: generations of a search as evolution makes them, half mutants and half crossovers of
-  the best 48 so far. The first generation starts from nothing, the last from what the ones before
-  it have taught;
+  the best 48 so far, all different, so many at once as *children* says. The first generation
+  starts from nothing, the last from what the ones before it have taught;
 * *known*: the last generation once more.
 
 *simulated*: settings of the last generation through the scheduler and the simulator, the memory of
@@ -37,13 +37,15 @@ from autoturbo.simulate.evaluator import Evaluator, Simulator
 
 MODELS = ("resnet50", "bert_base_s128")
 TARGET, DTYPE = "stcp920", "float16"
-RANDOM, CHILDREN, GENERATIONS, PARENTS, SIMULATED = 256, 4096, 8, 48, 40
+RANDOM, GENERATIONS, PARENTS, SIMULATED = 256, 8, 48, 40
+CHILDREN = (4096, 16384)
 
 
 class Row(NamedTuple):
-    """Figures of one model; candidates per CPU second but for the name and the ratio."""
+    """Figures of one model; candidates per CPU second but for the first two and the ratio."""
 
     model: str
+    children: int
     random: float
     first: float
     last: float
@@ -52,16 +54,24 @@ class Row(NamedTuple):
     ratio: float
 
 
-def children(space: Space, rng: np.random.Generator, parents: Genes) -> Genes:
-    """A generation."""
-    half = CHILDREN // 2
+def children(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
+    """A generation, of different candidates."""
+    found = parents[:0]
+    while len(found) < count:
+        found = np.unique(np.concatenate([found, litter(space, rng, parents, count)]), axis=0)
+    return found[rng.permutation(len(found))[:count]]
+
+
+def litter(space: Space, rng: np.random.Generator, parents: Genes, count: int) -> Genes:
+    """Mutants and crossovers, some of which are equal."""
+    half = count // 2
     first, second = (parents[rng.integers(0, len(parents), half)] for _ in range(2))
     near = space.mutate(rng, first[: half // 2])
     far = space.mutate(rng, first[half // 2 :], rate=0.15)
     return np.concatenate([near, far, space.cross(rng, first, second)])
 
 
-def figures(name: str) -> Row:
+def figures(name: str, count: int) -> Row:
     """One row of the table."""
     graph, target = import_model(workloads.get(name).file), load_target(TARGET)
     space = Space.of(graph, target, dtype=DTYPE, subgraphs=8)
@@ -79,14 +89,14 @@ def figures(name: str) -> Row:
     pool = np.zeros((1, len(space.dimensions)), np.int64)
     rates = []
     for _ in range(GENERATIONS):
-        young = children(space, rng, pool)
+        young = children(space, rng, pool, count)
         rates.append(len(young) / cpu_seconds(lambda young=young: screen.seconds(young)))  # type: ignore[misc]
         every = np.unique(np.concatenate([pool, young]), axis=0)
         pool = every[np.argsort(screen.seconds(every), kind="stable")[:PARENTS]]
-    known = CHILDREN / cpu_seconds(lambda: screen.seconds(young))
+    known = count / cpu_seconds(lambda: screen.seconds(young))
     evaluator = Evaluator(graph, target, DTYPE)
     evaluator.evaluate(Knobs())
-    tried = [space.knobs_of(row) for row in young[rng.permutation(CHILDREN)[:SIMULATED]]]
+    tried = [space.knobs_of(row) for row in young[rng.permutation(count)[:SIMULATED]]]
 
     def simulate() -> None:
         for knobs in tried:
@@ -94,13 +104,22 @@ def figures(name: str) -> Row:
             evaluator.evaluate(knobs)
 
     simulated = SIMULATED / cpu_seconds(simulate)
-    return Row(name, at_random, rates[0], rates[-1], known, simulated, rates[-1] / simulated)
+    return Row(name, count, at_random, rates[0], rates[-1], known, simulated, rates[-1] / simulated)
 
 
 def main(*names: str) -> None:
     """One row per model."""
-    rows = [figures(name) for name in names or MODELS]
-    header = ("model", "random/s", "evolved: first/s", "last/s", "known/s", "simulated/s", "ratio")
+    rows = [figures(name, count) for name in names or MODELS for count in CHILDREN]
+    header = (
+        "model",
+        "children",
+        "random/s",
+        "evolved: first/s",
+        "last/s",
+        "known/s",
+        "simulated/s",
+        "ratio",
+    )
     print_table(header, rows)
 
 

@@ -98,17 +98,15 @@ class RowNumbering:
 
     Args:
         columns: how many.
-        rows: about as many as will be asked for; there is always room for more.
 
     Attributes:
         count: different rows seen.
     """
 
-    def __init__(self, columns: int, rows: int = 0) -> None:
+    def __init__(self, columns: int) -> None:
         self.count = 0
-        room = max(_ROOM, 1 << (2 * rows).bit_length())
-        self._rows = np.zeros((room // 2, columns), np.int64)
-        self._numbers = np.full(room, -1, np.int64)
+        self._rows = np.zeros((_ROOM // 2, columns), np.int64)
+        self._numbers = np.full(_ROOM, -1, np.int64)
 
     def of(self, rows: Ints) -> Ints:
         """The numbers of rows, ``(rows,)``."""

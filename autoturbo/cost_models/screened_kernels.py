@@ -36,6 +36,11 @@ _FINAL = Place._fields.index("final")
 _PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]
 
 
+_ROOM = 1 << 17
+"""Kernels that there is room for at first where each takes much: copying them is dear, and room
+that is not used takes no memory."""
+
+
 class _Kernel(IntEnum):
     """Columns of a kernel; it has no price where its split is impossible."""
 
@@ -86,8 +91,8 @@ class Kernels:
         self._seconds, self._possible = Store((), np.float64), Store((), np.bool_)
         self._rule_sets, self._rules = RowNumbering(len(RULE_KNOBS)), list[KernelRules]()
         self._known_numbers, self._finals = Numbering(), Store()
-        self._anchors = Store((len(ANCHORS),), np.float64)
-        self._ratios = Store((len(RATIOS),), np.float32)
+        self._anchors = Store((len(ANCHORS),), np.float64, _ROOM)
+        self._ratios = Store((len(RATIOS),), np.float32, _ROOM)
         self._squashed = Store((len(COLUMNS),), np.float32)
         self._alone = Store((), np.float64)
         self._looks = RowNumbering(len(OVERRIDE_NAMES))

@@ -22,7 +22,6 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.cost_models.choices import Choices, Said
-from autoturbo.cost_models.numbering import RowNumbering, firsts
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.screened_kernels import Kernels
 from autoturbo.cost_models.screened_plans import Grouping, Plans
@@ -74,11 +73,9 @@ class Screen:
         Args:
             genes: numbers of choices, ``(candidates, columns)``.
         """
-        numbers = RowNumbering(genes.shape[1], len(genes)).of(genes)  # many of one pool are equal
-        different = genes[firsts(numbers, 0)]
-        owner, kernels, possible = self.screened(different)
-        found = np.bincount(owner, self.kernels.seconds(kernels), len(different))
-        return np.where(possible, found, np.inf)[numbers]
+        owner, kernels, possible = self.screened(genes)
+        found = np.bincount(owner, self.kernels.seconds(kernels), len(genes))
+        return np.where(possible, found, np.inf)
 
     def screened(self, genes: Ints) -> Screened:
         """The kernels of candidates; none where they have no plan.
