@@ -65,6 +65,10 @@ class _Grouped(IntEnum):
     CLUSTERS = 4
 
 
+_FINAL: Final = 2 + 2 * 2
+"""What tells final parts apart: problem and layers, and two axes with their parts."""
+
+
 class Place(NamedTuple):
     """A final part laid out alone: its problem, its number there, and the part."""
 
@@ -93,16 +97,13 @@ class Parts:
         self.passes = Store((2,))
         self._said_numbers, self._said = RowNumbering(len(_SCALED_SPLIT) + 1), Store((len(Own),))
         self._cut_numbers, self._cuts = Numbering(), Store((2,))
-        self._final_numbers, self._subgraphs = RowNumbering(6), list[SubGraph]()
+        self._final_numbers, self._subgraphs = RowNumbering(_FINAL), list[SubGraph]()
         self._problem_of = Store()
         self.facts = Store((len(STATISTICS),), np.float64)
         self.problems: list[Problem] = []
         self._numbers_of: dict[int, int] = {}
-        self._spreads, self._laid_numbers, self._laid = (
-            RowNumbering(len(_SPREAD)),
-            Numbering(),
-            Store(),
-        )
+        self._spreads = RowNumbering(len(_SPREAD))
+        self._laid_numbers, self._laid = Numbering(), Store()
         self._place_numbers, self.places = Numbering(), Store((len(Place._fields),))
 
     def add(self, parts: Sequence[Part]) -> int:

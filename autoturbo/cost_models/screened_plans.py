@@ -201,9 +201,10 @@ class Plans:
         sharing = [at for at, c in enumerate(self._each) if not c.layers and c.knob in _SHARING]
         found, owners = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
         possible = np.zeros(len(rows), np.bool_)
-        pairs, which = np.unique(rows[:, sharing], axis=0, return_inverse=True)
-        for number, pair in enumerate(pairs.tolist()):
-            share = self._share(sharing, tuple(pair))
+        said = rows[:, sharing]
+        which = RowNumbering(len(sharing)).of(said)
+        for number, genes in enumerate(said[firsts(which, 0)].tolist()):
+            share = self._share(sharing, tuple(genes))
             if share is not None:
                 mine = np.flatnonzero(which == number)
                 possible[mine] = True
