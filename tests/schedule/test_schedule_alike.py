@@ -84,12 +84,26 @@ def test_sets_differ_by_shapes_operators_and_connections_not_by_names() -> None:
 def test_what_is_read_outside_or_leaves_the_model_is_something_else() -> None:
     net = Net(x=(2, 4, 8, 8))
     at = net.conv("x", 4)
-    for _ in range(3):
+    for _ in range(5):
         at = net.conv(at, 4)
-    side = net.softmax(net.conv("x", 4))
-    net.sum(side, net.softmax("conv1"))
-    found = numbers_of(net.graph(), ("conv1", "conv2"), ("conv2", "conv3"), ("conv3",), ("conv2",))
-    assert len(set(found)) == 4
+    net.softmax("conv1")
+    pairs = [(f"conv{at}", f"conv{at + 1}") for at in range(1, 5)]
+    outside, one, two, leaving = numbers_of(net.graph(), *pairs)
+    assert one == two
+    assert len({outside, one, leaving}) == 3
+
+
+def test_how_layers_of_a_set_are_connected_matters() -> None:
+    net = Net(x=(2, 4, 8, 8))
+    at = net.conv("x", 4)
+    for first in (True, True, False, True, True, True):
+        left = net.conv(at, 4)
+        right = net.conv(left, 4)
+        at = net.conv(net.sum(*((right, left) if first else (left, right))), 4)
+    names = [tuple(f"conv{at + n}" for n in range(3)) for at in (4, 7, 13)]
+    one, other, again = numbers_of(net.graph(), *names)
+    assert one == again
+    assert one != other
 
 
 def test_the_order_of_inputs_matters() -> None:
