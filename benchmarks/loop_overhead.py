@@ -9,7 +9,8 @@ A run of ``autoturbo.tune`` in this process, records kept, every second counted 
 * *record*: database, log and the study that the user sees;
 * *rest*: starts placed by the dynamic programme, checks of what is handed out, all else.
 
-*overhead* is propose, predict, learn and record over the whole. With ``--command``, *command* is
+*overhead* is propose, predict, learn and record over the whole, *screened/s* the candidates that
+the cost model ranked over the seconds of *predict*. With ``--command``, *command* is
 what ``autoturbo tune`` takes in a process of its own, loading included and compiling not, and *of
 it* the same four over that.
 
@@ -65,6 +66,7 @@ class Shares:
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys((*PARTS, "rest"), 0.0)
+        self.advisors: dict[int, KernelAdvisor] = {}
         self._under_way = ["rest"]
         self._since = time.process_time()
 
@@ -79,6 +81,8 @@ class Shares:
 
         @functools.wraps(method)
         def counted(*args: Any, **named: Any) -> Any:
+            if args and isinstance(args[0], KernelAdvisor):
+                self.advisors[id(args[0])] = args[0]
             self.switch()
             self._under_way.append(part)
             try:
@@ -88,6 +92,11 @@ class Shares:
                 self._under_way.pop()
 
         return counted
+
+    @property
+    def rate(self) -> float:
+        """Candidates screened per second of prediction."""
+        return sum(a.screened for a in self.advisors.values()) / self.seconds["predict"]
 
 
 def shares(name: str, target: str, trials: int) -> Shares:
@@ -135,17 +144,18 @@ def main() -> None:
     shares("squeezenet1_1", options.target, 20)
     rows = []
     for name in options.workload or NAMES:
-        seconds = shares(name, options.target, options.trials).seconds
+        found = shares(name, options.target, options.trials)
+        seconds = found.seconds
         total = sum(seconds.values())
         around = sum(seconds[part] for part in PARTS if part != "measure")
-        row = (name, *seconds.values(), total, f"{around / total:.0%}")
+        row = (name, *seconds.values(), total, f"{around / total:.0%}", round(found.rate, -2))
         if options.command:
             whole = command(name, options.target, options.trials)
             row = (*row, whole, f"{around / whole:.0%}")
         rows.append(row)
     print(f"{options.target}, {options.trials} trials; CPU seconds")
     last = ("command", "of it") if options.command else ()
-    print_table(("workload", *PARTS, "rest", "total", "overhead", *last), rows)
+    print_table(("workload", *PARTS, "rest", "total", "overhead", "screened/s", *last), rows)
 
 
 if __name__ == "__main__":
