@@ -112,9 +112,9 @@ class _Said:
         return found
 
     def _ask(self, numbers: Ints) -> None:
-        missing = max(int(numbers.max(initial=-1)) + 1 - self._factors.count, 0)
-        self._factors.add(np.full(missing, np.nan))
-        self._seen.add(np.zeros(missing, np.bool_))
+        count = int(numbers.max(initial=-1)) + 1
+        self._factors.reach(count, np.nan)
+        self._seen.reach(count, value=False)
         factors = self._factors.rows
         new = np.unique(numbers[np.isnan(factors[numbers])])
         if len(new):

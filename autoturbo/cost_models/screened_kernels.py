@@ -88,7 +88,7 @@ class Kernels:
     def __init__(self, model: Pretrained, ways: Ways) -> None:
         self._model, self._ways, self._parts = model, ways, Parts(ways)
         self._numbers, self._rows = Numbering(), Store((len(_Kernel),))
-        self._seconds, self._possible = Store((), np.float64), Store((), np.bool_)
+        self._seconds = Store((), np.float64)
         self._rule_sets, self._rules = RowNumbering(len(RULE_KNOBS)), list[KernelRules]()
         self._known_numbers, self._finals = Numbering(), Store()
         self._anchors = Store((len(ANCHORS),), np.float64, _ROOM)
@@ -125,7 +125,7 @@ class Kernels:
 
     def possible(self, kernels: Ints) -> Flags:
         """Whether kernels can be cut as their ways say."""
-        found: Flags = self._possible.rows[kernels]
+        found: Flags = self._rows.rows[kernels, _Kernel.PRICE] >= 0
         return found
 
     def seconds(self, kernels: Ints) -> Floats:
@@ -201,7 +201,6 @@ class Kernels:
         seconds[there] = worth * self._factors.rows[prices[there]]
         self._rows.add(np.column_stack((prices, instances, loops, samples)))
         self._seconds.add(seconds)
-        self._possible.add(final >= 0)
 
     def _price(self, final: Ints, codes: Ints) -> Ints:
         """Numbers of what one launch takes."""

@@ -11,13 +11,13 @@ import numpy as np
 from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts
 from autoturbo.cost_models.ways import FIELDS, NAMED, SPLIT, Ways
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.cluster_parts import SplitColumn, shared_out
+from autoturbo.schedule.cluster_parts import shared_out
 from autoturbo.schedule.clusters import PARTS, cluster_axis
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
 from autoturbo.schedule.own_splits import Own, Wrong, own_row, settle
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Split, axis_table
+from autoturbo.schedule.split import Split, SplitColumn, axis_table
 from autoturbo.schedule.statistics import STATISTICS, part_rows
 from autoturbo.schedule.stores import Store
 from autoturbo.simulate.alone import part_numbers

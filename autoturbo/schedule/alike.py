@@ -85,7 +85,7 @@ class Alike:
             members: layers.
         """
         known = self._known
-        known.add(np.full(max(int(sets.max(initial=-1)) + 1 - known.count, 0), _UNKNOWN))
+        known.reach(int(sets.max(initial=-1)) + 1, _UNKNOWN)
         new = np.unique(sets[known.rows[sets] == _UNKNOWN])
         if len(new):
             arrays = self.problem.arrays, self.problem.layer_arrays
@@ -169,18 +169,19 @@ def _note(r: _Room, value: int) -> None:
 @borrowing
 def _add_layer(g: GraphArrays, a: LayerArrays, k: _Kinds, layer: int, r: _Room) -> None:
     _note(r, k.layer[layer])
-    for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-        _add_tensor(k, tensor, r)
-    _note(r, -1)
-    for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
-        _add_tensor(k, tensor, r)
+    _add_all(k, a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]], r)
+    _add_all(k, a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]], r)
     for op in a.op[a.op_start[layer] : a.op_start[layer + 1]]:
         _note(r, k.operator[op])
-        for tensor in g.in_tensor[g.in_start[op] : g.in_start[op + 1]]:
-            _add_tensor(k, tensor, r)
-        _note(r, -1)
-        for tensor in g.out_tensor[g.out_start[op] : g.out_start[op + 1]]:
-            _add_tensor(k, tensor, r)
+        _add_all(k, g.in_tensor[g.in_start[op] : g.in_start[op + 1]], r)
+        _add_all(k, g.out_tensor[g.out_start[op] : g.out_start[op + 1]], r)
+
+
+@borrowing
+def _add_all(k: _Kinds, tensors: Ints, r: _Room) -> None:
+    for tensor in tensors:
+        _add_tensor(k, tensor, r)
+    _note(r, -1)
 
 
 @borrowing

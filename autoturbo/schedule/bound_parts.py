@@ -21,7 +21,7 @@ from autoturbo.schedule.bind import bindable_dims, steps_back
 from autoturbo.schedule.cut_batch import flat
 from autoturbo.schedule.instances import part_book, seed_in
 from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import clear_seen
+from autoturbo.schedule.split import clear_seen, note_operators
 from autoturbo.schedule.stitch import (
     MAX_RANK,
     STAGE_COLUMNS,
@@ -325,7 +325,7 @@ def _bind_one(
     first, end = b.layer_start[part], b.layer_start[part + 1]
     layers, inputs = b.layers[first:end], b.inputs[b.input_start[part] : b.input_start[part + 1]]
     cut = slice(b.cut_start[part], b.cut_start[part + 1])
-    ops = room[: _operators(a, layers, room)]
+    ops = room[: note_operators(a, layers, room)]
     seed_in(g, ops[-1], b.axes[cut], b.bounds[cut], r.low, r.high, r.seen, r.axes)
     propagate_in(g, ops, r.low, r.high, r.seen, r.box_low, r.box_high, r.axes)
     _bind_layers(g, a, k, layers, b.cores[part], b.depth[part], r)
@@ -363,17 +363,6 @@ def _copy(source: Ints, target: Ints) -> None:
 @borrowing
 def _outputs(a: LayerArrays, layer: int) -> int:
     return int(a.out_start[layer + 1] - a.out_start[layer])
-
-
-@borrowing
-def _operators(a: LayerArrays, layers: Ints, ops: Ints) -> int:
-    """Note the operators of layers in order; how many they are."""
-    count = 0
-    for layer in layers:
-        for index in range(a.op_start[layer], a.op_start[layer + 1]):
-            ops[count] = a.op[index]
-            count += 1
-    return count
 
 
 @borrowing

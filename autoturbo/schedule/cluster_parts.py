@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import IntEnum
 
 import numpy as np
 from numba import njit
@@ -12,33 +11,25 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.schedule.clusters import cluster_axes
-from autoturbo.schedule.cut_batch import (
-    CutBatch,
-    PartRoom,
-    cut_batch,
-    operators_in,
-    part_room,
-    regions_at,
-)
+from autoturbo.schedule.cut_batch import CutBatch, cut_batch, regions_at
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import box_at, box_regions
 from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import AxisTable, Split, axis_table, peak_bytes, peak_in
+from autoturbo.schedule.split import (
+    AxisTable,
+    Split,
+    SplitColumn,
+    Workspace,
+    axis_table,
+    note_operators,
+    peak_bytes,
+    peak_in,
+    ways_of,
+    whole_workspace,
+)
 
 _DOUBLINGS = 6
 """How often parts that do not fit are halved."""
-
-
-class SplitColumn(IntEnum):
-    """Columns of :attr:`autoturbo.schedule.split.Split.row`."""
-
-    AXIS = 0
-    FACTOR = 1
-    DEPTH = 2
-    OPERATORS = 3
-    FOOTPRINT = 4
-    INNER_AXIS = 5
-    INNER_FACTOR = 6
 
 
 def shared_out(
@@ -88,7 +79,7 @@ def _middle_bytes(problem: Problem, layers: tuple[int, ...], split: Split) -> in
 @borrowing
 def depth_of(t: AxisTable, last: int, axis: int) -> int:
     """Depth of an axis that a layer's output can be cut along, -1 for another."""
-    for way in range(t.start[last], t.start[last + 1]):
+    for way in ways_of(t, 0, last):
         if t.ways[way, 1] == axis:
             return int(t.ways[way, 0])
     return -1
@@ -97,7 +88,7 @@ def depth_of(t: AxisTable, last: int, axis: int) -> int:
 @borrowing
 def extent_of(t: AxisTable, last: int, axis: int) -> int:
     """Extent of an axis that a layer's output can be cut along, 0 for another."""
-    for way in range(t.start[last], t.start[last + 1]):
+    for way in ways_of(t, 0, last):
         if t.ways[way, 1] == axis:
             return int(t.ways[way, 2])
     return 0
@@ -115,13 +106,13 @@ def _shared_out(
     clusters: int,
 ) -> Ints:
     """The fewest parts that fit, none larger than a part was before."""
-    found, r = splits.copy(), part_room(g, a)
+    found, r = splits.copy(), whole_workspace(g, a)
     cut, bounds = np.empty((2, 2), np.int64), np.empty((2, 2), np.int64)
     for at in range(len(splits)):
         if over[at] < 0:
             continue
         row, layers = found[at], b.layers[b.layer_start[at] : b.layer_start[at + 1]]
-        last, ops = layers[-1], r.ops[: operators_in(a, b, at, r.ops)]
+        last, ops = layers[-1], r.ops[: note_operators(a, layers, r.ops)]
         factor, cut_before = max(row[SplitColumn.FACTOR], 1), row[SplitColumn.AXIS]
         row[SplitColumn.AXIS], row[SplitColumn.DEPTH] = over[at], depth_of(t, last, over[at])
         if cut_before < 0 or cut_before == over[at]:
@@ -146,7 +137,7 @@ def _along_one(
     row: Ints,
     cut: Ints,
     bounds: Ints,
-    r: PartRoom,
+    r: Workspace,
     least: int,
     most: int,
     clusters: int,
@@ -172,7 +163,7 @@ def _along_two(
     row: Ints,
     cut: Ints,
     bounds: Ints,
-    r: PartRoom,
+    r: Workspace,
     inner_axis: int,
     extent: int,
     most: int,
@@ -206,7 +197,7 @@ def _needed(
     row: Ints,
     cut: Ints,
     bounds: Ints,
-    r: PartRoom,
+    r: Workspace,
 ) -> int:
     """Bytes of local buffers that the middle part needs; notes them."""
     axes, inner = (2 if cut[0, 1] >= 0 else 1), cut[1, 1]

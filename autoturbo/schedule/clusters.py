@@ -117,7 +117,7 @@ def _too_large(problem: Problem, sets: Ints, split: str) -> Ints:
     if not isinstance(known, Store):
         known = problem.memory[key] = Store()
     kinds = alike(problem, sets)
-    known.add(np.full(max(int(kinds.max(initial=-1)) + 1 - known.count, 0), _UNKNOWN))
+    known.reach(int(kinds.max(initial=-1)) + 1, _UNKNOWN)
     unknown = np.flatnonzero(known.rows[kinds] == _UNKNOWN)
     if len(unknown):
         first = unknown[np.unique(kinds[unknown], return_index=True)[1]]

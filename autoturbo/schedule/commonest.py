@@ -17,10 +17,7 @@ from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.schedule.cut_batch import (
     CutBatch,
     CutKey,
-    PartRoom,
     cut_batch,
-    operators_in,
-    part_room,
     parts_in,
     regions_at,
 )
@@ -34,6 +31,7 @@ from autoturbo.schedule.instances import (
     shape_index,
 )
 from autoturbo.schedule.problem import LayerArrays, Problem
+from autoturbo.schedule.split import Workspace, note_operators, whole_workspace
 
 
 class _Chosen(NamedTuple):
@@ -101,9 +99,10 @@ def _commonest(g: GraphArrays, a: LayerArrays, b: CutBatch, rank: int) -> _Chose
         np.zeros((len(b.axes), 2), np.int64), np.zeros((len(b.inputs), rank, 2), np.int64),
         np.zeros((len(b.outputs), rank, 2), np.int64), np.zeros((count, 2), np.int64),
     )  # fmt: skip
-    r, classes = part_room(g, a), np.zeros((most, 4), np.int64)
+    r, classes = whole_workspace(g, a), np.zeros((most, 4), np.int64)
     for at in range(count):
-        ops = r.ops[: operators_in(a, b, at, r.ops)]
+        layers = b.layers[b.layer_start[at] : b.layer_start[at + 1]]
+        ops = r.ops[: note_operators(a, layers, r.ops)]
         cut = slice(b.cut_start[at], b.cut_start[at + 1])
         axes, factors, bounds = b.axes[cut], b.factors[cut], found.bounds[cut]
         best, last = _choose(g, ops, axes, factors, parts_in(b, at), bounds, r, classes)
@@ -126,7 +125,7 @@ def _choose(
     factors: Ints,
     total: int,
     bounds: Ints,
-    r: PartRoom,
+    r: Workspace,
     classes: Ints,
 ) -> tuple[int, int]:
     """The class that has most parts, the first of several such, and the part looked at last.

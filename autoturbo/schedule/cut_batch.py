@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from autoturbo.compiled import borrowing
-from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate_in
+from autoturbo.graph.arrays import GraphArrays, Ints, propagate_in
 from autoturbo.schedule.instances import external_inputs, seed_in
-from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import clear_seen
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.split import Workspace, clear_seen
 
 CutKey = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 """Layers of a sub-graph, and the axes of its output that are cut, the outermost first, each with
@@ -36,24 +35,6 @@ class CutBatch(NamedTuple):
     outputs: Ints
 
 
-class PartRoom(NamedTuple):
-    """Room for the regions of one part after another, over the whole graph.
-
-    ``ops`` takes operators, ``last`` and ``made`` what :func:`autoturbo.schedule.split.peak_in`
-    notes.
-    """
-
-    ops: Ints
-    low: Ints
-    high: Ints
-    seen: Ints
-    box_low: Ints
-    box_high: Ints
-    last: Ints
-    made: Ints
-    axes: Ints
-
-
 def cut_batch(problem: Problem, keys: Sequence[CutKey]) -> CutBatch:
     """A batch of cut sub-graphs."""
     layers, cuts = [own for own, _ in keys], [own for _, own in keys]
@@ -72,18 +53,6 @@ def flat(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
     return start, np.asarray([x for group in groups for x in group], np.int64)
 
 
-@njit(cache=True)
-def part_room(g: GraphArrays, a: LayerArrays) -> PartRoom:
-    """Room for parts of a problem."""
-    dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
-    return PartRoom(
-        np.empty(len(a.op), np.int64), np.zeros(dims, np.int64), np.zeros(dims, np.int64),
-        np.zeros(tensors, np.int64), np.zeros(axes, np.int64), np.zeros(axes, np.int64),
-        np.full(tensors, -1, np.int64), np.zeros(tensors, np.int64),
-        np.empty((6, MAX_AXES), np.int64),
-    )  # fmt: skip
-
-
 @borrowing
 def parts_in(b: CutBatch, at: int) -> int:
     """How many parts a sub-graph is cut into."""
@@ -94,19 +63,8 @@ def parts_in(b: CutBatch, at: int) -> int:
 
 
 @borrowing
-def operators_in(a: LayerArrays, b: CutBatch, at: int, ops: Ints) -> int:
-    """Note the operators of a sub-graph, in order, and say how many they are."""
-    count = 0
-    for layer in b.layers[b.layer_start[at] : b.layer_start[at + 1]]:
-        for index in range(a.op_start[layer], a.op_start[layer + 1]):
-            ops[count] = a.op[index]
-            count += 1
-    return count
-
-
-@borrowing
 def regions_at(
-    g: GraphArrays, ops: Ints, axes: Ints, factors: Ints, part: int, bounds: Ints, r: PartRoom
+    g: GraphArrays, ops: Ints, axes: Ints, factors: Ints, part: int, bounds: Ints, r: Workspace
 ) -> None:
     """Regions of a part of what some operators make, the outer axis slowest; notes its bounds.
 

@@ -271,13 +271,11 @@ def external_inputs(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
     return found
 
 
-def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
-    """Contiguous parts of near-equal length that cover ``range(extent)``; larger ones first."""
-    return [(low, high) for low, high in _bounds(extent, factor).tolist()]
+def part_bounds(extent: int, factor: int) -> Ints:
+    """Contiguous parts of near-equal length that cover ``range(extent)``, ``(parts, 2)``.
 
-
-def _bounds(extent: int, factor: int) -> Ints:
-    """:func:`part_bounds` as an array ``(parts, 2)``."""
+    Larger ones come first.
+    """
     size, rest = divmod(extent, factor)
     ends = np.arange(factor + 1)
     ends = ends * size + np.minimum(ends, rest)
@@ -291,7 +289,7 @@ def boxes_of(
     axes, operator = split.axes, sink(problem, layers)
     boxes = np.zeros((1, 0, 2), np.int64)
     for axis, factor in axes:
-        bounds = _bounds(operator.axes[axis].extent, factor)
+        bounds = part_bounds(operator.axes[axis].extent, factor)
         outer, inner = np.repeat(boxes, factor, axis=0), np.tile(bounds, (len(boxes), 1))
         boxes = np.concatenate((outer, inner[:, None]), axis=1)
     return tuple(axis for axis, _ in axes), boxes

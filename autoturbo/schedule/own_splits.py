@@ -15,18 +15,12 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.cluster_parts import (
-    SplitColumn,
-    depth_of,
-    extent_of,
-    middle_bytes,
-    shared_out,
-)
+from autoturbo.schedule.cluster_parts import depth_of, extent_of, middle_bytes, shared_out
 from autoturbo.schedule.clusters import PARTS, cluster_axis
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import AxisTable, Split, axis_table
+from autoturbo.schedule.split import AxisTable, Split, SplitColumn, axis_table, ways_of
 
 UNSAID: Final = -1
 """Stands for ``"auto"`` in rows of :class:`Own`."""
@@ -173,7 +167,7 @@ def settle(
 @borrowing
 def _axis_at(t: AxisTable, last: int, depth: int) -> int:
     """The axis of a dimension of a layer's output, -1 for none."""
-    for way in range(t.start[last], t.start[last + 1]):
+    for way in ways_of(t, 0, last):
         if t.ways[way, 0] == depth:
             return int(t.ways[way, 1])
     return -1
@@ -183,7 +177,7 @@ def _axis_at(t: AxisTable, last: int, depth: int) -> int:
 def _outermost(t: AxisTable, last: int, besides: int) -> int:
     """The least depth along which an output can be cut, but for an axis; 0 for none."""
     found = -1
-    for way in range(t.start[last], t.start[last + 1]):
+    for way in ways_of(t, 0, last):
         if t.ways[way, 1] != besides and (found < 0 or t.ways[way, 0] < found):
             found = t.ways[way, 0]
     return max(found, 0)

@@ -12,15 +12,12 @@ from autoturbo.graph.arrays import GraphArrays, Ints, domain_points, region_byte
 from autoturbo.schedule.cut_batch import (
     CutBatch,
     CutKey,
-    PartRoom,
     cut_batch,
-    operators_in,
-    part_room,
     parts_in,
     regions_at,
 )
 from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import peak_in
+from autoturbo.schedule.split import Workspace, note_operators, peak_in, whole_workspace
 from autoturbo.schedule.work import MATRIX, MOVE, VECTOR, Floats, WorkArrays, shown_points
 
 COLUMNS = (
@@ -50,11 +47,11 @@ def part_works(problem: Problem, keys: Sequence[CutKey]) -> Floats:
 @njit(cache=True)
 def _rows(g: GraphArrays, a: LayerArrays, w: WorkArrays, b: CutBatch) -> Floats:
     count = len(b.layer_start) - 1
-    r, rows = part_room(g, a), np.zeros((count, _COLUMNS))
+    r, rows = whole_workspace(g, a), np.zeros((count, _COLUMNS))
     bounds = np.zeros((len(b.axes), 2), np.int64)
     for at in range(count):
-        ops, row = r.ops[: operators_in(a, b, at, r.ops)], rows[at]
-        layers = b.layers[b.layer_start[at] : b.layer_start[at + 1]]
+        layers, row = b.layers[b.layer_start[at] : b.layer_start[at + 1]], rows[at]
+        ops = r.ops[: note_operators(a, layers, r.ops)]
         cut = slice(b.cut_start[at], b.cut_start[at + 1])
         regions_at(g, ops, b.axes[cut], b.factors[cut], parts_in(b, at) // 2, bounds[cut], r)
         row[0] = len(layers)
@@ -66,7 +63,7 @@ def _rows(g: GraphArrays, a: LayerArrays, w: WorkArrays, b: CutBatch) -> Floats:
 
 
 @borrowing
-def _total(g: GraphArrays, tensors: Ints, r: PartRoom) -> int:
+def _total(g: GraphArrays, tensors: Ints, r: Workspace) -> int:
     """Bytes of regions of tensors, together."""
     found = 0
     for tensor in tensors:
@@ -75,7 +72,7 @@ def _total(g: GraphArrays, tensors: Ints, r: PartRoom) -> int:
 
 
 @borrowing
-def _sum_up(g: GraphArrays, w: WorkArrays, ops: Ints, r: PartRoom, row: Floats) -> None:
+def _sum_up(g: GraphArrays, w: WorkArrays, ops: Ints, r: Workspace, row: Floats) -> None:
     """Columns 1 to 6 and 10 of a row."""
     for op in ops:
         points = domain_points(g, op, r.box_low, r.box_high)
@@ -97,5 +94,5 @@ def _sum_up(g: GraphArrays, w: WorkArrays, ops: Ints, r: PartRoom, row: Floats) 
 
 
 @borrowing
-def _size(g: GraphArrays, tensor: int, r: PartRoom) -> int:
+def _size(g: GraphArrays, tensor: int, r: Workspace) -> int:
     return region_bytes(g, tensor, r.low, r.high) if r.seen[tensor] else 0

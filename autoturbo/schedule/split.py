@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ from autoturbo.graph.arrays import (
     Ints,
     domain_points,
     need,
-    propagate,
+    propagate_in,
     read_region,
     region_bytes,
 )
@@ -142,6 +143,18 @@ class Split:
         """The same with another footprint in bytes."""
         own = (self.axis, self.factor, self.depth, self.operators, footprint)
         return Split(*own, self.inner_axis, self.inner_factor)
+
+
+class SplitColumn(IntEnum):
+    """Columns of :attr:`Split.row`."""
+
+    AXIS = 0
+    FACTOR = 1
+    DEPTH = 2
+    OPERATORS = 3
+    FOOTPRINT = 4
+    INNER_AXIS = 5
+    INNER_FACTOR = 6
 
 
 def best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> Split:
@@ -363,12 +376,19 @@ def operators_of(a: LayerArrays, layers: Ints) -> Ints:
     for layer in layers:
         total += a.op_start[layer + 1] - a.op_start[layer]
     ops = np.empty(total, np.int64)
-    at = 0
+    note_operators(a, layers, ops)
+    return ops
+
+
+@borrowing
+def note_operators(a: LayerArrays, layers: Ints, ops: Ints) -> int:
+    """Note the operators of layers, in order, where there is room; how many they are."""
+    count = 0
     for layer in layers:
         for index in range(a.op_start[layer], a.op_start[layer + 1]):
-            ops[at] = a.op[index]
-            at += 1
-    return ops
+            ops[count] = a.op[index]
+            count += 1
+    return count
 
 
 @njit(cache=True)
@@ -418,6 +438,7 @@ class Workspace(NamedTuple):
     box_high: Ints
     last: Ints
     made: Ints
+    axes: Ints
 
 
 @njit(cache=True)
@@ -428,7 +449,14 @@ def workspace(g: GraphArrays, a: LayerArrays, layers: Ints) -> Workspace:
         operators_of(a, layers), np.empty(dims, np.int64), np.empty(dims, np.int64),
         np.zeros(tensors, np.int64), np.zeros(axes, np.int64), np.zeros(axes, np.int64),
         np.full(tensors, -1, np.int64), np.zeros(tensors, np.int64),
+        np.empty((6, MAX_AXES), np.int64),
     )  # fmt: skip
+
+
+@njit(cache=True)
+def whole_workspace(g: GraphArrays, a: LayerArrays) -> Workspace:
+    """Room for parts of any layers, one after another."""
+    return workspace(g, a, np.arange(len(a.op_start) - 1))
 
 
 @borrowing
@@ -459,7 +487,7 @@ def cost(
     low, high, seen = space.low, space.high, space.seen
     clear_seen(g, ops, seen)
     seed_outputs(g, ops[-1], axis, start, stop, low, high, seen)
-    propagate(g, ops, low, high, seen, space.box_low, space.box_high)
+    propagate_in(g, ops, low, high, seen, space.box_low, space.box_high, space.axes)
     work, cut = _work_and_cut(g, a, ops, space.box_low, space.box_high)
     return peak_in(g, a, layers, low, high, seen, space.last, space.made), work, cut
 

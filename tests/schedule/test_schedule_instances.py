@@ -31,7 +31,7 @@ from autoturbo.verify.needs import part_needs
 @given(extent=st.integers(1, 60), data=st.data())
 def test_bounds_cover_a_range_with_near_equal_parts(extent: int, data: st.DataObject) -> None:
     factor = data.draw(st.integers(1, extent))
-    bounds = part_bounds(extent, factor)
+    bounds = part_bounds(extent, factor).tolist()
     assert [x for a, b in bounds for x in range(a, b)] == list(range(extent))
     lengths = [b - a for a, b in bounds]
     assert len(lengths) == factor

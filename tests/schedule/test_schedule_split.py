@@ -244,7 +244,8 @@ def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.Data
     whole = {t: graph.tensors[t].whole for t in last.outputs}
     start = stop = 0
     if axis >= 0:
-        bounds = part_bounds(last.axes[axis].extent, min(factor, last.axes[axis].extent))
+        parts = min(factor, last.axes[axis].extent)
+        bounds = part_bounds(last.axes[axis].extent, parts).tolist()
         start, stop = data.draw(st.sampled_from(bounds))
         box = [(0, a.extent) for a in last.axes]
         box[axis] = (start, stop)
