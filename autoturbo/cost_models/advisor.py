@@ -27,6 +27,7 @@ from autoturbo.cost_models.features import (
 )
 from autoturbo.cost_models.looks import Look
 from autoturbo.cost_models.model import FEWEST, CostModel, Example, latencies
+from autoturbo.cost_models.numbering import mark
 from autoturbo.cost_models.ratios import base_seconds, is_planned
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.pipeline import Workbench
@@ -98,6 +99,7 @@ class _Said:
     def __init__(self, model: CostModel, examples: ScreenedExamples) -> None:
         self.model, self.examples = model, examples
         self._factors, self._seen = Store((), np.float64), Store((), np.bool_)
+        self._asked = Store((), np.bool_)
 
     def factors(self, numbers: Ints) -> NDArray[np.float64]:
         """Of :meth:`autoturbo.cost_models.model.CostModel.factors`, ``(kernels,)``."""
@@ -113,12 +115,12 @@ class _Said:
 
     def _ask(self, numbers: Ints) -> None:
         count = int(numbers.max(initial=-1)) + 1
-        self._factors.reach(count, np.nan)
-        self._seen.reach(count, value=False)
-        factors = self._factors.rows
-        new = np.unique(numbers[np.isnan(factors[numbers])])
+        for known in (self._factors, self._seen, self._asked):
+            known.reach(count, 0)
+        new = mark(numbers, self._asked.rows)
         if len(new):
-            factors[new], self._seen.rows[new] = self.model.told(self.examples.rows(new))
+            told = self.model.told(self.examples.rows(new))
+            self._factors.rows[new], self._seen.rows[new] = told
 
 
 @dataclass

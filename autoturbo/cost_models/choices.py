@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from autoturbo.cost_models.features import SAME_AS
-from autoturbo.cost_models.numbering import RowNumbering, firsts
+from autoturbo.cost_models.numbering import RowNumbering, firsts, present
 from autoturbo.cost_models.ways import FIELDS, SAID, Ways
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
@@ -121,9 +121,13 @@ class Said:
         columns = choices.of_model(list(_MODEL_FIELDS))
         self._columns = np.asarray(columns, np.int64)
         self._fields = [_MODEL_FIELDS[self._each[at].knob] for at in columns]
-        self._base = [
+        self._base = np.asarray([
             ways.code(at, getattr(base, SAME_AS.get(name, name), AUTO))
             for at, name in enumerate(FIELDS)
+        ])  # fmt: skip
+        self._tables = [
+            self._model_codes(self._each[at], field)
+            for at, field in zip(columns, self._fields, strict=True)
         ]
         self._models, self._model_of = RowNumbering(len(columns)), Store()
         layers = _alike(self._each, base, start)
@@ -155,24 +159,30 @@ class Said:
         """
         rows = genes[:, self._columns]
         models = self._models.of(rows)
-        for row in rows[firsts(models, self._model_of.count)].tolist():
-            self._model_of.add([self._ways.model_number(self._codes(row))])
+        new = firsts(models, self._model_of.count, self._models.count)
+        if len(new):
+            self._model_of.add(self._ways.model_numbers(self._codes(rows[new])))
         own = np.zeros((len(genes), len(self._blocks)), np.int64)
         for at, block in enumerate(self._blocks):
             own[:, at] = self._own_values(block, genes[:, block.columns])
         return self._model_of.rows[models], own
 
-    def _codes(self, row: Sequence[int]) -> tuple[int, ...]:
-        codes = list(self._base)
-        for column, field, gene in zip(self._columns, self._fields, row, strict=True):
-            value = self._each[column].values[gene]
-            if value != AUTO:
-                codes[field] = self._ways.code(field, value)
-        return tuple(codes)
+    def _model_codes(self, choice: Choice, field: int) -> Ints:
+        """Codes of the values of a knob of the model; of ``"auto"`` the start's."""
+        start = int(self._base[field])
+        codes = [start if v == AUTO else self._ways.code(field, v) for v in choice.values]
+        return np.asarray(codes, np.int64)
+
+    def _codes(self, rows: Ints) -> Ints:
+        """Codes of all fields, one row each."""
+        codes = np.tile(self._base, (len(rows), 1))
+        for at, (field, table) in enumerate(zip(self._fields, self._tables, strict=True)):
+            codes[:, field] = table[rows[:, at]]
+        return codes
 
     def _own_values(self, block: _Block, rows: Ints) -> Ints:
         numbers = block.numbers.of(rows)
-        new = rows[firsts(numbers, block.own.count)]
+        new = rows[firsts(numbers, block.own.count, block.numbers.count)]
         if len(new):
             codes = np.zeros((len(new), len(SAID)), np.int64)
             for at, (field, table) in enumerate(block.tables):
@@ -206,7 +216,7 @@ class Said:
         """
         found, named, several = _single(own, owner, blocks, self._single.rows)
         which = blocks[several]
-        for number in np.flatnonzero(np.bincount(which, minlength=1)).tolist():
+        for number in present(which):
             there = several[which == number]
             found[there], named[there] = self._several(self._keys[number], own[owner[there]])
         return self._ways.named(found, named)

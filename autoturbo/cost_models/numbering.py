@@ -9,6 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.layer_sets import Flags
 from autoturbo.schedule.stores import mix
 from autoturbo.schedule.work import Floats
 
@@ -16,6 +17,8 @@ _ROOM = 1 << 10
 
 _HALF = 31
 """Bits of each half of a pair."""
+
+_NOWHERE = np.zeros(0, np.int64)
 
 
 def row_bytes(rows: NDArray[Any]) -> NDArray[np.void]:
@@ -62,35 +65,34 @@ def joined_digests(each: Ints, owner: Ints, count: int) -> Ints:
 class Numbering:
     """Numbers keys from 0 in the order of their first appearance.
 
+    Args:
+        room: keys to start with, a power of two.
+
     Attributes:
         count: different keys seen.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = _ROOM // 2) -> None:
         self.count = 0
-        self._keys = np.zeros(_ROOM, np.int64)
-        self._numbers = np.full(_ROOM, -1, np.int64)
+        self._table = np.zeros((2 * room, 2), np.int64)
 
     def of(self, keys: Ints) -> Ints:
         """The numbers of keys, ``(keys,)``."""
         found = np.empty(len(keys), np.int64)
         done = 0
         while True:
-            done, self.count = _find(keys, done, self._keys, self._numbers, self.count, found)
+            done, self.count = _find(keys, done, self._table, self.count, found)
             if done == len(keys):
                 return found
             self._grow()
 
     def of_pairs(self, first: Ints, second: Ints) -> Ints:
         """The numbers of pairs of numbers from 0 and below ``2**31``."""
-        return self.of(first << _HALF | second)
+        return self.of(_pairs(first, second))
 
     def _grow(self) -> None:
-        there = self._numbers >= 0
-        keys, numbers = self._keys[there], self._numbers[there]
-        room = 4 * len(self._keys)
-        self._keys, self._numbers = np.zeros(room, np.int64), np.full(room, -1, np.int64)
-        _place(keys, numbers, self._keys, self._numbers)
+        before, self._table = self._table, np.zeros((4 * len(self._table), 2), np.int64)
+        _place(before, self._table)
 
 
 class RowNumbering:
@@ -126,13 +128,36 @@ class RowNumbering:
         _find_rows(known, 0, self._rows, self._numbers, 0, np.empty(len(known), np.int64))
 
 
-def firsts(numbers: Ints, known: int) -> Ints:
-    """Where numbers from ``known`` on appear first, in their order."""
-    last = int(numbers.max(initial=-1))
-    if last < known:
-        return np.zeros(0, np.int64)
-    found: Ints = _firsts(numbers, known, last + 1 - known)
+def firsts(numbers: Ints, known: int, count: int) -> Ints:
+    """Where numbers from ``known`` on appear first, in their order.
+
+    Args:
+        numbers: each from ``known`` and below ``count`` among them.
+        known: of numbers that are looked for, the first.
+        count: what numbers are below.
+    """
+    if count == known:
+        return _NOWHERE
+    found: Ints = _firsts(numbers, known, count - known)
     return found
+
+
+def present(numbers: Ints) -> list[int]:
+    """Which small numbers from 0 on there are, ascending."""
+    found: list[int] = np.flatnonzero(np.bincount(numbers)).tolist()
+    return found
+
+
+@njit(cache=True)
+def mark(numbers: Ints, marks: Flags) -> Ints:
+    """Mark numbers, and say which had no mark, each once."""
+    found, count = np.empty(len(numbers), np.int64), 0
+    for number in numbers:
+        if not marks[number]:
+            marks[number] = True
+            found[count] = number
+            count += 1
+    return found[:count]
 
 
 @njit(cache=True)
@@ -146,6 +171,14 @@ def _firsts(numbers: Ints, known: int, count: int) -> Ints:
 
 
 @njit(cache=True)
+def _pairs(first: Ints, second: Ints) -> Ints:
+    found = np.empty(len(first), np.int64)
+    for at in range(len(first)):
+        found[at] = first[at] << _HALF | second[at]
+    return found
+
+
+@njit(cache=True)
 def _slot(key: int, room: int) -> int:
     """Where a key is looked for first: the upper bits of a product (Knuth's multiplier)."""
     mixed = (key ^ (key >> 32)) * 6364136223846793005
@@ -153,25 +186,24 @@ def _slot(key: int, room: int) -> int:
 
 
 @njit(cache=True)
-def _find(
-    keys: Ints, start: int, stored: Ints, numbers: Ints, count: int, found: Ints
-) -> tuple[int, int]:
+def _find(keys: Ints, start: int, table: Ints, count: int, found: Ints) -> tuple[int, int]:
     """Number keys from ``start`` on while half of the room is free: where it ended, and the count.
 
-    ``found`` takes the numbers.
+    Rows of ``table`` are a key and its number from 1, 0 where there is none; ``found`` takes the
+    numbers.
     """
-    room = len(stored)
+    room = len(table)
     for index in range(start, len(keys)):
         key = keys[index]
         slot = _slot(key, room)
-        while numbers[slot] >= 0 and stored[slot] != key:
+        while table[slot, 1] and table[slot, 0] != key:
             slot = (slot + 1) & (room - 1)
-        if numbers[slot] < 0:
+        if not table[slot, 1]:
             if 2 * count >= room:
                 return index, count
-            stored[slot], numbers[slot] = key, count
             count += 1
-        found[index] = numbers[slot]
+            table[slot, 0], table[slot, 1] = key, count
+        found[index] = table[slot, 1] - 1
     return len(keys), count
 
 
@@ -203,11 +235,12 @@ def _find_rows(
 
 
 @njit(cache=True)
-def _place(keys: Ints, known: Ints, stored: Ints, numbers: Ints) -> None:
-    """Put keys and their numbers into an empty table."""
-    room = len(stored)
-    for index in range(len(keys)):
-        slot = _slot(keys[index], room)
-        while numbers[slot] >= 0:
-            slot = (slot + 1) & (room - 1)
-        stored[slot], numbers[slot] = keys[index], known[index]
+def _place(before: Ints, table: Ints) -> None:
+    """Put the rows of one table into an empty one."""
+    room = len(table)
+    for row in before:
+        if row[1]:
+            slot = _slot(row[0], room)
+            while table[slot, 1]:
+                slot = (slot + 1) & (room - 1)
+            table[slot] = row

@@ -83,7 +83,7 @@ class ScreenedExamples:
         owner, kernels, possible = self._screen.screened(genes)
         vectors = self._vector_numbers_of(genes)[owner]
         rows = self._row_numbers.of_pairs(kernels, vectors)
-        new = firsts(rows, self._sources.count)
+        new = firsts(rows, self._sources.count, self._row_numbers.count)
         self._sources.add(np.column_stack((kernels[new], vectors[new])))
         return Numbered(owner, rows, self._screen.kernels.weights(kernels), possible)
 
@@ -140,7 +140,7 @@ class ScreenedExamples:
         """Numbers of what candidates' knobs of the model look like."""
         starts = self.choices.start_of(genes)
         numbers = self._vector_numbers.of(np.column_stack((starts, genes[:, self._columns])))
-        new = firsts(numbers, self._vector_rows.count)
+        new = firsts(numbers, self._vector_rows.count, self._vector_numbers.count)
         self._vector_rows.add(self._knobs(genes[new]))
         return numbers
 

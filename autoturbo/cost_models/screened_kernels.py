@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.cost_models.features import OVERRIDE_NAMES, PLACING, Rows, squash
-from autoturbo.cost_models.numbering import Numbering, RowNumbering, digests, firsts
+from autoturbo.cost_models.numbering import Numbering, RowNumbering, digests, firsts, present
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import RATIOS, base_seconds, ratios
 from autoturbo.cost_models.screened_parts import OWN, Part, Parts, Place
@@ -25,20 +25,27 @@ from autoturbo.cost_models.ways import FIELDS, Ways
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.layer_sets import Flags
-from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, rules_of
+from autoturbo.schedule.pipeline import RULE_KNOBS, rules_of
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Floats
-from autoturbo.simulate.alone import ANCHORS, anchor_rows
+from autoturbo.simulate.alone import ANCHORS, RESIDENCE, RULE_COLUMNS, anchor_rows, rule_row
 from autoturbo.simulate.plan import COLUMNS
 
 _NEAR = ANCHORS.index("near_s")
-_FINAL = Place._fields.index("final")
+_FINAL, _STAYS = (Place._fields.index(name) for name in ("final", "stays"))
 _PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]
+_SHARE = FIELDS.index("weight_share")
+
+_RULE_FIELDS = [FIELDS.index(name) for name in RULE_KNOBS if name != "spill_victim"]
+"""What spills of a part alone is found with the published victim."""
+
+_ROOM = 1 << 19
+"""Kernels that there is room for at first: copying them is dear, and room that is not used takes
+no memory."""
 
 
-_ROOM = 1 << 17
-"""Kernels that there is room for at first where each takes much: copying them is dear, and room
-that is not used takes no memory."""
+_NUMBERS = 1 << 16
+"""Kernels that have numbers before those are spread anew."""
 
 
 class _Kernel(IntEnum):
@@ -87,17 +94,19 @@ class Kernels:
 
     def __init__(self, model: Pretrained, ways: Ways) -> None:
         self._model, self._ways, self._parts = model, ways, Parts(ways)
-        self._numbers, self._rows = Numbering(), Store((len(_Kernel),))
-        self._seconds = Store((), np.float64)
-        self._rule_sets, self._rules = RowNumbering(len(RULE_KNOBS)), list[KernelRules]()
-        self._known_numbers, self._finals = Numbering(), Store()
+        self._numbers = Numbering(_NUMBERS)
+        self._rows = Store((len(_Kernel),), np.int64, _ROOM)
+        self._seconds = Store((), np.float64, _ROOM)
+        self._rule_sets, self._rule_of = RowNumbering(len(_RULE_FIELDS)), Store((2,))
+        self._rule_rows, self._rules = RowNumbering(1 + RULE_COLUMNS), Store((RULE_COLUMNS,))
+        self._known_numbers, self._finals = Numbering(_NUMBERS), Store()
         self._anchors = Store((len(ANCHORS),), np.float64, _ROOM)
         self._ratios = Store((len(RATIOS),), np.float32, _ROOM)
         self._squashed = Store((len(COLUMNS),), np.float32)
         self._alone = Store((), np.float64)
         self._looks = RowNumbering(len(OVERRIDE_NAMES))
         self._own = Store((len(OVERRIDE_NAMES),), np.float32)
-        self._price_numbers, self._prices = Numbering(), Store((len(_Price),))
+        self._price_numbers, self._prices = Numbering(_NUMBERS), Store((len(_Price),))
         self._factors = Store((), np.float64)
         self._kinds = Store()
 
@@ -118,7 +127,7 @@ class Kernels:
             ways: numbers of :meth:`autoturbo.cost_models.ways.Ways.numbers`.
         """
         numbers = self._numbers.of_pairs(parts, ways)
-        new = firsts(numbers, self._rows.count)
+        new = firsts(numbers, self._rows.count, self._numbers.count)
         if len(new):
             self._find_out(parts[new], ways[new])
         return numbers
@@ -206,7 +215,7 @@ class Kernels:
         """Numbers of what one launch takes."""
         known, looks = self._known_numbers_of(final, codes), self._looks_of(codes)
         numbers = self._price_numbers.of_pairs(known, looks)
-        new = firsts(numbers, self._prices.count)
+        new = firsts(numbers, self._prices.count, self._price_numbers.count)
         if len(new):
             rows = np.concatenate(
                 [self._ratios.rows[known[new]], self._own.rows[looks[new]]], axis=1
@@ -219,16 +228,17 @@ class Kernels:
         """Numbers of ways' knobs as a cost model sees them."""
         own = codes[:, : len(OVERRIDE_NAMES)]
         numbers = self._looks.of(own)
-        new = firsts(numbers, self._own.count)
+        new = firsts(numbers, self._own.count, self._looks.count)
         if len(new):
             self._own.add(self._ways.features(own[new]))
         return numbers
 
     def _known_numbers_of(self, final: Ints, codes: Ints) -> Ints:
         """Numbers of what is known of kernels before they are measured, but for their knobs."""
-        places, rules = self._parts.place(final, codes), self._rule_numbers(codes)
+        places = self._parts.place(final, codes)
+        rules = self._rule_numbers(codes, self._parts.places.rows[places, _STAYS] > 0)
         numbers = self._known_numbers.of_pairs(places, rules)
-        new = firsts(numbers, self.known)
+        new = firsts(numbers, self.known, self._known_numbers.count)
         if len(new):
             self._anchors.add(self._anchor_rows(places[new], rules[new]))
             self._finals.add(self._parts.places.rows[places[new], _FINAL])
@@ -244,25 +254,44 @@ class Kernels:
         return np.concatenate((facts, self._anchors.rows[known]), axis=1)
 
     def _anchor_rows(self, places: Ints, rules: Ints) -> Floats:
-        problems, laid, _ = self._parts.places.rows[places].T
+        problems, laid = self._parts.places.rows[places, :_FINAL].T
         found = np.empty((len(places), len(ANCHORS)))
-        for number in np.unique(problems).tolist():
+        for number in present(problems):
             own = np.flatnonzero(problems == number)
-            used, which = np.unique(rules[own], return_inverse=True)
-            found[own] = anchor_rows(
-                self._parts.problems[number], laid[own], [self._rules[r] for r in used], which
-            )
+            problem, table = self._parts.problems[number], self._rules.rows
+            found[own] = anchor_rows(problem, laid[own], table, rules[own])
         return found
 
-    def _rule_numbers(self, codes: Ints) -> Ints:
-        """Numbers of the rules of buffers and instructions, which are of the target's alone."""
-        columns = [FIELDS.index(name) for name in RULE_KNOBS]
-        own = codes[:, columns]
+    def _rule_numbers(self, codes: Ints, stays: Flags) -> Ints:
+        """Numbers of the rules of buffers and instructions, which are of the target's alone.
+
+        The same where what follows from them is, given the share of weight tiles, which ratios ask
+        for.
+
+        Args:
+            codes: rows of ways.
+            stays: whether it matters where weights stay.
+        """
+        own = codes[:, _RULE_FIELDS]
         numbers = self._rule_sets.of(own)
-        for at in firsts(numbers, len(self._rules)).tolist():
-            knobs = Knobs(**self._ways.chosen(columns, own[at]))  # type: ignore[arg-type]
-            self._rules.append(rules_of(self._parts.problems[0], knobs))
-        return numbers
+        new = firsts(numbers, self._rule_of.count, self._rule_sets.count)
+        if len(new):
+            self._rule_of.add(self._new_rules(codes[new]))
+        found: Ints = self._rule_of.rows[numbers, stays.astype(np.int64)]
+        return found
+
+    def _new_rules(self, codes: Ints) -> Ints:
+        """Numbers of ways' rules: where weights cannot stay, and where they can."""
+        problem = self._parts.problems[0]
+        said = [self._ways.chosen(_RULE_FIELDS, row) for row in codes[:, _RULE_FIELDS]]
+        rows = [rule_row(rules_of(problem, Knobs(**own))) for own in said]  # type: ignore[arg-type]
+        can = np.column_stack((codes[:, _SHARE], rows))
+        cannot = can.copy()
+        cannot[:, 1 + RESIDENCE] = 0
+        every = np.concatenate((cannot, can))
+        found = self._rule_rows.of(every)
+        self._rules.add(every[firsts(found, self._rules.count, self._rule_rows.count), 1:])
+        return np.column_stack(np.split(found, 2))
 
 
 def _launches(rows: Ints) -> Ints:

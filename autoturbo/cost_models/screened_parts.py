@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts
+from autoturbo.cost_models.numbering import Numbering, RowNumbering, firsts, present
 from autoturbo.cost_models.ways import FIELDS, NAMED, SPLIT, Ways
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.cluster_parts import shared_out
@@ -20,7 +20,7 @@ from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import Split, SplitColumn, axis_table
 from autoturbo.schedule.statistics import STATISTICS, part_rows
 from autoturbo.schedule.stores import Store
-from autoturbo.simulate.alone import part_numbers
+from autoturbo.simulate.alone import part_numbers, weights_stay
 
 OWN: Final = slice(len(STATISTICS) - 3, len(STATISTICS))
 """Statistics that parts do not share: instances, passes and samples."""
@@ -70,11 +70,15 @@ _FINAL: Final = 2 + 2 * 2
 
 
 class Place(NamedTuple):
-    """A final part laid out alone: its problem, its number there, and the part."""
+    """A final part laid out alone: its problem, its number there, and the part.
+
+    ``stays`` is 1 where its weights can stay between its instances.
+    """
 
     problem: int
     number: int
     final: int
+    stays: int
 
 
 class Parts:
@@ -143,7 +147,7 @@ class Parts:
         """
         said = self._said_of(codes)
         numbers = self._cut_numbers.of_pairs(parts, said)
-        new = firsts(numbers, self._cuts.count)
+        new = firsts(numbers, self._cuts.count, self._cut_numbers.count)
         if len(new):
             self._cuts.add(self._settled(parts[new], self._said.rows[said[new]]))
         found: Ints = self._cuts.rows[numbers]
@@ -154,7 +158,7 @@ class Parts:
         columns = [*(FIELDS.index(name) for name in _SCALED_SPLIT), NAMED]
         own = codes[:, columns]
         numbers = self._said_numbers.of(own)
-        for at in firsts(numbers, self._said.count).tolist():
+        for at in firsts(numbers, self._said.count, self._said_numbers.count).tolist():
             chosen = self._ways.chosen(columns[:-1], own[at])
             scale = chosen.pop("factor_scale")
             knobs = SubGraphKnobs("", **chosen)  # type: ignore[arg-type]
@@ -164,7 +168,7 @@ class Parts:
     def _settled(self, parts: Ints, said: Ints) -> Ints:
         """Numbers of final parts, and instances of a cluster."""
         grouped, found = self._grouped.rows[parts], np.full((len(parts), 2), -1)
-        for number in np.unique(grouped[:, _Grouped.PROBLEM]).tolist():
+        for number in present(grouped[:, _Grouped.PROBLEM]):
             own = np.flatnonzero(grouped[:, _Grouped.PROBLEM] == number)
             problem = self.problems[number]
             cuts, wrong = settle(
@@ -188,7 +192,7 @@ class Parts:
             inner + 1, np.where(inner < 0, 0, cuts[:, SplitColumn.INNER_FACTOR]),
         ))  # fmt: skip
         numbers = self._final_numbers.of(keys)
-        new = firsts(numbers, len(self._subgraphs))
+        new = firsts(numbers, len(self._subgraphs), self._final_numbers.count)
         if len(new):
             samples = self._grouped.rows[parts[new], _Grouped.PROBLEM]
             own = [
@@ -206,7 +210,7 @@ class Parts:
         """Numbers of the places of final parts, given cores and the loop they spread from."""
         columns = [FIELDS.index(name) for name in _SPREAD]
         numbers = self._laid_numbers.of_pairs(final, self._spreads.of(codes[:, columns]))
-        new = firsts(numbers, self._laid.count)
+        new = firsts(numbers, self._laid.count, self._laid_numbers.count)
         if len(new):
             self._laid.add(self._placed(final[new], codes[new][:, columns]))
         found: Ints = self._laid.rows[numbers]
@@ -214,12 +218,14 @@ class Parts:
 
     def _placed(self, final: Ints, codes: Ints) -> Ints:
         problems, laid = self._problem_of.rows[final], np.empty(len(final), np.int64)
-        for number in np.unique(problems).tolist():
+        stays = np.empty(len(final), np.int64)
+        for number in present(problems):
             own = np.flatnonzero(problems == number)
             laid[own] = self._laid_out(self.problems[number], final[own], codes[own])
+            stays[own] = weights_stay(self.problems[number], laid[own])
         places = self._place_numbers.of_pairs(problems, laid)
-        new = firsts(places, self.places.count)
-        self.places.add(np.column_stack((problems[new], laid[new], final[new])))
+        new = firsts(places, self.places.count, self._place_numbers.count)
+        self.places.add(np.column_stack((problems, laid, final, stays))[new])
         return places
 
     def _laid_out(self, problem: Problem, final: Ints, codes: Ints) -> Ints:

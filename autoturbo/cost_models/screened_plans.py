@@ -54,6 +54,10 @@ _CUT: Final = [FOUND.index(name) for name in ("axis", "factor")]
 """Columns that tell sub-graphs of the same layers apart."""
 
 
+_ROOM = 1 << 18
+"""Sub-graphs of plans that there is room for at first; what is not used takes no memory."""
+
+
 class _Terms(NamedTuple):
     """What a part depends on besides its sub-graph and the room for parts; see :class:`Part`."""
 
@@ -126,7 +130,7 @@ class Grouping:
         room = np.repeat(rules.room if terms.kind != BATCH else 0 * rules.room, counts)
         layers = alike(problem, rows[:, _SET])
         numbers = known.rows.of(np.column_stack((self._rooms.of(room), layers, rows[:, _CUT])))
-        new = firsts(numbers, known.parts.count)
+        new = firsts(numbers, known.parts.count, known.rows.count)
         own = zip(layers[new].tolist(), room[new].tolist(), rows[new].tolist(), strict=True)
         made = [_part(problem, terms, *one) for one in own]
         known.parts.add(np.arange(len(made)) + self._kernels.add(made))
@@ -136,7 +140,7 @@ class Grouping:
     def _set_numbers(self, problem: Problem, samples: int, sets: Ints) -> Ints:
         """Numbers of sets of layers, whatever the problem."""
         numbers = self._sets.of(np.column_stack((np.full(len(sets), samples), sets)))
-        for number in sets[firsts(numbers, len(self.layers))].tolist():
+        for number in sets[firsts(numbers, len(self.layers), self._sets.count)].tolist():
             self.layers.append([problem.layers[x].name for x in layers_in(problem, number)])
         return numbers
 
@@ -172,18 +176,20 @@ class Plans:
         self._boundaries = _Boundaries(base, [choices.each[at] for at in boundaries])
         self._numbers = RowNumbering(len(self._each))
         self._shares: dict[tuple[int, ...], Share | None] = {}
-        self._tables: dict[int, tuple[Rules, dict[int, Rules]]] = {}
+        self._rules_said: list[GroupRules] = []
+        self._first_rules: dict[int, int] = {}
+        self._tables: dict[int, Rules] = {}
         self._blocks = Store()
         self._start = Store()
         self._start.add([0])
-        self._entries = Store((2,))
+        self._entries = Store((2,), np.int64, _ROOM)
         self.possible = Store((), np.bool_)
 
     def of(self, genes: Ints) -> Ints:
         """Numbers of the candidates' plans, ``(candidates,)``."""
         rows = genes[:, self._columns]
         numbers = self._numbers.of(rows)
-        new = firsts(numbers, self.possible.count)
+        new = firsts(numbers, self.possible.count, self._numbers.count)
         if len(new):
             self._plan(rows[new])
         return numbers
@@ -202,8 +208,9 @@ class Plans:
         found, owners = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
         possible = np.zeros(len(rows), np.bool_)
         said = rows[:, sharing]
-        which = RowNumbering(len(sharing)).of(said)
-        for number, genes in enumerate(said[firsts(which, 0)].tolist()):
+        shares = RowNumbering(len(sharing))
+        which = shares.of(said)
+        for number, genes in enumerate(said[firsts(which, 0, shares.count)].tolist()):
             share = self._share(sharing, tuple(genes))
             if share is not None:
                 mine = np.flatnonzero(which == number)
@@ -245,23 +252,25 @@ class Plans:
         """What grouping follows from, one row each."""
         problem = self._grouping.problem(share)
         if share.batches not in self._tables:
-            self._tables[share.batches] = self._tables_of(problem)
-        base, tables = self._tables[share.batches]
-        found = base.taken(np.zeros(len(rows), np.int64))
-        for at, table in tables.items():
+            self._tables[share.batches] = rules_table(problem, self._each_rules())
+        table = self._tables[share.batches]
+        found = table.taken(np.zeros(len(rows), np.int64))
+        for at, first in self._first_rules.items():
             field = _RULES[self._each[at].knob]
-            found = found._replace(**{field: getattr(table, field)[rows[:, at]]})
+            found = found._replace(**{field: getattr(table, field)[first + rows[:, at]]})
         first = len(self._each) - self._boundaries.count
         return self._boundaries.kept(problem, found, rows[:, first:])
 
-    def _tables_of(self, problem: Problem) -> tuple[Rules, dict[int, Rules]]:
-        """The rules of the start, and of each value of the columns that rules follow from."""
-        tables = {}
-        for at, choice in enumerate(self._each):
-            if not choice.layers and choice.knob in _RULES:
-                said = (self._saying(self._base, at, value) for value in choice.values)
-                tables[at] = rules_table(problem, [GroupRules.of(knobs) for knobs in said])
-        return rules_table(problem, [GroupRules.of(self._base)]), tables
+    def _each_rules(self) -> list[GroupRules]:
+        """The rules of the start, then of each value of each column that rules follow from."""
+        if not self._rules_said:
+            said = [self._base]
+            for at, choice in enumerate(self._each):
+                if not choice.layers and choice.knob in _RULES:
+                    self._first_rules[at] = len(said)
+                    said += [self._saying(self._base, at, value) for value in choice.values]
+            self._rules_said = [GroupRules.of(knobs) for knobs in said]
+        return self._rules_said
 
 
 class _Boundaries:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.cost_models.choices import Choices, Said
+from autoturbo.cost_models.numbering import present
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.screened_kernels import Kernels
 from autoturbo.cost_models.screened_plans import Grouping, Plans
@@ -84,11 +85,11 @@ class Screen:
             genes: numbers of choices, ``(candidates, columns)``.
         """
         starts = self._choices.start_of(genes)
-        if len(present := np.unique(starts)) == 1:
-            return self._of_start(int(present[0]), genes)
+        if len(asked := present(starts)) == 1:
+            return self._of_start(asked[0], genes)
         owners, kernels = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         possible = np.zeros(len(genes), np.bool_)
-        for number in present.tolist():
+        for number in asked:
             mine = np.flatnonzero(starts == number)
             owner, own, possible[mine] = self._of_start(number, genes[mine])
             owners.append(mine[owner])

@@ -48,8 +48,7 @@ class Ways:
     def __init__(self) -> None:
         self.values: tuple[list[Value], ...] = tuple([AUTO] for _ in FIELDS)
         self.rows = Store((len(FIELDS) + 1,))
-        self._models: dict[tuple[int, ...], int] = {}
-        self._model_rows = Store((len(FIELDS),))
+        self._models, self._model_rows = RowNumbering(len(FIELDS)), Store((len(FIELDS),))
         self._said: tuple[list[Value], ...] = (*self.values[: len(OVERRIDE_NAMES)], [AUTO])
         self._own, self._own_rows = RowNumbering(len(SAID)), Store((len(SAID),))
         self._forms, self._formed = RowNumbering(len(_FORMED)), Store((len(_FORMED),))
@@ -63,11 +62,12 @@ class Ways:
         """The code of a field's value."""
         return _code(self.values[field], value)
 
-    def model_number(self, codes: tuple[int, ...]) -> int:
-        """The number of codes of all fields that the model's knobs give."""
-        if codes not in self._models:
-            self._models[codes] = self._model_rows.add([codes])
-        return self._models[codes]
+    def model_numbers(self, codes: Ints) -> Ints:
+        """Numbers of rows of codes of all fields that the model's knobs give."""
+        numbers = self._models.of(codes)
+        new = firsts(numbers, self._model_rows.count, self._models.count)
+        self._model_rows.add(codes[new])
+        return numbers
 
     def own_code(self, name: str, value: Value) -> int:
         """The code of a value that a sub-graph has of its own, by the knob's name."""
@@ -91,7 +91,7 @@ class Ways:
     def _entered(self, rows: Ints, runs: Ints | None) -> Ints:
         """Numbers of rows; new ones run as some numbers say, or as they are."""
         numbers = self._own.of(rows)
-        new = firsts(numbers, self._own_rows.count)
+        new = firsts(numbers, self._own_rows.count, self._own.count)
         if len(new):
             self._own_rows.add(rows[new])
             self._cuts.add(np.any(rows[new][:, _SPLIT] > 0, axis=1, keepdims=True))
@@ -101,7 +101,7 @@ class Ways:
     def _normal(self, codes: Ints) -> Ints:
         """What is said in its one form; that of each split is asked for once."""
         numbers = self._forms.of(codes[:, _FORMED])
-        new = firsts(numbers, self._formed.count)
+        new = firsts(numbers, self._formed.count, self._forms.count)
         if len(new):
             self._formed.add([self._form(row) for row in codes[new][:, _FORMED].tolist()])
         found = codes.copy()
@@ -117,7 +117,7 @@ class Ways:
     def over(self, first: Ints, second: Ints) -> Ints:
         """Numbers of own values over others; each pair is found out once."""
         pairs = self._over_numbers.of_pairs(first, second)
-        new = firsts(pairs, self._over_found.count)
+        new = firsts(pairs, self._over_found.count, self._over_numbers.count)
         if len(new):
             mine, theirs = (self._own_rows.rows[own[new]] for own in (second, first))
             self._over_found.add(self.own_numbers(np.where(mine > 0, mine, theirs)))
@@ -140,7 +140,7 @@ class Ways:
     def numbers(self, models: Ints, own: Ints) -> Ints:
         """Numbers of the ways of choices of the model and own values, of :meth:`named`."""
         found = self._numbers.of_pairs(models, own)
-        new = firsts(found, self.rows.count)
+        new = firsts(found, self.rows.count, self._numbers.count)
         if len(new):
             mine, theirs = self._own_rows.rows[own[new] // 2], self._model_rows.rows[models[new]]
             codes = np.where(mine > 0, mine, theirs)  # named ones say nothing of boundaries

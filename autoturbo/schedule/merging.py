@@ -45,8 +45,8 @@ Bits = NDArray[np.uint64]
 FOUND: Final = ("layer", "set", "axis", "factor", "depth", "operators", "footprint")
 """Columns of what is found: a node, its layers' number, and its split (factor 0: none fits)."""
 
-_AT_ONCE = 64
-"""Groupings that one call of compiled code makes room for."""
+_ROOM = 1 << 14
+"""Sub-graphs that one call of compiled code has room for."""
 
 
 class _Model(NamedTuple):
@@ -77,7 +77,8 @@ class _Nodes(NamedTuple):
     smallest factor that a producer inside had before its output was up-sampled, ``factor`` that of
     its ``split`` and ``numbered`` the number of its layers (-1: not asked for yet); ``refused`` the
     grouping in which a set must not be tried again. ``at`` is where merging is: position in the
-    order of patterns, node, merges of this round, and grouping. The others are for passing notes.
+    order of patterns, node, merges of this round, and grouping, from 1 over all that these nodes
+    were used for. The others are for passing notes.
     """
 
     alive: Flags
@@ -123,6 +124,7 @@ class Merger:
     opaque: frozenset[int]
     _model: _Model = field(init=False)
     _known: LayerSets = field(init=False)
+    _nodes: _Nodes = field(init=False)
     _space: Workspace = field(init=False)
     _layers: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -130,6 +132,7 @@ class Merger:
         count = len(self.problem.layers)
         self._model = _model(self.problem, self.upsampling, self.opaque)
         self._known = layer_sets(self._model.names)
+        self._nodes = _nodes(self._model, len(self._known.set_keys))
         every = np.arange(count, dtype=np.int64)
         self._space = workspace(self.problem.arrays, self.problem.layer_arrays, every)
 
@@ -144,16 +147,16 @@ class Merger:
         found, counts = [np.zeros((0, len(FOUND)), np.int64)], np.zeros(total, np.int64)
         done = 0
         while done < total:
-            room = np.zeros((min(total - done, _AT_ONCE), layers, len(FOUND)), np.int64)
-            end = _merged(
+            room = np.empty((max(layers, min(_ROOM, total * layers)), len(FOUND)), np.int64)
+            done, used = _merged(
                 self.problem.arrays, self.problem.layer_arrays, self._model, self._known,
-                self._space, rules, done, room, counts,
+                self._nodes, self._space, rules, done, room, counts,
             )  # fmt: skip
-            used = np.arange(layers) < counts[done:end, None]
-            found.append(room[: end - done][used])
-            done = end
+            found.append(room[:used])
             if self._known.counts[Count.FULL]:
                 self._known = grown(self._known)
+                refused = np.zeros(len(self._known.set_keys), np.int64)
+                self._nodes = self._nodes._replace(refused=refused)
         return np.concatenate(found), counts
 
     @property
@@ -500,18 +503,18 @@ def _advance(m: _Model, k: LayerSets, r: Rule, n: _Nodes) -> bool:
 
 
 @borrowing
-def _noted(m: _Model, k: LayerSets, r: Rule, n: _Nodes, found: Ints) -> bool:
-    """Note all nodes and their splits; False where something is wanted."""
+def _noted(m: _Model, k: LayerSets, r: Rule, n: _Nodes, found: Ints) -> int:
+    """Note all nodes and their splits, and say how many; -1 where something is wanted."""
     at = 0
     for node in range(len(n.alive)):
         if n.alive[node]:
             if _factor(m, k, r, n, node) < 0:
-                return False
+                return -1
             found[at, 0], found[at, 1] = node, n.numbered[node]
             for column in range(n.split.shape[1]):
                 found[at, 2 + column] = n.split[node, column]
             at += 1
-    return True
+    return at
 
 
 @njit(cache=True)
@@ -520,53 +523,59 @@ def _merged(
     a: LayerArrays,
     m: _Model,
     k: LayerSets,
+    n: _Nodes,
     space: Workspace,
     rules: Rules,
     start: int,
     found: Ints,
     counts: Ints,
-) -> int:
-    """Group by all rules from ``start`` on for which there is room, and say where it ended.
+) -> tuple[int, int]:
+    """Group by all rules from ``start`` on for which there is room: where it ended, and rows.
 
-    ``found`` takes rows of :data:`FOUND`, grouping by grouping, ``counts`` how many there are of
+    ``found`` takes rows of :data:`FOUND`, grouping after grouping, ``counts`` how many there are of
     each. It ends early where a table is full.
     """
-    n = _nodes(m, k)
-    for at in range(len(found)):
-        own = start + at
+    used = 0
+    for own in range(start, len(rules.room)):
+        if used + len(m.opaque) > len(found):
+            return own, used
         r = Rule(
             rules.room[own], rules.limit[own], rules.policy[own], rules.key[own], rules.dims[own],
             rules.producer_ratio[own], rules.merged_ratio[own], rules.max_layers[own],
             rules.order[own], rules.cuts[own], rules.merges[own],
         )  # fmt: skip
-        _begin(m, k, n, own)
-        while not (_advance(m, k, r, n) and _noted(m, k, r, n, found[at])):
-            if is_full(k, len(m.opaque)):
-                k.counts[Count.FULL] = 1
-                return own
-            find_out(g, a, m.axes, k, space, r, k.counts[Count.WANTED])
-            k.counts[Count.WANTED] = -1
-        counts[own] = n.alive.sum()
-    return start + len(found)
+        _begin(m, k, n)
+        count = -1
+        while count < 0:
+            if _advance(m, k, r, n):
+                count = _noted(m, k, r, n, found[used:])
+            if count < 0:
+                if is_full(k, len(m.opaque)):
+                    k.counts[Count.FULL] = 1
+                    return own, used
+                find_out(g, a, m.axes, k, space, r, k.counts[Count.WANTED])
+                k.counts[Count.WANTED] = -1
+        counts[own] = count
+        used += count
+    return len(rules.room), used
 
 
-@njit(cache=True)
-def _nodes(m: _Model, k: LayerSets) -> _Nodes:
-    """Room for nodes."""
+def _nodes(m: _Model, sets: int) -> _Nodes:
+    """Room for nodes, and for so many sets of layers."""
     count = len(m.opaque)
+    flags, numbers = np.zeros((2, count), np.bool_), np.zeros((8, count), np.int64)
     return _Nodes(
-        np.ones(count, np.bool_), np.arange(count), m.names.copy(), np.ones(count, np.int64),
-        m.opaque.copy(), m.producers.copy(), m.consumers.copy(), m.maker.copy(), m.reader.copy(),
-        np.full(count, np.inf),
-        np.zeros(count), np.full(count, -1, np.int64), np.full(len(k.set_keys), -1, np.int64),
-        np.zeros(4, np.int64), np.zeros(count, np.bool_), np.zeros((count, 5), np.int64),
-        np.zeros(5, np.int64), np.zeros(6, np.int64), np.zeros(2, np.int64),
-        np.zeros(count, np.int64), np.zeros(count, np.int64),
+        alive=flags[0], owner=numbers[0], named=numbers[1], size=numbers[2],
+        opaque=m.opaque.copy(), producers=m.producers.copy(), consumers=m.consumers.copy(),
+        maker=numbers[3], reader=numbers[4], ceiling=np.zeros(count), factor=np.zeros(count),
+        numbered=numbers[5], refused=np.zeros(sets, np.int64), at=np.zeros(4, np.int64),
+        mark=flags[1], split=np.zeros((count, 5), np.int64), tried=np.zeros(5, np.int64),
+        ranks=np.zeros(6, np.int64), pair=np.zeros(2, np.int64), path=numbers[6], entry=numbers[7],
     )  # fmt: skip
 
 
 @borrowing
-def _begin(m: _Model, k: LayerSets, n: _Nodes, grouping: int) -> None:
+def _begin(m: _Model, k: LayerSets, n: _Nodes) -> None:
     """Let every layer be a node of its own."""
     for layer in range(len(m.opaque)):
         n.alive[layer], n.owner[layer], n.size[layer] = True, layer, 1
@@ -576,5 +585,6 @@ def _begin(m: _Model, k: LayerSets, n: _Nodes, grouping: int) -> None:
         for word in range(m.producers.shape[1]):
             n.producers[layer, word] = m.producers[layer, word]
             n.consumers[layer, word] = m.consumers[layer, word]
-    n.at[_PATTERN], n.at[_NODE], n.at[_COUNTED], n.at[_GROUPING] = 0, 0, 0, grouping
+    n.at[_PATTERN], n.at[_NODE], n.at[_COUNTED] = 0, 0, 0
+    n.at[_GROUPING] += 1
     k.counts[Count.FULL], k.counts[Count.WANTED] = 0, -1

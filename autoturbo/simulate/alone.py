@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
@@ -38,6 +39,7 @@ from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.streams import STREAM_COLUMNS, without_outputs
 from autoturbo.schedule.templates import Head
+from autoturbo.schedule.tiling import Rule
 from autoturbo.schedule.timeline import RESIDENCES, BufferRules
 from autoturbo.schedule.work import Floats
 from autoturbo.schedule.writer import Pins, Written, write
@@ -58,6 +60,21 @@ has and ``near_s`` has not; busy seconds of the engines and bytes of DDR and GB 
 DDR; bytes of DDR without it; what the kernel spills; what one core gets from others; weights that a
 core keeps, whether all parts share them, and cores that work."""
 
+
+(_FAR, _NEAR, _COPY, _COPY_GB, _ENGINES, _LAYERS, _SERIAL, _CHAIN, _DDR, _GB, _NEAR_DDR, _LATE) = (
+    ANCHORS.index(name)
+    for name in (
+        "far_s", "near_s", "copy_s", "copy_gb_s", "dma_in_s", "layers_s", "serial_s", "chain_s",
+        "ddr_bytes", "gb_bytes", "near_ddr_bytes", "late_bytes",
+    )
+)  # fmt: skip
+
+RESIDENCE: Final = 0
+"""Where weights stay, in a row of :func:`rule_row`; a code of
+:data:`autoturbo.schedule.timeline.RESIDENCES`, 0 for nowhere."""
+
+RULE_COLUMNS: Final = 1 + len(Rule)
+"""Numbers in a row of :func:`rule_row`."""
 
 Flags = NDArray[np.bool_]
 
@@ -115,7 +132,8 @@ def anchors(problem: Problem, wanted: Sequence[Alone]) -> Floats:
     rules: dict[KernelRules, int] = {}
     which = [rules.setdefault(one.rules, len(rules)) for one in wanted]
     numbers = part_numbers(problem, [(one.subgraph, one.cores, one.depth) for one in wanted])
-    return anchor_rows(problem, numbers, list(rules), np.asarray(which, np.int64))
+    table = np.asarray([rule_row(own) for own in rules], np.int64).reshape(len(rules), -1)
+    return anchor_rows(problem, numbers, table, np.asarray(which, np.int64))
 
 
 def part_numbers(problem: Problem, parts: Sequence[tuple[SubGraph, int, int | None]]) -> Ints:
@@ -129,21 +147,34 @@ def part_numbers(problem: Problem, parts: Sequence[tuple[SubGraph, int, int | No
     return np.asarray([book.index[key] for key in keys], np.int64)
 
 
-def anchor_rows(problem: Problem, parts: Ints, rules: Sequence[KernelRules], which: Ints) -> Floats:
+def weights_stay(problem: Problem, parts: Ints) -> Flags:
+    """Whether weights can stay between instances, ``(parts,)``, if rules say so.
+
+    Args:
+        problem: where the parts come from.
+        parts: of :func:`part_numbers`.
+    """
+    found: Flags = _book(problem).facts.rows[parts, _Fact.STAYS] > 0
+    return found
+
+
+def rule_row(rules: KernelRules) -> list[int]:
+    """Rules of buffers and instructions for :func:`anchor_rows`, ``(RULE_COLUMNS,)``."""
+    return [RESIDENCES[rules.buffers.residence], *rules.instructions.as_array().tolist()]
+
+
+def anchor_rows(problem: Problem, parts: Ints, rules: Ints, which: Ints) -> Floats:
     """One row of :data:`ANCHORS` per part and rules, ``(len(parts), len(ANCHORS))``.
 
     Args:
         problem: where the parts come from.
         parts: of :func:`part_numbers`.
-        rules: of buffers and instructions.
-        which: per part, position in ``rules``.
+        rules: rows of :func:`rule_row`.
+        which: per part, its row of rules.
     """
     book, target = _book(problem), problem.target
-    rows = [rule.instructions.as_array() for rule in rules]
-    table = np.asarray(rows, np.int64).reshape(len(rules), -1)
-    stay = np.asarray([RESIDENCES[rule.buffers.residence] for rule in rules], np.int64)
-    facts: Floats = book.facts.rows[parts]
-    resident = np.where(facts[:, _Fact.STAYS] > 0, stay[which], 0)
+    stay, table = rules[:, RESIDENCE], np.ascontiguousarray(rules[:, 1:])
+    resident = np.where(weights_stay(problem, parts), stay[which], 0)
     starts, rates = book.start.rows, rates_of(target, problem.dtype)
     near, far = (
         estimates(
@@ -152,16 +183,28 @@ def anchor_rows(problem: Problem, parts: Ints, rules: Sequence[KernelRules], whi
         )
         for streams in (book.near, book.far)
     )  # fmt: skip
-    fixed = target.overheads.per_kernel
-    return np.column_stack((
-        far[:, Estimate.SECONDS] + fixed + facts[:, _Fact.COPY], near[:, Estimate.SECONDS] + fixed,
-        facts[:, _Fact.COPY], facts[:, _Fact.COPY_GB], far[:, BUSY],
-        far[:, Estimate.LAYERS], far[:, Estimate.SERIAL], far[:, Estimate.CHAIN],
-        far[:, Estimate.DDR_READ] + far[:, Estimate.DDR_WRITTEN] + facts[:, _Fact.COPIED_DDR],
-        far[:, Estimate.GB], near[:, Estimate.DDR_READ] + near[:, Estimate.DDR_WRITTEN],
-        facts[:, _Fact.LATE], facts[:, _Fact.EXCHANGED], facts[:, _Fact.CORE_WEIGHTS],
-        facts[:, _Fact.SHARED], facts[:, _Fact.CORES],
-    ))  # fmt: skip
+    found = np.empty((len(parts), len(ANCHORS)))
+    _assemble(far, near, book.facts.rows, parts, target.overheads.per_kernel, found)
+    return found
+
+
+@njit(cache=True)
+def _assemble(
+    far: Floats, near: Floats, facts: Floats, parts: Ints, fixed: float, found: Floats
+) -> None:
+    """Rows of :data:`ANCHORS` from estimates and facts."""
+    for at in range(len(parts)):
+        own, row, copy = facts[parts[at]], found[at], facts[parts[at], _Fact.COPY]
+        row[_FAR] = far[at, Estimate.SECONDS] + fixed + copy
+        row[_NEAR] = near[at, Estimate.SECONDS] + fixed
+        row[_COPY], row[_COPY_GB] = copy, own[_Fact.COPY_GB]
+        row[_ENGINES:_LAYERS] = far[at, BUSY]
+        row[_LAYERS] = far[at, Estimate.LAYERS]
+        row[_SERIAL], row[_CHAIN] = far[at, Estimate.SERIAL], far[at, Estimate.CHAIN]
+        moved = far[at, Estimate.DDR_READ] + far[at, Estimate.DDR_WRITTEN]
+        row[_DDR], row[_GB] = moved + own[_Fact.COPIED_DDR], far[at, Estimate.GB]
+        row[_NEAR_DDR] = near[at, Estimate.DDR_READ] + near[at, Estimate.DDR_WRITTEN]
+        row[_LATE:] = own[_Fact.LATE : _Fact.STAYS]
 
 
 def _book(problem: Problem) -> _Book:

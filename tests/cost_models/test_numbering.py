@@ -11,6 +11,8 @@ from autoturbo.cost_models.numbering import (
     digests,
     firsts,
     joined_digests,
+    mark,
+    present,
 )
 
 
@@ -52,8 +54,19 @@ def test_more_rows_than_there_is_room_for_at_first() -> None:
 
 
 def test_new_numbers_are_found_once_each_in_their_order() -> None:
-    assert firsts(np.asarray([4, 2, 5, 4, 3, 5]), 3).tolist() == [4, 0, 2]
-    assert firsts(np.asarray([1, 0]), 2).tolist() == []
+    assert firsts(np.asarray([4, 2, 5, 4, 3, 5]), 3, 6).tolist() == [4, 0, 2]
+    assert firsts(np.asarray([1, 0]), 2, 2).tolist() == []
+
+
+def test_numbers_that_are_there_are_found_once_each() -> None:
+    assert present(np.asarray([3, 0, 3, 5])) == [0, 3, 5]
+    assert present(np.zeros(0, np.int64)) == []
+
+
+def test_what_has_no_mark_gets_one_and_is_found_once() -> None:
+    marks = np.asarray([False, True, False, False])
+    assert mark(np.asarray([2, 1, 3, 2, 1, 3]), marks).tolist() == [2, 3]
+    assert marks.tolist() == [False, True, True, True]
 
 
 @settings(deadline=None)
