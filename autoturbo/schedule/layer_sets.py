@@ -32,6 +32,8 @@ from autoturbo.schedule.work import Floats
 
 Flags = NDArray[np.bool_]
 
+_MARGIN: Final = 1e-9
+
 _SPARE: Final = 512
 """Entries that each table has free before a merge is tried: more than one merge can add."""
 
@@ -97,6 +99,65 @@ class Rule(NamedTuple):
     order: Ints
     cuts: Flags
     merges: Flags
+
+
+class Bound(IntEnum):
+    """Numbers of rules that others may differ in and group alike: columns of :class:`Asked`."""
+
+    LIMIT = 0
+    PRODUCER = 1
+    MERGED = 2
+    LAYERS = 3
+
+
+class Asked(NamedTuple):
+    """What a grouping asked of its rules.
+
+    Attributes:
+        lows: per :class:`Bound`, from where on the answers would have been the same.
+        highs: until where, inclusive.
+        keyed: whether keys chose between splits, ``(1,)``.
+        layers: whether cuts, and merges, of each layer were asked for, ``(2, layers)``.
+    """
+
+    lows: Floats
+    highs: Floats
+    keyed: Flags
+    layers: Flags
+
+
+def asked_of(layers: int) -> Asked:
+    """Room for what is asked of rules about a model of so many layers."""
+    bounds = np.zeros((2, len(Bound)))
+    return Asked(bounds[0], bounds[1], np.zeros(1, np.bool_), np.zeros((2, layers), np.bool_))
+
+
+@borrowing
+def ask_anew(asked: Asked) -> None:
+    """Nothing was asked yet."""
+    asked.keyed[0] = False
+    for bound in range(len(asked.lows)):
+        asked.lows[bound], asked.highs[bound] = -np.inf, np.inf
+    for layer in range(asked.layers.shape[1]):
+        asked.layers[0, layer] = asked.layers[1, layer] = False
+
+
+@borrowing
+def ask(asked: Asked, bound: int, value: float, threshold: float) -> None:
+    """Note that it mattered on which side of a threshold a number of the rules is.
+
+    What is nearer to it than rounding may move either is only known to be what it is.
+    """
+    margin = _MARGIN * abs(threshold)
+    low, high = -np.inf, np.inf
+    if value < threshold - margin:
+        high = threshold - margin
+    elif value > threshold + margin:
+        low = threshold + margin
+    else:
+        low = high = value
+    asked.lows[bound] = max(asked.lows[bound], low)
+    asked.highs[bound] = min(asked.highs[bound], high)
 
 
 class LayerSets(NamedTuple):
@@ -244,12 +305,31 @@ def _key(number: int, axis: int, factor: int) -> int:
 
 
 @borrowing
+def _exceeds(r: Rule, asked: Asked, every: int, factor: int, work: int) -> bool:
+    """Whether so many parts together are more work than rules allow, given that of the whole."""
+    if work > 0:
+        ask(asked, Bound.LIMIT, r.limit, (every - factor) / work)
+    return every > r.limit * work + factor
+
+
+@borrowing
+def _differ(first: Ints, second: Ints) -> bool:
+    """Whether the order of keys decides which of two ranks is lower."""
+    lower, higher = False, False
+    for key in range(len(first)):
+        lower |= first[key] < second[key]
+        higher |= first[key] > second[key]
+    return lower and higher
+
+
+@borrowing
 def best_split_of(
-    axes: AxisTable, k: LayerSets, r: Rule, ranks: Ints, number: int, out: Ints
+    axes: AxisTable, k: LayerSets, r: Rule, asked: Asked, ranks: Ints, number: int, out: Ints
 ) -> bool:
     """The best way to cut a set: axis, factor (0 if none fits), depth, operators, bytes.
 
-    False if something about the set is wanted first. ``ranks`` is room for six numbers.
+    False if something about the set is wanted first; ``asked`` is noted. ``ranks`` is room for six
+    numbers.
     """
     whole, work = k.whole[number, 0], k.whole[number, 1]
     last = k.members[k.start[number + 1] - 1]
@@ -269,10 +349,11 @@ def best_split_of(
             if whole < 0 or k.part_keys[slot] < 0:
                 k.counts[Count.WANTED] = number
                 return False
-            if k.parts[slot, 1] * factor > r.limit * work + factor:
+            if _exceeds(r, asked, k.parts[slot, 1] * factor, factor, work):
                 break
             if k.parts[slot, 0] <= r.room:
                 rank[0], rank[1], rank[2] = k.parts[slot, 2], -factor, -depth
+                asked.keyed[0] |= out[1] != 0 and _differ(rank, best)
                 if out[1] == 0 or before(best, rank, r.key):
                     out[0], out[1], out[2] = axis, factor, depth
                     out[3], out[4] = k.parts[slot, 2], k.parts[slot, 0]

@@ -22,12 +22,18 @@ from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints
+from autoturbo.schedule.known_groupings import KnownGroupings, keep, known_groupings, same_as
 from autoturbo.schedule.layer_sets import (
+    Asked,
+    Bound,
     Count,
     Flags,
     LayerSets,
     Rule,
     Rules,
+    ask,
+    ask_anew,
+    asked_of,
     best_split_of,
     find_out,
     grown,
@@ -102,7 +108,11 @@ class _Nodes(NamedTuple):
     pair: Ints
     path: Ints
     entry: Ints
+    asked: Asked
 
+
+_NEVER = 1e-300
+"""Below every ratio but 0."""
 
 _EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -125,6 +135,7 @@ class Merger:
     _model: _Model = field(init=False)
     _known: LayerSets = field(init=False)
     _nodes: _Nodes = field(init=False)
+    _groupings: KnownGroupings = field(init=False)
     _space: Workspace = field(init=False)
     _layers: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -133,6 +144,7 @@ class Merger:
         self._model = _model(self.problem, self.upsampling, self.opaque)
         self._known = layer_sets(self._model.names)
         self._nodes = _nodes(self._model, len(self._known.set_keys))
+        self._groupings = known_groupings(count, len(FOUND))
         every = np.arange(count, dtype=np.int64)
         self._space = workspace(self.problem.arrays, self.problem.layer_arrays, every)
 
@@ -150,7 +162,7 @@ class Merger:
             room = np.empty((max(layers, min(_ROOM, total * layers)), len(FOUND)), np.int64)
             done, used = _merged(
                 self.problem.arrays, self.problem.layer_arrays, self._model, self._known,
-                self._nodes, self._space, rules, done, room, counts,
+                self._groupings, self._nodes, self._space, rules, done, room, counts,
             )  # fmt: skip
             found.append(room[:used])
             if self._known.counts[Count.FULL]:
@@ -292,7 +304,7 @@ def _number(n: _Nodes, k: LayerSets, named: int) -> int:
 def _factor(m: _Model, k: LayerSets, r: Rule, n: _Nodes, node: int) -> float:
     """The factor of a node's best split; infinite where none fits, negative if wanted first."""
     if n.numbered[node] < 0:  # a single layer: merged nodes are numbered when they are merged
-        if not best_split_of(m.axes, k, r, n.ranks, node, n.split[node]):
+        if not best_split_of(m.axes, k, r, n.asked, n.ranks, node, n.split[node]):
             return -1.0
         n.numbered[node] = node
         n.factor[node] = np.inf if n.split[node, 1] == 0 else float(n.split[node, 1])
@@ -329,25 +341,31 @@ def _ceiling(m: _Model, k: LayerSets, r: Rule, n: _Nodes, nodes: Ints) -> float:
 
 
 @borrowing
-def _try(m: _Model, k: LayerSets, r: Rule, n: _Nodes, nodes: Ints, bound: float) -> bool:
-    """Merge nodes, the last of which is kept, if size, cuts and the rule allow it."""
+def _try(m: _Model, k: LayerSets, r: Rule, n: _Nodes, nodes: Ints, before: float) -> bool:
+    """Merge nodes, the last of which is kept, if size, cuts and the rule allow it.
+
+    The rule: a factor of at most the ratio times that ``before``; any where that is infinite.
+    """
     named, size, allowed = 0, 0, True
-    for at in range(len(nodes)):
-        node = nodes[at]
+    for node in nodes:
         named ^= n.named[node]
         size += n.size[node]
-        allowed &= not n.opaque[node] and not (r.cuts[node] and at < len(nodes) - 1)
+        allowed &= not n.opaque[node]
         n.mark[node] = True
     number = _number(n, k, named)
     for node in nodes:
         n.mark[node] = False
     if n.refused[number] == n.at[_GROUPING]:
         return False
+    ask(n.asked, Bound.LAYERS, r.max_layers, size - 0.5)
     allowed &= size <= r.max_layers
     ceiling = _ceiling(m, k, r, n, nodes)
-    if ceiling < 0 or (allowed and not best_split_of(m.axes, k, r, n.ranks, number, n.tried)):
+    if ceiling < 0:
         return False
-    if not allowed or n.tried[1] == 0 or n.tried[1] > bound:
+    if allowed and not best_split_of(m.axes, k, r, n.asked, n.ranks, number, n.tried):
+        return False
+    allowed = allowed and n.tried[1] != 0 and not _is_above(n, r, float(n.tried[1]), before)
+    if not allowed or _is_cut(n, r, nodes):
         n.refused[number] = n.at[_GROUPING]
         return False
     _join(k, n, nodes, number)
@@ -383,17 +401,45 @@ def _join(k: LayerSets, n: _Nodes, nodes: Ints, number: int) -> None:
 
 
 @borrowing
+def _is_cut(n: _Nodes, r: Rule, nodes: Ints) -> bool:
+    """Whether one of some nodes but the last must not be merged with its consumers."""
+    cut = False
+    for node in nodes[:-1]:
+        n.asked.layers[0, node] = True
+        cut |= r.cuts[node]
+    return cut
+
+
+@borrowing
+def _is_above(n: _Nodes, r: Rule, factor: float, before: float) -> bool:
+    """Whether a merged factor is too large for the rule, given the one before."""
+    if np.isinf(before):
+        return False
+    ask(n.asked, Bound.MERGED, r.merged_ratio, factor / before)
+    return factor > r.merged_ratio * before
+
+
+@borrowing
+def _is_below(n: _Nodes, r: Rule, after: float, own: float) -> bool:
+    """Whether a consumer's factor is too small for its producer's."""
+    ask(n.asked, Bound.PRODUCER, r.producer_ratio, _NEVER if np.isinf(own + after) else after / own)
+    return after < r.producer_ratio * own
+
+
+@borrowing
 def _pair(m: _Model, k: LayerSets, r: Rule, n: _Nodes, producer: int, consumer: int) -> bool:
     """Rule (i)."""
-    nodes = n.pair
+    nodes, merged = n.pair, False
     nodes[0], nodes[1] = producer, consumer
     if r.merges[producer]:
+        n.asked.layers[1, producer] = True
         return _try(m, k, r, n, nodes, np.inf)
     after, own = _factor(m, k, r, n, consumer), _factor(m, k, r, n, producer)
-    if after < 0 or own < 0 or after < r.producer_ratio * own:
-        return False
-    ceiling = _ceiling(m, k, r, n, nodes)
-    return ceiling >= 0 and _try(m, k, r, n, nodes, r.merged_ratio * min(after, ceiling))
+    if after >= 0 and own >= 0 and not _is_below(n, r, after, own):
+        ceiling = _ceiling(m, k, r, n, nodes)
+        merged = ceiling >= 0 and _try(m, k, r, n, nodes, min(after, ceiling))
+    n.asked.layers[1, producer] |= not merged
+    return merged
 
 
 @borrowing
@@ -436,7 +482,7 @@ def _diamond(m: _Model, k: LayerSets, r: Rule, n: _Nodes, exit_node: int) -> boo
             return False
         widest = max(widest, factor)
     ceiling = _ceiling(m, k, r, n, nodes)
-    return ceiling >= 0 and _try(m, k, r, n, nodes, r.merged_ratio * min(widest, ceiling))
+    return ceiling >= 0 and _try(m, k, r, n, nodes, min(widest, ceiling))
 
 
 @borrowing
@@ -523,6 +569,7 @@ def _merged(
     a: LayerArrays,
     m: _Model,
     k: LayerSets,
+    known: KnownGroupings,
     n: _Nodes,
     space: Workspace,
     rules: Rules,
@@ -544,6 +591,15 @@ def _merged(
             rules.producer_ratio[own], rules.merged_ratio[own], rules.max_layers[own],
             rules.order[own], rules.cuts[own], rules.merges[own],
         )  # fmt: skip
+        same = same_as(known, r)
+        if same >= 0:
+            rows = known.rows[known.start[same] : known.start[same + 1]]
+            for at in range(len(rows)):
+                for column in range(rows.shape[1]):
+                    found[used + at, column] = rows[at, column]
+            counts[own] = len(rows)
+            used += len(rows)
+            continue
         _begin(m, k, n)
         count = -1
         while count < 0:
@@ -555,6 +611,7 @@ def _merged(
                     return own, used
                 find_out(g, a, m.axes, k, space, r, k.counts[Count.WANTED])
                 k.counts[Count.WANTED] = -1
+        keep(known, r, n.asked, found[used : used + count])
         counts[own] = count
         used += count
     return len(rules.room), used
@@ -571,6 +628,7 @@ def _nodes(m: _Model, sets: int) -> _Nodes:
         numbered=numbers[5], refused=np.zeros(sets, np.int64), at=np.zeros(4, np.int64),
         mark=flags[1], split=np.zeros((count, 5), np.int64), tried=np.zeros(5, np.int64),
         ranks=np.zeros(6, np.int64), pair=np.zeros(2, np.int64), path=numbers[6], entry=numbers[7],
+        asked=asked_of(count),
     )  # fmt: skip
 
 
@@ -587,4 +645,5 @@ def _begin(m: _Model, k: LayerSets, n: _Nodes) -> None:
             n.consumers[layer, word] = m.consumers[layer, word]
     n.at[_PATTERN], n.at[_NODE], n.at[_COUNTED] = 0, 0, 0
     n.at[_GROUPING] += 1
+    ask_anew(n.asked)
     k.counts[Count.FULL], k.counts[Count.WANTED] = 0, -1
