@@ -22,9 +22,11 @@ from autoturbo.schedule.layer_sets import Asked, Bound, Flags, Rule
 from autoturbo.schedule.stores import mix
 from autoturbo.schedule.work import Floats
 
-_GROUPINGS: Final = 1 << 14
-_ROWS: Final = 1 << 19
-"""Groupings and their sub-graphs that are kept; room that is not used takes no memory."""
+GROUPINGS: Final = 1 << 14
+"""Groupings that are kept of a model, a power of two; room that is not used takes no memory."""
+
+_SUBGRAPHS: Final = 32
+"""Sub-graphs of a grouping that there is room for on average."""
 
 _PLAIN: Final = 6
 """Numbers that must be the same: room, policy, dimensions and the order of three patterns."""
@@ -54,20 +56,22 @@ class KnownGroupings(NamedTuple):
     known: Ints
 
 
-def known_groupings(layers: int, columns: int) -> KnownGroupings:
+def known_groupings(layers: int, columns: int, room: int) -> KnownGroupings:
     """Room for what is known of a model.
 
     Args:
         layers: of the model.
         columns: of a sub-graph's row.
+        room: groupings, a power of two.
     """
     return KnownGroupings(
-        first=np.zeros(_GROUPINGS, np.int64), after=np.zeros(_GROUPINGS, np.int64),
-        plain=np.zeros((_GROUPINGS, _PLAIN), np.int64), key=np.zeros((_GROUPINGS, 3), np.int64),
-        lows=np.zeros((_GROUPINGS, len(Bound))), highs=np.zeros((_GROUPINGS, len(Bound))),
-        keyed=np.zeros(_GROUPINGS, np.bool_), layers=np.zeros((_GROUPINGS, 2, layers), np.bool_),
-        said=np.zeros((_GROUPINGS, 2, layers), np.bool_), start=np.zeros(_GROUPINGS + 1, np.int64),
-        rows=np.zeros((_ROWS, columns), np.int64), known=np.zeros(1, np.int64),
+        first=np.zeros(room, np.int64), after=np.zeros(room, np.int64),
+        plain=np.zeros((room, _PLAIN), np.int64), key=np.zeros((room, 3), np.int64),
+        lows=np.zeros((room, len(Bound))), highs=np.zeros((room, len(Bound))),
+        keyed=np.zeros(room, np.bool_), layers=np.zeros((room, 2, layers), np.bool_),
+        said=np.zeros((room, 2, layers), np.bool_), start=np.zeros(room + 1, np.int64),
+        rows=np.zeros((max(layers, room * min(layers, _SUBGRAPHS)), columns), np.int64),
+        known=np.zeros(1, np.int64),
     )  # fmt: skip
 
 

@@ -22,7 +22,13 @@ from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints
-from autoturbo.schedule.known_groupings import KnownGroupings, keep, known_groupings, same_as
+from autoturbo.schedule.known_groupings import (
+    GROUPINGS,
+    KnownGroupings,
+    keep,
+    known_groupings,
+    same_as,
+)
 from autoturbo.schedule.layer_sets import (
     Asked,
     Bound,
@@ -144,7 +150,7 @@ class Merger:
         self._model = _model(self.problem, self.upsampling, self.opaque)
         self._known = layer_sets(self._model.names)
         self._nodes = _nodes(self._model, len(self._known.set_keys))
-        self._groupings = known_groupings(count, len(FOUND))
+        self._groupings = known_groupings(count, len(FOUND), 1)
         every = np.arange(count, dtype=np.int64)
         self._space = workspace(self.problem.arrays, self.problem.layer_arrays, every)
 
@@ -156,6 +162,8 @@ class Merger:
             and the sub-graphs of each grouping, ``(groupings,)``.
         """
         total, layers = len(rules.room), len(self.problem.layers)
+        if total > len(self._groupings.after) < GROUPINGS:  # single ones are remembered elsewhere
+            self._groupings = known_groupings(layers, len(FOUND), GROUPINGS)
         found, counts = [np.zeros((0, len(FOUND)), np.int64)], np.zeros(total, np.int64)
         done = 0
         while done < total:

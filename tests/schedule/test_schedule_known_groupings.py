@@ -95,13 +95,16 @@ def test_rules_near_each_other_group_as_printed() -> None:
 
 
 def test_all_are_forgotten_where_there_is_no_more_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoturbo.schedule.known_groupings._GROUPINGS", 8)
+    monkeypatch.setattr("autoturbo.schedule.merging.GROUPINGS", 8)
     problem, other = fresh("resnet50"), fresh("resnet50")
     every = rules_near_each_other([layer.name for layer in problem.layers], 100)
-    found = [group(problem, rules) for rules in every]
-    assert merger_of(problem)._groupings.known[0] <= 8
-    monkeypatch.undo()
-    assert found == [group(other, rules) for rules in every]
+    rows, counts = group_rows(problem, rules_table(problem, every))
+    assert 1 <= merger_of(problem)._groupings.known[0] <= 8
+    subgraphs = [group(other, rules) for rules in every]
+    assert counts.tolist() == [len(own) for own in subgraphs]
+    expected = [(own.layers, own.split.axes) for each in subgraphs for own in each]
+    found = [subgraph_of(problem, 0, row) for row in rows.tolist()]
+    assert [(own.layers, own.split.axes) for own in found] == expected
 
 
 @pytest.mark.parametrize(
