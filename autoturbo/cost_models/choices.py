@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from autoturbo.cost_models.features import SAME_AS
-from autoturbo.cost_models.numbering import RowNumbering, firsts, present
+from autoturbo.cost_models.numbering import RowNumbering, firsts
 from autoturbo.cost_models.ways import FIELDS, SAID, Ways
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
@@ -134,9 +134,8 @@ class Said:
         self._blocks = [self._block(named, own, start) for named, own in layers]
         self._block_of = {name: at for at, own in enumerate(layers.values()) for name in own}
         self._hits: dict[tuple[tuple[int, bool], ...], int] = {(): 0}
-        self._keys: list[tuple[tuple[int, bool], ...]] = [()]
-        self._single = Store((2,))
-        self._single.add([[-1, 0]])
+        self._hit_start, self._hit_blocks = Store(), Store((2,))
+        self._hit_start.add([0, 0])
 
     def _block(self, layers: tuple[str, ...], base: SubGraphKnobs, start: int) -> _Block:
         mine = [at for at, c in enumerate(self._each) if c.layers and c.start == start]
@@ -202,8 +201,9 @@ class Said:
                 found.append((block, layer == layers[-1]))
         key = tuple(found)
         if key not in self._hits:
-            self._hits[key] = self._single.add([list(key[0]) if len(key) == 1 else [-1, 0]])
-            self._keys.append(key)
+            self._hits[key] = len(self._hits)
+            self._hit_blocks.add([list(one) for one in key])
+            self._hit_start.add([self._hit_blocks.count])
         return self._hits[key]
 
     def joined(self, own: Ints, owner: Ints, blocks: Ints) -> Ints:
@@ -214,47 +214,57 @@ class Said:
             owner: per sub-graph, its candidate.
             blocks: per sub-graph, of :meth:`blocks_in`.
         """
-        found, named, several = _single(own, owner, blocks, self._single.rows)
-        which = blocks[several]
-        for number in present(which):
-            there = several[which == number]
-            found[there], named[there] = self._several(self._keys[number], own[owner[there]])
+        start, each = self._hit_start.rows, self._hit_blocks.rows
+        found, named, count = _first_said(own, owner, blocks, start, each)
+        several = np.flatnonzero(count > 1)
+        first = np.concatenate(([0], np.cumsum(count[several])))
+        said = _all_said(own, owner[several], blocks[several], start, each, int(first[-1]))
+        for at in range(1, int(count.max(initial=0))):
+            more = count[several] > at
+            there = several[more]
+            found[there] = self._ways.over(found[there], said[first[:-1][more] + at])
         return self._ways.named(found, named)
-
-    def _several(self, blocks: Sequence[tuple[int, bool]], own: Ints) -> tuple[Ints, Flags]:
-        """Own values of several blocks, each in turn over those before it.
-
-        The second says whether the last of them that says something names the last layer.
-        """
-        found, named = np.zeros(len(own), np.int64), np.zeros(len(own), np.bool_)
-        for block, last in blocks:
-            said = own[:, block] > 0
-            found[said] = self._ways.over(found[said], own[said, block])
-            named[said] = last
-        return found, named
 
 
 @njit(cache=True)
-def _single(own: Ints, owner: Ints, blocks: Ints, single: Ints) -> tuple[Ints, Flags, Ints]:
-    """Own values of sub-graphs of one block, whether it names the last layer, and where several.
+def _first_said(
+    own: Ints, owner: Ints, blocks: Ints, start: Ints, each: Ints
+) -> tuple[Ints, Flags, Ints]:
+    """What the first block says that says something of a sub-graph, and how many do.
+
+    In between, whether the last of them names the last layer.
 
     Args:
         own: of :meth:`Said.of`.
         owner: per sub-graph, its candidate.
-        blocks: per sub-graph, a row of ``single``; the first stands for no block.
-        single: the block, -1 for several, and 1 where it names the last layer.
+        blocks: per sub-graph, its place in ``start``.
+        start: where the rows of each begin in ``each``.
+        each: a block, and 1 where it names the last layer.
     """
-    count, number = len(owner), 0
-    found, named = np.zeros(count, np.int64), np.zeros(count, np.bool_)
-    several = np.empty(count, np.int64)
-    for at in range(count):
-        block = single[blocks[at], 0]
-        if block < 0 and blocks[at] > 0:
-            several[number] = at
-            number += 1
-        elif block >= 0:
-            found[at], named[at] = own[owner[at], block], single[blocks[at], 1] > 0
-    return found, named, several[:number]
+    found, named = np.zeros(len(owner), np.int64), np.zeros(len(owner), np.bool_)
+    count = np.zeros(len(owner), np.int64)
+    for at in range(len(owner)):
+        for row in range(start[blocks[at]], start[blocks[at] + 1]):
+            said = own[owner[at], each[row, 0]]
+            if said > 0:
+                if count[at] == 0:
+                    found[at] = said
+                named[at] = each[row, 1] > 0
+                count[at] += 1
+    return found, named, count
+
+
+@njit(cache=True)
+def _all_said(own: Ints, owner: Ints, blocks: Ints, start: Ints, each: Ints, total: int) -> Ints:
+    """All that is said of some sub-graphs, one after another; arguments are the same."""
+    found, end = np.empty(total, np.int64), 0
+    for at in range(len(owner)):
+        for row in range(start[blocks[at]], start[blocks[at] + 1]):
+            said = own[owner[at], each[row, 0]]
+            if said > 0:
+                found[end] = said
+                end += 1
+    return found
 
 
 def _alike(

@@ -111,7 +111,6 @@ class _Nodes(NamedTuple):
     split: Ints
     tried: Ints
     ranks: Ints
-    pair: Ints
     path: Ints
     entry: Ints
     asked: Asked
@@ -123,6 +122,8 @@ _NEVER = 1e-300
 _EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 _PATTERN, _NODE, _COUNTED, _GROUPING = range(4)
+
+_STRAIGHT, _DIAMOND, _BRANCH = range(3)
 
 
 @dataclass(eq=False)
@@ -309,14 +310,15 @@ def _number(n: _Nodes, k: LayerSets, named: int) -> int:
 
 
 @borrowing
-def _factor(m: _Model, k: LayerSets, r: Rule, n: _Nodes, node: int) -> float:
-    """The factor of a node's best split; infinite where none fits, negative if wanted first."""
-    if n.numbered[node] < 0:  # a single layer: merged nodes are numbered when they are merged
-        if not best_split_of(m.axes, k, r, n.asked, n.ranks, node, n.split[node]):
-            return -1.0
-        n.numbered[node] = node
-        n.factor[node] = np.inf if n.split[node, 1] == 0 else float(n.split[node, 1])
-    return float(n.factor[node])
+def _split_layers(m: _Model, k: LayerSets, r: Rule, n: _Nodes) -> bool:
+    """Split every layer by itself; False where it stops because something is wanted."""
+    for node in range(len(n.alive)):
+        if n.numbered[node] < 0:
+            if not best_split_of(m.axes, k, r, n.asked, n.ranks, node, n.split[node]):
+                return False
+            n.numbered[node] = node
+            n.factor[node] = np.inf if n.split[node, 1] == 0 else float(n.split[node, 1])
+    return True
 
 
 @borrowing
@@ -329,14 +331,11 @@ def _is_upsampled(m: _Model, n: _Nodes, node: int) -> bool:
 
 
 @borrowing
-def _ceiling(m: _Model, k: LayerSets, r: Rule, n: _Nodes, nodes: Ints) -> float:
-    """The smallest factor that a producer had which the merged nodes up-sample, -1 if wanted."""
+def _ceiling(m: _Model, n: _Nodes, nodes: Ints) -> float:
+    """The smallest factor that a producer had which the merged nodes up-sample."""
     least = np.inf
     if len(m.enlarged) == 0:
         return least
-    for node in nodes:
-        if _factor(m, k, r, n, node) < 0:
-            return -1.0
     for node in nodes:
         n.mark[node] = True
     for node in nodes:
@@ -349,7 +348,9 @@ def _ceiling(m: _Model, k: LayerSets, r: Rule, n: _Nodes, nodes: Ints) -> float:
 
 
 @borrowing
-def _try(m: _Model, k: LayerSets, r: Rule, n: _Nodes, nodes: Ints, before: float) -> bool:
+def _try(
+    m: _Model, k: LayerSets, r: Rule, n: _Nodes, nodes: Ints, before: float, ceiling: float
+) -> bool:
     """Merge nodes, the last of which is kept, if size, cuts and the rule allow it.
 
     The rule: a factor of at most the ratio times that ``before``; any where that is infinite.
@@ -367,9 +368,6 @@ def _try(m: _Model, k: LayerSets, r: Rule, n: _Nodes, nodes: Ints, before: float
         return False
     ask(n.asked, Bound.LAYERS, r.max_layers, size - 0.5)
     allowed &= size <= r.max_layers
-    ceiling = _ceiling(m, k, r, n, nodes)
-    if ceiling < 0:
-        return False
     if allowed and not best_split_of(m.axes, k, r, n.asked, n.ranks, number, n.tried):
         return False
     allowed = allowed and n.tried[1] != 0 and not _is_above(n, r, float(n.tried[1]), before)
@@ -435,62 +433,70 @@ def _is_below(n: _Nodes, r: Rule, after: float, own: float) -> bool:
 
 
 @borrowing
-def _pair(m: _Model, k: LayerSets, r: Rule, n: _Nodes, producer: int, consumer: int) -> bool:
-    """Rule (i)."""
-    nodes, merged = n.pair, False
-    nodes[0], nodes[1] = producer, consumer
-    if r.merges[producer]:
-        n.asked.layers[1, producer] = True
-        return _try(m, k, r, n, nodes, np.inf)
-    after, own = _factor(m, k, r, n, consumer), _factor(m, k, r, n, producer)
-    if after >= 0 and own >= 0 and not _is_below(n, r, after, own):
-        ceiling = _ceiling(m, k, r, n, nodes)
-        merged = ceiling >= 0 and _try(m, k, r, n, nodes, min(after, ceiling))
-    n.asked.layers[1, producer] |= not merged
-    return merged
+def _found(n: _Nodes, pattern: int, node: int, last: int) -> int:
+    """Note the nodes that a pattern wants merged at a node, and say how many; 0 for none.
+
+    Straight: P is the unique producer of Q and Q the unique consumer of P, {P, Q} at P. Branch: Q
+    has several producers and is the unique consumer of one, P: {P, Q} at Q, the latest P before
+    ``last``. Diamond: two or more paths from an entry to an exit, what lies on them and the exit.
+    """
+    producer, consumer = node, node
+    if pattern == _STRAIGHT:
+        consumer = n.reader[node]
+        if consumer < 0 or consumer == len(n.alive) or n.maker[consumer] != node:
+            return 0
+    elif n.maker[node] != -2:  # noqa: PLR2004  several
+        return 0
+    elif pattern == _DIAMOND:
+        return _paths(n, node)
+    else:
+        producer = _below(n.producers[node], last)
+        while producer >= 0 and n.reader[producer] != node:
+            producer = _below(n.producers[node], producer)
+        if producer < 0:
+            return 0
+    n.path[0], n.path[1] = producer, consumer
+    return 2
 
 
 @borrowing
-def _straight(m: _Model, k: LayerSets, r: Rule, n: _Nodes, node: int) -> bool:
-    """P is the unique producer of Q and Q the unique consumer of P: merge {P, Q}."""
-    consumer = n.reader[node]
-    if consumer < 0 or consumer == len(n.alive) or n.maker[consumer] != node:
-        return False
-    return _pair(m, k, r, n, node, consumer)
+def _before(r: Rule, n: _Nodes, pattern: int, nodes: Ints, ceiling: float) -> float:
+    """The factor that a merged one is held against, by rules (i) and (ii).
+
+    Infinite where nodes must be merged, negative where they must not.
+    """
+    if pattern == _DIAMOND:
+        widest = 0.0
+        for node in nodes:
+            widest = max(widest, n.factor[node])
+        return min(widest, ceiling)
+    if r.merges[nodes[0]]:
+        return np.inf
+    after = n.factor[nodes[1]]
+    return -1.0 if _is_below(n, r, after, n.factor[nodes[0]]) else min(after, ceiling)
 
 
 @borrowing
-def _branch(m: _Model, k: LayerSets, r: Rule, n: _Nodes, consumer: int) -> bool:
-    """Q has several producers and is the unique consumer of one, P, the latest: merge {P, Q}."""
-    if n.maker[consumer] != -2:  # noqa: PLR2004  several
-        return False
-    producer = _below(n.producers[consumer], consumer)
-    while producer >= 0:
-        if n.reader[producer] == consumer:
-            if _pair(m, k, r, n, producer, consumer):
-                return True
-            if k.counts[Count.WANTED] >= 0:
-                return False
-        producer = _below(n.producers[consumer], producer)
-    return False
+def _visit(m: _Model, k: LayerSets, r: Rule, n: _Nodes, pattern: int, node: int) -> bool:
+    """Merge what a pattern finds at a node, the first that rules allow.
 
-
-@borrowing
-def _diamond(m: _Model, k: LayerSets, r: Rule, n: _Nodes, exit_node: int) -> bool:
-    """Two or more paths from an entry to an exit: merge what lies on them and the exit."""
-    if n.maker[exit_node] != -2:  # noqa: PLR2004  several
-        return False
-    nodes = n.path[: _paths(n, exit_node)]
-    if len(nodes) == 0:
-        return False
-    widest = 0.0
-    for one in nodes:
-        factor = _factor(m, k, r, n, one)
-        if factor < 0:
+    There is one place where nodes are tried, for all patterns: what borrows is inlined, and a place
+    for each was twice the machine code.
+    """
+    last = node
+    while True:
+        length = _found(n, pattern, node, last)
+        if length == 0:
             return False
-        widest = max(widest, factor)
-    ceiling = _ceiling(m, k, r, n, nodes)
-    return ceiling >= 0 and _try(m, k, r, n, nodes, min(widest, ceiling))
+        nodes = n.path[:length]
+        ceiling = _ceiling(m, n, nodes)
+        before = _before(r, n, pattern, nodes, ceiling)
+        merged = before >= 0 and _try(m, k, r, n, nodes, before, ceiling)
+        if pattern != _DIAMOND:
+            n.asked.layers[1, nodes[0]] |= r.merges[nodes[0]] or not merged
+        if merged or pattern != _BRANCH or k.counts[Count.WANTED] >= 0:
+            return merged
+        last = nodes[0]
 
 
 @borrowing
@@ -532,6 +538,8 @@ def _paths(n: _Nodes, exit_node: int) -> int:
 def _advance(m: _Model, k: LayerSets, r: Rule, n: _Nodes) -> bool:
     """Merge until a round merges nothing; False where it stops because something is wanted."""
     count, patterns = len(n.alive), len(r.order)
+    if not _split_layers(m, k, r, n):
+        return False
     while n.at[_PATTERN] < patterns:
         pattern = r.order[n.at[_PATTERN]]
         while n.at[_NODE] < count:
@@ -539,12 +547,7 @@ def _advance(m: _Model, k: LayerSets, r: Rule, n: _Nodes) -> bool:
             if is_full(k, count):
                 return False
             if n.alive[node]:
-                if pattern == 0:
-                    merged = _straight(m, k, r, n, node)
-                elif pattern == 1:
-                    merged = _diamond(m, k, r, n, node)
-                else:
-                    merged = _branch(m, k, r, n, node)
+                merged = _visit(m, k, r, n, pattern, node)
                 if k.counts[Count.WANTED] >= 0:
                     return False
                 n.at[_COUNTED] += merged
@@ -557,13 +560,11 @@ def _advance(m: _Model, k: LayerSets, r: Rule, n: _Nodes) -> bool:
 
 
 @borrowing
-def _noted(m: _Model, k: LayerSets, r: Rule, n: _Nodes, found: Ints) -> int:
-    """Note all nodes and their splits, and say how many; -1 where something is wanted."""
+def _noted(n: _Nodes, found: Ints) -> int:
+    """Note all nodes and their splits, and say how many."""
     at = 0
     for node in range(len(n.alive)):
         if n.alive[node]:
-            if _factor(m, k, r, n, node) < 0:
-                return -1
             found[at, 0], found[at, 1] = node, n.numbered[node]
             for column in range(n.split.shape[1]):
                 found[at, 2 + column] = n.split[node, column]
@@ -609,16 +610,13 @@ def _merged(
             used += len(rows)
             continue
         _begin(m, k, n)
-        count = -1
-        while count < 0:
-            if _advance(m, k, r, n):
-                count = _noted(m, k, r, n, found[used:])
-            if count < 0:
-                if is_full(k, len(m.opaque)):
-                    k.counts[Count.FULL] = 1
-                    return own, used
-                find_out(g, a, m.axes, k, space, r, k.counts[Count.WANTED])
-                k.counts[Count.WANTED] = -1
+        while not _advance(m, k, r, n):
+            if is_full(k, len(m.opaque)):
+                k.counts[Count.FULL] = 1
+                return own, used
+            find_out(g, a, m.axes, k, space, r, k.counts[Count.WANTED])
+            k.counts[Count.WANTED] = -1
+        count = _noted(n, found[used:])
         keep(known, r, n.asked, found[used : used + count])
         counts[own] = count
         used += count
@@ -635,7 +633,7 @@ def _nodes(m: _Model, sets: int) -> _Nodes:
         maker=numbers[3], reader=numbers[4], ceiling=np.zeros(count), factor=np.zeros(count),
         numbered=numbers[5], refused=np.zeros(sets, np.int64), at=np.zeros(4, np.int64),
         mark=flags[1], split=np.zeros((count, 5), np.int64), tried=np.zeros(5, np.int64),
-        ranks=np.zeros(6, np.int64), pair=np.zeros(2, np.int64), path=numbers[6], entry=numbers[7],
+        ranks=np.zeros(6, np.int64), path=numbers[6], entry=numbers[7],
         asked=asked_of(count),
     )  # fmt: skip
 
