@@ -216,13 +216,15 @@ class Said:
         """
         start, each = self._hit_start.rows, self._hit_blocks.rows
         found, named, count = _first_said(own, owner, blocks, start, each)
-        several = np.flatnonzero(count > 1)
-        first = np.concatenate(([0], np.cumsum(count[several])))
-        said = _all_said(own, owner[several], blocks[several], start, each, int(first[-1]))
-        for at in range(1, int(count.max(initial=0))):
-            more = count[several] > at
-            there = several[more]
-            found[there] = self._ways.over(found[there], said[first[:-1][more] + at])
+        more = np.flatnonzero(count > 1)
+        end = np.cumsum(count[more])
+        said = _all_said(own, owner[more], blocks[more], start, each, int(count[more].sum()))
+        left = count[more] - 1
+        while len(more):
+            found[more] = self._ways.over(found[more], said[end - left])
+            left -= 1
+            there = left > 0
+            more, end, left = more[there], end[there], left[there]
         return self._ways.named(found, named)
 
 
