@@ -214,27 +214,24 @@ class Said:
             owner: per sub-graph, its candidate.
             blocks: per sub-graph, of :meth:`blocks_in`.
         """
-        start, each = self._hit_start.rows, self._hit_blocks.rows
-        found, named, count = _first_said(own, owner, blocks, start, each)
-        more = np.flatnonzero(count > 1)
-        end = np.cumsum(count[more])
-        said = _all_said(own, owner[more], blocks[more], start, each, int(count[more].sum()))
-        left = count[more] - 1
-        while len(more):
+        said, end, named = _said(own, owner, blocks, self._hit_start.rows, self._hit_blocks.rows)
+        left = np.diff(end, prepend=0)
+        found, more = np.zeros(len(owner), np.int64), np.flatnonzero(left)
+        end, left = end[more], left[more]
+        found[more] = said[end - left]
+        while len(more := more[left > 1]):
+            end, left = end[left > 1], left[left > 1] - 1
             found[more] = self._ways.over(found[more], said[end - left])
-            left -= 1
-            there = left > 0
-            more, end, left = more[there], end[there], left[there]
         return self._ways.named(found, named)
 
 
 @njit(cache=True)
-def _first_said(
+def _said(
     own: Ints, owner: Ints, blocks: Ints, start: Ints, each: Ints
-) -> tuple[Ints, Flags, Ints]:
-    """What the first block says that says something of a sub-graph, and how many do.
+) -> tuple[Ints, Ints, Flags]:
+    """All that blocks say of sub-graphs, one after another, and where that of each ends.
 
-    In between, whether the last of them names the last layer.
+    The last is whether the last of its blocks that says something names its last layer.
 
     Args:
         own: of :meth:`Said.of`.
@@ -243,30 +240,19 @@ def _first_said(
         start: where the rows of each begin in ``each``.
         each: a block, and 1 where it names the last layer.
     """
-    found, named = np.zeros(len(owner), np.int64), np.zeros(len(owner), np.bool_)
-    count = np.zeros(len(owner), np.int64)
+    most = 0
+    for at in range(len(owner)):
+        most += start[blocks[at] + 1] - start[blocks[at]]
+    said, count = np.empty(most, np.int64), 0
+    end, named = np.empty(len(owner), np.int64), np.zeros(len(owner), np.bool_)
     for at in range(len(owner)):
         for row in range(start[blocks[at]], start[blocks[at] + 1]):
-            said = own[owner[at], each[row, 0]]
-            if said > 0:
-                if count[at] == 0:
-                    found[at] = said
-                named[at] = each[row, 1] > 0
-                count[at] += 1
-    return found, named, count
-
-
-@njit(cache=True)
-def _all_said(own: Ints, owner: Ints, blocks: Ints, start: Ints, each: Ints, total: int) -> Ints:
-    """All that is said of some sub-graphs, one after another; arguments are the same."""
-    found, end = np.empty(total, np.int64), 0
-    for at in range(len(owner)):
-        for row in range(start[blocks[at]], start[blocks[at] + 1]):
-            said = own[owner[at], each[row, 0]]
-            if said > 0:
-                found[end] = said
-                end += 1
-    return found
+            value = own[owner[at], each[row, 0]]
+            if value > 0:
+                said[count], named[at] = value, each[row, 1] > 0
+                count += 1
+        end[at] = count
+    return said, end, named
 
 
 def _alike(
