@@ -363,7 +363,7 @@ def _add_operator(
     points = domain_points(g, op, box_low, box_high)
     shown = shown_points(g, w, op, box_low, box_high)
     if w.engine[op] == MATRIX:
-        row[Stage.COUNT], row[Stage.ROWS] = sizes[COUNT], sizes[ROWS]
+        row[Stage.COUNT], row[Stage.ROWS] = sizes[COUNT] * w.macs[op], sizes[ROWS]
         row[Stage.COLUMNS] = sizes[COLUMNS]
         row[Stage.DEPTH] = depth_of(sizes[DEPTH], sizes[WINDOW], w.whole[op])
         row[Stage.MACS] += points * w.macs[op]

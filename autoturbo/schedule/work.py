@@ -112,9 +112,14 @@ def _role(axis: int, first: set[int], second: set[int], out: set[int]) -> int:
 
 
 def matrix_shape(operator: Operator) -> tuple[int, int, int, int]:
-    """``(count, m, n, k)`` of a matrix operator's whole domain."""
+    """Return ``(count, m, n, k)`` of a matrix operator's whole domain.
+
+    An operator with several multiply-accumulates at each point of its domain (the gates of a
+    recurrent cell, the two products of an attention) is as many products of the same shape.
+    """
     shape = _extents_by_role(operator)
-    return shape[COUNT], shape[ROWS], shape[COLUMNS], shape[DEPTH] * shape[WINDOW]
+    count = shape[COUNT] * operator.work.macs
+    return count, shape[ROWS], shape[COLUMNS], shape[DEPTH] * shape[WINDOW]
 
 
 def _extents_by_role(operator: Operator) -> list[int]:
@@ -152,7 +157,8 @@ def engine_code(operator: Operator, target: Target, dtype: str) -> int:
     lanes = target.vector.elements_per_cycle(dtype)
     if not target.matrix.macs_per_cycle(dtype) or not lanes:
         return VECTOR
-    return VECTOR if operator.points / lanes < matrix_cycles_of(operator, target, dtype) else MATRIX
+    cycles = matrix_cycles_of(operator, target, dtype)
+    return VECTOR if operator.macs / lanes < cycles else MATRIX
 
 
 class Array(IntEnum):

@@ -112,8 +112,9 @@ def measure_blocks(costs: BlockProfiles, blocks: Sequence[Block]) -> Outcome:
     latency = sum(one.latency for one in found)
     vector = sum(one.vector_utilization * one.latency * block.cores for one, block in
                  zip(found, blocks, strict=True))  # fmt: skip
+    bound = lower_bound(graph, target, dtype)
     return Measurement(
-        latency=latency,
+        latency=bound.checked(latency, f"{graph.name} on {target.name}"),
         batch=graph.batch,
         ddr_bytes=sum(one.ddr_bytes for one in found),
         gb_bytes=sum(one.gb_bytes for one in found),
@@ -122,7 +123,7 @@ def measure_blocks(costs: BlockProfiles, blocks: Sequence[Block]) -> Outcome:
         peak_lb_bytes=max(one.peak_lb_bytes for one in found),
         peak_gb_bytes=max(one.peak_gb_bytes for one in found),
         kernels=sum(one.kernels for one in found),
-        bound=lower_bound(graph, target, dtype),
+        bound=bound,
     )
 
 

@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.errors import MeasurerError
+
 if TYPE_CHECKING:
     from autoturbo.report.notebook import Printer
 
-SIMULATOR_VERSION = "2"
+SIMULATOR_VERSION = "3"
 """Raised whenever the same schedule would measure differently; part of every record's key."""
+
+ROUNDING = 1e-9
+"""Share of a bound that rounding may take from a latency: sums of some thousand kernels."""
 
 _MAPPINGS = ("busy", "overlap", "waits", "bytes", "kernel_times", "kernel_counts", "tensors")
 
@@ -34,6 +39,21 @@ class LowerBound:
     def seconds(self) -> float:
         """The largest of the parts."""
         return max(self.matrix_s, self.vector_s, self.ddr_s)
+
+    def checked(self, latency: float, of: str) -> float:
+        """Return a simulated latency, which cannot be below the bound.
+
+        Args:
+            latency: seconds of the whole batch.
+            of: what was simulated, for the error.
+
+        Raises:
+            MeasurerError: it is below; the simulator and the bound count work differently.
+        """
+        if latency < self.seconds * (1 - ROUNDING):
+            message = f"{of}: {latency!r} s is below the lower bound, {self.seconds!r} s"
+            raise MeasurerError(message, hint="this is a defect of the simulator; please report it")
+        return latency
 
 
 @dataclass(frozen=True, slots=True)

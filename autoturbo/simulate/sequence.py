@@ -277,7 +277,7 @@ def _measurement(
     seconds = one.kernels[:, Quantity.SECONDS].tolist()
     times, counts = _by_signature(one.signatures, seconds, loops)
     return Measurement(
-        latency=latency,
+        latency=bound.checked(latency, f"{schedule.model.name} on {schedule.problem.target.name}"),
         batch=schedule.model.batch,
         ddr_bytes=ddr,
         gb_bytes=gb,

@@ -176,8 +176,9 @@ class MachineEvaluator:
         dtype, parts = self.profiles.dtype, found.profiles
         matrix = sum(target.matrix_macs_per_second(dtype) for target in targets)
         held = {f"held:{name}": count for name, count in found.held.items()}
+        name = f"{self.profiles.graph.name} on {self.profiles.machine.name}"
         return Measurement(
-            latency=found.latency,
+            latency=self.bound.checked(found.latency, name),
             batch=found.batch,
             ddr_bytes=round(found.ddr_bytes),
             gb_bytes=sum(part.gb_bytes for part in parts),

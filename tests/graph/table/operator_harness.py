@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from onnx import ModelProto, helper
+from onnx import ModelProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from autoturbo.graph.domain import AccessMap, AxisKind, DimAccess, Interval, Region
@@ -106,6 +106,20 @@ class Case:
             opsets.append(helper.make_opsetid(self.domain, 1))
         graph = helper.make_graph([node], "one", given, made)
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+    def stated(self, seed: int = 0) -> ModelProto:
+        """The model as an exporter writes it: shapes stated, arrays as initializers."""
+        values = self.draw(np.random.default_rng(seed))
+        model = self.model(values)
+        for info, result in zip(model.graph.output, self.run(values), strict=True):
+            dtype = helper.np_dtype_to_tensor_dtype(result.dtype)
+            info.CopyFrom(helper.make_tensor_value_info(info.name, dtype, result.shape))
+        fixed = {f"i{i}": v for i, v in values.items() if isinstance(self.inputs[i], np.ndarray)}
+        given = [info for info in model.graph.input if info.name not in fixed]
+        del model.graph.input[:]
+        model.graph.input.extend(given)
+        model.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in fixed.items())
+        return model
 
     def run(self, values: Mapping[int, Array]) -> list[Array]:
         return Runner(self, values)(values)

@@ -1,0 +1,103 @@
+"""The simulator and the lower bound count the work of every operator alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from operator_cases import CASES
+from simulate_samples import PRESETS, target_of
+
+from autoturbo.errors import MeasurerError, ModelError
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.operators import Graph
+from autoturbo.hardware import Target
+from autoturbo.hardware.machine_file import load_machine
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import LowerBound, Measurement
+from autoturbo.simulate.units.evaluator import MachineEvaluator
+
+MACHINES = ("kirin-970", "zcu102-vta")
+FAST = 1e15
+"""Bytes per second that take no time beside any work."""
+
+
+def bare() -> Target:
+    """One core that does one operation a cycle; nothing else takes time or is padded."""
+    t, change = target_of(), dataclasses.replace
+    return change(
+        t, clusters=1, cores=1, dram=None,
+        matrix=change(t.matrix, rows=1, columns=1, depth=1, dataflow="ideal", startup_cycles=0),
+        vector=change(t.vector, lanes=(("float16", 1.0),), special_lanes=1.0, startup_cycles=0),
+        transfer=change(t.transfer, bandwidth=FAST, latency=0.0),
+        dma=change(t.dma, bandwidth=FAST, latency=0.0),
+        lb=change(t.lb, bandwidth=FAST), gb=change(t.gb, bandwidth=FAST, latency=0.0),
+        ddr=change(t.ddr, bandwidth=FAST, latency=0.0, efficiency=1.0),
+        overheads=change(t.overheads, kernel_launch=0.0, barrier=0.0),
+    )  # fmt: skip
+
+
+@functools.cache
+def graphs() -> tuple[tuple[str, Graph], ...]:
+    """Every case of the operator table that a model can consist of."""
+    with TemporaryDirectory() as folder:
+        return tuple(_imported(Path(folder) / "one.onnx"))
+
+
+def _imported(file: Path) -> Iterator[tuple[str, Graph]]:
+    for case in CASES:
+        file.write_bytes(case.stated().SerializeToString())
+        try:
+            yield case.label, import_model(file)
+        except ModelError as error:  # nothing but constants, or a version that ONNX has withdrawn
+            assert "depends on an input" in str(error) or "invalid node" in str(error)
+
+
+def test_nearly_all_operators_can_be_simulated() -> None:
+    assert len(graphs()) > len(CASES) - 12
+
+
+def test_each_engine_is_busy_for_at_least_its_share_of_the_bound() -> None:
+    short = []
+    for label, graph in graphs():
+        found = Evaluator(graph, bare(), "float16").evaluate(Knobs())
+        assert isinstance(found, Measurement), label
+        bound = found.bound
+        pairs = ((found.busy["matrix"], bound.matrix_s), (found.busy["vector"], bound.vector_s))
+        if any(busy < least * (1 - 1e-9) for busy, least in pairs):
+            short.append((label, pairs))
+    assert short == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_operator_beats_its_bound_on_a_target(preset: str) -> None:
+    target = target_of(preset)
+    found = [Evaluator(g, target, target.default_dtype).evaluate(Knobs()) for _, g in graphs()]
+    assert below(found) == []
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_operator_beats_its_bound_on_a_machine(name: str) -> None:
+    machine = load_machine(name)
+    assert below(
+        MachineEvaluator(graph, machine, machine.dtypes[0]).evaluate(Knobs())
+        for _, graph in graphs()
+    ) == []  # fmt: skip
+
+
+def below(found: Iterator[object] | list[object]) -> list[object]:
+    """What was not measured, or faster than can be."""
+    return [one for one in found if not isinstance(one, Measurement)
+            or one.latency < one.bound.seconds * (1 - 1e-9)]  # fmt: skip
+
+
+def test_a_latency_below_its_bound_is_refused() -> None:
+    bound = LowerBound(matrix_s=2.0, vector_s=1.0, ddr_s=0.5)
+    assert bound.checked(2.0, "net on chip") == 2.0
+    with pytest.raises(MeasurerError, match="net on chip: 1.5 s is below the lower bound, 2.0 s"):
+        bound.checked(1.5, "net on chip")
