@@ -66,9 +66,9 @@ def _verdict(findings: tuple[Finding, ...]) -> str:
 
 def _of_numbers(numbers: Numbers | None) -> tuple[str, str]:
     if numbers is None:
-        return "skipped", "not asked for"
+        return "not checked", "--no-numbers"
     if numbers.skipped is not None:
-        return "skipped", numbers.skipped
+        return "not checked", numbers.skipped
     share = "the whole model" if numbers.whole else "one pass with the same decisions"
     error = "-" if numbers.max_abs_error is None else f"{numbers.max_abs_error:.3g}"
     what = f"batch {numbers.batch}, {share}, seed {numbers.seed}, max error {error}"

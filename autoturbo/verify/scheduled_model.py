@@ -274,8 +274,8 @@ class _Writer:
             raise BuildError("gap", name, f"output {name}: {error}") from None
 
     def _finish(self) -> None:
-        """Give every output of the file its name."""
-        for name, value in self.nodes.outputs:
+        """Give every output of the file its name, once: a file may list one twice."""
+        for name, value in dict(self.nodes.outputs).items():
             made = value.name
             if value.tensor >= 0 and not value.constant:
                 names = [self.outputs[one.index, value.tensor] for one in self.passes]

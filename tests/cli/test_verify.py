@@ -92,7 +92,7 @@ def test_without_the_numbers(cli: Cli) -> None:
     assert (ran.status, ran.object["numbers"]) == (0, "skipped")
     assert ran.object["max_abs_error"] is None
     assert ran.err == "tiny @ stcp920: checking regions and memory\n"
-    assert "numbers   skipped   not asked for" in cli("verify", "tiny.onnx", "--no-numbers").out
+    assert "numbers   not checked   --no-numbers" in cli("verify", "tiny.onnx", "--no-numbers").out
     assert cli("verify", "tiny.onnx", "--no-numbers", "-q").err == ""
 
 
@@ -126,19 +126,22 @@ def test_what_fails_is_named_and_the_status_is_1(cli: Cli, monkeypatch: pytest.M
     assert shown.object["failures"] == [RACE.as_json(), FAR.as_json()]
 
 
-def test_skipped_numbers_are_said_and_fail_only_where_they_were_asked_for(
+def test_numbers_that_cannot_be_checked_are_named_and_the_status_is_1(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = saved(cli, tiny())
     reason = "needs 99 GB of memory, 8 GB are free"
     running(monkeypatch, Numbers(4, whole=True, seed=0, max_abs_error=None, skipped=reason))
     ran = cli("verify", model)
-    assert ran.status == 0
-    assert f"numbers   skipped   {reason}" in ran.out
-    asked = cli("--json", "verify", model, "--numbers")
-    assert asked.status == 1
-    assert (asked.object["numbers"], asked.object["ran"]["skipped"]) == ("skipped", reason)
-    assert asked.err.endswith(f"error: --numbers: nothing was run: {reason}\n")
+    assert ran.status == 1
+    assert f"numbers   not checked   {reason}" in ran.out
+    assert ran.err.endswith(
+        f"error: the numbers were not checked: {reason}; "
+        "--no-numbers asks for regions and memory only\n"
+    )
+    shown = cli("--json", "verify", model)
+    assert shown.status == 1
+    assert (shown.object["numbers"], shown.object["ran"]["skipped"]) == ("skipped", reason)
 
 
 def test_numbers_asked_for_without_onnx_runtime(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +158,7 @@ def test_without_onnx_runtime_the_numbers_are_skipped_and_it_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     ran = cli("--json", "verify", saved(cli, tiny()))
-    assert (ran.status, ran.object["numbers"]) == (0, "skipped")
+    assert (ran.status, ran.object["numbers"]) == (1, "skipped")
     assert "pip install" in ran.object["ran"]["skipped"]
     assert ran.object["max_abs_error"] is None
 

@@ -200,3 +200,16 @@ def test_constants_may_leave_a_model_and_inputs_be_asked_for_their_extents_alone
     assert found.findings == ()
     assert found.numbers is not None
     assert found.numbers.skipped is None
+
+
+def test_an_output_that_is_listed_twice_is_written_once(tmp_path: Path) -> None:
+    schedule, path = scheduled(row_net(), tmp_path)
+    model = onnx.load(path)
+    model.graph.output.append(model.graph.output[0])
+    onnx.save(model, path)
+    bench = Workbench(import_model(path), small_target(), "float16")
+    result = write_scheduled_model(build_schedule(bench, Knobs()), path, tmp_path / "out.onnx")
+    session = onnxruntime.InferenceSession(str(result.file))
+    assert [v.name for v in session.get_outputs()] == [v.name for v in model.graph.output]
+    assert verify_schedule(build_schedule(bench, Knobs()), path=path).ok
+    assert verify_schedule(schedule, path=path).ok
