@@ -1,0 +1,185 @@
+"""Third-party models from file to applied file: every step a user takes, on each of them.
+
+``inspect``, ``tune --trials 16`` on two targets and one machine, ``verify`` and ``apply``; then the
+applied file beside the original in ONNX Runtime, on the same random inputs. A step is ``ok``, or
+the status and the line that it ended with. Status 1 is never right, and 2 only where the model says
+so (``refused``).
+
+::
+
+    python benchmarks/zoo.py [NAME ...] [--bundled] [--folder DIR] [--trials 16]
+
+``--bundled`` adds the workloads of the package, ``--folder`` all ONNX files of a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+import onnxruntime
+import zoo_modern  # noqa: F401  registers its models
+from bench_tools import print_table
+from zoo_models import ZOO
+
+from autoturbo.cli import main as autoturbo
+from autoturbo.datasets import workloads
+from autoturbo.verify.inputs import random_inputs
+
+PLACES = ("stcp920", "mlu100", "zcu102-vta")
+"""Two targets and a machine."""
+
+OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a model.
+
+    Attributes:
+        name: of the model.
+        quirk: what it is there for.
+        steps: per step, ``ok`` or what it ended with.
+        right: whether that is what it should be.
+    """
+
+    name: str
+    quirk: str
+    steps: dict[str, str]
+    right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model to try: its file, and what the zoo says of it."""
+
+    name: str
+    quirk: str
+    file: Path
+    flags: tuple[str, ...] = ()
+    refused: str = ""
+
+
+def attempt(*arguments: str | Path) -> tuple[int, str]:
+    """Run one command in this process; give its status and the last line of its errors."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = autoturbo([str(argument) for argument in arguments])
+    lines = err.getvalue().strip().splitlines()
+    return status, lines[-1] if lines else ""
+
+
+def try_out(entry: Entry, trials: int) -> Outcome:
+    """Take a model through all steps, in the working folder."""
+    steps: dict[str, str] = {}
+
+    def step(name: str, *arguments: str | Path) -> bool:
+        status, line = attempt(*arguments, *entry.flags)
+        steps[name] = OK if status == 0 else f"{status}: {line}"
+        return status == 0
+
+    if not step("inspect", "inspect", entry.file):
+        refused = entry.refused and entry.refused in steps["inspect"]
+        right = bool(refused) and steps["inspect"].startswith("2:")
+        return Outcome(entry.name, entry.quirk, steps, right)
+    for place in PLACES:
+        run = ("tune", entry.file, "--target", place, "--trials", str(trials), "--no-progress")
+        step(place, *run)
+    first = PLACES[0]
+    step("verify", "verify", entry.file, "--target", first)
+    applied = Path(f"{entry.name}.applied.onnx")
+    if step("apply", "apply", entry.file, "--target", first, "-o", applied):
+        steps["equal"] = equal(entry, applied)
+    right = not entry.refused and all(value == OK for value in steps.values())
+    return Outcome(entry.name, entry.quirk, steps, right)
+
+
+def equal(entry: Entry, applied: Path) -> str:
+    """Say ``ok``, or how an applied file differs from the original in ONNX Runtime."""
+    scheduled = onnx.load(applied, load_external_data=False)
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
+              for v in scheduled.graph.input}  # fmt: skip
+    original = onnx.load(entry.file, load_external_data=False)
+    feeds = random_inputs(original, 0, shapes)
+    for name, value in _given(entry.flags):
+        feeds[name] = np.asarray(float(value), feeds[name].dtype).reshape(feeds[name].shape)
+    try:
+        wanted = _session(entry.file).run(None, feeds)
+    except Exception as error:  # noqa: BLE001  the original's own trouble
+        return f"the original does not run: {error}"
+    session = _session(applied)
+    taken = {value.name for value in session.get_inputs()}
+    found = session.run(None, {name: v for name, v in feeds.items() if name in taken})
+    for one, other in zip(wanted, found, strict=True):
+        if one.shape != other.shape or not np.allclose(one, other, rtol=1e-3, atol=1e-4):
+            return f"differs: {np.abs(np.asarray(one, float) - np.asarray(other, float)).max():g}"
+    return OK
+
+
+def _given(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for flag, value in itertools.pairwise(flags):
+        if flag == "--value":
+            name, _, figure = value.partition("=")
+            yield name, figure
+
+
+def _session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def entries(names: Sequence[str], *, bundled: bool = False, files: str = "") -> Iterator[Entry]:
+    """Write the zoo's models into the working folder, and list what else is asked for."""
+    for model in ZOO.values():
+        if not names or model.name in names:
+            file = Path(f"{model.name}.onnx")
+            onnx.save(model.build(), file)
+            yield Entry(model.name, model.quirk, file, model.flags, model.refused)
+    if bundled:
+        for name in workloads.names():
+            flags = ("--batch", "4")
+            yield Entry(name, "bundled workload", workloads.get(name).file, flags)
+    for file in sorted(Path(files).glob("*.onnx")) if files else ():
+        yield Entry(file.stem, file.name, file)
+
+
+def main() -> None:
+    """Print a row for every model, and how many came out right."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--bundled", action="store_true")
+    parser.add_argument("--folder", default="")
+    parser.add_argument("--trials", type=int, default=16)
+    options = parser.parse_args()
+    folder = str(Path(options.folder).resolve()) if options.folder else ""
+    with TemporaryDirectory() as working:
+        os.chdir(working)
+        listed = entries(options.names, bundled=options.bundled, files=folder)
+        found = [try_out(entry, options.trials) for entry in listed]
+    columns = ("inspect", *PLACES, "verify", "apply", "equal")
+    rows = [
+        [one.name, *(one.steps.get(c, "-").partition(":")[0] for c in columns), one.quirk]
+        for one in found
+    ]
+    print_table(("model", *columns, "what it is there for"), rows)
+    right = sum(one.right for one in found)
+    print(f"{right} of {len(found)} models came out right")
+    for one in found:
+        if not one.right:
+            wrong = [f"{step}: {line}" for step, line in one.steps.items() if line != OK]
+            print(f"not right: {one.name}:", *wrong, sep="\n    ")
+
+
+if __name__ == "__main__":
+    main()
