@@ -59,13 +59,13 @@ def build_graph(program: Program, source: Source) -> Assembled:
     steps = _alive(program)
     if not steps:
         raise source.error("nothing in the model depends on an input: nothing to schedule")
-    _drop_unused_outputs(steps, program.outputs, source)
+    read = _read_values(steps, program.outputs)
+    _drop_unused_outputs(steps, read, source)
     _check_values(program, steps, source)
     tensors = Tensors(program.inputs)
-    names = _unique_names(steps)
+    named = zip(steps, _unique_names(steps), strict=True)
     operators, positions = zip(
-        *(_operator(step, name, tensors, source) for step, name in zip(steps, names, strict=True)),
-        strict=True,
+        *(_operator(step, name, read, tensors, source) for step, name in named), strict=True
     )
     outputs = tuple(tensors.index(value) for value in program.outputs)
     graph = Graph(
@@ -118,10 +118,14 @@ def _forget_elements(step: Step) -> None:
     step.inputs = inputs
 
 
-def _drop_unused_outputs(steps: Iterable[Step], outputs: Sequence[Value], source: Source) -> None:
+def _read_values(steps: Iterable[Step], outputs: Iterable[Value]) -> set[Value]:
+    """Return the values that a step reads or that leave the model."""
+    read = {value for step in steps for value in (*step.inputs, *step.captured) if value}
+    return read.union(outputs)
+
+
+def _drop_unused_outputs(steps: Iterable[Step], read: set[Value], source: Source) -> None:
     """Forget optional outputs that nobody reads (a dropout's mask, a recurrent net's state)."""
-    steps = list(steps)
-    read = {value for step in steps for value in (*step.inputs, *step.captured)}.union(outputs)
     for step in steps:
         optional = _optional_outputs(step, source)
         step.outputs = [
@@ -269,9 +273,13 @@ def _check_channels(step: Step, name: str, source: Source) -> None:
 
 
 def _operator(
-    step: Step, name: str, tensors: Tensors, source: Source
+    step: Step, name: str, needed: set[Value], tensors: Tensors, source: Source
 ) -> tuple[Operator, tuple[int, ...]]:
-    """An operator, and the places of its inputs in its node."""
+    """Return an operator, and the places of its inputs in its node.
+
+    An output that its node must have but that nobody reads is in the node only: nothing is
+    computed or stored for it.
+    """
     _check_channels(step, name, source)
     inputs = [*step.inputs, *step.captured]
     spec = describe(
@@ -286,7 +294,8 @@ def _operator(
         )
     )
     read, input_maps, positions = _addressed(inputs, spec.inputs, tensors)
-    made, output_maps, _ = _addressed(step.outputs, spec.outputs, tensors)
+    results = [value if value in needed else None for value in step.outputs]
+    made, output_maps, _ = _addressed(results, spec.outputs, tensors)
     operator = Operator(
         name=name,
         kind=kind_of(step.node),

@@ -68,7 +68,10 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
         raise _MixedError(f"{operator.name} ({operator.kind}) counts positions over the batch")
     trace.axes[index] = (axis, unit)
     for tensor, access in zip(operator.outputs, operator.output_maps, strict=True):
-        trace.tensors[tensor] = _dim_of(operator, access, axis, unit)
+        dim, weight = _dim_of(operator, access, axis, unit)
+        if graph.tensors[tensor].shape[dim] % (weight * graph.batch):
+            raise _MixedError(f"{operator.name} ({operator.kind}) keeps some of the samples")
+        trace.tensors[tensor] = dim, weight
 
 
 def _axis_of(
@@ -109,7 +112,14 @@ def _of_matrices(graph: Graph, operator: Operator) -> set[int]:
     return {axis for dim in operator.input_maps[0].dims[-2:] for axis, _ in dim.terms}
 
 
+def _counted(graph: Graph, operator: Operator) -> set[int]:
+    """All axes of a pool that gives the positions of its maxima: they count over all samples."""
+    positions = any(graph.tensors[tensor].dtype == "int64" for tensor in operator.outputs)
+    return set(range(len(operator.axes))) if positions else set()
+
+
 _PLACED: dict[str, Callable[[Graph, Operator], set[int]]] = {
+    "MaxPool": _counted,
     "Scatter": _scattered_along,
     "ScatterElements": _scattered_along,
     "ScatterND": _scattered_to,

@@ -6,16 +6,25 @@ that depends on no real input is a constant of known shape and unknown value.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import NodeProto, TensorProto, numpy_helper
+from onnx import (
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    defs,
+    helper,
+    numpy_helper,
+    version_converter,
+)
 from onnx.reference import ReferenceEvaluator
 
 from autoturbo.graph.external_data import SMALL, is_stored
-from autoturbo.graph.source import domain_of
+from autoturbo.graph.source import domain_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +36,9 @@ RANDOM = frozenset(
      "Multinomial")
 )  # fmt: skip
 """Operators that give another value each time: never computed."""
+
+_ONE_AXIS_SINCE_13 = frozenset(("Softmax", "LogSoftmax", "Hardmax"))
+"""Operators that before opset 13 took all dimensions from their axis on for one."""
 
 _SIMPLE = {
     "value_float": np.float32,
@@ -61,35 +73,86 @@ def constant_array(node: NodeProto) -> np.ndarray | None:
     return None
 
 
+TOO_LARGE = "more elements than are computed"
+"""Why a large constant is not computed."""
+
+
+class FoldError(Exception):
+    """A constant was not computed; the message says why."""
+
+
 class Folder:
-    """Evaluates single nodes on arrays; evaluators of like nodes are kept."""
+    """Evaluates single nodes on arrays; evaluators of like nodes are kept.
+
+    ONNX's reference implementation follows the newest definition of an operator. Where it does not
+    know an older one, the node is computed as ONNX's version converter spells it today.
+    """
 
     def __init__(self, opsets: Mapping[str, int]) -> None:
         self._opsets = dict(opsets)
+        self._version = self._opsets.get("", 1)
         self._evaluators: dict[bytes, ReferenceEvaluator] = {}
 
-    def evaluate(self, node: NodeProto, inputs: Sequence[Value | None]) -> list[np.ndarray] | None:
-        """The outputs of a node, or None where the reference cannot compute them.
+    def evaluate(self, node: NodeProto, inputs: Sequence[Value | None]) -> list[np.ndarray]:
+        """Return the outputs of a node.
 
         Args:
             node: the node.
             inputs: its inputs by position, each with data or absent.
+
+        Raises:
+            FoldError: the node cannot be computed, or its outputs are large.
         """
         plain = _plain(node, [value is not None for value in inputs])
-        feeds = {f"i{k}": value.data for k, value in enumerate(inputs) if value is not None}
+        given = {f"i{k}": value for k, value in enumerate(inputs) if value is not None}
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                results = self._evaluator(plain).run(None, feeds)
-        except Exception:  # noqa: BLE001 - an operator the reference lacks: its value stays unknown
-            return None
+                results = self._run(plain, given)
+        except Exception as error:  # noqa: BLE001 - each implementation raises what it likes
+            raise FoldError(f"{type(error).__name__}: {one_line(error)}") from None
         arrays = [np.asarray(result) for result in results]
-        return arrays if all(array.size <= SMALL for array in arrays) else None
+        if any(array.size > SMALL for array in arrays):
+            raise FoldError(TOO_LARGE)
+        return arrays
+
+    def _run(self, plain: NodeProto, given: Mapping[str, Value]) -> list[np.ndarray]:
+        """Run a node as it is written, or else as it is written at the newest opset."""
+        feeds = {name: value.data for name, value in given.items()}
+        if self._means_otherwise(plain):
+            return self._newest(plain, given).run(None, feeds)
+        try:
+            return self._evaluator(plain).run(None, feeds)
+        except Exception:
+            if plain.domain or self._version >= defs.onnx_opset_version():
+                raise
+            with contextlib.suppress(Exception):  # what is told is why it failed as it is written
+                return self._newest(plain, given).run(None, feeds)
+            raise
+
+    def _means_otherwise(self, plain: NodeProto) -> bool:
+        """Whether the reference computes the node, but not as its opset defines it."""
+        if plain.op_type in _ONE_AXIS_SINCE_13:
+            return not plain.domain and self._version < 13  # noqa: PLR2004 - ONNX's version
+        return not plain.domain and any(item.name == "broadcast" for item in plain.attribute)
 
     def _evaluator(self, plain: NodeProto) -> ReferenceEvaluator:
         key = plain.SerializeToString(deterministic=True)
         if key not in self._evaluators:
             self._evaluators[key] = ReferenceEvaluator(plain, opsets=self._opsets)
+        return self._evaluators[key]
+
+    def _newest(self, plain: NodeProto, given: Mapping[str, Value]) -> ReferenceEvaluator:
+        """Return what evaluates a node of ONNX's own as the newest opset has it."""
+        inputs = [helper.make_value_info(name, value.type) for name, value in given.items()]
+        outputs = [ValueInfoProto(name=name) for name in plain.output if name]
+        graph = helper.make_graph([plain], "node", inputs, outputs)
+        key = graph.SerializeToString(deterministic=True)
+        if key not in self._evaluators:
+            opset = helper.make_opsetid("", self._version)
+            model = helper.make_model(graph, opset_imports=[opset])
+            newest = version_converter.convert_version(model, defs.onnx_opset_version())
+            self._evaluators[key] = ReferenceEvaluator(newest)
         return self._evaluators[key]
 
 

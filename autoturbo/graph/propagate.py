@@ -20,13 +20,27 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, helper
 
 from autoturbo.graph.external_data import SMALL
-from autoturbo.graph.fold import RANDOM, Folder, constant_array, small_array
+from autoturbo.graph.fold import (
+    RANDOM,
+    TOO_LARGE,
+    Folder,
+    FoldError,
+    constant_array,
+    small_array,
+)
 from autoturbo.graph.foreign import foreign_types
 from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 from autoturbo.graph.structure import bodies, captured_names, check_names, in_order
 from autoturbo.graph.unknown_extents import upper_bounds
-from autoturbo.graph.values import Step, Value, element_type, static_shape, tensor_type
+from autoturbo.graph.values import (
+    Step,
+    Unfolded,
+    Value,
+    element_type,
+    static_shape,
+    tensor_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -180,7 +194,7 @@ class Propagation:
         read = [value for value in (*step.inputs, *step.captured) if value is not None]
         types = self._types(step, schema)
         constant = _only_shape_matters(step) or all(value.constant for value in read)
-        data = self._data(step, types) if constant else None
+        data, unfolded = self._data(step, types) if constant else (None, None)
         missing = next((v.missing for v in read if v.missing and v.constant), None)
         outputs = [
             Value(
@@ -190,6 +204,7 @@ class Propagation:
                 data=None if data is None else data[k],
                 literal=constant and all(value.literal for value in step.inputs if value),
                 missing=missing if constant else None,
+                unfolded=unfolded,
             )
             if name
             else None
@@ -235,6 +250,9 @@ class Propagation:
     ) -> dict[str, TypeProto]:
         if schema is None:
             return foreign_types(step)
+        stored = _stored_tensor(step.node)
+        if stored is not None:  # exporters write whole numbers before opset 9 allows them
+            return {step.node.output[0]: tensor_type(stored.data_type, stored.dims)}
         try:
             return infer(step.node, schema, read, self.source)
         except InferenceError as error:
@@ -282,26 +300,46 @@ class Propagation:
         if schema is None:
             text = f"unknown operator {kind_of(step.node)}, and the file does not state the shape"
             return self.source.error(f"{text} of its output {value.name!r}", step.name, hint)
+        unfolded = next((v.unfolded for v in read if v.unfolded), None)
+        if unfolded is not None:
+            text = f"{unfolded.why}, and the shape of {value.name!r} depends on it"
+            return self.source.error(text, unfolded.node, hint)
         text = f"the shape of its output {value.name!r} cannot be inferred"
         return self.source.error(text, step.name, hint)
 
     # ------------------------------------------------------------------------------------- data
 
-    def _data(self, step: Step, types: Mapping[str, TypeProto]) -> list[np.ndarray] | None:
-        """Elements of constant outputs, where they are few and can be computed."""
+    def _data(
+        self, step: Step, types: Mapping[str, TypeProto]
+    ) -> tuple[list[np.ndarray] | None, Unfolded | None]:
+        """Return the elements of constant outputs, or why they were not computed."""
+        earlier = next((value.unfolded for value in step.inputs if value and value.unfolded), None)
+        if earlier is not None and not _only_shape_matters(step):
+            return None, earlier
+        try:
+            return self._computed(step, types), None
+        except FoldError as error:
+            version = self.source.opsets.get(domain_of(step.node), 1)
+            text = f"{kind_of(step.node)} of opset {version} was not computed ({error})"
+            return None, Unfolded(step.name, text)
+
+    def _computed(self, step: Step, types: Mapping[str, TypeProto]) -> list[np.ndarray]:
+        """Return the elements of constant outputs; raises FoldError where they are not computed."""
         node = step.node
         if not domain_of(node) and node.op_type in _FROM_SHAPE:
             return _shape_data(step)
         if node.op_type == "Constant" and not domain_of(node):
-            array = constant_array(node)
-            return None if array is None else [array]
-        if node.op_type in RANDOM or step.captured or any(True for _ in bodies(node)):
-            return None
-        if not step.inputs or any(v is not None and v.data is None for v in step.inputs):
-            return None
+            return _stored_data(node)
+        if node.op_type in RANDOM:
+            raise FoldError("it gives other values each time")
+        if step.captured or any(True for _ in bodies(node)):
+            raise FoldError("it runs a body")
+        for value in step.inputs:
+            if value is not None and value.data is None:
+                raise FoldError(f"its input {value.name!r} {_why_not_read(value)}")
         shapes = [static_shape(kind) for kind in types.values()]
         if any(shape is not None and math.prod(shape) > SMALL for shape in shapes):
-            return None
+            raise FoldError(TOO_LARGE)
         return self._folder.evaluate(node, step.inputs)
 
 
@@ -331,6 +369,27 @@ def _shape_data(step: Step) -> list[np.ndarray]:
     bounds = {attribute.name: int(attribute.i) for attribute in step.node.attribute}
     part = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
     return [np.asarray(part, dtype=np.int64)]
+
+
+def _stored_tensor(node: NodeProto) -> TensorProto | None:
+    """Return the tensor that a Constant holds, if it holds one."""
+    if node.op_type != "Constant" or domain_of(node):
+        return None
+    return next((a.t for a in node.attribute if a.name == "value"), None)
+
+
+def _stored_data(node: NodeProto) -> list[np.ndarray]:
+    array = constant_array(node)
+    if array is None:
+        raise FoldError(TOO_LARGE)
+    return [array]
+
+
+def _why_not_read(value: Value) -> str:
+    shape = value.shape
+    if shape is not None and math.prod(shape) > SMALL:
+        return f"has {TOO_LARGE}"
+    return "has no values in the file"
 
 
 def _type_of(data: np.ndarray, kind: TypeProto) -> TypeProto:

@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from autoturbo.errors import ModelError
 
 
+@dataclass(frozen=True, slots=True)
+class Unfolded:
+    """Why the elements of a constant were not computed.
+
+    Attributes:
+        node: the node that could not be computed, as messages call it.
+        why: one sentence that names its operator.
+    """
+
+    node: str
+    why: str
+
+
 @dataclass(slots=True, eq=False)
 class Value:
     """A value while the model is imported.
@@ -27,6 +40,7 @@ class Value:
         data: its elements, where it is a small constant.
         literal: its data come from the file alone, not from the shape of another value.
         missing: the data file without which its elements are not known.
+        unfolded: why its elements were not computed, where it is a constant without ``data``.
         unknown: why its type or shape is not known: raised if the graph needs it.
         repeated: a constant of the file's own batch and the dimension along which this one has it
             repeated for another batch.
@@ -38,6 +52,7 @@ class Value:
     data: np.ndarray | None = None
     literal: bool = False
     missing: str | None = None
+    unfolded: Unfolded | None = None
     unknown: ModelError | None = None
     repeated: tuple[Value, int] | None = None
 

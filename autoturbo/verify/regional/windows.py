@@ -132,9 +132,16 @@ def _pool(task: Task) -> Frames | None:
     pads = zip(overhang.before, overhang.after, kernel, strict=True)
     if _nothing(task) or any(max(before, after) >= size for before, after, size in pads):
         return None
-    if any(region is not None for region in task.wanted[1:]) or _miscounts(task, overhang):
+    if _wants_positions(task) or _miscounts(task, overhang):
         return None
     return Frames(task.needs, task.makes(task.box), _explicit(task, overhang))
+
+
+def _wants_positions(task: Task) -> bool:
+    """Return whether a part of the second output of a pool is wanted."""
+    positions = {value.tensor for value in task.node.outputs[1:] if value is not None}
+    pairs = zip(task.operator.outputs, task.wanted, strict=True)
+    return any(tensor in positions and wanted is not None for tensor, wanted in pairs)
 
 
 def _miscounts(task: Task, overhang: _Overhang) -> bool:

@@ -26,6 +26,8 @@ from import_models import (
 from onnx import TensorProto, helper, numpy_helper
 
 from autoturbo.errors import ModelError
+from autoturbo.graph.fold import Folder
+from autoturbo.graph.values import Value, tensor_type
 
 if TYPE_CHECKING:
     from import_models import Load
@@ -54,6 +56,79 @@ def test_computations_of_shapes_fold_away(load: Load) -> None:
     result = load(reshape_by_shape_of_input(), batch=6)
     assert kinds(result) == ["Reshape", "MatMul"]
     assert out_shapes(result) == [(6, 5)]
+
+
+NEWEST = onnx.defs.onnx_opset_version()
+
+
+@pytest.mark.parametrize("opset", range(5, NEWEST + 1))
+def test_shape_arithmetic_folds_at_every_opset(opset: int, load: Load) -> None:
+    """Reshape takes its shape as an input since opset 5, axes are an input since 13."""
+    made = reshape_by_shape_of_input()
+    made.opset_import[0].version = opset
+    if opset < 13:
+        lengthen = node("Unsqueeze", ["n"], ["n1"], axes=[0])
+        made.graph.node[3].CopyFrom(lengthen)
+    result = load(made, batch=6)
+    assert kinds(result) == ["Reshape", "MatMul"]
+    assert out_shapes(result) == [(6, 5)]
+
+
+OLDER: dict[str, tuple[int, onnx.NodeProto, list[Any], list[Any]]] = {
+    "axes": (12, node("Unsqueeze", ["a"], ["y"], axes=[0]), [[2, 3]], [[[2, 3]]]),
+    "bounds": (10, node("Clip", ["a"], ["y"], min=1.0, max=2.0), [[0.0, 3.0]], [[1.0, 2.0]]),
+    "widths": (10, node("Pad", ["a"], ["y"], pads=[1, 0]), [[5.0]], [[0.0, 5.0]]),
+    "count": (9, node("TopK", ["a"], ["y", "z"], k=1), [[1.0, 4.0]], [[4.0], [1]]),
+    "renamed": (10, node("Scatter", ["a", "b", "c"], ["y"]), [[1, 2], [1], [9]], [[1, 9]]),
+    "broadcast": (
+        6, node("Mul", ["a", "b"], ["y"], broadcast=1, axis=0),
+        [[[1.0, 2.0], [3.0, 4.0]], [2.0, 3.0]], [[[2.0, 4.0], [9.0, 12.0]]],
+    ),
+    "one axis of all": (
+        12, node("Softmax", ["a"], ["y"], axis=0), [[[1.0, 1.0], [1.0, 1.0]]], [[[0.25] * 2] * 2],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OLDER)
+def test_older_definitions_of_operators_are_computed_as_they_were(case: str) -> None:
+    opset, proto, given, wanted = OLDER[case]
+    arrays = [np.asarray(v, np.float32 if isinstance(np.ravel(v)[0], float) else "i8")
+              for v in given]  # fmt: skip
+    inputs = [
+        Value(name, tensor_type(helper.np_dtype_to_tensor_dtype(a.dtype), a.shape), True, a)  # noqa: FBT003
+        for name, a in zip(proto.input, arrays, strict=True)
+    ]
+    results = Folder({"": opset}).evaluate(proto, inputs)
+    for result, numbers in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(result, numbers)
+
+
+def test_an_error_names_the_operator_that_could_not_be_computed_and_why(load: Load) -> None:
+    made = reshape_by_shape_of_input()
+    made.graph.node[2].CopyFrom(node("Gather", ["s", "far"], ["n"], name="pick", axis=0))
+    made.graph.initializer.append(scalar("far", 9))
+    with pytest.raises(ModelError) as caught:
+        load(made, batch=6)
+    assert str(caught.value).startswith(
+        "model.onnx: pick: Gather of opset 17 was not computed (IndexError: "
+    )
+    assert "and the shape of 'h' depends on it" in str(caught.value)
+
+
+def test_an_error_names_the_constant_that_is_too_large_to_be_computed(load: Load) -> None:
+    made = model(
+        [
+            node("ReduceMax", ["table"], ["m"], name="widest", keepdims=0),
+            node("Reshape", ["m", "one"], ["n"]),
+            node("Expand", ["x", "n"], ["y"]),
+        ],
+        [value("x", [1])],
+        [value("y", None)],
+        [ints("table", *range(5000)), ints("one", 1)],
+    )
+    with pytest.raises(ModelError, match="widest: ReduceMax of opset 17 was not computed"):
+        load(made)
 
 
 def test_long_chains_of_shape_arithmetic_fold_away(load: Load) -> None:

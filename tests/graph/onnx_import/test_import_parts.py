@@ -14,7 +14,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 from autoturbo.errors import ModelError
 from autoturbo.graph.assemble import MOST_ELEMENTS, attributes_of, check_size
 from autoturbo.graph.external_data import SMALL, stored_bytes, tensors_of
-from autoturbo.graph.fold import Folder, constant_array, small_array
+from autoturbo.graph.fold import Folder, FoldError, constant_array, small_array
 from autoturbo.graph.freeze import freeze, resolve
 from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
@@ -173,13 +173,14 @@ def test_absent_inputs_stay_absent() -> None:
     assert result[0].tolist() == [1, 3]
 
 
-def test_what_cannot_be_computed_is_unknown() -> None:
+def test_what_cannot_be_computed_is_not_and_why_is_said() -> None:
     folder = Folder({"": 17})
-    assert folder.evaluate(node("Novel", ["x"], ["y"]), [known("", data=[1])]) is None
-    long = folder.evaluate(
-        node("Tile", ["x", "n"], ["y"]), [known("", data=[1]), known("", data=[SMALL + 1])]
-    )
-    assert long is None
+    with pytest.raises(FoldError, match="NotImplementedError: No registered schema"):
+        folder.evaluate(node("Novel", ["x"], ["y"]), [known("", data=[1])])
+    with pytest.raises(FoldError, match="more elements than are computed"):
+        folder.evaluate(
+            node("Tile", ["x", "n"], ["y"]), [known("", data=[1]), known("", data=[SMALL + 1])]
+        )
 
 
 def test_large_values_are_not_read() -> None:
