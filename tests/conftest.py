@@ -60,8 +60,9 @@ def load(folder: Path) -> Load:
         *,
         batch: int | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
+        dims: Mapping[str, int] | None = None,
     ) -> Graph:
         (folder / "model.onnx").write_bytes(model.SerializeToString())
-        return import_model("model.onnx", batch=batch, shapes=shapes)
+        return import_model("model.onnx", batch=batch, shapes=shapes, dims=dims)
 
     return run

@@ -10,11 +10,13 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.facts import notes_of, say_notes
 from autoturbo.commands.loading import (
     AnyPair,
     add_measurer_option,
     add_model_options,
     add_target_options,
+    asked_extents,
     load_any_pair,
     model_file,
 )
@@ -59,6 +61,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     pair = load_any_pair(options)
     chosen = _chosen(options, pair)
     console.say(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}: {chosen.name}")
+    say_notes(pair.model, console)
     if options.output.suffix == ".json":
         file = write_kernels(chosen.schedule, options.model, options.output)
         console.emit({**_of_pair(pair, chosen), "file": str(file), "verified": _VERIFIED})
@@ -84,6 +87,7 @@ def _of_pair(pair: AnyPair, chosen: AnyChosen) -> dict[str, Any]:
         "target": pair.target.name,
         "dtype": pair.dtype,
         "scheduler": chosen.name,
+        **notes_of(pair.model),
     }
 
 
@@ -128,15 +132,16 @@ def _verify(chosen: AnyChosen, options: argparse.Namespace) -> str:
     """The command that checks the numbers of the same schedule."""
     if chosen.run:
         return _command([options.model, "--run", chosen.run], options)
+    from autoturbo.report.page.origin import extent_flags
+
     flags = {
-        "--batch": options.batch, "--target": options.target, "--dtype": options.dtype,
+        "--target": options.target, "--dtype": options.dtype,
         "--schedule": options.schedule, "--knobs": options.knobs, "--scheduler": options.scheduler,
     }  # fmt: skip
     words: list[str] = [options.model]
     for name, value in flags.items():
         words += [] if value is None else [name, str(value)]
-    for name, extents in options.shape:
-        words += ["--shape", f"{name}={','.join(map(str, extents))}"]
+    words += extent_flags(**asked_extents(options))
     return _command(words, options)
 
 

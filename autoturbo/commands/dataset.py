@@ -7,10 +7,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.loading import DEFAULT_TARGET, load_targets, model_file
+from autoturbo.commands.loading import DEFAULT_TARGET, add_dim_option, load_targets, model_file
 from autoturbo.commands.parser import Subcommand, add_subcommands
 from autoturbo.commands.tables import titled_table
-from autoturbo.commands.values import one_of, whole_number, wrong
+from autoturbo.commands.values import merged_dims, one_of, whole_number, wrong
 from autoturbo.errors import InterruptedRunError
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
 
     require_parquet()
     collection = _collection(options)
+    for line in dict.fromkeys(f"{p.file}: {note}" for p in collection.parts for note in p.notes):
+        console.say(f"note: {line}")
     tell = functools.partial(_tell, console=console)
     try:
         collect(collection, options.output, jobs=options.jobs, on_shard=tell)
@@ -111,7 +113,8 @@ def _collection(options: argparse.Namespace) -> Collection:
     given = load_targets(options.targets or [DEFAULT_TARGET])
     targets = [(t, dtype) for t in _varied(given, options) for dtype in _dtypes(t, options.dtypes)]
     files = [model_file(name) for name in dict.fromkeys(options.models)]
-    parts = parts_of(files, tuple(dict.fromkeys(options.batches)) or (None,), targets)
+    batches = tuple(dict.fromkeys(options.batches)) or (None,)
+    parts = parts_of(files, batches, targets, merged_dims(options.dim))
     recipe = {"subgraphs": options.subgraphs, "command": _command(options)}
     draws = functools.partial(space_draws, subgraphs=options.subgraphs)
     return Collection(parts, options.settings, options.seed, draws, recipe)
@@ -154,6 +157,7 @@ def _command(options: argparse.Namespace) -> str:
         "--target": [Path(name).name for name in options.targets],
         "--batch": map(str, options.batches),
         "--dtype": options.dtypes,
+        "--dim": [f"{name}={extent}" for name, extent in options.dim],
     }
     parts += [text for flag, values in given.items() for v in values for text in (flag, v)]
     for flag in ("vary_targets", "settings", "seed", "subgraphs"):
@@ -221,6 +225,7 @@ def _collect_arguments(parser: Parser) -> None:
     text = "samples processed at once (default: the model's own); may be repeated"
     add("--batch", dest="batches", metavar="N", type=number("--batch", 1), action="append",
         default=[], help=text)  # fmt: skip
+    add_dim_option(parser)
     text = "further targets near each one, their figures varied (default: 0)"
     add("--vary-targets", metavar="N", type=number("--vary-targets", 0), default=0, help=text)
     text = f"settings of each model, batch, target and data type (default: {SETTINGS})"

@@ -72,9 +72,9 @@ def _filter(options: argparse.Namespace) -> BestFilter:
     if options.graph_hash:
         asked["graph_hash"] = options.graph_hash
     if options.model and Path(options.model).is_file():
-        from autoturbo.commands.loading import load_model
+        from autoturbo.commands.loading import asked_extents, load_model
 
-        asked["graph_hash"] = load_model(options.model, batch=options.batch).hash
+        asked["graph_hash"] = load_model(options.model, **asked_extents(options)).hash
     elif options.model:
         asked["model"] = options.model
     if options.target and _is_known_target(options.target):
@@ -189,10 +189,13 @@ def _checks(best: BestSchedule) -> str:
 
 
 def _best_arguments(parser: Parser) -> None:
+    from autoturbo.commands.loading import add_extent_options
+
     add = parser.add_argument
     add("--model", metavar="MODEL", help="name, or a file: then by what is in it")
     add("--target", metavar="T", help="name, or a file")
     add("--batch", metavar="N", type=whole_number("--batch", 1), help="samples processed at once")
+    add_extent_options(parser)
     add("--dtype", metavar="TYPE", help="data type")
     add("--graph-hash", metavar="HASH", help="of the model, as --json shows it")
     text = "of the scheduler that made it, as --json shows it"

@@ -11,14 +11,16 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.facts import notes_of, say_notes
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     add_shape_options,
+    asked_extents,
     load_model,
     model_of_run,
 )
 from autoturbo.commands.of_run import not_of_machines
-from autoturbo.commands.values import merged_shapes, whole_number, wrong
+from autoturbo.commands.values import whole_number, wrong
 from autoturbo.errors import RunError
 from autoturbo.report.units import percent
 from autoturbo.schedule.knob_specs import AUTO
@@ -71,12 +73,14 @@ def _of_file(options: argparse.Namespace, console: Console) -> int:
 
     if options.model is None:
         raise wrong("--model", f"{options.run} is a schedule file", "name the model that it is of")
-    model = load_model(options.model, batch=options.batch, shapes=merged_shapes(options.shape))
+    model = load_model(options.model, **asked_extents(options))
     target = load_target(options.target or DEFAULT_TARGET)
     schedule = load_schedule(options.run, model, target)
     found = bounds_of(schedule, what_if=options.what_if)
     of = {"schedule": options.run, "model": model.name, "target": target.name}
-    console.emit({**of, "scheduler": schedule.scheduler, "bounds": found.as_json()})
+    said = {**of, "scheduler": schedule.scheduler, "bounds": found.as_json()}
+    console.emit({**said, **notes_of(model)})
+    say_notes(model, console)
     if not console.json:
         console.answer(f"{options.run}: {model.name} @ {target.name}, {schedule.scheduler}")
         _print_bounds(found, console)
@@ -90,9 +94,9 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.progress import Trial
 
-    if options.model or options.target or options.batch or options.shape:
-        flags = ("model", "target", "batch", "shape")
-        flag = next(name for name in flags if getattr(options, name))
+    flags = ("model", "target", "batch", "dim", "shape")
+    flag = next((name for name in flags if getattr(options, name)), None)
+    if flag is not None:
         raise wrong(f"--{flag}", "a run knows its own", "it is for schedule files")
     with Database.open(options.db, create=False, read_only=True) as database:
         info = database.run(options.run)

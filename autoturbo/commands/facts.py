@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autoturbo.commands.console import Console
     from autoturbo.graph.operators import Graph
 
 _SHOWN = 3
@@ -52,6 +53,17 @@ def opaque_sentence(facts: dict[str, Any]) -> str:
     names = ", ".join(f"{o['name']} ({o['op_type']})" for o in opaque[:_SHOWN])
     more = f" and {len(opaque) - _SHOWN} more" if len(opaque) > _SHOWN else ""
     return f"{len(opaque)} opaque, each runs alone: {names}{more}"
+
+
+def notes_of(graph: Graph) -> dict[str, Any]:
+    """Return what the import assumed, as a field of a command's object; nothing if it did not."""
+    return {"notes": list(graph.notes)} if graph.notes else {}
+
+
+def say_notes(graph: Graph, console: Console) -> None:
+    """Tell people what the import assumed, a line each."""
+    for note in graph.notes:
+        console.say(f"note: {note}")
 
 
 def _opaque_operators(graph: Graph) -> list[int]:

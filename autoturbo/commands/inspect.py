@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.facts import model_facts, opaque_sentence, sentence
+from autoturbo.commands.facts import (
+    model_facts,
+    notes_of,
+    opaque_sentence,
+    say_notes,
+    sentence,
+)
 from autoturbo.commands.loading import (
     add_model_options,
     add_target_options,
+    asked_extents,
     chosen_dtype,
     load_model,
     load_presets,
     load_targets,
 )
-from autoturbo.commands.values import merged_shapes
 
 if TYPE_CHECKING:
     import argparse
@@ -39,19 +45,17 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Import and describe."""
     targets = _bounded(options)
-    graph = load_model(
-        options.model, batch=options.batch, shapes=merged_shapes(options.shape) or None
-    )
+    graph = load_model(options.model, **asked_extents(options))
     facts = model_facts(graph)
     bounds = _bounds(graph, targets, options.dtype)
-    console.emit({**facts, "lower_bound_s": {name: bound["s"] for name, bound in bounds.items()}})
+    lowest = {name: bound["s"] for name, bound in bounds.items()}
+    console.emit({**facts, "lower_bound_s": lowest, **notes_of(graph)})
     if console.json:
         return 0
     console.answer(f"{graph.name}: {sentence(facts)}")
     if facts["opaque"]:
         console.answer(opaque_sentence(facts))
-    for note in graph.notes:
-        console.say(f"note: {note}")
+    say_notes(graph, console)
     _show_kinds(graph, console)
     if options.layers:
         _show_layers(graph, console)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoturbo.commands.values import (
     did_you_mean,
+    dimension,
+    merged_dims,
     merged_shapes,
     one_of,
     shape,
@@ -92,20 +94,24 @@ def load_model(
     *,
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
 ) -> Graph:
     """The graph of an ONNX file, or of a workload that is part of this package.
 
     Args:
         path: the file, or the name of a workload; of both, the file.
-        batch: samples processed at once; None keeps the model's own.
+        batch: samples processed at once; None keeps the model's own, or takes 1 where the file
+            leaves it open.
         shapes: extents by input name, where the batch does not say enough.
+        dims: extents by the name that the file gives a dimension, in all inputs
+            (``{"seq_len": 128}``).
 
     Raises:
         ModelError: the model is not usable, with the node or tensor and how to mend it.
     """
     from autoturbo.graph.onnx_import import import_model
 
-    return import_model(model_file(path), batch=batch, shapes=shapes)
+    return import_model(model_file(path), batch=batch, shapes=shapes, dims=dims)
 
 
 def resume(
@@ -159,11 +165,13 @@ def resume(
 
 def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
     """What a run keeps, so that its model can be loaded again."""
-    shapes = {name: list(extents) for name, extents in merged_shapes(options.shape).items()}
+    asked = asked_extents(options)
+    shapes = {name: list(extents) for name, extents in asked["shapes"].items()}
     return {
         "folder": str(Path.cwd()),
-        "model_batch": options.batch,
+        "model_batch": asked["batch"],
         **({"shapes": shapes} if shapes else {}),
+        **({"dims": asked["dims"]} if asked["dims"] else {}),
     }
 
 
@@ -175,8 +183,24 @@ def model_of_run(info: RunInfo) -> Graph:
     given = Path(info.model_file)
     there = Path(info.settings.get("folder", "")) / given
     path = given if given.exists() or not there.exists() else there
-    batch = info.settings.get("model_batch", info.batch)
-    return load_model(path, batch=batch, shapes=info.settings.get("shapes"))
+    return load_model(path, **_kept_extents(info))
+
+
+def _kept_extents(info: RunInfo) -> dict[str, Any]:
+    """Return the arguments of :func:`load_model` that a run was begun with."""
+    kept = info.settings
+    batch = kept.get("model_batch", info.batch)
+    return {"batch": batch, "shapes": kept.get("shapes"), "dims": kept.get("dims")}
+
+
+def asked_extents(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of :func:`load_model` that the options of a command stand for.
+
+    Raises:
+        UsageError: an input or a dimension is given twice.
+    """
+    shapes, dims = merged_shapes(options.shape), merged_dims(options.dim)
+    return {"batch": options.batch, "shapes": shapes, "dims": dims}
 
 
 def model_file(name: str | Path) -> Path:
@@ -209,12 +233,24 @@ def add_model_options(parser: Parser, *, several: bool = False) -> None:
 
 def add_shape_options(parser: Parser) -> None:
     """What fixes the shapes of a model."""
-    batch = "samples processed at once (default: the model's own)"
+    batch = "samples processed at once (default: the model's own, or 1)"
     parser.add_argument("--batch", metavar="N", type=whole_number("--batch", 1), help=batch)
+    add_extent_options(parser)
+
+
+def add_dim_option(parser: Parser) -> None:
+    """What fixes the dimensions to which a model gives names."""
+    text = "extent of a named dimension in all inputs, for example seq_len=128; may be repeated"
+    add = parser.add_argument
+    add("--dim", metavar="NAME=N", type=dimension, action="append", default=[], help=text)
+
+
+def add_extent_options(parser: Parser) -> None:
+    """What fixes dimensions of a model that are not the batch."""
+    add_dim_option(parser)
     text = "extents of one input; may be repeated"
-    parser.add_argument(
-        "--shape", metavar="NAME=1,3,224,224", type=shape, action="append", default=[], help=text
-    )
+    add = parser.add_argument
+    add("--shape", metavar="NAME=1,3,224,224", type=shape, action="append", default=[], help=text)
 
 
 def add_target_options(parser: Parser, *, several: bool = False, default: str = "") -> None:
@@ -272,9 +308,9 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
     stored = kept.get("target_description")
     target = target_from_dict(stored) if stored and not options.target else None
     target = target or _any_target(options.target or DEFAULT_TARGET)
-    batch = kept.get("model_batch", info.batch) if options.batch is None else options.batch
-    shapes = merged_shapes(options.shape) or kept.get("shapes")
-    model = load_model(options.model, batch=batch, shapes=shapes)
+    asked, before = asked_extents(options), _kept_extents(info)
+    extents = {k: before[k] if v in (None, {}) else v for k, v in asked.items()}
+    model = load_model(options.model, **extents)
     pair = _paired(model, target, options.dtype or info.key.dtype, measurer_of(info))
     _check_run(info, pair, options.model)
     return pair
@@ -359,7 +395,7 @@ def chosen_dtype(target: AnyTarget, dtype: str | None) -> str:
 
 
 def _model(name: str, options: argparse.Namespace) -> Graph:
-    return load_model(name, batch=options.batch, shapes=merged_shapes(options.shape) or None)
+    return load_model(name, **asked_extents(options))
 
 
 def _any_target(name: str) -> AnyTarget:

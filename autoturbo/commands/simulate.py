@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autoturbo.commands.facts import notes_of, say_notes
 from autoturbo.commands.loading import (
     MachinePair,
     add_measurer_option,
@@ -45,9 +46,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.report.tables import comparison
 
     pair = load_any_pair(options)
+    say_notes(pair.model, console)
     name, measurement = _measured(options, pair)
     counters = measurement.counters()
-    console.emit({**measurement.as_json(), "scheduler": name, "counters": counters})
+    said = {"scheduler": name, "counters": counters, **notes_of(pair.model)}
+    console.emit({**measurement.as_json(), **said})
     if not console.json:
         console.show(comparison({name: measurement}))
     return 0

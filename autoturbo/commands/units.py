@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.facts import notes_of
+
 if TYPE_CHECKING:
     from autoturbo.commands.console import Console
     from autoturbo.commands.loading import MachinePair
@@ -30,6 +32,7 @@ def compare_units(pair: MachinePair, console: Console, database: str) -> int:
             "model": pair.model.name,
             "target": pair.target.name,
             "schedulers": {name: _as_json(outcome) for name, outcome in outcomes.items()},
+            **notes_of(pair.model),
         }
     )
     if not console.json:

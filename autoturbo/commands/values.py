@@ -10,12 +10,14 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from autoturbo.errors import Location, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+_T = TypeVar("_T")
 
 OBJECTIVES = ("latency", "throughput", "energy", "ddr-bytes")
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
@@ -113,6 +115,15 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, values
 
 
+def dimension(text: str) -> tuple[str, int]:
+    """The name of a dimension and its extent: ``batch_size=64``."""
+    name, equals, extent = text.rpartition("=")
+    if not equals or not name or not re.fullmatch(r"0*[1-9][0-9]*", extent):
+        message = f"{text!r} is not a name with a whole number from 1 on"
+        raise wrong("--dim", message, "write NAME=64")
+    return name, whole_number("--dim", 1)(extent)
+
+
 def objectives(text: str) -> list[str]:
     """Objectives with commas between them."""
     choose = one_of("--objective", lambda: OBJECTIVES)
@@ -125,9 +136,22 @@ def merged_shapes(given: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tup
     Raises:
         UsageError: an input is given twice.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, extents in given:
-        if name in shapes:
-            raise wrong("--shape", f"{name!r} is given twice")
-        shapes[name] = extents
-    return shapes
+    return _merged("--shape", given)
+
+
+def merged_dims(given: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return extents by the name of a dimension.
+
+    Raises:
+        UsageError: a dimension is given twice.
+    """
+    return _merged("--dim", given)
+
+
+def _merged(flag: str, given: Iterable[tuple[str, _T]]) -> dict[str, _T]:
+    values: dict[str, _T] = {}
+    for name, value in given:
+        if name in values:
+            raise wrong(flag, f"{name!r} is given twice")
+        values[name] = value
+    return values

@@ -1,10 +1,14 @@
-"""Gives every input a static shape: what the file says, ``--batch`` and ``--shape``."""
+"""Gives every input a static shape: what the file says, ``--batch``, ``--dim`` and ``--shape``."""
 
 from __future__ import annotations
 
+import ast
 import difflib
+import operator
+import re
+import shlex
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -19,6 +23,40 @@ if TYPE_CHECKING:
 
 Dim = int | str | None
 """A declared extent: static, named, or neither."""
+
+_EXAMPLE = 128
+"""The extent that messages give where the user has to choose one."""
+
+_LONGEST_NAME = 200
+"""Characters of a dimension's name up to which it may be a sum or a product of others."""
+
+_NOT_SAMPLES = re.compile(
+    "seq|len|tok|past|time|step|frame|point|pixel|height|width|chan|feat|box|node|edge|rows|cols",
+    re.IGNORECASE,
+)
+"""What a leading dimension may be called that is not the batch."""
+
+_ARITHMETIC = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """Extents that are asked for.
+
+    Attributes:
+        batch: of the leading dimensions; None for the file's own.
+        shapes: all extents of an input, by its name; they win over the others.
+        dims: by the name that the file gives a dimension, in all inputs; they win over ``batch``.
+    """
+
+    batch: int | None = None
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +82,30 @@ class Frozen:
     as_declared: bool
 
 
-def freeze(
-    inputs: Sequence[ValueInfoProto],
-    batch: int | None,
-    shapes: Mapping[str, Sequence[int]],
-    source: Source,
-) -> Frozen:
-    """Static shapes for the real inputs of a model.
+def freeze(inputs: Sequence[ValueInfoProto], asked: Extents, source: Source) -> Frozen:
+    """Return static shapes for the real inputs of a model.
+
+    A batch that the file leaves open and nobody gives is 1, with a note.
 
     Args:
         inputs: the real inputs, in file order.
-        batch: the leading extent wanted, or None for the file's own.
-        shapes: extents wanted by input name; they win over ``batch``.
+        asked: extents that the user wants.
         source: where the model is from.
 
     Raises:
         ModelError: a dimension without a value, an unknown name, a wrong rank, an extent below 1.
     """
     declared = {value.name: _declared(value) for value in inputs}
-    _check_request(declared, batch, shapes, source)
-    bindings = _bindings(declared, batch, shapes, source)
+    _check_request(declared, asked, source)
+    bindings = _bindings(declared, asked, source)
+    leading = _leading(declared, asked, bindings, source)
     wanted = {
-        name: _wanted(dims, shapes.get(name), bindings)
-        for name, dims in _with_batch(declared, shapes, batch).items()
+        name: _wanted(dims, asked.shapes.get(name), leading.get(name), bindings)
+        for name, dims in declared.items()
     }
     _check_complete(declared, wanted, source)
+    if asked.batch is None and leading:
+        source.note("batch 1 assumed: the file leaves it open; --batch N for another")
     final = {name: tuple(int(extent or 0) for extent in dims) for name, dims in wanted.items()}
     return _frozen(declared, final, bindings)
 
@@ -91,17 +128,15 @@ def _static(dim: Dim) -> bool:
 
 
 def _check_request(
-    declared: Mapping[str, list[Dim] | None],
-    batch: int | None,
-    shapes: Mapping[str, Sequence[int]],
-    source: Source,
+    declared: Mapping[str, list[Dim] | None], asked: Extents, source: Source
 ) -> None:
-    if batch is not None:
-        if batch < 1:
-            raise source.error(f"--batch {batch} is not a positive number")
+    if asked.batch is not None:
+        if asked.batch < 1:
+            raise source.error(f"--batch {asked.batch} is not a positive number")
         if not any(dims is None or dims for dims in declared.values()):
             raise source.error("--batch was given, but the model has no input with a batch")
-    for name, extents in shapes.items():
+    _check_dims(declared, asked.dims, source)
+    for name, extents in asked.shapes.items():
         if name not in declared:
             raise source.error("--shape names no input of the model", name, _close(name, declared))
         if any(extent < 1 for extent in extents):
@@ -115,12 +150,26 @@ def _check_request(
             )
 
 
-def _close(name: str, names: Mapping[str, object]) -> str:
+def _check_dims(
+    declared: Mapping[str, list[Dim] | None], asked: Mapping[str, int], source: Source
+) -> None:
+    names = dict.fromkeys(
+        name for dims in declared.values() for dim in dims or () for name in _names(dim)
+    )
+    for name, extent in asked.items():
+        if name not in names:
+            hint = _close(name, names, "dimensions") if names else "they have no names: use --shape"
+            raise source.error("--dim names no dimension of the inputs", name, hint)
+        if extent < 1:
+            raise source.error(f"--dim {name}={extent} is below 1", name)
+
+
+def _close(name: str, names: Mapping[str, object], called: str = "inputs") -> str:
     folded = {known.casefold(): known for known in names}
     near = difflib.get_close_matches(name.casefold(), folded, n=1)
     if near:
         return f"did you mean {folded[near[0]]!r}?"
-    return "inputs are " + ", ".join(repr(known) for known in names) if names else "it has no input"
+    return f"{called} are {', '.join(map(repr, names))}" if names else "it has no input"
 
 
 def _spelt(name: str, dims: Sequence[object]) -> str:
@@ -128,60 +177,109 @@ def _spelt(name: str, dims: Sequence[object]) -> str:
 
 
 def _bindings(
-    declared: Mapping[str, list[Dim] | None],
-    batch: int | None,
-    shapes: Mapping[str, Sequence[int]],
-    source: Source,
+    declared: Mapping[str, list[Dim] | None], asked: Extents, source: Source
 ) -> dict[str, int]:
-    """Extents of named dimensions, from the shapes given and then from the batch."""
-    bindings: dict[str, int] = {}
-    for name, extents in shapes.items():
+    """Return extents of named dimensions, as they and whole shapes are given."""
+    bindings = dict(asked.dims)
+    for name, extents in asked.shapes.items():
         for dim, extent in zip(declared[name] or [], extents, strict=False):
             if isinstance(dim, str) and bindings.setdefault(dim, extent) != extent:
                 raise source.error(
                     f"dimension {dim!r} would be {bindings[dim]} and {extent}", name,
                     "give every dimension of one name the same extent",
                 )  # fmt: skip
-    for name, dims in declared.items():
-        if batch is not None and name not in shapes and dims and isinstance(dims[0], str):
-            bindings.setdefault(dims[0], batch)
     return bindings
 
 
-def _with_batch(
+def _leading(
     declared: Mapping[str, list[Dim] | None],
-    shapes: Mapping[str, Sequence[int]],
-    batch: int | None,
-) -> dict[str, list[Dim] | None]:
-    """The declared extents with the batch put in front of the inputs that have one.
+    asked: Extents,
+    bindings: dict[str, int],
+    source: Source,
+) -> dict[str, int]:
+    """Return the batch by the inputs that have it in front, and bind the names that it has there.
 
-    Where any leading extent is open, those are the batch. Otherwise the batch is baked in: it is
-    the most common leading extent, and inputs that begin with another one (a table) keep theirs.
+    Where any leading extent is open, those are the batch: all of them if a batch is asked for, else
+    those not called otherwise, and it is 1. Where none is open, the batch is baked in: it is the
+    most common leading extent, and inputs that begin with another one (a table) keep theirs.
     """
-    leading = [dims[0] for name, dims in declared.items() if dims and name not in shapes]
-    if batch is None or not leading:
-        return dict(declared)
-    open_ones = [dim for dim in leading if not _static(dim)]
-    baked = Counter(leading).most_common(1)[0][0]
-    return {
-        name: [batch, *dims[1:]]
-        if dims and (not _static(dims[0]) if open_ones else dims[0] == baked)
-        else dims
-        for name, dims in declared.items()
-    }
+    own = {name: dims[0] for name, dims in declared.items() if dims and name not in asked.shapes}
+    open_ones = {name: dim for name, dim in own.items() if _value(dim, bindings) is None}
+    if asked.batch is None:
+        open_ones = {name: dim for name, dim in open_ones.items() if _like_a_batch(dim)}
+    elif own and all(map(_static, own.values())):
+        baked = Counter(own.values()).most_common(1)[0][0]
+        open_ones = {name: dim for name, dim in own.items() if dim == baked}
+    elif own and not open_ones and asked.dims:
+        raise source.error("--batch was given, but --dim gives every leading dimension its extent")
+    batch = asked.batch or 1
+    for dim in open_ones.values():
+        if isinstance(dim, str):
+            bindings.setdefault(dim, batch)
+    return dict.fromkeys(open_ones, batch)
+
+
+def _like_a_batch(dim: Dim) -> bool:
+    """Return whether an open leading dimension may be taken for the batch."""
+    return dim != 0 and not (isinstance(dim, str) and _NOT_SAMPLES.search(dim))
 
 
 def _wanted(
     dims: list[Dim] | None,
     given: Sequence[int] | None,
+    batch: int | None,
     bindings: Mapping[str, int],
 ) -> list[int | None]:
     if given is not None:
         return list(given)
     if dims is None:
         return [None]
-    bound = [bindings.get(dim) if isinstance(dim, str) else dim for dim in dims]
-    return [dim if _static(dim) else None for dim in bound]
+    values = [_value(dim, bindings) for dim in dims]
+    return values if batch is None else [batch, *values[1:]]
+
+
+def _value(dim: Dim, bindings: Mapping[str, int]) -> int | None:
+    """Return the extent of a dimension: its own, or what is given to its name or names."""
+    if not isinstance(dim, str):
+        return dim if isinstance(dim, int) and dim > 0 else None
+    if dim in bindings:
+        return bindings[dim]
+    expression = _expression(dim)
+    extent = None if expression is None else _computed(expression, bindings)
+    return extent if extent is not None and extent > 0 else None
+
+
+def _expression(name: str) -> ast.expr | None:
+    """Return a dimension's name as exporters compute it (``past + 1``), None where they do not."""
+    if len(name) > _LONGEST_NAME:
+        return None
+    try:
+        return ast.parse(name.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _computed(expression: ast.expr, bindings: Mapping[str, int]) -> int | None:
+    match expression:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name(id=name):
+            return bindings.get(name)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            sides = _computed(left, bindings), _computed(right, bindings)
+            if None in sides or (isinstance(op, ast.FloorDiv) and not sides[1]):
+                return None
+            return int(_ARITHMETIC[type(op)](*sides))
+    return None
+
+
+def _names(dim: Dim) -> list[str]:
+    """Return the names that may be given an extent: a dimension's, and those it is computed of."""
+    if not isinstance(dim, str):
+        return []
+    expression = _expression(dim)
+    inner = [] if expression is None else list(ast.walk(expression))
+    return list(dict.fromkeys((dim, *(node.id for node in inner if isinstance(node, ast.Name)))))
 
 
 # --------------------------------------------------------------------------------- what is missing
@@ -192,30 +290,45 @@ def _check_complete(
     wanted: Mapping[str, list[int | None]],
     source: Source,
 ) -> None:
-    """Refuse inputs with open dimensions; the first is named, with the flag that closes it."""
+    """Refuse inputs with open dimensions; the first is named, with the flags that close all."""
     open_inputs = [name for name, dims in wanted.items() if None in dims]
     if not open_inputs:
         return
     name = open_inputs[0]
     more = f" (nor have {len(open_inputs) - 1} more inputs)" if len(open_inputs) > 1 else ""
+    flags = dict.fromkeys(flag for one in open_inputs for flag in _flags(one, declared, wanted))
+    hint = f"give the extents, for example {' '.join(flags)}"
     dims = declared[name]
     if dims is None:
-        raise source.error(f"input has no shape{more}", name, f"give --shape {name}=N,...")
+        raise source.error(f"input has no shape{more}", name, hint)
     missing = [index for index, extent in enumerate(wanted[name]) if extent is None]
     which = " and ".join(f"{index}{_called(dims[index])}" for index in missing)
     several = "dimensions" if len(missing) > 1 else "dimension"
     verb = "have" if len(missing) > 1 else "has"
-    template = _spelt(name, [_placeholder(d) if i in missing else d for i, d in enumerate(dims)])
-    flag = f"--batch N or --shape {template}" if missing == [0] else f"--shape {template}"
-    raise source.error(f"{several} {which} {verb} no value{more}", name, f"give {flag}")
+    raise source.error(f"{several} {which} {verb} no value{more}", name, hint)
+
+
+def _flags(
+    name: str,
+    declared: Mapping[str, list[Dim] | None],
+    wanted: Mapping[str, list[int | None]],
+) -> list[str]:
+    """Return the flags that give an input the extents it lacks."""
+    dims = declared[name]
+    if dims is None:
+        return [f"--shape {shlex.quote(_spelt(name, (1, 3, 224, 224)))}"]
+    missing = [dim for dim, extent in zip(dims, wanted[name], strict=True) if extent is None]
+    if all(isinstance(dim, str) for dim in missing):
+        inner = [one for dim in missing for one in (_names(dim)[1:] or _names(dim))]
+        return [f"--dim {shlex.quote(f'{one}={_EXAMPLE}')}" for one in inner]
+    extents = [_EXAMPLE if extent is None else extent for extent in wanted[name]]
+    if wanted[name][0] is None:
+        extents[0] = 1
+    return [f"--shape {shlex.quote(_spelt(name, extents))}"]
 
 
 def _called(dim: Dim) -> str:
     return "" if dim is None else f" ({dim!r})"
-
-
-def _placeholder(dim: Dim) -> str:
-    return dim.upper() if isinstance(dim, str) and dim.isidentifier() else "N"
 
 
 def _frozen(

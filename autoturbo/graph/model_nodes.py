@@ -11,6 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from autoturbo.graph.assemble import Assembled, Tensors, build_graph
 from autoturbo.graph.external_data import reference
+from autoturbo.graph.freeze import Extents
 from autoturbo.graph.onnx_import import read_program
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.propagate import Program
@@ -128,7 +129,7 @@ def load_nodes(
         ModelError: the file is not usable, or keeps constants in a form that cannot be written.
     """
     source = Source(Path(path))
-    model, program = read_program(source, batch, shapes or {}, whole=True)
+    model, program = read_program(source, Extents(batch, shapes or {}), whole=True)
     assembled = build_graph(program, source)
     results = zip(model.graph.output, program.results, strict=True)
     outputs = [(value.name, _operand(result, assembled.names)) for value, result in results]

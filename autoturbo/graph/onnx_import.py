@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from autoturbo.graph.assemble import build_graph, check_size
 from autoturbo.graph.external_data import attach
-from autoturbo.graph.freeze import Frozen, freeze, resolve
+from autoturbo.graph.freeze import Extents, Frozen, freeze, resolve
 from autoturbo.graph.model_file import open_model
 from autoturbo.graph.propagate import Declared, Program, Propagation
 from autoturbo.graph.rebatch import Rebatch
@@ -38,6 +38,7 @@ def import_model(
     *,
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
 ) -> Graph:
     """The graph of an ONNX file, with static shapes and without its constants' computations.
 
@@ -45,30 +46,26 @@ def import_model(
 
     Args:
         path: the file.
-        batch: leading extent of the inputs; None keeps the file's own.
+        batch: leading extent of the inputs; None keeps the file's own, or 1 where it has none.
         shapes: extents by input name, where the batch does not say enough.
+        dims: extents by the name that the file gives a dimension, in all inputs.
 
     Raises:
         ModelError: the file is not usable, with the node or tensor and how to mend it.
     """
     source = Source(Path(path))
-    _, program = read_program(source, batch, shapes or {})
+    _, program = read_program(source, Extents(batch, shapes or {}, dims or {}))
     return build_graph(program, source).graph
 
 
 def read_program(
-    source: Source,
-    batch: int | None,
-    shapes: Mapping[str, Sequence[int]],
-    *,
-    whole: bool = False,
+    source: Source, asked: Extents, *, whole: bool = False
 ) -> tuple[ModelProto, Program]:
     """The model of a file, and what is left of it at static shapes.
 
     Args:
         source: names the file.
-        batch: as for :func:`import_model`.
-        shapes: likewise.
+        asked: extents of its inputs.
         whole: keep the large values that the file itself holds.
 
     Raises:
@@ -78,7 +75,7 @@ def read_program(
     missing = attach(model.graph, source).missing
     inputs, weights = real_inputs(model.graph, source)
     _check_kinds(inputs, source)
-    frozen = freeze(inputs, batch, shapes, source)
+    frozen = freeze(inputs, asked, source)
     return model, _Import(model, inputs, weights, missing, source).program(frozen)
 
 

@@ -67,6 +67,21 @@ def test_not_shapes(text: str) -> None:
     assert raised.value.at.field == "--shape"
 
 
+def test_dimensions() -> None:
+    assert values.dimension("seq_len=128") == ("seq_len", 128)
+    assert values.dimension("past + 1=7") == ("past + 1", 7)
+    assert values.merged_dims([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
+    with pytest.raises(UsageError, match="'a' is given twice"):
+        values.merged_dims([("a", 1), ("a", 1)])
+
+
+@pytest.mark.parametrize("text", ["", "N", "=1", "N=", "N=0", "N=-1", "N=x", "N=1,2", "N=1.5"])
+def test_not_dimensions(text: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        values.dimension(text)
+    assert raised.value.at.field == "--dim"
+
+
 def test_each_shape_once() -> None:
     assert values.merged_shapes([("a", (1,)), ("b", (2,))]) == {"a": (1,), "b": (2,)}
     with pytest.raises(UsageError, match="'a' is given twice"):
@@ -124,7 +139,8 @@ def test_how_a_model_is_loaded_is_kept_as_json(monkeypatch: pytest.MonkeyPatch) 
     from autoturbo.commands.loading import how_to_load
 
     monkeypatch.setattr(Path, "cwd", lambda: Path("/somewhere"))
-    plain = how_to_load(Namespace(batch=None, shape=[]))
+    plain = how_to_load(Namespace(batch=None, shape=[], dim=[]))
     assert plain == {"folder": "/somewhere", "model_batch": None}
-    shaped = how_to_load(Namespace(batch=4, shape=[("x", (4, 8))]))
+    shaped = how_to_load(Namespace(batch=4, shape=[("x", (4, 8))], dim=[("N", 2)]))
+    assert shaped["dims"] == {"N": 2}
     assert json.loads(json.dumps(shaped))["shapes"] == {"x": [4, 8]}

@@ -59,6 +59,8 @@ class Part:
         batch: the batch size.
         target: the accelerator.
         dtype: the compute type.
+        dims: extents of named dimensions that were asked for.
+        notes: what the import of the model assumed.
     """
 
     file: Path
@@ -68,6 +70,8 @@ class Part:
     batch: int
     target: Target
     dtype: str
+    dims: tuple[tuple[str, int], ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -136,7 +140,10 @@ class Progress:
 
 
 def parts_of(
-    files: Iterable[Path], batches: Sequence[int | None], targets: Sequence[tuple[Target, str]]
+    files: Iterable[Path],
+    batches: Sequence[int | None],
+    targets: Sequence[tuple[Target, str]],
+    dims: Mapping[str, int] | None = None,
 ) -> tuple[Part, ...]:
     """Every model at every batch size on every target, each once.
 
@@ -144,17 +151,22 @@ def parts_of(
         files: ONNX files.
         batches: None for the model's own.
         targets: with the compute type.
+        dims: extents of named dimensions, of all models.
 
     Raises:
         ModelError: a model is not usable.
         UsageError: two different ones would have the same name.
     """
     found: dict[str, Part] = {}
+    named = tuple((dims or {}).items())
     for file in files:
         for batch in batches:
-            graph = load_graph(file, batch)
+            graph = load_graph(file, batch, named)
             for target, dtype in targets:
-                part = Part(file, batch, graph.name, graph.hash, graph.batch, target, dtype)
+                part = Part(
+                    file, batch, graph.name, graph.hash, graph.batch, target, dtype, named,
+                    graph.notes,
+                )  # fmt: skip
                 other = found.setdefault(part.name, part)
                 if other.described() != part.described():
                     message = f"two different models or targets are called {part.name!r}"
@@ -163,13 +175,13 @@ def parts_of(
 
 
 @functools.lru_cache(maxsize=_LOADED)
-def load_graph(file: Path, batch: int | None) -> Graph:
+def load_graph(file: Path, batch: int | None, dims: tuple[tuple[str, int], ...] = ()) -> Graph:
     """A model, remembered.
 
     Raises:
         ModelError: it is not usable.
     """
-    return import_model(file, batch=batch)
+    return import_model(file, batch=batch, dims=dict(dims))
 
 
 def collect(
@@ -303,7 +315,7 @@ def make_shard(collection: Collection, part: Part, folder: Path) -> Seal:
     Raises:
         ModelError: the model's file is no longer what it was.
     """
-    graph = load_graph(part.file, part.asked)
+    graph = load_graph(part.file, part.asked, part.dims)
     if graph.hash != part.graph_hash:
         raise ModelError("the model has changed meanwhile", Location(part.file))
     evaluator = Evaluator(graph, part.target, part.dtype)

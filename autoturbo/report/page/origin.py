@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoturbo.report.page.facts import Facts
@@ -83,10 +83,20 @@ def commands(facts: Facts) -> list[str]:
 def _pair(facts: Facts) -> list[str]:
     """The options that say what is scheduled, on what."""
     info, settings = facts.info, facts.info.settings
-    words = ["--target", info.target, "--dtype", info.key.dtype]
-    if settings.get("model_batch") is not None:
-        words += ["--batch", str(settings["model_batch"])]
-    for name, extents in (settings.get("shapes") or {}).items():
+    kept = (settings.get(name) for name in ("model_batch", "shapes", "dims"))
+    return ["--target", info.target, "--dtype", info.key.dtype, *extent_flags(*kept)]
+
+
+def extent_flags(
+    batch: int | None,
+    shapes: Mapping[str, Sequence[int]] | None,
+    dims: Mapping[str, int] | None,
+) -> list[str]:
+    """Return the words of a command line that give a model its extents."""
+    words = [] if batch is None else ["--batch", str(batch)]
+    for name, extent in (dims or {}).items():
+        words += ["--dim", f"{name}={extent}"]
+    for name, extents in (shapes or {}).items():
         words += ["--shape", f"{name}={','.join(map(str, extents))}"]
     return words
 

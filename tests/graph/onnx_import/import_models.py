@@ -32,6 +32,7 @@ class Load(Protocol):
         *,
         batch: int | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
+        dims: Mapping[str, int] | None = None,
     ) -> Graph: ...
 
 

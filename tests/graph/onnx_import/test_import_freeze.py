@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from import_models import (
     FLOAT,
     INT64,
@@ -16,6 +17,8 @@ from import_models import (
     value,
     weight,
 )
+
+from autoturbo.errors import ModelError
 
 if TYPE_CHECKING:
     from import_models import Load
@@ -39,6 +42,56 @@ def test_a_static_model_keeps_its_own_batch(load: Load) -> None:
 def test_a_dynamic_batch_takes_the_number_given(load: Load) -> None:
     graph = load(mlp("N"), batch=5)
     assert (graph.batch, out_shapes(graph)) == (5, [(5, 4)])
+
+
+ASSUMED = "batch 1 assumed: the file leaves it open; --batch N for another"
+
+
+@pytest.mark.parametrize("first", ["N", "batch_size", None, -1])
+def test_a_batch_that_is_left_open_is_one_and_a_note_says_so(
+    first: int | str | None, load: Load
+) -> None:
+    graph = load(mlp(first))
+    assert (graph.batch, out_shapes(graph), graph.notes) == (1, [(1, 4)], (ASSUMED,))
+    assert graph.hash == load(mlp(first), batch=1).hash
+    assert load(mlp(first), batch=1).notes == ()
+
+
+def test_a_batch_of_zero_is_taken_for_another_only_if_it_is_given(load: Load) -> None:
+    with pytest.raises(ModelError, match="--shape x=1,8"):
+        load(mlp(0))
+    assert out_shapes(load(mlp(0), batch=3)) == [(3, 4)]
+
+
+def test_names_are_given_extents_in_all_inputs_at_once(load: Load) -> None:
+    made = pair(["N", "S"], ["N", 1, "S"])
+    graph = load(made, dims={"N": 2, "S": 9})
+    assert (out_shapes(graph), graph.notes) == ([(2, 9), (2, 1, 9)], ())
+    graph = load(made, dims={"S": 9})
+    assert (out_shapes(graph), graph.notes) == ([(1, 9), (1, 1, 9)], (ASSUMED,))
+    assert out_shapes(load(made, batch=4, dims={"S": 9})) == [(4, 9), (4, 1, 9)]
+
+
+def test_a_name_wins_over_the_batch_where_other_inputs_have_one(load: Load) -> None:
+    made = pair(["N", 3], ["rows", 4])
+    assert out_shapes(load(made, batch=2, dims={"rows": 7})) == [(2, 3), (7, 4)]
+
+
+@pytest.mark.parametrize(
+    ("computed", "extent"),
+    [("S + 1", 10), ("2*S", 18), ("S - 1", 8), ("S//2", 4), ("S*(S + 1)//2", 45), ("s0 + S", 12)],
+)
+def test_names_that_are_computed_follow(computed: str, extent: int, load: Load) -> None:
+    made = pair([1, "S", "s0"], [1, computed])
+    assert out_shapes(load(made, dims={"S": 9, "s0": 3}))[1] == (1, extent)
+
+
+@pytest.mark.parametrize(
+    "computed", ["S - 9", "S // 0", "S.real", "f(S)", "S +", "(" * 150, "S" * 300]
+)
+def test_names_that_come_to_no_extent_are_asked_for(computed: str, load: Load) -> None:
+    with pytest.raises(ModelError, match="has no value"):
+        load(pair([1, "S"], [1, computed]), dims={"S": 9})
 
 
 def test_a_nameless_dimension_takes_the_batch_too(load: Load) -> None:

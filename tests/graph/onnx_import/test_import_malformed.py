@@ -168,31 +168,58 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
         changed(lambda m: m.ClearField("opset_import")),
         "no opset is imported; the file may be truncated",
     ),
-    "dynamic batch": (
-        relu(["N", 3]),
-        "x: dimension 0 ('N') has no value; give --batch N or --shape x=N,3",
-    ),
-    "nameless dynamic batch": (
-        relu([None, 3]),
-        "x: dimension 0 has no value; give --batch N or --shape x=N,3",
+    "dynamic front that is no batch": (
+        relu(["seq_len", 3]),
+        "x: dimension 0 ('seq_len') has no value; give the extents, for example --dim seq_len=128",
     ),
     "dynamic inside": (
-        relu([1, "height", "width"]),
-        "x: dimensions 1 ('height') and 2 ('width') have no value; give --shape x=1,HEIGHT,WIDTH",
+        relu(["N", "height", "width"]),
+        (
+            "x: dimensions 1 ('height') and 2 ('width') have no value;"
+            " give the extents, for example --dim height=128 --dim width=128"
+        ),
+    ),
+    "nameless inside": (
+        relu(["N", 3, None, "width"]),
+        (
+            "x: dimensions 2 and 3 ('width') have no value;"
+            " give the extents, for example --shape x=1,3,128,128"
+        ),
+    ),
+    "computed inside": (
+        relu(["N", "past + 1"]),
+        "x: dimension 1 ('past + 1') has no value; give the extents, for example --dim past=128",
+    ),
+    "hard to type": (
+        relu(["N", "a b"]),
+        "x: dimension 1 ('a b') has no value; give the extents, for example --dim 'a b=128'",
     ),
     "negative extent": (
-        relu([-1, 3]),
-        "x: dimension 0 (-1) has no value; give --batch N or --shape x=N,3",
+        relu([2, -1]),
+        "x: dimension 1 (-1) has no value; give the extents, for example --shape x=2,128",
     ),
-    "zero extent": (relu([2, 0]), "x: dimension 1 (0) has no value; give --shape x=2,N"),
-    "no shape": (relu(None), "x: input has no shape; give --shape x=N,..."),
+    "no samples": (
+        relu([0, 3]),
+        "x: dimension 0 (0) has no value; give the extents, for example --shape x=1,3",
+    ),
+    "zero extent": (
+        relu([2, 0]),
+        "x: dimension 1 (0) has no value; give the extents, for example --shape x=2,128",
+    ),
+    "no shape": (
+        relu(None),
+        "x: input has no shape; give the extents, for example --shape x=1,3,224,224",
+    ),
     "several dynamic inputs": (
         model(
             [node("Add", ["x", "z"], ["y"])],
-            [value("x", ["N"]), value("z", ["N"])],
+            [value("x", ["N", "tokens"]), value("z", ["N", "words"])],
             [value("y", None)],
         ),
-        "x: dimension 0 ('N') has no value (nor have 1 more inputs); give --batch N or --shape x=N",
+        (
+            "x: dimension 1 ('tokens') has no value (nor have 1 more inputs);"
+            " give the extents, for example --dim tokens=128 --dim words=128"
+        ),
     ),
     "input of sequences": (
         sequence_input(),
@@ -338,6 +365,32 @@ FLAGS: dict[str, tuple[ModelProto, dict[str, Any], str]] = {
         mlp("N"),
         {"shapes": {"x": [0, 8]}},
         "x: --shape x=0,8 has an extent below 1",
+    ),
+    "unknown dimension, near": (
+        mlp("N"),
+        {"dims": {"n": 2}},
+        "n: --dim names no dimension of the inputs; did you mean 'N'?",
+    ),
+    "unknown dimension, far": (
+        mlp("N"),
+        {"dims": {"pixels": 2}},
+        "pixels: --dim names no dimension of the inputs; dimensions are 'N'",
+    ),
+    "dimension without a name": (
+        mlp(2),
+        {"dims": {"N": 2}},
+        "N: --dim names no dimension of the inputs; they have no names: use --shape",
+    ),
+    "dimension of zero": (mlp("N"), {"dims": {"N": 0}}, "N: --dim N=0 is below 1"),
+    "dimension and shape": (
+        mlp("N"),
+        {"dims": {"N": 2}, "shapes": {"x": [3, 8]}},
+        "x: dimension 'N' would be 2 and 3; give every dimension of one name the same extent",
+    ),
+    "dimension and batch": (
+        mlp("N"),
+        {"dims": {"N": 2}, "batch": 3},
+        "--batch was given, but --dim gives every leading dimension its extent",
     ),
     "batch of zero": (mlp("N"), {"batch": 0}, "--batch 0 is not a positive number"),
     "batch without inputs": (

@@ -15,7 +15,7 @@ from autoturbo.errors import ModelError
 from autoturbo.graph.assemble import MOST_ELEMENTS, attributes_of, check_size
 from autoturbo.graph.external_data import SMALL, stored_bytes, tensors_of
 from autoturbo.graph.fold import Folder, FoldError, constant_array, small_array
-from autoturbo.graph.freeze import freeze, resolve
+from autoturbo.graph.freeze import Extents, freeze, resolve
 from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 from autoturbo.graph.structure import captured_names, in_order
@@ -230,14 +230,14 @@ def test_named_dimensions_are_resolved_and_negative_ones_open() -> None:
 
 def test_freezing_remembers_what_the_file_was_made_for(source: Source) -> None:
     inputs = [value("x", [4, 3]), value("z", [4, "S"])]
-    frozen = freeze(inputs, 6, {"z": [6, 9]}, source)
+    frozen = freeze(inputs, Extents(6, {"z": [6, 9]}), source)
     assert frozen.shapes == {"x": (6, 3), "z": (6, 9)}
     assert frozen.baked == {"x": (4, 3), "z": (4, 9)}
     assert (frozen.batch, frozen.ratio) == (4, Fraction(3, 2))
     assert frozen.bindings == {"S": 9}
     assert frozen.as_declared
-    assert not freeze(inputs, None, {"x": [4, 5], "z": [4, 9]}, source).as_declared
-    assert freeze(inputs, None, {"z": [4, 9]}, source).baked is None
+    assert not freeze(inputs, Extents(None, {"x": [4, 5], "z": [4, 9]}), source).as_declared
+    assert freeze(inputs, Extents(None, {"z": [4, 9]}), source).baked is None
 
 
 @pytest.mark.parametrize(
