@@ -38,6 +38,17 @@ def schema_of(node: NodeProto, source: Source) -> defs.OpSchema | None:
         return None
 
 
+def drop_unknown_attributes(node: NodeProto, source: Source) -> list[str]:
+    """Take away the attributes of a node that its operator does not have; return their names."""
+    schema = schema_of(node, source)
+    unknown = [a.name for a in node.attribute if schema and a.name not in schema.attributes]
+    kept = [a for a in node.attribute if a.name not in unknown]
+    if unknown:
+        del node.attribute[:]
+        node.attribute.extend(kept)
+    return unknown
+
+
 def infer(
     node: NodeProto, schema: defs.OpSchema, inputs: Mapping[str, Value], source: Source
 ) -> dict[str, TypeProto]:

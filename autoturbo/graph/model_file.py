@@ -7,7 +7,8 @@ import string
 import onnx
 from onnx import GraphProto, ModelProto, inliner
 
-from autoturbo.graph.source import Source, one_line
+from autoturbo.graph.infer import drop_unknown_attributes
+from autoturbo.graph.source import Source, domain_of, kind_of, one_line
 from autoturbo.graph.structure import bodies, initializer_names
 from autoturbo.graph.wire import TruncatedError, WireError, read_without_weights
 
@@ -27,7 +28,7 @@ _OTHER_FORMATS = {
 def open_model(source: Source, *, weights: bool = False) -> ModelProto:
     """The model of a file; fills in the versions of ``source``.
 
-    Model-local functions are inlined.
+    Model-local functions are inlined; attributes that an operator does not have are left out.
 
     Args:
         source: names the file.
@@ -43,7 +44,20 @@ def open_model(source: Source, *, weights: bool = False) -> ModelProto:
     _check_versions(model, source)
     if not model.graph.node:
         raise source.error("the graph has no nodes")
-    return _without_functions(model, source)
+    model = _without_functions(model, source)
+    _drop_unknown(model.graph, source)
+    return model
+
+
+def _drop_unknown(graph: GraphProto, source: Source) -> None:
+    """Take away attributes that an operator does not have; a note names them."""
+    for node in graph.node:
+        version = source.opsets.get(domain_of(node), 1)
+        for name in drop_unknown_attributes(node, source):
+            text = f"{kind_of(node)} of opset {version} has no attribute {name!r}: left out"
+            source.note(text)
+        for body in bodies(node):
+            _drop_unknown(body, source)
 
 
 def _read(source: Source, *, weights: bool) -> ModelProto:

@@ -199,7 +199,7 @@ class _Constants:
         maker = self._makers.get(value)
         if value.name in self._tensors and value.literal and maker is None:
             self.stored[name] = _named(reference(self._tensors[value.name]), name)
-        elif value.data is not None:
+        elif value.data is not None and maker is None:
             self.stored[name] = numpy_helper.from_array(value.data, name)
         elif value.repeated is not None:
             self._repeat(value, *value.repeated)

@@ -218,7 +218,7 @@ class Propagation:
         made = [value for value in step.outputs if value is not None]
         if not all(value.constant for value in made):
             self.steps.append(step)
-        elif any(value.data is None for value in made):
+        elif any(value.data is None for value in made) or kind_of(step.node) in _KEPT:
             self.constants.append(step)
 
     def _check(self, node: NodeProto, schema: defs.OpSchema | None) -> None:
@@ -342,6 +342,9 @@ class Propagation:
             raise FoldError(TOO_LARGE)
         return self._folder.evaluate(node, step.inputs)
 
+
+_KEPT = frozenset(("DequantizeLinear",))
+"""Operators whose small constants are written as they are made: runtimes look for the node."""
 
 _FROM_SHAPE = frozenset(("Shape", "Size"))
 

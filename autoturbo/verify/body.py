@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,12 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from autoturbo.graph.domain import Interval, Region
 from autoturbo.graph.model_nodes import Operand
 from autoturbo.graph.structure import captured_names
+from autoturbo.verify.quantised import (
+    Dequantised,
+    axis_of,
+    is_dequantize,
+    plain_dequantize,
+)
 
 LAYER = "autoturbo.layer"
 """Key under which the metadata of every node names its layer."""
@@ -48,6 +55,7 @@ class Body:
         nodes: in order.
         reads: constants that the function must be given, in order of first use.
         taken: names in use; values made on the way avoid them.
+        dequantised: how constants are made that the body makes itself from quantised ones.
     """
 
     opset: int
@@ -57,9 +65,11 @@ class Body:
     nodes: list[NodeProto] = field(default_factory=list)
     reads: dict[str, Operand] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    dequantised: Mapping[str, Dequantised] = field(default_factory=dict)
     _labels: set[str] = field(default_factory=set)
     _counts: dict[str, int] = field(default_factory=dict)
     _known: dict[object, str] = field(default_factory=dict)
+    _dequantisers: dict[str, NodeProto] = field(default_factory=dict)
 
     def held(self, index: int) -> Region | None:
         """The region held of a tensor of the graph, or None where there is none."""
@@ -81,6 +91,8 @@ class Body:
             proto.metadata_props.add(key=LAYER, value=self.layer)
         self.taken.update(proto.output)
         self.nodes.append(proto)
+        if is_dequantize(proto):
+            self._dequantisers[proto.output[0]] = proto
         return tuple(proto.output)
 
     def node(
@@ -126,13 +138,22 @@ class Body:
         target shape, the bounds of a slice) is made in the body where it is known.
         """
         if operand.name not in self.reads and operand.name not in self._known:
-            if operand.data is None or operand.tensor >= 0:
+            if operand.name in self.dequantised:
+                self._dequantise(self.dequantised[operand.name])
+            elif operand.data is None or operand.tensor >= 0:
                 self.reads[operand.name] = operand
             else:
                 self._known[operand.name] = operand.name
                 self._literal(operand.data, operand.name)
             self.taken.add(operand.name)
         return operand.name
+
+    def _dequantise(self, made: Dequantised) -> None:
+        """A constant from a quantised one, which the function is given."""
+        name = made.proto.output[0]
+        self._known[name] = name
+        inputs = [self.operand(operand) for operand in made.inputs]
+        self.add(plain_dequantize(made.proto, inputs, name))
 
     def _literal(self, array: np.ndarray, name: str) -> None:
         """A constant node; early ones hold only real numbers, of which others are made."""
@@ -184,6 +205,8 @@ class Body:
         cuts = [_bounds(dim, h, w, step) for dim, h, w, step in rows if h != w or step != 1]
         if not cuts:
             return self.node("Identity", (name,), (to,))[0]
+        if name in self._dequantisers:
+            return self._slice_quantised(self._dequantisers[name], have, want, steps, to)
         axes, starts, ends, strides = (list(column) for column in zip(*cuts, strict=True))
         if self.opset >= _SLICE_INPUTS:
             bounds = {"starts": starts, "ends": ends, "axes": axes, "steps": strides}
@@ -192,6 +215,19 @@ class Body:
         if all(stride == 1 for stride in strides):
             return self.node("Slice", (name,), (to,), axes=axes, starts=starts, ends=ends)[0]
         return self._picked(name, cuts, to)
+
+    def _slice_quantised(
+        self, maker: NodeProto, have: Region, want: Region, steps: Sequence[int], to: str
+    ) -> str:
+        """A part of what a DequantizeLinear makes, as it makes it of that part."""
+        values, *parameters = maker.input
+        given = self.reads.get(maker.input[1])
+        if given is not None and math.prod(given.shape) > 1:
+            axis = axis_of(maker, len(have))
+            own = have[axis : axis + 1], want[axis : axis + 1], steps[axis : axis + 1]
+            parameters = [self.slice(name, *own) for name in parameters]
+        cut = self.slice(values, have, want, steps)
+        return self.add(plain_dequantize(maker, [cut, *parameters], to))[0]
 
     def _picked(self, name: str, cuts: Sequence[tuple[int, int, int, int]], to: str) -> str:
         """Steps before Slice had them: positions are listed."""
@@ -283,6 +319,26 @@ def used(
     read = {name for node in nodes for name in (*node.input, *captured_names(node))}.union(leaving)
     made = {name for node in nodes for name in node.output}
     return [tensor for name, tensor in stored.items() if name in read - made]
+
+
+def without_unread(
+    nodes: Sequence[NodeProto], first: int, leaving: Iterable[str] = ()
+) -> list[NodeProto]:
+    """Return the nodes of a graph without those among the ``first`` ones that nobody reads.
+
+    Args:
+        nodes: of a graph, in order.
+        first: how many of them, at the front, make constants.
+        leaving: names of the graph's outputs.
+    """
+    read = {n for node in nodes[first:] for n in (*node.input, *captured_names(node))}
+    read.update(leaving)
+    kept: list[NodeProto] = []
+    for node in reversed(nodes[:first]):
+        if not read.isdisjoint(node.output):
+            kept.append(node)
+            read.update((*node.input, *captured_names(node)))
+    return [*reversed(kept), *nodes[first:]]
 
 
 def attributes_of(proto: NodeProto) -> Mapping[str, Any]:

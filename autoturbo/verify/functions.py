@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,12 @@ from autoturbo.graph.model_nodes import ModelNodes, Operand
 from autoturbo.schedule.problem import Problem
 from autoturbo.verify.body import Body
 from autoturbo.verify.needs import part_needs
+from autoturbo.verify.quantised import (
+    DEQUANTIZE,
+    Dequantised,
+    dequantised_constants,
+    quantisation_of,
+)
 from autoturbo.verify.regional import restrict
 
 FUNCTION_DOMAIN = "autoturbo.instances"
@@ -26,6 +33,7 @@ class PartFunction:
 
     Attributes:
         name: of the function.
+        given: the names of ``inputs`` in the function.
         inputs: tensors of the graph that it is given, each as the region that the part needs.
         constants: weights that it is given whole.
         outputs: tensors that it makes, each as the part's region.
@@ -33,6 +41,7 @@ class PartFunction:
     """
 
     name: str
+    given: tuple[str, ...]
     inputs: tuple[int, ...]
     constants: tuple[Operand, ...]
     outputs: tuple[int, ...]
@@ -55,6 +64,10 @@ class FunctionBook:
     functions: dict[tuple[object, ...], PartFunction] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     _known: dict[tuple[object, ...], PartFunction] = field(default_factory=dict)
+    _dequantised: Mapping[str, Dequantised] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._dequantised = dequantised_constants(self.nodes)
 
     def function(
         self, layers: Sequence[int], inputs: Mapping[int, Region], outputs: Mapping[int, Region]
@@ -71,16 +84,40 @@ class FunctionBook:
         """
         place = (tuple(layers), tuple(inputs.items()), tuple(outputs.items()))
         if place not in self._known:
-            body = self._body(layers, inputs, outputs)
-            self._known[place] = self._same(layers, tuple(inputs), tuple(outputs), body)
+            body = Body(self.nodes.opsets[""], dequantised=self._dequantised)
+            body.layer = self.problem.layers[layers[0]].name
+            given = tuple(self._given(body, tensor) for tensor in inputs)
+            self._fill(body, layers, inputs, outputs)
+            self._known[place] = self._same(layers, given, tuple(inputs), tuple(outputs), body)
         return self._known[place]
 
-    def _body(
-        self, layers: Sequence[int], inputs: Mapping[int, Region], outputs: Mapping[int, Region]
-    ) -> Body:
+    def _given(self, body: Body, tensor: int) -> str:
+        """The name under which a function is given a tensor.
+
+        One that was dequantised is quantised and dequantised again, which changes no number: the
+        nodes that read it stand behind a DequantizeLinear, as in the file.
+        """
+        name = self.problem.graph.tensors[tensor].name
+        maker = self.problem.graph.producer[tensor]
+        found = None if maker < 0 else quantisation_of(self.nodes.nodes[maker])
+        if found is None:
+            return name
+        given = body.fresh(f"{name}.given")
+        parameters = [body.operand(dataclasses.replace(one, data=None)) for one in found]
+        quantised = body.node("QuantizeLinear", (given, *parameters))
+        body.node(DEQUANTIZE, (*quantised, *parameters), (name,))
+        return given
+
+    def _fill(
+        self,
+        body: Body,
+        layers: Sequence[int],
+        inputs: Mapping[int, Region],
+        outputs: Mapping[int, Region],
+    ) -> None:
+        """Add the nodes of a part to a body."""
         problem, graph = self.problem, self.problem.graph
         needs = part_needs(problem, layers, outputs)
-        body = Body(self.nodes.opsets[""])
         body.regions.update(inputs)
         shapes = [tensor.shape for tensor in graph.tensors]
         for layer in layers:
@@ -92,10 +129,14 @@ class FunctionBook:
                 made = {t: needs.regions[t] for t in operator.outputs if t in needs.regions}
                 body.regions.update(made)
                 restrict(body, self.nodes.nodes[index], operator, shapes, needs.boxes[index])
-        return body
 
     def _same(
-        self, layers: Sequence[int], inputs: tuple[int, ...], outputs: tuple[int, ...], body: Body
+        self,
+        layers: Sequence[int],
+        given: tuple[str, ...],
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        body: Body,
     ) -> PartFunction:
         """The function with these nodes, made now if there is none."""
         text = b"".join(node.SerializeToString(deterministic=True) for node in body.nodes)
@@ -105,7 +146,7 @@ class FunctionBook:
             self.names[stem] = self.names.get(stem, 0) + 1
             name = f"{stem}__{self.names[stem]}"
             constants = tuple(body.reads.values())
-            self.functions[key] = PartFunction(name, inputs, constants, outputs, body)
+            self.functions[key] = PartFunction(name, given, inputs, constants, outputs, body)
         return self.functions[key]
 
     def protos(self) -> list[FunctionProto]:
@@ -114,9 +155,9 @@ class FunctionBook:
 
     def _proto(self, function: PartFunction) -> FunctionProto:
         tensors = self.nodes.graph.tensors
-        inputs = [tensors[t].name for t in function.inputs]
         return helper.make_function(
-            FUNCTION_DOMAIN, function.name, inputs + [c.name for c in function.constants],
+            FUNCTION_DOMAIN, function.name,
+            [*function.given, *(c.name for c in function.constants)],
             [tensors[t].name for t in function.outputs], function.body.nodes,
             [helper.make_opsetid(d, v) for d, v in self.opsets(function.body.nodes).items()],
         )  # fmt: skip

@@ -20,7 +20,7 @@ from autoturbo.graph.model_nodes import ModelNodes, Operand
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.movement import COPIED, REDISTRIBUTED
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.body import Body, used
+from autoturbo.verify.body import Body, used, without_unread
 from autoturbo.verify.functions import FUNCTION_DOMAIN, FunctionBook, PartFunction
 from autoturbo.verify.metadata import InstanceFacts, annotate, model_facts
 from autoturbo.verify.names import instance_name
@@ -291,10 +291,11 @@ class _Writer:
         inputs = [self._info(graph.tensors[t].name, t) for t in graph.inputs]
         inputs += [_value(o.name, o.element, o.shape) for o in self.nodes.given]
         outputs = [self._output(name, value) for name, value in self.nodes.outputs]
+        leaving = [value.name for value in outputs]
+        nodes = without_unread(self.body.nodes, len(self.nodes.constants), leaving)
         proto = helper.make_model(
             helper.make_graph(
-                self.body.nodes, graph.name, inputs, outputs,
-                used(self.body.nodes, self.nodes.stored, (value.name for value in outputs)),
+                nodes, graph.name, inputs, outputs, used(nodes, self.nodes.stored, leaving)
             ),
             functions=self.book.protos(),
             opset_imports=[helper.make_opsetid(d, v) for d, v in self._opsets().items()],

@@ -9,7 +9,9 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, inliner
 
+from autoturbo.graph.infer import drop_unknown_attributes
 from autoturbo.graph.model_nodes import ModelNodes
+from autoturbo.graph.source import Source
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.at_batch import input_shapes, nodes_at
@@ -60,7 +62,7 @@ def prepare(
     """
     original = folder / "original.onnx"
     if not original.exists():
-        proto = _inlined(onnx.load(path, load_external_data=False))
+        proto = _readable(onnx.load(path, load_external_data=False), path)
         onnx.save(with_weights(proto, seeded_weights(proto, folder, seed)), original)
     seeded = onnx.load(original, load_external_data=False)
     nodes = nodes_at(original, schedule.problem.graph, schedule.model)
@@ -77,8 +79,16 @@ def prepare(
     return Setting(folder, original, nodes, passes, samples, whole, feeds, reference, arithmetic)
 
 
-def _inlined(proto: ModelProto) -> ModelProto:
-    return inliner.inline_local_functions(proto) if proto.functions else proto
+def _readable(proto: ModelProto, path: Path) -> ModelProto:
+    """Return a model without local functions, and without attributes that nobody knows."""
+    if proto.functions:
+        proto = inliner.inline_local_functions(proto)
+    source = Source(path)
+    for entry in proto.opset_import:
+        source.opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
+    for node in proto.graph.node:
+        drop_unknown_attributes(node, source)
+    return proto
 
 
 def _takes(proto: ModelProto, feeds: Mapping[str, Array]) -> bool:

@@ -49,6 +49,16 @@ def test_every_way_of_sharing_out_the_work_gives_the_same_numbers(
     assert found.max_abs_error < 1e-4
 
 
+def test_attributes_that_no_operator_has_do_not_keep_a_model_from_running(tmp_path: Path) -> None:
+    schedule, path = scheduled(image_net(), tmp_path)
+    model = onnx.load(path)
+    relu = next(node for node in model.graph.node if node.op_type == "Relu")
+    relu.attribute.append(onnx.helper.make_attribute("slope", 1))
+    onnx.save(model, path)
+    found = check_numbers(schedule, path)
+    assert (found.skipped, found.findings) == (None, ())
+
+
 def test_a_batch_too_large_is_checked_in_one_pass_and_says_so(tmp_path: Path) -> None:
     schedule, path = scheduled(image_net(), tmp_path)
     assert fits_whole(schedule)

@@ -258,6 +258,22 @@ def test_a_dropout_that_trains_or_shows_its_mask_stays(load: Load) -> None:
     assert kinds(load(training)) == ["Dropout"]
 
 
+@pytest.mark.parametrize("batch", [None, 4])
+def test_attributes_that_no_operator_has_are_left_out_with_a_note(
+    batch: int | None, load: Load
+) -> None:
+    made = mlp()
+    plain = load(made, batch=batch)
+    for name, number in (("slope", 1), ("inplace", 1)):
+        made.graph.node[1].attribute.append(helper.make_attribute(name, number))
+    result = load(made, batch=batch)
+    assert result.hash == plain.hash
+    assert result.notes == (
+        "Relu of opset 17 has no attribute 'slope': left out",
+        "Relu of opset 17 has no attribute 'inplace': left out",
+    )
+
+
 def test_dead_operators_are_removed(load: Load) -> None:
     made = mlp()
     made.graph.node.extend([node("Exp", ["h"], ["dead"]), node("Log", ["dead"], ["deader"])])

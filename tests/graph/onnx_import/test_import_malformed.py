@@ -250,11 +250,11 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
         ),
         "c: invalid node: Node...",
     ),
-    "unknown attribute": (
+    "attribute of another type": (
         model(
-            [node("Relu", ["x"], ["y"], name="r", slope=1)], [value("x", [2])], [value("y", None)]
+            [node("Elu", ["x"], ["y"], name="r", alpha="1")], [value("x", [2])], [value("y", None)]
         ),
-        "r: invalid node: Unrecognized attribute: slope...",
+        "r: invalid node: Mismatched attribute type...",
     ),
     "shapes that do not fit": (
         model(
