@@ -108,10 +108,9 @@ class Folder:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                results = self._run(plain, given)
+                arrays = self._run(plain, given)
         except Exception as error:  # noqa: BLE001 - each implementation raises what it likes
             raise FoldError(f"{type(error).__name__}: {one_line(error)}") from None
-        arrays = [np.asarray(result) for result in results]
         if any(array.size > SMALL for array in arrays):
             raise FoldError(TOO_LARGE)
         return arrays
@@ -120,14 +119,14 @@ class Folder:
         """Run a node as it is written, or else as it is written at the newest opset."""
         feeds = {name: value.data for name, value in given.items()}
         if self._means_otherwise(plain):
-            return self._newest(plain, given).run(None, feeds)
+            return _outputs(self._newest(plain, given), feeds)
         try:
-            return self._evaluator(plain).run(None, feeds)
+            return _outputs(self._evaluator(plain), feeds)
         except Exception:
             if plain.domain or self._version >= defs.onnx_opset_version():
                 raise
             with contextlib.suppress(Exception):  # what is told is why it failed as it is written
-                return self._newest(plain, given).run(None, feeds)
+                return _outputs(self._newest(plain, given), feeds)
             raise
 
     def _means_otherwise(self, plain: NodeProto) -> bool:
@@ -154,6 +153,12 @@ class Folder:
             newest = version_converter.convert_version(model, defs.onnx_opset_version())
             self._evaluators[key] = ReferenceEvaluator(newest)
         return self._evaluators[key]
+
+
+def _outputs(
+    evaluator: ReferenceEvaluator, feeds: Mapping[str, np.ndarray | None]
+) -> list[np.ndarray]:
+    return [np.asarray(result) for result in evaluator.run(None, dict(feeds))]
 
 
 def _plain(node: NodeProto, present: Sequence[bool]) -> NodeProto:

@@ -239,12 +239,14 @@ class _Search:
         nodes = self.setting.nodes
         own = next(f.node for f in self.model.proto.functions if f.name == call.function.name)
         names = {t: nodes.graph.tensors[t].name for t in (*tensors, *inputs)}
+        names |= dict(zip(call.function.inputs, call.function.given, strict=True))
         elements = elements_of(nodes)
         given = [_info(names[t], elements[t], array.shape) for t, array in inputs.items()]
         given += [_info(o.name, o.element, o.shape) for o in nodes.given]
         start = self._pass(call).start
         before = Body(nodes.opsets[""], taken=set(names.values()) | set(nodes.stored))
-        before.nodes.extend(nodes.constants)
+        made = {name for node in own for name in node.output}
+        before.nodes.extend(n for n in nodes.constants if made.isdisjoint(n.output))
         repeat(before, nodes.repeated, {}, start)
         graph = helper.make_graph(
             [*before.nodes, *own], "instance", given,

@@ -20,7 +20,11 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.verify import verify_schedule
+from autoturbo.verify.numbers import compare_models
+from autoturbo.verify.passes import passes_of
 from autoturbo.verify.scheduled_file import write_scheduled_model
+from autoturbo.verify.scheduled_model import scheduled_model
+from autoturbo.verify.setting import prepare
 
 PLAIN = frozenset(("Conv", "Add", "Gemm", "GlobalAveragePool"))
 """Operators that ONNX Runtime computes in integers where the pairs stand beside them."""
@@ -158,6 +162,21 @@ def test_what_runs_in_integers_still_does(
         assert checked.findings == ()
         assert checked.numbers is not None
         assert checked.numbers.skipped is None
+
+
+def test_a_wrong_layer_of_a_quantised_model_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(network(per_channel=True), path)
+    schedule = schedules(Workbench(import_model(path), TARGETS[0], "float16"), 1)[-1]
+    passes = passes_of(schedule)
+    (tmp_path / "run").mkdir()
+    setting = prepare(schedule, path, tmp_path / "run", passes, 0)
+    model = scheduled_model(schedule, setting.nodes, passes)
+    assert compare_models(schedule, setting, model, 0).findings == ()
+    nodes = (node for function in model.proto.functions for node in function.node)
+    next(node for node in nodes if node.op_type == "Add").op_type = "Sub"
+    findings = compare_models(schedule, setting, model, 0).findings
+    assert "c3" in {finding.layer for finding in findings}  # of which the addition is a part
 
 
 def test_weights_stay_quantised_in_the_file(tmp_path: Path) -> None:
