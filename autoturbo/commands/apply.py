@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.facts import notes_of, say_notes
+from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     AnyPair,
     add_measurer_option,
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     pair = load_any_pair(options)
     chosen = _chosen(options, pair)
     console.say(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}: {chosen.name}")
-    say_notes(pair.model, console)
+    say_notes(assumed(pair.model), console)
     if options.output.suffix == ".json":
         file = write_kernels(chosen.schedule, options.model, options.output)
         console.emit({**_of_pair(pair, chosen), "file": str(file), "verified": _VERIFIED})
@@ -87,7 +87,7 @@ def _of_pair(pair: AnyPair, chosen: AnyChosen) -> dict[str, Any]:
         "target": pair.target.name,
         "dtype": pair.dtype,
         "scheduler": chosen.name,
-        **notes_of(pair.model),
+        **notes_field(assumed(pair.model)),
     }
 
 

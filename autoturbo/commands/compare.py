@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.comparing import compare
-from autoturbo.commands.facts import notes_of, say_notes
+from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     MachinePair,
     add_measurer_option,
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.report.tables import comparison
 
     pair = load_any_pair(options)
-    say_notes(pair.model, console)
+    say_notes(assumed(pair.model), console)
     if isinstance(pair, MachinePair):
         return compare_units(pair, console, options.db)
     found = compare(
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         database=options.db,
         measurer=pair.measurer,
     )
-    console.emit({**found.as_json(), **notes_of(pair.model)})
+    console.emit({**found.as_json(), **notes_field(assumed(pair.model))})
     if not console.json:
         console.answer(f"{found.model} @ {found.target}, {found.dtype}")
         console.show(comparison(found.outcomes, REFERENCE))

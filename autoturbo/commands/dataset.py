@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.facts import say_notes
 from autoturbo.commands.loading import DEFAULT_TARGET, add_dim_option, load_targets, model_file
 from autoturbo.commands.parser import Subcommand, add_subcommands
 from autoturbo.commands.tables import titled_table
@@ -87,9 +88,11 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.datasets.measurements.shards import require_parquet
 
     require_parquet()
+    from autoturbo.graph.freeze import ASSUMED_BATCH
+
     collection = _collection(options)
-    for line in dict.fromkeys(f"{p.file}: {note}" for p in collection.parts for note in p.notes):
-        console.say(f"note: {line}")
+    files = dict.fromkeys(part.file for part in collection.parts if ASSUMED_BATCH in part.notes)
+    say_notes([f"{file}: {ASSUMED_BATCH}" for file in files], console)
     tell = functools.partial(_tell, console=console)
     try:
         collect(collection, options.output, jobs=options.jobs, on_shard=tell)

@@ -11,7 +11,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.facts import notes_of, say_notes
+from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     add_shape_options,
@@ -79,8 +79,8 @@ def _of_file(options: argparse.Namespace, console: Console) -> int:
     found = bounds_of(schedule, what_if=options.what_if)
     of = {"schedule": options.run, "model": model.name, "target": target.name}
     said = {**of, "scheduler": schedule.scheduler, "bounds": found.as_json()}
-    console.emit({**said, **notes_of(model)})
-    say_notes(model, console)
+    console.emit({**said, **notes_field(assumed(model))})
+    say_notes(assumed(model), console)
     if not console.json:
         console.answer(f"{options.run}: {model.name} @ {target.name}, {schedule.scheduler}")
         _print_bounds(found, console)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from autoturbo.commands.console import Console
     from autoturbo.graph.operators import Graph
 
@@ -55,14 +57,21 @@ def opaque_sentence(facts: dict[str, Any]) -> str:
     return f"{len(opaque)} opaque, each runs alone: {names}{more}"
 
 
-def notes_of(graph: Graph) -> dict[str, Any]:
-    """Return what the import assumed, as a field of a command's object; nothing if it did not."""
-    return {"notes": list(graph.notes)} if graph.notes else {}
+def assumed(graph: Graph) -> tuple[str, ...]:
+    """Return the notes of a model without which its figures may be taken for others."""
+    from autoturbo.graph.freeze import ASSUMED_BATCH
+
+    return tuple(note for note in graph.notes if note == ASSUMED_BATCH)
 
 
-def say_notes(graph: Graph, console: Console) -> None:
+def notes_field(notes: Sequence[str]) -> dict[str, Any]:
+    """Return notes as a field of a command's object; nothing where there are none."""
+    return {"notes": list(notes)} if notes else {}
+
+
+def say_notes(notes: Sequence[str], console: Console) -> None:
     """Tell people what the import assumed, a line each."""
-    for note in graph.notes:
+    for note in notes:
         console.say(f"note: {note}")
 
 

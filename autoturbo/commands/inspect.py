@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.facts import (
     model_facts,
-    notes_of,
+    notes_field,
     opaque_sentence,
     say_notes,
     sentence,
@@ -49,13 +49,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
     facts = model_facts(graph)
     bounds = _bounds(graph, targets, options.dtype)
     lowest = {name: bound["s"] for name, bound in bounds.items()}
-    console.emit({**facts, "lower_bound_s": lowest, **notes_of(graph)})
+    console.emit({**facts, "lower_bound_s": lowest, **notes_field(graph.notes)})
     if console.json:
         return 0
     console.answer(f"{graph.name}: {sentence(facts)}")
     if facts["opaque"]:
         console.answer(opaque_sentence(facts))
-    say_notes(graph, console)
+    say_notes(graph.notes, console)
     _show_kinds(graph, console)
     if options.layers:
         _show_layers(graph, console)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoturbo.commands.facts import notes_of, say_notes
+from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     MachinePair,
     add_measurer_option,
@@ -46,10 +46,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.report.tables import comparison
 
     pair = load_any_pair(options)
-    say_notes(pair.model, console)
+    say_notes(assumed(pair.model), console)
     name, measurement = _measured(options, pair)
     counters = measurement.counters()
-    said = {"scheduler": name, "counters": counters, **notes_of(pair.model)}
+    said = {"scheduler": name, "counters": counters, **notes_field(assumed(pair.model))}
     console.emit({**measurement.as_json(), **said})
     if not console.json:
         console.show(comparison({name: measurement}))

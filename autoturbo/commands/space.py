@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.facts import notes_of, say_notes
+from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     Pair,
     add_model_options,
@@ -45,13 +45,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.search.space import Space
 
     pair = load_pair(options)
-    say_notes(pair.model, console)
+    say_notes(assumed(pair.model), console)
     own = SUBGRAPHS if options.subgraphs is None else options.subgraphs
     space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
     seconds = seconds_per_trial(pair, space)
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
     names = {"model": pair.model.name, "target": pair.target.name}
-    console.emit({**names, **as_json(space), "expected_s": expected, **notes_of(pair.model)})
+    console.emit(
+        {**names, **as_json(space), "expected_s": expected, **notes_field(assumed(pair.model))}
+    )
     if not console.json:
         _print(pair, space, console)
         for effort, trials in EFFORTS.items():

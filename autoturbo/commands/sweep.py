@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoturbo.commands.facts import notes_of, say_notes
+from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     add_model_options,
     add_subgraphs_option,
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         )
     _write(found, options.output)
     files = [str(path) for path in options.output]
-    console.emit({**found.as_json(), "files": files, **notes_of(pair.model)})
+    console.emit({**found.as_json(), "files": files, **notes_field(assumed(pair.model))})
     if not console.json:
         _print(found, options.output, console)
     _require_one(found)
@@ -113,7 +113,7 @@ def _introduce(pair: Pair, points: int, options: argparse.Namespace, console: Co
     each = options.trials or EFFORTS[options.effort or _DEFAULT_EFFORT]
     name = f"{pair.model.name} @ {pair.target.name}, {pair.dtype}"
     console.say(f"{name}: {points} targets, {each} trials each, seed {options.seed}")
-    say_notes(pair.model, console)
+    say_notes(assumed(pair.model), console)
 
 
 def _print(found: Sweep, files: Sequence[Path], console: Console) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
-from autoturbo.commands.facts import notes_of
+from autoturbo.commands.facts import notes_field
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import duration, percentage, whole_number, wrong
 from autoturbo.errors import AutoTurboError, InterruptedRunError, Location, UsageError
@@ -308,7 +308,7 @@ def as_json(result: TuneResult) -> dict[str, Any]:
         "verified": [check.value for check in result.best.verified],
         "refused": [trial.as_dict() for trial in result.refused],
     }
-    value |= notes_of(result.best.schedule.model)
+    value |= notes_field(result.best.schedule.model.notes)
     if _skipped(result):
         value["numbers_skipped"] = _skipped(result)
     if result.front:

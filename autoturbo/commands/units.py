@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.facts import notes_of
+from autoturbo.commands.facts import assumed, notes_field
 
 if TYPE_CHECKING:
     from autoturbo.commands.console import Console
@@ -32,7 +32,7 @@ def compare_units(pair: MachinePair, console: Console, database: str) -> int:
             "model": pair.model.name,
             "target": pair.target.name,
             "schedulers": {name: _as_json(outcome) for name, outcome in outcomes.items()},
-            **notes_of(pair.model),
+            **notes_field(assumed(pair.model)),
         }
     )
     if not console.json:

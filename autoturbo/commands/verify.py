@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.commands.facts import notes_of, say_notes
+from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     AnyPair,
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.numbers:
         require_runtime("--numbers")
     pair, chosen = _chosen(options)
-    say_notes(pair.model, console)
+    say_notes(assumed(pair.model), console)
     verification = _verify(options, pair, chosen, console)
     console.emit(_as_json(pair, chosen, verification))
     if not console.json:
@@ -130,7 +130,7 @@ def _as_json(pair: AnyPair, chosen: AnyChosen, verification: Verification) -> di
     return {
         "model": pair.model.name, "target": pair.target.name, "scheduler": chosen.name,
         **verification.as_json(), "checked": sizes(chosen.schedule), "ran": ran,
-        **notes_of(pair.model),
+        **notes_field(assumed(pair.model)),
     }  # fmt: skip
 
 

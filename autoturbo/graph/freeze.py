@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Dim = int | str | None
 """A declared extent: static, named, or neither."""
 
+ASSUMED_BATCH = "batch 1 assumed: the file leaves it open; --batch N for another"
+"""The note of a model whose batch nobody gives."""
+
 _EXAMPLE = 128
 """The extent that messages give where the user has to choose one."""
 
@@ -105,7 +108,7 @@ def freeze(inputs: Sequence[ValueInfoProto], asked: Extents, source: Source) -> 
     }
     _check_complete(declared, wanted, source)
     if asked.batch is None and leading:
-        source.note("batch 1 assumed: the file leaves it open; --batch N for another")
+        source.note(ASSUMED_BATCH)
     final = {name: tuple(int(extent or 0) for extent in dims) for name, dims in wanted.items()}
     return _frozen(declared, final, bindings)
 

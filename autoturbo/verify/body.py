@@ -70,6 +70,7 @@ class Body:
     _counts: dict[str, int] = field(default_factory=dict)
     _known: dict[object, str] = field(default_factory=dict)
     _dequantisers: dict[str, NodeProto] = field(default_factory=dict)
+    _extents: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def held(self, index: int) -> Region | None:
         """The region held of a tensor of the graph, or None where there is none."""
@@ -137,6 +138,7 @@ class Body:
         A tensor of the graph, a weight, is given to the function; what the graph does not hold (a
         target shape, the bounds of a slice) is made in the body where it is known.
         """
+        self._extents[operand.name] = operand.shape
         if operand.name not in self.reads and operand.name not in self._known:
             if operand.name in self.dequantised:
                 self._dequantise(self.dequantised[operand.name])
@@ -205,8 +207,9 @@ class Body:
         cuts = [_bounds(dim, h, w, step) for dim, h, w, step in rows if h != w or step != 1]
         if not cuts:
             return self.node("Identity", (name,), (to,))[0]
-        if name in self._dequantisers:
-            return self._slice_quantised(self._dequantisers[name], have, want, steps, to)
+        maker = self._dequantisers.get(name)
+        if maker is not None and self._scales_fit(maker, have):
+            return self._slice_quantised(maker, have, want, steps, to)
         axes, starts, ends, strides = (list(column) for column in zip(*cuts, strict=True))
         if self.opset >= _SLICE_INPUTS:
             bounds = {"starts": starts, "ends": ends, "axes": axes, "steps": strides}
@@ -221,13 +224,20 @@ class Body:
     ) -> str:
         """A part of what a DequantizeLinear makes, as it makes it of that part."""
         values, *parameters = maker.input
-        given = self.reads.get(maker.input[1])
-        if given is not None and math.prod(given.shape) > 1:
+        if math.prod(self._extents[maker.input[1]]) > 1:
             axis = axis_of(maker, len(have))
             own = have[axis : axis + 1], want[axis : axis + 1], steps[axis : axis + 1]
             parameters = [self.slice(name, *own) for name in parameters]
         cut = self.slice(values, have, want, steps)
         return self.add(plain_dequantize(maker, [cut, *parameters], to))[0]
+
+    def _scales_fit(self, maker: NodeProto, have: Region) -> bool:
+        """Whether the scales of a DequantizeLinear are known to be one, or one per position."""
+        extents = self._extents.get(maker.input[1])
+        if extents is None or math.prod(extents) == 1:
+            return extents is not None
+        low, high = have[axis_of(maker, len(have))]
+        return extents == (high - low,)
 
     def _picked(self, name: str, cuts: Sequence[tuple[int, int, int, int]], to: str) -> str:
         """Steps before Slice had them: positions are listed."""

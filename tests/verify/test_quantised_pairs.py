@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,8 +49,8 @@ class Quantised:
 
     def pair(self, name: str) -> str:
         """A value quantised and dequantised."""
-        given = [self.store(f"{name}.scale", np.float32(0.03 + 0.01 * len(self.nodes))),
-                 self.store(f"{name}.zero", np.uint8(114))]  # fmt: skip
+        given = [self.store(f"{name}.scale", np.asarray(0.03 + 0.01 * len(self.nodes), "f")),
+                 self.store(f"{name}.zero", np.asarray(114, "u1"))]  # fmt: skip
         self.nodes.append(helper.make_node("QuantizeLinear", [name, *given], [f"{name}.q"]))
         self.nodes.append(
             helper.make_node("DequantizeLinear", [f"{name}.q", *given], [f"{name}.d"])
@@ -64,18 +65,16 @@ class Quantised:
     def parameter(self, name: str, shape: tuple[int, ...], scale: float, kind: str) -> str:
         """A stored constant behind a DequantizeLinear."""
         count = shape[0] if self.per_channel else 1
-        scales = (scale * np.linspace(1, 2, count)).astype(np.float32)
+        extents = (count,) if self.per_channel else ()
+        scales = (scale * np.linspace(1, 2, count)).astype(np.float32).reshape(extents)
         values = self.rng.integers(-100, 100, shape).astype(kind)
-        zeros = np.zeros(count, kind)
-        if not self.per_channel:
-            scales, zeros = scales.reshape(()), zeros.reshape(())
-        arrays = {"q": values, "scale": scales, "zero": zeros}
+        arrays = {"q": values, "scale": scales, "zero": np.zeros(extents, kind)}
         names = [self.store(f"{name}.{part}", array) for part, array in arrays.items()]
-        axis = {"axis": 0} if self.per_channel else {}
+        axis: dict[str, Any] = {"axis": 0} if self.per_channel else {}
         self.nodes.append(helper.make_node("DequantizeLinear", names, [name], **axis))
         return name
 
-    def node(self, kind: str, inputs: list[str], name: str, **attributes: object) -> str:
+    def node(self, kind: str, inputs: list[str], name: str, **attributes: Any) -> str:
         """An operator and the pair behind it."""
         self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return self.pair(name)
