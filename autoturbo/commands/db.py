@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.database import BestFilter, BestSchedule
+    from autoturbo.database import BestFilter, BestSchedule, ImportResult
 
 USAGE = "list|best|stats|export|import|merge|check|schema"
 EXAMPLE = "autoturbo db best --model resnet50 --target stcp920"
@@ -123,7 +123,20 @@ def _take_in(options: argparse.Namespace, console: Console) -> int:
             name = f"{file}: " if options.files[1:] else ""
             read, changed = counted(result.read), counted(result.changed)
             console.say(f"{name}read {read}; new or better {changed}")
+            _tell_left_out(result, file, console)
     return 0
+
+
+def _tell_left_out(result: ImportResult, file: Path, console: Console) -> None:
+    """Name the rows of another database that were not believed."""
+    count = sum(dataclasses.astuple(result.left_out))
+    if not count:
+        return
+    console.say(f"{file}: left out {counted(result.left_out)}")
+    for finding in result.findings:
+        console.say(f"{file}: {finding}")
+    if count > len(result.findings):
+        console.say(f"{file}: and {count - len(result.findings)} more")
 
 
 def _schema(options: argparse.Namespace, console: Console) -> int:

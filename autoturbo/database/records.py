@@ -349,9 +349,13 @@ class ImportResult:
     """What an import did.
 
     Attributes:
-        read: records in the file.
+        read: records in the file that were believed.
         changed: records that were new or better than what the database had.
+        left_out: rows of another database that were not believed.
+        findings: what is wrong with the first of those, one line each.
     """
 
     read: Counts
     changed: Counts
+    left_out: Counts = Counts()
+    findings: tuple[str, ...] = ()

@@ -209,9 +209,10 @@ class Database(RunStore):
     def take_in(self, path: str | Path) -> ImportResult:
         """Merge an export or another database, whichever the file is.
 
-        The better of two records is kept, nothing else is lost. All of it or nothing: one record
-        that is wrong and nothing is written. The order in which files are taken in and taking them
-        in again make no difference.
+        The better of two records is kept, nothing else is lost. Of an export all or nothing: one
+        record that is wrong and nothing is written. Of a database, rows that cannot be read or that
+        contradict themselves are left out, and the result names them. The order in which files are
+        taken in and taking them in again make no difference.
 
         Raises:
             DatabaseError: the file is none that this version can read, and which record; or the
