@@ -82,7 +82,10 @@ class LiveLine:
             self._live.update(Text(live_line(standing), no_wrap=True, overflow="ellipsis"))
         elif self._on and self._clock() - self._last >= _EVERY_S:
             self._last = self._clock()
-            print(live_line(standing), file=self._stream, flush=True)
+            try:
+                print(live_line(standing), file=self._stream, flush=True)
+            except OSError:  # a search does not end because nobody can watch it
+                self._on = False
 
 
 def standing_of(progress: Progress) -> Standing:
