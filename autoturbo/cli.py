@@ -18,6 +18,7 @@ from autoturbo.commands.streams import (
     show_error,
 )
 from autoturbo.errors import AutoTurboError, InterruptedRunError, UsageError
+from autoturbo.masking import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,18 +78,28 @@ def _report(error: AutoTurboError, arguments: Sequence[str], cause: Exception | 
     given = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--debug" in given:
         with contextlib.suppress(BrokenPipeError, StreamError):
-            _print_traceback(cause or error)
+            _print_traceback(cause or error, given)
     if "--json" in given:
-        show_error(json.dumps({"error": error.as_json()}), on_output=True)
+        shown = json.dumps({"error": error.as_json()})
     else:
-        show_error(f"error: {plain(error)}", on_output=False)
+        shown = f"error: {plain(error)}"
+    show_error(_without_secrets(shown, given), on_output="--json" in given)
     return error.exit_status
 
 
-def _print_traceback(error: BaseException) -> None:
+def _print_traceback(error: BaseException, arguments: Sequence[str]) -> None:
     import traceback
 
-    traceback.print_exception(error, file=sys.stderr)
+    shown = "".join(traceback.format_exception(error))
+    print(_without_secrets(shown, arguments), file=sys.stderr, end="")
+
+
+def _without_secrets(text: str, arguments: Sequence[str]) -> str:
+    """The text without passwords of URLs that were given where something else was expected."""
+    for word in arguments:
+        if "://" in word:
+            text = without_secrets(text, word.partition("=")[2] if word[:1] == "-" else word)
+    return text
 
 
 def _internal(error: Exception) -> InternalError:

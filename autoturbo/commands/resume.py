@@ -12,6 +12,7 @@ from autoturbo.commands.tuning import (
     LiveLine,
     add_machine_options,
     add_stopping_options,
+    add_storage_option,
     finish,
     finish_all,
     machine_options,
@@ -45,6 +46,7 @@ def add_arguments(parser: Parser) -> None:
     add("--time-budget", metavar="TIME", type=duration("--time-budget"), help=budget)
     add_stopping_options(parser)
     add_machine_options(parser)
+    add_storage_option(parser)
     output = "write the best schedule there as well (default: where 'tune' wrote it)"
     add("-o", "--output", metavar="FILE", type=Path, help=output)
     text = "run what is handed out in ONNX Runtime as well, against the model"
@@ -67,6 +69,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             trials=options.trials,
             time_budget=options.time_budget,
             verify=options.verify,
+            storage=options.storage,
             on_progress=line,
             **stopping_options(options),
             **machine,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from autoturbo.commands.tuning import (
     LiveLine,
     add_machine_options,
     add_stopping_options,
+    add_storage_option,
     finish_all,
     machine_options,
     stopping_options,
@@ -70,7 +72,7 @@ def add_arguments(parser: Parser) -> None:
     add("-o", "--output", metavar="FILE", type=Path, help="write the best schedule there as well")
     text = "run what is handed out in ONNX Runtime as well, against the model"
     add("--verify", action="store_true", help=text)
-    add("--storage", metavar="URL", help="mirror the Optuna study, for optuna-dashboard")
+    add_storage_option(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -89,6 +91,7 @@ def _tuned(
     pairs: Sequence[AnyPair], machine: MachineOptions, options: argparse.Namespace, console: Console
 ) -> list[TuneResult | AutoTurboError]:
     from autoturbo import tuner
+    from autoturbo.options import STORAGE_VARIABLE
 
     gc.freeze()  # what is loaded by now lives as long as the run: collecting walks the rest alone
     kept = {**how_to_load(options), **_place_of_copy(options.output)}
@@ -103,7 +106,7 @@ def _tuned(
             objective=_objectives(options),
             database=options.db,
             runs_folder=options.runs_folder,
-            storage=options.storage,
+            storage=options.storage or os.environ.get(STORAGE_VARIABLE) or None,
             subgraphs=options.subgraphs,
             transfer=options.transfer,
             verify=options.verify,

@@ -130,6 +130,12 @@ def stopping_options(options: argparse.Namespace) -> StoppingOptions:
     return {"patience": options.patience, "bound_gap": options.bound_gap}
 
 
+def add_storage_option(parser: Parser) -> None:
+    """Where the study is mirrored."""
+    text = "mirror the Optuna study, for optuna-dashboard (or AUTOTURBO_STORAGE)"
+    parser.add_argument("--storage", metavar="URL", help=text)
+
+
 class MachineOptions(TypedDict):
     """Arguments of the tuner that say where measuring is done."""
 

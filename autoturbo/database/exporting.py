@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections import Counter
 from contextlib import suppress
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from autoturbo.atomic import atomic_writer, check_writable
 from autoturbo.database import tables
-from autoturbo.database.formats import encode
+from autoturbo.database.formats import decode, encode
 from autoturbo.database.merging import TABLES, statement
 from autoturbo.database.packing import pack, unpack
-from autoturbo.database.records import BestSchedule, Counts, KernelRecord
+from autoturbo.database.records import BestSchedule, Counts, KernelRecord, Record, RunInfo
 from autoturbo.errors import DatabaseError, Location
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DATABASE_SUFFIXES = (".db", ".sqlite")
 PARQUET_SUFFIX = ".parquet"
+_MAY_BE_SECRET = re.compile(r'"storage":"')
 
 # Sorted, so that equal databases have equal exports.
 _QUERIES = {
@@ -63,7 +65,7 @@ def record_lines(
     for name, query in _QUERIES.items():
         if name == "best" or not best_only:
             for (kept,) in connection.execute(query):
-                yield name, unpack(kept)
+                yield name, _run_text(kept) if name == "runs" else unpack(kept)
     if not best_only:
         for row in connection.execute(_KERNELS):
             yield "kernels", encode(KernelRecord(*row))
@@ -115,7 +117,20 @@ def _copy_rows(
         chosen = ", ".join(name if name in there else "NULL" for name in columns)
         order = ", ".join(columns[:key])
         rows = connection.execute(f"SELECT {chosen} FROM {table} ORDER BY {order}")  # noqa: S608
-        packed = ((*row[:-1], pack(row[-1]) if type(row[-1]) is str else row[-1]) for row in rows)
+        packed = ((*row[:-1], _packed(kind, row[-1])) for row in rows)
         counts[table] += copy.executemany(statement(kind), packed).rowcount
     copy.execute("COMMIT")
     return Counts(**counts)
+
+
+def _run_text(kept: str | bytes) -> str:
+    """The text of a run's row without a password that an earlier release may have kept."""
+    text = unpack(kept)
+    return encode(decode(text, Location())) if _MAY_BE_SECRET.search(text) else text
+
+
+def _packed(kind: type[Record], kept: float | str | bytes) -> float | str | bytes:
+    """The last column of a row as the newest version has it."""
+    if kind is RunInfo and isinstance(kept, str | bytes):
+        return pack(_run_text(kept))
+    return pack(kept) if isinstance(kept, str) else kept
