@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.db_health import CHECK, STATS, counted
+from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.parser import Subcommand, add_subcommands
 from autoturbo.commands.values import one_of, whole_number
+from autoturbo.outputs import Kind
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +56,7 @@ def _best(options: argparse.Namespace, console: Console) -> int:
         best = database.best(**asked)
         why = database.explain_miss(**asked) if options.explain_miss and not best else None
     if options.output is not None:
-        _write(options.output, best)
+        _write(options, best)
     console.emit({"best": [_as_json(b) for b in best], "miss": why})
     if best and not console.json:
         console.show(_table(best))
@@ -93,21 +95,20 @@ def _is_known_target(name: str) -> bool:
     return Path(name).is_file() or name in (*preset_names(), *machine_names())
 
 
-def _write(path: Path, best: tuple[BestSchedule, ...]) -> None:
-    from autoturbo.atomic import atomic_write
+def _write(options: argparse.Namespace, best: tuple[BestSchedule, ...]) -> None:
     from autoturbo.commands.values import wrong
 
     if len(best) != 1:
         hint = "ask for one with --model, --target, --batch and --dtype"
         raise wrong("-o", f"{len(best)} schedules match; one can be written", hint)
-    atomic_write(path, best[0].schedule)
+    outputs_of(options).write(options.output, Kind.SCHEDULE, best[0].schedule)
 
 
 def _export(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
 
     with Database.open(options.db, create=False, read_only=True) as database:
-        counts = database.export(options.file, best_only=options.best)
+        counts = database.export(options.file, best_only=options.best, force=options.force)
     console.emit({"file": str(options.file), "counts": dataclasses.asdict(counts)})
     console.say(f"{options.file}: {counted(counts)}")
     return 0
@@ -213,6 +214,7 @@ def _best_arguments(parser: Parser) -> None:
     add("--explain-miss", action="store_true", help="say why nothing matches")
     text = "write the schedule that matches"
     add("-o", "--output", metavar="FILE", type=Path, help=text)
+    add_force_option(parser)
 
 
 def _export_arguments(parser: Parser) -> None:
@@ -220,6 +222,7 @@ def _export_arguments(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help=text)
     text = "only the best schedules: no runs, trials and kernel times"
     parser.add_argument("--best", action="store_true", help=text)
+    add_force_option(parser)
 
 
 def _import_arguments(parser: Parser) -> None:
@@ -249,7 +252,7 @@ _ACTIONS = {
         "autoturbo db export records.jsonl",
         _export,
         _export_arguments,
-        "FILE [--best]",
+        "FILE [--best] [--force]",
     ),
     "import": Subcommand(
         "Merge an export, keeping the better of two records.",

@@ -120,6 +120,7 @@ def resume(
     on_progress: Callable[[Progress], None] | None = None,
     patience: int | None = None,
     bound_gap: float | None = None,
+    storage: str | None = None,
 ) -> TuneResult:
     """Go on with a run, also after a crash; the result is that of a run that was never stopped.
 
@@ -136,6 +137,8 @@ def resume(
         patience: stop after so many trials without a better one. Where any limit is given anew,
             those of the run that are not given are gone, but for the time.
         bound_gap: stop once the best is at most this share above the lower bound; likewise.
+        storage: the storage's URL; if None the run's own, or, where that had a password, which is
+            not kept, what the environment variable ``AUTOTURBO_STORAGE`` says.
 
     Raises:
         RunError: no such run, or what it depends on has changed: model, target, version.
@@ -154,6 +157,7 @@ def resume(
         on_progress=on_progress,
         patience=patience,
         bound_gap=bound_gap,
+        storage=storage,
     )
 
 
@@ -172,11 +176,16 @@ def model_of_run(info: RunInfo) -> Graph:
     if not info.model_file:
         message = f"run {info.id}: the file of its model is not recorded"
         raise RunError(message, hint="give model_file to 'tune', or resume with autoturbo.tuner")
-    given = Path(info.model_file)
-    there = Path(info.settings.get("folder", "")) / given
-    path = given if given.exists() or not there.exists() else there
+    path = model_path_of_run(info)
     batch = info.settings.get("model_batch", info.batch)
     return load_model(path, batch=batch, shapes=info.settings.get("shapes"))
+
+
+def model_path_of_run(info: RunInfo) -> Path:
+    """Return the file of a run's model, seen from the run's folder or from this one."""
+    given = Path(info.model_file)
+    there = Path(info.settings.get("folder", "")) / given
+    return given if given.exists() or not there.exists() else there
 
 
 def model_file(name: str | Path) -> Path:
