@@ -100,7 +100,7 @@ def test_the_database_under_other_names(cli: Cli, run: str, place: str) -> None:
         Path(place).hardlink_to(DATABASE)
     elif place in ("link", "dangling"):
         Path(place).symlink_to(cli.folder / DATABASE)
-    command = ("db", "best", "-o")
+    command: tuple[str, ...] = ("db", "best", "-o")
     if place == "dangling":  # the command makes the database that the link leads to
         Path(DATABASE).unlink()
         command = writing(run)["tune"]

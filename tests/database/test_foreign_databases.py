@@ -255,6 +255,6 @@ def test_what_a_merge_prints(tmp_path: Path) -> None:
         "theirs.db: left out 0 runs, 3 trials, 0 best schedules, 0 kernels",
         *(f"theirs.db: trials aa00 {number}: {reason}" for number in range(3)),
     ]
-    ran = subprocess.run([*program, "--json"], cwd=tmp_path, capture_output=True, check=False)
-    found = json.loads(ran.stdout)
+    again = subprocess.run([*program, "--json"], cwd=tmp_path, capture_output=True, check=False)
+    found = json.loads(again.stdout)
     assert (found["left_out"]["trials"], len(found["findings"])) == (3, 3)
