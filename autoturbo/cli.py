@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import sys
@@ -12,7 +11,14 @@ from typing import TYPE_CHECKING
 from autoturbo.commands.console import Console
 from autoturbo.commands.parser import parse
 from autoturbo.commands.registry import COMMANDS, build_parser
+from autoturbo.commands.streams import (
+    StreamError,
+    checked_streams,
+    refuse_closed,
+    show_error,
+)
 from autoturbo.errors import AutoTurboError, InterruptedRunError, UsageError
+from autoturbo.masking import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,18 +30,20 @@ class InternalError(AutoTurboError):
     kind = "internal"
 
 
+@checked_streams()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status.
 
     0: done; 1: the work failed; 2: bad input or usage; 3: no feasible schedule; 130: interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    _print_anything()
     try:
         status = _run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:
-        return _reader_left()
+    except BrokenPipeError:  # whoever read our output has closed it: nothing more to say
+        return 1
+    except StreamError as error:
+        return _report(error.explained(), arguments)
     except KeyboardInterrupt:
         return _report(InterruptedRunError("interrupted"), arguments)
     except AutoTurboError as error:
@@ -46,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    refuse_closed()
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:
         from autoturbo.commands.completing import complete
@@ -67,39 +76,35 @@ def _report(error: AutoTurboError, arguments: Sequence[str], cause: Exception | 
     from autoturbo.report.units import plain
 
     given = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    with contextlib.suppress(BrokenPipeError):
-        if "--debug" in given:
-            _print_traceback(cause or error)
-        if "--json" in given:
-            print(json.dumps({"error": error.as_json()}), flush=True)
-        else:
-            print(f"error: {plain(error)}", file=sys.stderr, flush=True)
+    if "--debug" in given:
+        with contextlib.suppress(BrokenPipeError, StreamError):
+            _print_traceback(cause or error, given)
+    if "--json" in given:
+        shown = json.dumps({"error": error.as_json()})
+    else:
+        shown = f"error: {plain(error)}"
+    show_error(_without_secrets(shown, given), on_output="--json" in given)
     return error.exit_status
 
 
-def _print_traceback(error: BaseException) -> None:
+def _print_traceback(error: BaseException, arguments: Sequence[str]) -> None:
     import traceback
 
-    traceback.print_exception(error, file=sys.stderr)
+    shown = "".join(traceback.format_exception(error))
+    print(_without_secrets(shown, arguments), file=sys.stderr, end="")
+
+
+def _without_secrets(text: str, arguments: Sequence[str]) -> str:
+    """The text without passwords of URLs that were given where something else was expected."""
+    for word in arguments:
+        if "://" in word:
+            text = without_secrets(text, word.partition("=")[2] if word[:1] == "-" else word)
+    return text
 
 
 def _internal(error: Exception) -> InternalError:
     what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
     return InternalError(f"internal: {what}", hint="run again with --debug")
-
-
-def _print_anything() -> None:
-    """Names that the terminal's encoding lacks are shown as escapes, never as an exception."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _reader_left() -> int:
-    """Whoever read our output has closed it: nothing more to say, also not at exit."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1
 
 
 if __name__ == "__main__":

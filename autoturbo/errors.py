@@ -18,6 +18,7 @@
     |-- ExecutorError                 status 1   workers or the cluster failed
     |-- VerifyError                   status 1   a schedule cannot be written as a model
     |   `-- UnrunnableError                         ONNX Runtime is missing or cannot run a model
+    |-- OutputStreamError             status 1   standard output or standard error takes nothing
     `-- InterruptedRunError           status 130 Ctrl-C; everything measured is saved
 
 The printed form is ``FILE:LINE:COLUMN: FIELD: MESSAGE; HINT`` with the parts that are known.
@@ -179,6 +180,12 @@ class UnrunnableError(VerifyError):
     """ONNX Runtime is not installed, or it cannot run a model."""
 
     kind = "unrunnable"
+
+
+class OutputStreamError(AutoTurboError):
+    """Standard output or standard error is full or closed."""
+
+    kind = "stream"
 
 
 class InterruptedRunError(AutoTurboError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import RunError
 from autoturbo.hardware.machine import Machine
+from autoturbo.masking import is_masked
 from autoturbo.run import Means
 from autoturbo.search.names import OURS
 from autoturbo.search.settings import Settings, searched_subgraphs
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from autoturbo.search.handover import Verifier
     from autoturbo.search.progress import Progress
     from autoturbo.search.workshop import MakeWorkshop
+
+
+STORAGE_VARIABLE = "AUTOTURBO_STORAGE"
+"""The environment variable of the storage's URL, which command lines show to everybody."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +58,7 @@ class Options:
     runs_folder: str | Path = "runs"
     baselines: Sequence[str] = ("tvm", "graphturbo")
     on_progress: Callable[[Progress], None] | None = None
-    storage: str | None = None
+    storage: str | None = field(default=None, repr=False)
     timeout_s: float | None = None
     evaluator: MakeWorkshop | None = None
     subgraphs: int | None = None
@@ -117,6 +123,7 @@ class Changes:
     verifier: Verifier | None = None
     patience: int | None = None
     bound_gap: float | None = None
+    storage: str | None = field(default=None, repr=False)
 
     def means(self) -> Means:
         """What does not affect results."""
@@ -124,6 +131,20 @@ class Changes:
             self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
             self.evaluator, self.verifier,
         )  # fmt: skip
+
+    def storage_of(self, info: RunInfo) -> str | None:
+        """Return the URL of the storage that mirrors a run, with its password.
+
+        Raises:
+            RunError: the run's own had a password, which is not kept, and none is given.
+        """
+        own: str | None = info.settings.get("storage")
+        if self.storage is not None or own is None or not is_masked(own):
+            return own if self.storage is None else self.storage
+        if given := os.environ.get(STORAGE_VARIABLE):
+            return given
+        message = f"run {info.id} is mirrored to {own}, whose password is not kept"
+        raise RunError(message, hint=f"give the URL with --storage or in {STORAGE_VARIABLE}")
 
 
 def stored_target(info: RunInfo) -> AnyTarget:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.database import Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.hardware.machine import Machine
+from autoturbo.masking import masked
 from autoturbo.options import Changes, Options, Pair, stored_settings, stored_target
 from autoturbo.run import Means, Run, TuneResult, carry_out
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
@@ -107,7 +108,7 @@ def tune(
         model_file: the file as the user named it, for :func:`resume`; the graph's source if empty.
         baselines: other schedulers to measure for comparison.
         on_progress: called when cuts are placed, before the first trial, and after every outcome.
-        storage: an Optuna storage URL that mirrors the trials.
+        storage: an Optuna storage URL that mirrors the trials; its password is kept nowhere.
         timeout_s: seconds for one measurement, after which it counts as failed.
         settings: more to keep with the run (``shapes``); JSON values.
         evaluator: builds what measures; with ``measurer`` if None.
@@ -238,6 +239,7 @@ def resume(
     patience: int | None = None,
     bound_gap: float | None = None,
     runtime_env: Mapping[str, Any] | None = None,
+    storage: str | None = None,
 ) -> TuneResult:
     """Go on with a run; the result is that of a run that was never stopped.
 
@@ -258,6 +260,8 @@ def resume(
         patience: as for :func:`tune`; a new limit ends all that the run had, but for the time.
         bound_gap: likewise.
         runtime_env: Ray's ``runtime_env`` for the workers.
+        storage: the storage's URL; if None the run's own, or, where that had a password, which is
+            not kept, what the environment variable ``AUTOTURBO_STORAGE`` says.
 
     Raises:
         RunError: no such run, one that another process works on, or what it depends on has
@@ -269,6 +273,7 @@ def resume(
         runtime_env=runtime_env, trials=trials, time_budget=time_budget,
         on_progress=on_progress, timeout_s=timeout_s, evaluator=evaluator, verify=verify,
         verifier=verifier, patience=patience, bound_gap=bound_gap,
+        storage=storage,
     )  # fmt: skip
     return only(resume_all([run], changes, database=database, together=False))
 
@@ -319,6 +324,7 @@ def _carried(info: RunInfo, changes: Changes, means: Means, store: Database) -> 
     graph = changes.load_graph(info)
     asked = stored_settings(info)
     _refuse_changed(info, pair_key(graph, target, asked.dtype, asked.measurer))
+    asked = dataclasses.replace(asked, storage=changes.storage_of(info))
     asked = asked.extended(changes.trials, changes.time_budget, changes.patience, changes.bound_gap)
     if changes.verify is not None:
         info = dataclasses.replace(info, settings={**info.settings, "verify": changes.verify})
@@ -419,6 +425,7 @@ def _stored(asked: Settings, key: PairKey, batch: int, more: Mapping[str, Any]) 
     """The settings of a run's record, from which it can be begun again."""
     keys = {name: getattr(key, name) for name in ("graph_hash", "target_hash", "scheduler_version")}
     fields = {**dataclasses.asdict(asked), "baselines": list(asked.baselines)}
+    fields["storage"] = None if asked.storage is None else masked(asked.storage)
     return {**more, **fields, **keys, "trials": asked.total, "batch": batch}
 
 

@@ -20,6 +20,7 @@ from autoturbo.commands.loading import (
     load_any_pair,
     model_file,
 )
+from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.scheduling import (
     AnyChosen,
@@ -27,6 +28,7 @@ from autoturbo.commands.scheduling import (
     chosen_schedule,
     schedule_of_database,
 )
+from autoturbo.outputs import Kind
 
 if TYPE_CHECKING:
     import argparse
@@ -51,24 +53,27 @@ def add_arguments(parser: Parser) -> None:
     text = "the scheduled model (ONNX), or its kernels spelled out where it ends in .json"
     add = parser.add_argument
     add("-o", "--output", metavar="FILE", type=Path, required=True, help=text)
+    add_force_option(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Find the schedule, check it, write the model, say what to do with it."""
-    from autoturbo.commands.applying import apply_schedule, check_place, write_kernels
+    from autoturbo.commands.applying import apply_schedule, write_kernels
 
-    check_place(options.output, model_file(options.model))
+    spelled_out = options.output.suffix == ".json"
+    outputs = outputs_of(options).reading(model_file(options.model))
+    outputs.check(options.output, Kind.KERNELS if spelled_out else Kind.MODEL)
     pair = load_any_pair(options)
     chosen = _chosen(options, pair)
     console.say(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}: {chosen.name}")
     say_notes(assumed(pair.model), console)
-    if options.output.suffix == ".json":
-        file = write_kernels(chosen.schedule, options.model, options.output)
+    if spelled_out:
+        file = write_kernels(chosen.schedule, options.model, options.output, outputs)
         console.emit({**_of_pair(pair, chosen), "file": str(file), "verified": _VERIFIED})
         console.say(f"written   {file}")
         console.say(f"verified  {', '.join(_VERIFIED)}")
         return 0
-    applied = apply_schedule(chosen.schedule, options.model, options.output)
+    applied = apply_schedule(chosen.schedule, options.model, options.output, outputs)
     console.emit(_as_json(pair, chosen, applied))
     if not console.json:
         _print(applied, _verify(chosen, options), console)

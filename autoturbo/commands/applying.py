@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.loading import model_file
 from autoturbo.errors import Location, RefusedError, UsageError
+from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def apply_schedule(
-    schedule: Schedule | MachineSchedule, model: str | Path, out: str | Path
+    schedule: Schedule | MachineSchedule,
+    model: str | Path,
+    out: str | Path,
+    outputs: Outputs = NO_OTHERS,
 ) -> Applied:
     """Write a model as its schedule computes it: every instance a call of a function.
 
@@ -26,9 +29,10 @@ def apply_schedule(
         schedule: of the model, on a target or a machine.
         model: its file, or the name of a workload.
         out: the ONNX file to write.
+        outputs: what it may not replace besides the model.
 
     Raises:
-        UsageError: ``out`` is the model itself, or cannot be written.
+        UsageError: ``out`` is the model itself, cannot be written, or may not be replaced.
         RefusedError: the schedule does not compute the model.
         VerifyError: the schedule cannot be written as ONNX.
         ModelError: the file is not usable.
@@ -38,25 +42,29 @@ def apply_schedule(
     from autoturbo.verify.scheduled_model import BuildError
 
     source, place = model_file(model), Path(out)
-    check_place(place, source)
+    outputs.reading(source).check(place, Kind.MODEL)
     _check(schedule, model)
     try:
-        return write_scheduled_model(_one(schedule), source, place)
+        return write_scheduled_model(_one(schedule), source, place, outputs)
     except (BuildError, RegionError) as error:
         raise RefusedError(f"the schedule does not compute it: {error}", Location(model)) from None
 
 
-def write_kernels(schedule: Schedule | MachineSchedule, model: str | Path, out: str | Path) -> Path:
+def write_kernels(
+    schedule: Schedule | MachineSchedule,
+    model: str | Path,
+    out: str | Path,
+    outputs: Outputs = NO_OTHERS,
+) -> Path:
     """Write a schedule spelled out, for compilers without this code (docs/schedule-format.md).
 
     Regions and memory are checked first, as :func:`apply_schedule` does. Gives the file.
 
     Raises:
-        UsageError: ``out`` is the model itself, or cannot be written, or the schedule is of a
-            machine.
+        UsageError: ``out`` is the model itself, cannot be written, may not be replaced, or the
+            schedule is of a machine.
         RefusedError: the schedule does not compute the model.
     """
-    from autoturbo.atomic import atomic_write
     from autoturbo.schedule.kernels_file import kernels_text
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
 
@@ -64,9 +72,10 @@ def write_kernels(schedule: Schedule | MachineSchedule, model: str | Path, out: 
         message = "kernels are spelled out for a target, not for a machine of several units"
         raise UsageError(message, Location(out), "give a name that ends in .onnx")
 
-    check_place(Path(out), model_file(model))
+    outputs = outputs.reading(model_file(model))
+    outputs.check(out, Kind.KERNELS)
     _check(schedule, model)
-    atomic_write(out, kernels_text(schedule))
+    outputs.write(out, Kind.KERNELS, kernels_text(schedule))
     return Path(out)
 
 
@@ -87,25 +96,3 @@ def _check(schedule: Schedule | MachineSchedule, model: str | Path) -> None:
         message = f"the schedule fails the {findings[0].check.value} check: {findings[0].message}"
         hint = "nothing was written; 'autoturbo verify' lists all that it finds"
         raise RefusedError(message + more, Location(model), hint)
-
-
-def check_place(out: Path, model: Path) -> None:
-    """Say before anything is computed that the file cannot be written.
-
-    Raises:
-        UsageError: it is the model itself, or its folder takes no files.
-    """
-    from autoturbo.atomic import check_writable
-
-    if os.path.realpath(out) == os.path.realpath(model) or _same_file(out, model):
-        message = "the scheduled model would replace the model itself"
-        raise UsageError(message, Location(out), "give it another name with -o")
-    check_writable(out)
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    """Also under two names: a hard link, or a file system that ignores case."""
-    try:
-        return one.samefile(other)
-    except (OSError, ValueError):
-        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.parser import Subcommand, add_subcommands
 from autoturbo.commands.tables import titled_table
 from autoturbo.commands.values import one_of
@@ -36,14 +37,16 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _train(options: argparse.Namespace, console: Console) -> int:
-    from autoturbo.cost_models.pretrained import train
+    from autoturbo.cost_models.pretrained import FILES, train
     from autoturbo.cost_models.training import Table
     from autoturbo.datasets.measurements import load_measurements
 
+    outputs = outputs_of(options)
+    outputs.check_folder(options.output, FILES)
     data = load_measurements(options.folder)
     table = Table.of(data)
     model = train(table, _notes(data.collection, table, judge=options.judge))
-    model.save(options.output)
+    model.save(options.output, outputs)
     console.emit({"folder": str(options.output), "card": model.card})
     text = f"{model.card['settings']} settings, {model.card['kernels']} kernels"
     console.answer(f"trained on {text}: {options.output}")
@@ -149,6 +152,7 @@ def _train_arguments(parser: Parser) -> None:
     _folder_argument(parser)
     text = "folder of the model, made where it is missing"
     parser.add_argument("-o", "--output", metavar="MODEL", type=Path, required=True, help=text)
+    add_force_option(parser)
     text = "judge it on models and targets held out as well; the card says how it did"
     parser.add_argument("--judge", action="store_true", help=text)
 

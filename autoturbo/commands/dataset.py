@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.facts import say_notes
 from autoturbo.commands.loading import DEFAULT_TARGET, add_dim_option, load_targets, model_file
+from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.parser import Subcommand, add_subcommands
 from autoturbo.commands.tables import titled_table
 from autoturbo.commands.values import merged_dims, one_of, whole_number, wrong
@@ -85,11 +86,14 @@ def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> 
 
 def _collect(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.datasets.measurements import collect, load_measurements, make_card, write_card
+    from autoturbo.datasets.measurements.card import CARDS
     from autoturbo.datasets.measurements.shards import require_parquet
 
     require_parquet()
     from autoturbo.graph.freeze import ASSUMED_BATCH
 
+    outputs = outputs_of(options)
+    outputs.check_folder(options.output, CARDS)
     collection = _collection(options)
     files = dict.fromkeys(part.file for part in collection.parts if ASSUMED_BATCH in part.notes)
     say_notes([f"{file}: {ASSUMED_BATCH}" for file in files], console)
@@ -100,7 +104,7 @@ def _collect(options: argparse.Namespace, console: Console) -> int:
         hint = "the same command goes on; the shards that are done are kept"
         raise InterruptedRunError("interrupted", hint=hint) from None
     card = make_card(load_measurements(options.output))
-    write_card(options.output, card)
+    write_card(options.output, card, outputs)
     console.emit({"folder": str(options.output), "rows": card["rows"], "card": card})
     rows = card["rows"]
     text = f"{rows['settings']} settings, {rows['kernels']} kernels in {options.output}"
@@ -219,6 +223,7 @@ def _collect_arguments(parser: Parser) -> None:
     parser.add_argument("models", metavar="MODEL", nargs="+", help=text)
     text = "folder of the data set; one that was begun goes on"
     parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help=text)
+    add_force_option(parser)
     add, number = parser.add_argument, whole_number
     text = f"preset or target file (default: {DEFAULT_TARGET}); may be repeated"
     add("--target", dest="targets", metavar="T", action="append", default=[], help=text)

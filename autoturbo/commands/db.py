@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.db_health import CHECK, STATS, counted
+from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.parser import Subcommand, add_subcommands
 from autoturbo.commands.values import one_of, whole_number
+from autoturbo.outputs import Kind
 
 if TYPE_CHECKING:
     import argparse
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.database import BestFilter, BestSchedule
+    from autoturbo.database import BestFilter, BestSchedule, ImportResult
 
 USAGE = "list|best|stats|export|import|merge|check|schema"
 EXAMPLE = "autoturbo db best --model resnet50 --target stcp920"
@@ -54,7 +56,7 @@ def _best(options: argparse.Namespace, console: Console) -> int:
         best = database.best(**asked)
         why = database.explain_miss(**asked) if options.explain_miss and not best else None
     if options.output is not None:
-        _write(options.output, best)
+        _write(options, best)
     console.emit({"best": [_as_json(b) for b in best], "miss": why})
     if best and not console.json:
         console.show(_table(best))
@@ -93,21 +95,20 @@ def _is_known_target(name: str) -> bool:
     return Path(name).is_file() or name in (*preset_names(), *machine_names())
 
 
-def _write(path: Path, best: tuple[BestSchedule, ...]) -> None:
-    from autoturbo.atomic import atomic_write
+def _write(options: argparse.Namespace, best: tuple[BestSchedule, ...]) -> None:
     from autoturbo.commands.values import wrong
 
     if len(best) != 1:
         hint = "ask for one with --model, --target, --batch and --dtype"
         raise wrong("-o", f"{len(best)} schedules match; one can be written", hint)
-    atomic_write(path, best[0].schedule)
+    outputs_of(options).write(options.output, Kind.SCHEDULE, best[0].schedule)
 
 
 def _export(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
 
     with Database.open(options.db, create=False, read_only=True) as database:
-        counts = database.export(options.file, best_only=options.best)
+        counts = database.export(options.file, best_only=options.best, force=options.force)
     console.emit({"file": str(options.file), "counts": dataclasses.asdict(counts)})
     console.say(f"{options.file}: {counted(counts)}")
     return 0
@@ -123,7 +124,20 @@ def _take_in(options: argparse.Namespace, console: Console) -> int:
             name = f"{file}: " if options.files[1:] else ""
             read, changed = counted(result.read), counted(result.changed)
             console.say(f"{name}read {read}; new or better {changed}")
+            _tell_left_out(result, file, console)
     return 0
+
+
+def _tell_left_out(result: ImportResult, file: Path, console: Console) -> None:
+    """Name the rows of another database that were not believed."""
+    count = sum(dataclasses.astuple(result.left_out))
+    if not count:
+        return
+    console.say(f"{file}: left out {counted(result.left_out)}")
+    for finding in result.findings:
+        console.say(f"{file}: {finding}")
+    if count > len(result.findings):
+        console.say(f"{file}: and {count - len(result.findings)} more")
 
 
 def _schema(options: argparse.Namespace, console: Console) -> int:
@@ -203,6 +217,7 @@ def _best_arguments(parser: Parser) -> None:
     add("--explain-miss", action="store_true", help="say why nothing matches")
     text = "write the schedule that matches"
     add("-o", "--output", metavar="FILE", type=Path, help=text)
+    add_force_option(parser)
 
 
 def _export_arguments(parser: Parser) -> None:
@@ -210,6 +225,7 @@ def _export_arguments(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help=text)
     text = "only the best schedules: no runs, trials and kernel times"
     parser.add_argument("--best", action="store_true", help=text)
+    add_force_option(parser)
 
 
 def _import_arguments(parser: Parser) -> None:
@@ -239,7 +255,7 @@ _ACTIONS = {
         "autoturbo db export records.jsonl",
         _export,
         _export_arguments,
-        "FILE [--best]",
+        "FILE [--best] [--force]",
     ),
     "import": Subcommand(
         "Merge an export, keeping the better of two records.",

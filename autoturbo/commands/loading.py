@@ -126,6 +126,7 @@ def resume(
     on_progress: Callable[[Progress], None] | None = None,
     patience: int | None = None,
     bound_gap: float | None = None,
+    storage: str | None = None,
 ) -> TuneResult:
     """Go on with a run, also after a crash; the result is that of a run that was never stopped.
 
@@ -142,6 +143,8 @@ def resume(
         patience: stop after so many trials without a better one. Where any limit is given anew,
             those of the run that are not given are gone, but for the time.
         bound_gap: stop once the best is at most this share above the lower bound; likewise.
+        storage: the storage's URL; if None the run's own, or, where that had a password, which is
+            not kept, what the environment variable ``AUTOTURBO_STORAGE`` says.
 
     Raises:
         RunError: no such run, or what it depends on has changed: model, target, version.
@@ -160,6 +163,7 @@ def resume(
         on_progress=on_progress,
         patience=patience,
         bound_gap=bound_gap,
+        storage=storage,
     )
 
 
@@ -180,10 +184,7 @@ def model_of_run(info: RunInfo) -> Graph:
     if not info.model_file:
         message = f"run {info.id}: the file of its model is not recorded"
         raise RunError(message, hint="give model_file to 'tune', or resume with autoturbo.tuner")
-    given = Path(info.model_file)
-    there = Path(info.settings.get("folder", "")) / given
-    path = given if given.exists() or not there.exists() else there
-    return load_model(path, **_kept_extents(info))
+    return load_model(model_path_of_run(info), **_kept_extents(info))
 
 
 def _kept_extents(info: RunInfo) -> dict[str, Any]:
@@ -201,6 +202,13 @@ def asked_extents(options: argparse.Namespace) -> dict[str, Any]:
     """
     shapes, dims = merged_shapes(options.shape), merged_dims(options.dim)
     return {"batch": options.batch, "shapes": shapes, "dims": dims}
+
+
+def model_path_of_run(info: RunInfo) -> Path:
+    """Return the file of a run's model, seen from the run's folder or from this one."""
+    given = Path(info.model_file)
+    there = Path(info.settings.get("folder", "")) / given
+    return given if given.exists() or not there.exists() else there
 
 
 def model_file(name: str | Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoturbo.commands.outputs import add_force_option
 from autoturbo.errors import RunError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def add_file_option(parser: Parser, name: str) -> None:
     """The file to write, ``name`` in the run's folder where none is given."""
     text = f"file to write (default: {name} in the run's folder)"
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help=text)
+    add_force_option(parser)
 
 
 def file_of(options: argparse.Namespace, info: RunInfo, name: str) -> Path:

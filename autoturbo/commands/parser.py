@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import shutil
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,6 +16,8 @@ from autoturbo.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from _typeshed import SupportsWrite
 
     from autoturbo.commands.console import Console
 
@@ -54,6 +57,10 @@ class Parser(argparse.ArgumentParser):
         if match:
             raise wrong(match[1].split("/")[-1], match[2], hint)
         raise UsageError(message, hint=hint)
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """Print help; argparse's own would pass over a full standard output."""
+        (file or sys.stderr).write(message)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         known = list(action.choices or ())

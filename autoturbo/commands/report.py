@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoturbo.atomic import atomic_write, check_writable
-from autoturbo.commands.loading import model_of_run
+from autoturbo.commands.loading import model_of_run, model_path_of_run
 from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of
+from autoturbo.commands.outputs import outputs_of
 from autoturbo.commands.replay import evaluator_on_target
 from autoturbo.commands.show import verified_of
+from autoturbo.outputs import Kind
 
 if TYPE_CHECKING:
     import argparse
@@ -45,11 +46,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
         state, records = database.state(info), database.trials(info.id)
         verified = verified_of(info, database)
     file = file_of(options, info, _FILE)
-    check_writable(file)
+    outputs = outputs_of(options).reading(model_path_of_run(info))
+    outputs.check(file, Kind.REPORT)
     evaluator = evaluator_on_target(info)
     facts = gather(info, state, records, verified, model_of_run(info), evaluator)
     page = document(facts).encode()
-    atomic_write(file, page)
+    outputs.write(file, Kind.REPORT, page)
     said = {"run": info.id, "trial": facts.number, "file": str(file), "bytes": len(page)}
     console.emit({**said, "trusted": facts.trust.ok})
     if not console.json:

@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoturbo.commands.loading import model_of_run
+from autoturbo.commands.loading import model_of_run, model_path_of_run
+from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.tuning import (
     LiveLine,
     add_machine_options,
     add_stopping_options,
+    add_storage_option,
     finish,
     finish_all,
     machine_options,
@@ -20,6 +22,7 @@ from autoturbo.commands.tuning import (
 )
 from autoturbo.commands.values import duration, whole_number
 from autoturbo.errors import InputError
+from autoturbo.outputs import Kind
 from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
+    from autoturbo.database import RunInfo
+    from autoturbo.outputs import Outputs
     from autoturbo.tuner import TuneResult
 
 USAGE = "RUN [options]"
@@ -45,8 +50,10 @@ def add_arguments(parser: Parser) -> None:
     add("--time-budget", metavar="TIME", type=duration("--time-budget"), help=budget)
     add_stopping_options(parser)
     add_machine_options(parser)
+    add_storage_option(parser)
     output = "write the best schedule there as well (default: where 'tune' wrote it)"
     add("-o", "--output", metavar="FILE", type=Path, help=output)
+    add_force_option(parser)
     text = "run what is handed out in ONNX Runtime as well, against the model"
     add("--verify", action="store_true", default=None, help=text)
 
@@ -54,12 +61,11 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Go on, then print what ``tune`` prints."""
     from autoturbo import tuner
-    from autoturbo.atomic import check_writable
 
     if options.verify:
         require_runtime("--verify")
     if options.output is not None:
-        check_writable(options.output)
+        _outputs(options).check(options.output, Kind.SCHEDULE)
     machine = machine_options(options)
     with LiveLine(console) as line:
         changes = tuner.Changes(
@@ -67,6 +73,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             trials=options.trials,
             time_budget=options.time_budget,
             verify=options.verify,
+            storage=options.storage,
             on_progress=line,
             **stopping_options(options),
             **machine,
@@ -82,19 +89,29 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _copies(result: TuneResult, options: argparse.Namespace) -> list[Path]:
     """The copy of the best schedule; where it stood before is left alone if it is gone."""
+    outputs = _outputs(options)
     if options.output is not None:
-        return write_copy(result, options.output)
+        return write_copy(result, options.output, outputs)
     place = _place_of_copy(result.run, options.db)
     try:
-        return write_copy(result, place)
+        return write_copy(result, place, outputs)
     except InputError as error:
         print(plain(f"no copy is written: {error}"), file=sys.stderr)
         return []
 
 
+def _outputs(options: argparse.Namespace) -> Outputs:
+    """What the copy may not replace: the run's model, besides what every command's may not."""
+    return outputs_of(options).reading(model_path_of_run(_info(options.run, options.db)))
+
+
 def _place_of_copy(run: str, path: str) -> Path | None:
+    place = _info(run, path).settings.get("output")
+    return None if place is None else Path(place)
+
+
+def _info(run: str, path: str) -> RunInfo:
     from autoturbo.database import Database
 
     with Database.open(path, create=False, read_only=True) as database:
-        place = database.run(run).settings.get("output")
-    return None if place is None else Path(place)
+        return database.run(run)

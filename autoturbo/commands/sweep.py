@@ -16,6 +16,7 @@ from autoturbo.commands.loading import (
     how_to_load,
     load_pair,
 )
+from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.tuning import (
     LiveLine,
     add_machine_options,
@@ -25,6 +26,7 @@ from autoturbo.commands.tuning import (
 )
 from autoturbo.commands.values import one_of, whole_number, wrong
 from autoturbo.errors import InfeasibleError
+from autoturbo.outputs import Kind
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.loading import Pair
     from autoturbo.commands.parser import Parser
     from autoturbo.hardware.grid import GridPoint
+    from autoturbo.outputs import Outputs
     from autoturbo.report.sweep import Sweep
 
 USAGE = "MODEL --vary FIELD=VALUES ... [--target T] [options]"
@@ -66,6 +69,7 @@ def add_arguments(parser: Parser) -> None:
     add("-o", "--output", metavar="FILE", type=Path, action="append", default=[], help=text)
     text = "folder that takes every target of the grid as a file"
     add("--save-targets", metavar="FOLDER", type=Path, help=text)
+    add_force_option(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -73,11 +77,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.hardware.grid import axes_of, grid_of
     from autoturbo.sweeping import sweep
 
-    _check_outputs(options.output)
+    outputs = outputs_of(options)
+    _check_outputs(options.output, outputs)
     pair = load_pair(options)
     grid = grid_of(pair.target, axes_of(options.vary))
     if options.save_targets is not None:
-        _save_targets(grid, options.save_targets)
+        _save_targets(grid, options.save_targets, outputs)
     _introduce(pair, len(grid), options, console)
     with LiveLine(console) as line:
         found = sweep(
@@ -98,7 +103,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             **stopping_options(options),
             **machine_options(options),
         )
-    _write(found, options.output)
+    _write(found, options.output, outputs)
     files = [str(path) for path in options.output]
     console.emit({**found.as_json(), "files": files, **notes_field(assumed(pair.model))})
     if not console.json:
@@ -131,13 +136,18 @@ def _print(found: Sweep, files: Sequence[Path], console: Console) -> None:
         console.say(f"wrote {path}")
 
 
-def _check_outputs(paths: Sequence[Path]) -> None:
+def _kind_of(path: Path) -> Kind:
+    """What a table or a plot is, by the name of its file."""
+    suffix = path.suffix.lower()
+    return Kind.TABLE if suffix == _TABLE else Kind[suffix.removeprefix(".").upper()]
+
+
+def _check_outputs(paths: Sequence[Path], outputs: Outputs) -> None:
     """Say before a long run what would fail after it.
 
     Raises:
         UsageError: a file of no kind that is known, one that cannot be written, or no matplotlib.
     """
-    from autoturbo.atomic import check_writable
     from autoturbo.report.sweep_plot import FORMATS, require_matplotlib
 
     known = (_TABLE, *(f".{form}" for form in FORMATS))
@@ -146,20 +156,19 @@ def _check_outputs(paths: Sequence[Path]) -> None:
             raise wrong("-o", f"{path} is no table and no plot", f"one of {', '.join(known)}")
         if path.suffix.lower() != _TABLE:
             require_matplotlib()
-        check_writable(path)
+        outputs.check(path, _kind_of(path))
 
 
-def _write(found: Sweep, paths: Sequence[Path]) -> None:
-    from autoturbo.atomic import atomic_write
+def _write(found: Sweep, paths: Sequence[Path], outputs: Outputs) -> None:
     from autoturbo.report.sweep_plot import plot
 
     for path in paths:
         suffix = path.suffix.lower()
         content = found.csv() if suffix == _TABLE else plot(found, suffix.removeprefix("."))
-        atomic_write(path, content)
+        outputs.write(path, _kind_of(path), content)
 
 
-def _save_targets(grid: Sequence[GridPoint], folder: Path) -> None:
+def _save_targets(grid: Sequence[GridPoint], folder: Path, outputs: Outputs) -> None:
     """Each as a target file that ``--target`` takes.
 
     Raises:
@@ -167,7 +176,6 @@ def _save_targets(grid: Sequence[GridPoint], folder: Path) -> None:
     """
     import json
 
-    from autoturbo.atomic import atomic_write
     from autoturbo.errors import Location, UsageError
 
     try:
@@ -176,7 +184,7 @@ def _save_targets(grid: Sequence[GridPoint], folder: Path) -> None:
         raise UsageError(error.strerror or "cannot be made", Location(folder)) from None
     for point in grid:
         text = json.dumps(point.target.as_dict(), indent=2)
-        atomic_write(folder / f"{point.target.name}.json", f"{text}\n")
+        outputs.write(folder / f"{point.target.name}.json", Kind.TARGET, f"{text}\n")
 
 
 def _require_one(found: Sweep) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoturbo.commands.loading import model_path_of_run
 from autoturbo.commands.of_run import add_file_option, add_run_argument, file_of, folder_of
+from autoturbo.commands.outputs import outputs_of
 from autoturbo.commands.replay import evaluator_on_target
 from autoturbo.commands.values import one_of, wrong
-from autoturbo.errors import Location, UsageError
+from autoturbo.outputs import Kind
 
 if TYPE_CHECKING:
     import argparse
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
+    from autoturbo.outputs import Outputs
     from autoturbo.schedule.schedule import Schedule
 
 _FILE = "trace.json"
@@ -56,19 +59,19 @@ def run(options: argparse.Namespace, console: Console) -> int:
         trials = {trial.number: trial.knobs for trial in database.trials(info.id)}
     if info.best_trial is None:
         raise no_schedule(info)
-    file = file_of(options, info, _FILE)
+    file, outputs = file_of(options, info, _FILE), outputs_of(options)
+    outputs = outputs.reading(model_path_of_run(info))
+    outputs.check(file, Kind.TRACE)
+    netron = _netron_file(options.netron, info, outputs)
     schedule = evaluator_on_target(info).schedule(trials[info.best_trial])
-    try:
-        events = write_trace(schedule, file, options.detail)
-    except OSError as error:
-        raise UsageError(error.strerror or "cannot be written", Location(file)) from None
-    netron = None if options.netron is None else _write_netron(options.netron, info, schedule)
+    events = write_trace(schedule, file, options.detail, outputs)
+    shown = None if netron is None else _write_netron(netron, schedule, outputs)
     said = {"run": info.id, "trial": info.best_trial, "file": str(file), "events": events}
-    console.emit(said if netron is None else {**said, "netron": netron})
+    console.emit(said if shown is None else {**said, "netron": shown})
     if not console.json:
         console.answer(f"wrote {file}: {events} events; open it at https://ui.perfetto.dev")
-        if netron is not None:
-            console.answer(_told(netron, schedule))
+        if shown is not None:
+            console.answer(_told(shown, schedule))
     return 0
 
 
@@ -83,15 +86,25 @@ def _check_suffix(path: Path | None) -> None:
         raise wrong("--netron", message, "a name that ends in .json or .onnx")
 
 
-def _write_netron(path: Path, info: RunInfo, schedule: Schedule) -> dict[str, object]:
+def _is_side_car(file: Path) -> bool:
+    return file.suffix.lower() == ".json"
+
+
+def _netron_file(path: Path | None, info: RunInfo, outputs: Outputs) -> Path | None:
+    """Where what Netron shows goes, if it is asked for; raises UsageError where it cannot."""
+    if path is None:
+        return None
+    file = folder_of(info) / path if str(path) == _SIDE_CAR else path
+    outputs.check(file, Kind.SIDE_CAR if _is_side_car(file) else Kind.MODEL)
+    return file
+
+
+def _write_netron(file: Path, schedule: Schedule, outputs: Outputs) -> dict[str, object]:
     """Write what Netron shows; what it says, for ``--json``."""
-    from autoturbo.commands.applying import check_place
     from autoturbo.report.netron import write_annotated, write_attachment
 
-    file = folder_of(info) / path if str(path) == _SIDE_CAR else path
-    check_place(file, Path(schedule.model.source))
-    write = write_attachment if file.suffix.lower() == ".json" else write_annotated
-    shown = write(schedule, file)
+    write = write_attachment if _is_side_car(file) else write_annotated
+    shown = write(schedule, file, outputs)
     return {"file": str(file), "nodes": shown.nodes, "unnamed": shown.unnamed}
 
 

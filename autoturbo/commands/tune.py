@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from contextlib import suppress
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,17 +18,20 @@ from autoturbo.commands.loading import (
     how_to_load,
     load_pairs,
 )
+from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.space import seconds_per_trial
 from autoturbo.commands.tuning import (
     LiveLine,
     add_machine_options,
     add_stopping_options,
+    add_storage_option,
     finish_all,
     machine_options,
     stopping_options,
 )
 from autoturbo.commands.values import duration, objectives, one_of, whole_number, wrong
+from autoturbo.outputs import Kind
 from autoturbo.report.units import clock, percent
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.parser import Parser
     from autoturbo.commands.tuning import MachineOptions
     from autoturbo.errors import AutoTurboError
+    from autoturbo.outputs import Outputs
     from autoturbo.tuner import TuneResult
 
 USAGE = "MODEL... [--target T ...] [options]"
@@ -68,9 +72,10 @@ def add_arguments(parser: Parser) -> None:
     runs = "where run folders are made (default: runs)"
     add("--runs-folder", metavar="PATH", default="runs", help=runs)
     add("-o", "--output", metavar="FILE", type=Path, help="write the best schedule there as well")
+    add_force_option(parser)
     text = "run what is handed out in ONNX Runtime as well, against the model"
     add("--verify", action="store_true", help=text)
-    add("--storage", metavar="URL", help="mirror the Optuna study, for optuna-dashboard")
+    add_storage_option(parser)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -78,17 +83,20 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if options.verify:
         require_runtime("--verify")
     pairs = load_pairs(options)
-    _check_output(options.output, len(pairs))
+    outputs = outputs_of(options).reading(*(pair.model.source for pair in pairs))
+    _check_output(options.output, len(pairs), outputs)
     machine = machine_options(options)
     for pair in pairs:
         _introduce(pair, options, console)
-    return finish_all(_tuned(pairs, machine, options, console), console, options.db, options.output)
+    ended = _tuned(pairs, machine, options, console)
+    return finish_all(ended, console, options.db, options.output, outputs)
 
 
 def _tuned(
     pairs: Sequence[AnyPair], machine: MachineOptions, options: argparse.Namespace, console: Console
 ) -> list[TuneResult | AutoTurboError]:
     from autoturbo import tuner
+    from autoturbo.options import STORAGE_VARIABLE
 
     gc.freeze()  # what is loaded by now lives as long as the run: collecting walks the rest alone
     kept = {**how_to_load(options), **_place_of_copy(options.output)}
@@ -103,7 +111,7 @@ def _tuned(
             objective=_objectives(options),
             database=options.db,
             runs_folder=options.runs_folder,
-            storage=options.storage,
+            storage=options.storage or os.environ.get(STORAGE_VARIABLE) or None,
             subgraphs=options.subgraphs,
             transfer=options.transfer,
             verify=options.verify,
@@ -224,26 +232,18 @@ def _objectives(options: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(options.objective or ["latency"]))
 
 
-class _OnlyTriedError(Exception):
-    """Leaves a writer before anything is written."""
-
-
-def _check_output(path: Path | None, pairs: int) -> None:
+def _check_output(path: Path | None, pairs: int, outputs: Outputs) -> None:
     """Say before a long run what would fail after it.
 
     Raises:
         UsageError: the file cannot be written, or would be written several times.
     """
-    from autoturbo.atomic import atomic_writer
-
     if path is None:
         return
     if pairs > 1:
         hint = "leave it out: every run folder holds its schedule.json"
         raise wrong("-o", f"one file for {pairs} runs", hint)
-    if path.is_file() or path.is_dir() or not path.exists():  # a device is not opened twice
-        with suppress(_OnlyTriedError), atomic_writer(path):
-            raise _OnlyTriedError
+    outputs.check(path, Kind.SCHEDULE)
 
 
 def _place_of_copy(path: Path | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from autoturbo.commands.facts import notes_field
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import duration, percentage, whole_number, wrong
 from autoturbo.errors import AutoTurboError, InterruptedRunError, Location, UsageError
+from autoturbo.outputs import NO_OTHERS, Kind
 from autoturbo.report.live import Standing, live_line
 from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.units import percent, plain
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
+    from autoturbo.outputs import Outputs
     from autoturbo.tuner import Progress, Trial, TuneResult
 
 _EVERY_S = 10.0
@@ -83,7 +85,10 @@ class LiveLine:
             self._live.update(Text(live_line(standing), no_wrap=True, overflow="ellipsis"))
         elif self._on and self._clock() - self._last >= _EVERY_S:
             self._last = self._clock()
-            print(live_line(standing), file=self._stream, flush=True)
+            try:
+                print(live_line(standing), file=self._stream, flush=True)
+            except OSError:  # a search does not end because nobody can watch it
+                self._on = False
 
 
 def standing_of(progress: Progress) -> Standing:
@@ -126,6 +131,12 @@ def add_stopping_options(parser: Parser) -> None:
 def stopping_options(options: argparse.Namespace) -> StoppingOptions:
     """The same as arguments of the tuner."""
     return {"patience": options.patience, "bound_gap": options.bound_gap}
+
+
+def add_storage_option(parser: Parser) -> None:
+    """Where the study is mirrored."""
+    text = "mirror the Optuna study, for optuna-dashboard (or AUTOTURBO_STORAGE)"
+    parser.add_argument("--storage", metavar="URL", help=text)
 
 
 class MachineOptions(TypedDict):
@@ -194,6 +205,7 @@ def finish_all(
     console: Console,
     database: str,
     output: Path | None = None,
+    outputs: Outputs = NO_OTHERS,
 ) -> int:
     """Print what became of several pairs, as :func:`finish` does of one; the worst exit status.
 
@@ -204,7 +216,7 @@ def finish_all(
     status, failures = 0, [e for e in ended if isinstance(e, AutoTurboError)]
     results = [e for e in ended if not isinstance(e, AutoTurboError)]
     for result in results:
-        status = max(status, _tell(result, console, database, write_copy(result, output)))
+        status = max(status, _tell(result, console, database, write_copy(result, output, outputs)))
     for failure in failures[1:]:
         print(f"error: {plain(str(failure))}", file=sys.stderr, flush=True)
     stopped = [r for r in results if r.state == "interrupted"]
@@ -249,17 +261,15 @@ def _tell(result: TuneResult, console: Console, database: str, written: Sequence
     return 1 if complaints else 0
 
 
-def write_copy(result: TuneResult, path: Path | None) -> list[Path]:
+def write_copy(result: TuneResult, path: Path | None, outputs: Outputs) -> list[Path]:
     """Write the best schedule where the user wants it too; the files written.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written, or what is there may not be replaced.
     """
-    from autoturbo.atomic import atomic_write
-
     if path is None:
         return []
-    atomic_write(path, result.best.schedule.text)
+    outputs.write(path, Kind.SCHEDULE, result.best.schedule.text)
     return [path]
 
 

@@ -23,6 +23,7 @@ from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.cost_models.training import Mask, Table
 from autoturbo.datasets.measurements.columns import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
+from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.evaluator import Evaluator
@@ -35,6 +36,9 @@ STANDARD: Final = "kernels"
 """The model in the package that is used unless another one is named."""
 
 _FACTORS: Final = "factors.ubj"
+FILES: Final = {CARD: Kind.COST_MODEL_CARD, _FACTORS: Kind.TREES}
+"""What a model's folder holds."""
+
 _OBJECTIVE: Final = "reg:squarederror"
 
 
@@ -50,12 +54,17 @@ class Pretrained:
     factors: Booster
     card: dict[str, Any]
 
-    def save(self, folder: Path) -> None:
-        """Write the trees in XGBoost's own format, and the card."""
+    def save(self, folder: Path, outputs: Outputs = NO_OTHERS) -> None:
+        """Write the trees in XGBoost's own format, and the card.
+
+        Raises:
+            UsageError: what is there may not be replaced.
+        """
+        outputs.check_folder(folder, FILES)
         folder.mkdir(parents=True, exist_ok=True)
         self.factors.save(folder / _FACTORS)
         text = json.dumps(self.card, indent=2, sort_keys=True)
-        (folder / CARD).write_text(text + "\n", encoding="utf-8")
+        outputs.write(folder / CARD, Kind.COST_MODEL_CARD, text + "\n")
 
     @staticmethod
     def load(folder: Path) -> Pretrained:

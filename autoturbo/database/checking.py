@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from autoturbo.database import tables
 from autoturbo.database.failures import explained
-from autoturbo.database.formats import parse_line
-from autoturbo.database.merging import TABLES, row_of
-from autoturbo.database.packing import unpack
-from autoturbo.database.records import BestSchedule, RunInfo, TrialRecord
-from autoturbo.errors import AutoTurboError, DatabaseError, Location
+from autoturbo.database.merging import TABLES
+from autoturbo.database.records import RunInfo
+from autoturbo.database.rows import readable_texts, sound_rows
+from autoturbo.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from autoturbo.database.records import PairKey
 
 _MOST = 20
 """Findings that are told one by one."""
@@ -57,6 +58,7 @@ def check(path: str | Path) -> Checked:
             raise
         return Checked(0, (error.message,))
     try:
+        readable_texts(connection)
         connection.execute("BEGIN")
         found = list(_structure(connection))
         count, wrong = _records(connection)
@@ -82,20 +84,13 @@ def _structure(connection: sqlite3.Connection) -> Iterator[str]:
 def _records(connection: sqlite3.Connection) -> tuple[int, list[str]]:
     """How many records can be read, and what is wrong with the others."""
     count, wrong = 0, list[str]()
-    for kind in (RunInfo, TrialRecord, BestSchedule):
-        table, columns, key = TABLES[kind]
-        there = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-        known = [name for name in columns if name in there and name not in ("record", "decisions")]
-        at = [columns.index(name) for name in known]
-        query = f"SELECT {', '.join(known)}, record FROM {table}"  # noqa: S608 (our own names)
-        for row in connection.execute(query):
-            name = f"{table} {' '.join(map(str, row[:key]))}"
-            try:
-                record = parse_line(unpack(row[-1]).encode(), Location())
-            except (AutoTurboError, ValueError) as error:
-                wrong.append(f"{name}: {error}")
+    keys: dict[str, PairKey] = {}
+    for kind in TABLES:
+        for name, record, finding in sound_rows(connection, kind, keys):
+            if record is None:
+                wrong.append(f"{name}: {finding}")
                 continue
             count += 1
-            if type(record) is not kind or tuple(row_of(record)[i] for i in at) != row[:-1]:
-                wrong.append(f"{name}: what is looked up by is not what the record says")
+            if isinstance(record, RunInfo):
+                keys[record.id] = record.key
     return count, wrong

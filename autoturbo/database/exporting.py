@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoturbo.atomic import atomic_writer, check_writable
 from autoturbo.database import tables
-from autoturbo.database.formats import encode
+from autoturbo.database.formats import decode, encode
 from autoturbo.database.merging import TABLES, statement
 from autoturbo.database.packing import pack, unpack
-from autoturbo.database.records import BestSchedule, Counts, KernelRecord
+from autoturbo.database.records import BestSchedule, Counts, KernelRecord, Record, RunInfo
 from autoturbo.errors import DatabaseError, Location
+from autoturbo.outputs import Kind, Outputs
 
 if TYPE_CHECKING:
     import sqlite3
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DATABASE_SUFFIXES = (".db", ".sqlite")
 PARQUET_SUFFIX = ".parquet"
+_MAY_BE_SECRET = re.compile(r'"storage":"')
 
 # Sorted, so that equal databases have equal exports.
 _QUERIES = {
@@ -34,26 +36,26 @@ _KERNELS = """SELECT target_hash, scheduler_version, signature, seconds FROM ker
     ORDER BY target_hash, scheduler_version, signature"""
 
 
-def write(connection: sqlite3.Connection, path: Path, database: Path, *, best_only: bool) -> Counts:
+def write(
+    connection: sqlite3.Connection, path: Path, outputs: Outputs, *, best_only: bool
+) -> Counts:
     """Write every record, runs before their trials; the file appears whole or not at all.
 
     The form follows from the file's name: see :meth:`autoturbo.database.Database.export`.
 
     Raises:
-        DatabaseError: the file cannot be written.
+        DatabaseError: the file cannot be written, or what is there may not be replaced.
         UsageError: pyarrow is missing, which Parquet files need.
     """
-    if path.exists() and path.samefile(database):
-        message = "the export would replace the database itself"
-        raise DatabaseError(message, Location(path), "give the export another name")
     if path.suffix in DATABASE_SUFFIXES:
+        outputs.check(path, Kind.DATABASE, DatabaseError)
         return _write_database(connection, path, best_only=best_only)
     lines = record_lines(connection, best_only=best_only)
     if path.suffix == PARQUET_SUFFIX:
         from autoturbo.database.parquet import write_parquet
 
-        return write_parquet(lines, path)
-    return write_lines(lines, path)
+        return write_parquet(lines, path, outputs)
+    return write_lines(lines, path, outputs)
 
 
 def record_lines(
@@ -63,20 +65,20 @@ def record_lines(
     for name, query in _QUERIES.items():
         if name == "best" or not best_only:
             for (kept,) in connection.execute(query):
-                yield name, unpack(kept)
+                yield name, _run_text(kept) if name == "runs" else unpack(kept)
     if not best_only:
         for row in connection.execute(_KERNELS):
             yield "kernels", encode(KernelRecord(*row))
 
 
-def write_lines(lines: Iterator[tuple[str, str]], path: Path) -> Counts:
+def write_lines(lines: Iterator[tuple[str, str]], path: Path, outputs: Outputs) -> Counts:
     """Write one record a line.
 
     Raises:
         DatabaseError: the file cannot be written.
     """
     counts: Counter[str] = Counter()
-    with atomic_writer(path, DatabaseError) as file:
+    with outputs.open(path, Kind.RECORDS, DatabaseError) as file:
         for name, line in lines:
             file.write(line.encode("ascii") + b"\n")
             counts[name] += 1
@@ -85,7 +87,6 @@ def write_lines(lines: Iterator[tuple[str, str]], path: Path) -> Counts:
 
 def _write_database(connection: sqlite3.Connection, path: Path, *, best_only: bool) -> Counts:
     """A database without a write-ahead log, so that nothing has to be written to read it."""
-    check_writable(path, DatabaseError)
     place = Path(os.path.realpath(path))
     temporary = place.with_name(f".autoturbo-{secrets.token_hex(8)}.tmp")
     try:
@@ -115,7 +116,20 @@ def _copy_rows(
         chosen = ", ".join(name if name in there else "NULL" for name in columns)
         order = ", ".join(columns[:key])
         rows = connection.execute(f"SELECT {chosen} FROM {table} ORDER BY {order}")  # noqa: S608
-        packed = ((*row[:-1], pack(row[-1]) if type(row[-1]) is str else row[-1]) for row in rows)
+        packed = ((*row[:-1], _packed(kind, row[-1])) for row in rows)
         counts[table] += copy.executemany(statement(kind), packed).rowcount
     copy.execute("COMMIT")
     return Counts(**counts)
+
+
+def _run_text(kept: str | bytes) -> str:
+    """The text of a run's row without a password that an earlier release may have kept."""
+    text = unpack(kept)
+    return encode(decode(text, Location())) if _MAY_BE_SECRET.search(text) else text
+
+
+def _packed(kind: type[Record], kept: float | str | bytes) -> float | str | bytes:
+    """The last column of a row as the newest version has it."""
+    if kind is RunInfo and isinstance(kept, str | bytes):
+        return pack(_run_text(kept))
+    return pack(kept) if isinstance(kept, str) else kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sqlite3
@@ -11,19 +12,19 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from autoturbo.database import tables
 from autoturbo.database.failures import explained
-from autoturbo.database.formats import canonical, decode, parse_line
-from autoturbo.database.merging import TABLES, merge, merge_trial_row
+from autoturbo.database.formats import canonical, parse_line
+from autoturbo.database.merging import TABLES, merge
 from autoturbo.database.records import (
     RECORD_SCHEMA,
-    BestSchedule,
     Counts,
     ImportResult,
-    KernelRecord,
+    PairKey,
     Record,
     RunInfo,
     RunState,
     TrialRecord,
 )
+from autoturbo.database.rows import contradiction, readable_texts, sound_rows
 from autoturbo.database.run_folder import MANIFEST
 from autoturbo.errors import DatabaseError, Location
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     Merge = Callable[[sqlite3.Connection], ImportResult]
 
 _PARQUET = b"PAR1"
+
+_MOST_FINDINGS = 20
+"""Rows that are left out and named one by one."""
 
 
 @contextmanager
@@ -94,7 +98,15 @@ def _refuse_orphans(connection: sqlite3.Connection, first: dict[str, Location]) 
 
 
 def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location, Record]]:
-    return ((at, parse_line(line, at)) for at, line in lines)
+    """The records of an export; raises DatabaseError for one that contradicts itself."""
+    keys: dict[str, PairKey] = {}
+    for at, line in lines:
+        record = parse_line(line, at)
+        if wrong := contradiction(record, keys):
+            raise DatabaseError(wrong, at, "the file was changed after it was exported")
+        if isinstance(record, RunInfo):
+            keys[record.id] = record.key
+        yield at, record
 
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
@@ -149,6 +161,7 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
         if found != "ok":
             hint = f"'autoturbo db check --db {path} --salvage NEW.db' saves what it still holds"
             raise DatabaseError("the database is damaged", Location(path), hint)
+        readable_texts(other)
         yield other
     except sqlite3.Error as error:
         raise explained(error, path) from error
@@ -159,22 +172,40 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
 def _merge_database(
     connection: sqlite3.Connection, other: sqlite3.Connection, path: Path
 ) -> ImportResult:
-    """The rows of trials, which are many, as they are; all else record by record."""
+    """Merge what can be believed of another database; the other rows are left out and named."""
+    left_out: Counter[str] = Counter()
+    findings: list[str] = []
+
+    def leave_out(table: str, finding: str) -> None:
+        left_out[table] += 1
+        if len(findings) < _MOST_FINDINGS:
+            findings.append(finding)
+
     at = Location(path)
-    few = merge_records(connection, ((at, record) for record in _few(other, at)))
-    read = changed = 0
-    for row in other.execute("SELECT run, number, latency, record FROM trials"):
-        read += 1
-        changed += merge_trial_row(connection, row, at)
-    names = ("runs", "best", "kernels")
-    found, new = ({name: getattr(part, name) for name in names} for part in (few.read, few.changed))
-    return ImportResult(Counts(trials=read, **found), Counts(trials=changed, **new))
+    believed = ((at, record) for record in _believed(connection, other, leave_out))
+    result = merge_records(connection, believed)
+    return dataclasses.replace(result, left_out=Counts(**left_out), findings=tuple(findings))
 
 
-def _few(other: sqlite3.Connection, at: Location) -> Iterator[Record]:
-    for kind in (RunInfo, BestSchedule):
-        for (kept,) in other.execute(f"SELECT record FROM {TABLES[kind][0]}"):  # noqa: S608
-            yield decode(kept, at)
-    columns = ", ".join(TABLES[KernelRecord][1])
-    for row in other.execute(f"SELECT {columns} FROM kernels"):  # noqa: S608 (our own names)
-        yield KernelRecord(*row)
+def _believed(
+    connection: sqlite3.Connection,
+    other: sqlite3.Connection,
+    leave_out: Callable[[str, str], None],
+) -> Iterator[Record]:
+    """The records of another database that are sound; trials whose run is nowhere are not."""
+    keys: dict[str, PairKey] = {}
+    for kind, (table, *_) in TABLES.items():
+        for name, record, finding in sound_rows(other, kind, keys):
+            if record is None:
+                leave_out(table, f"{name}: {finding}")
+            elif isinstance(record, TrialRecord) and not _has_run(connection, record.run):
+                leave_out(table, f"{name}: its run is neither in the file nor in the database")
+            else:
+                if isinstance(record, RunInfo):
+                    keys[record.id] = record.key
+                yield record
+
+
+def _has_run(connection: sqlite3.Connection, run: str) -> bool:
+    found = connection.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone()
+    return found is not None

@@ -91,25 +91,6 @@ def put(connection: sqlite3.Connection, record: Record, row: Sequence[Any]) -> N
     connection.execute(_STATEMENTS[type(record)][1], row)
 
 
-def merge_trial_row(
-    connection: sqlite3.Connection, row: tuple[str, int, float | None, str | bytes], at: Location
-) -> bool:
-    """Merge a row of another database's table of trials, read only where there is one already.
-
-    Raises:
-        DatabaseError: one of the two is damaged.
-    """
-    kept = row[-1]
-    packed = pack(kept) if isinstance(kept, str) else kept
-    if connection.execute(_ADD_TRIAL, (*row[:-1], packed)).rowcount:
-        return True
-    (there,) = connection.execute(_STATEMENTS[TrialRecord][0], row[:2]).fetchone()
-    if there in (packed, kept) or rank(decode(there, at)) <= rank(decode(kept, at)):
-        return False
-    connection.execute(statement(TrialRecord), (*row[:-1], packed))
-    return True
-
-
 def statement(kind: type[Record]) -> str:
     """What writes a row, over the one with its key."""
     return _STATEMENTS[kind][1]
@@ -180,4 +161,3 @@ def _statements(table: str, columns: Sequence[str], key: int) -> tuple[str, str]
 
 
 _STATEMENTS = {kind: _statements(*columns) for kind, columns in TABLES.items()}
-_ADD_TRIAL = _STATEMENTS[TrialRecord][1].replace("OR REPLACE", "OR IGNORE")

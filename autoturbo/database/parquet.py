@@ -13,9 +13,9 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from autoturbo.atomic import atomic_writer
 from autoturbo.database.records import RECORD_SCHEMA, Counts
 from autoturbo.errors import DatabaseError, Location, UsageError
+from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +35,9 @@ COLUMNS: Final[dict[str, str]] = {
 _ROWS = 20_000  # of a row group: some tens of MB of text
 
 
-def write_parquet(lines: Iterable[tuple[str, str]], path: Path) -> Counts:
+def write_parquet(
+    lines: Iterable[tuple[str, str]], path: Path, outputs: Outputs = NO_OTHERS
+) -> Counts:
     """Write tables and texts of records.
 
     Raises:
@@ -48,7 +50,7 @@ def write_parquet(lines: Iterable[tuple[str, str]], path: Path) -> Counts:
         metadata={"autoturbo.record_schema": str(RECORD_SCHEMA)},
     )
     counts: Counter[str] = Counter()
-    with atomic_writer(path, DatabaseError) as file:
+    with outputs.open(path, Kind.PARQUET, DatabaseError) as file:
         left = iter(lines)
         with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
             while part := list(islice(left, _ROWS)):

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from autoturbo.errors import RunError
+from autoturbo.masking import masked
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.verify.findings import Check
@@ -141,7 +142,7 @@ class RunInfo:
     default_latency: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The stored fields as JSON values, without what follows from the trials."""
+        """The stored fields as JSON values, without what follows from the trials, nor secrets."""
         return {
             "id": self.id,
             "key": asdict(self.key),
@@ -149,7 +150,7 @@ class RunInfo:
             "model_file": self.model_file,
             "batch": self.batch,
             "target": self.target,
-            "settings": dict(self.settings),
+            "settings": _without_password(self.settings),
             "versions": dict(self.versions),
             "created": self.created,
             "state": self.state,
@@ -158,9 +159,17 @@ class RunInfo:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> RunInfo:
-        """Rebuild from :meth:`as_dict`."""
+        """Rebuild from :meth:`as_dict`; earlier releases kept passwords, which are hidden."""
+        settings = _without_password(values["settings"])
+        key = PairKey(**values["key"])
         refused = tuple(Refused.from_dict(trial) for trial in values.get("refused", ()))
-        return RunInfo(**{**values, "key": PairKey(**values["key"]), "refused": refused})
+        return RunInfo(**{**values, "key": key, "settings": settings, "refused": refused})
+
+
+def _without_password(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the URL of the storage as it may be kept."""
+    storage = settings.get("storage")
+    return {**settings, "storage": masked(storage)} if isinstance(storage, str) else {**settings}
 
 
 def no_schedule(info: RunInfo) -> RunError:
@@ -349,9 +358,13 @@ class ImportResult:
     """What an import did.
 
     Attributes:
-        read: records in the file.
+        read: records in the file that were believed.
         changed: records that were new or better than what the database had.
+        left_out: rows of another database that were not believed.
+        findings: what is wrong with the first of those, one line each.
     """
 
     read: Counts
     changed: Counts
+    left_out: Counts = Counts()
+    findings: tuple[str, ...] = ()

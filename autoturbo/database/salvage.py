@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from autoturbo.atomic import atomic_writer
 from autoturbo.database.formats import encode, parse_line
 from autoturbo.database.holding import any_held
 from autoturbo.database.packing import unpack
@@ -30,6 +29,7 @@ from autoturbo.database.records import (
 )
 from autoturbo.database.store import Database
 from autoturbo.errors import AutoTurboError, DatabaseError, Location
+from autoturbo.outputs import NO_OTHERS, Kind
 
 _KERNEL = (str, str, str, float)
 _RUN = '"kind":"run"'
@@ -72,7 +72,7 @@ def salvage(path: str | Path, out: str | Path) -> Salvaged:
     runs = [r for text in texts for r in _parsed(text) if isinstance(r, RunInfo)]
     orphans_file = out.with_name(f"{out.name}.orphans.jsonl")
     with Database.open(out) as database:
-        with atomic_writer(orphans_file, DatabaseError) as file:
+        with NO_OTHERS.open(orphans_file, Kind.RECORDS, DatabaseError) as file:
             sieve = _Sieve(runs, file)
             every = (record for text in _texts(data, log) for record in _parsed(text))
             kept = itertools.chain(runs, filter(sieve.passes, every), _kernels(data, log))

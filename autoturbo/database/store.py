@@ -27,6 +27,7 @@ from autoturbo.database.records import (
 )
 from autoturbo.database.run_store import RunStore
 from autoturbo.errors import Location
+from autoturbo.outputs import Outputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -189,7 +190,7 @@ class Database(RunStore):
 
     # The whole
 
-    def export(self, path: str | Path, *, best_only: bool = False) -> Counts:
+    def export(self, path: str | Path, *, best_only: bool = False, force: bool = False) -> Counts:
         """Write all records, one consistent state of the database.
 
         A name that ends in ``.parquet`` gives a Parquet file, ``.db`` or ``.sqlite`` a database
@@ -198,20 +199,24 @@ class Database(RunStore):
         Args:
             path: the file to write.
             best_only: leave out runs, trials and kernel times.
+            force: replace a file of another kind; never the database.
 
         Raises:
-            DatabaseError: the file cannot be written, or the database not be read.
+            DatabaseError: the file cannot be written, or the database not be read, or what is there
+                may not be replaced.
             UsageError: Parquet files cannot be written here.
         """
         with self._reading() as connection:
-            return exporting.write(connection, Path(path), self.path, best_only=best_only)
+            outputs = Outputs(database=self.path, force=force)
+            return exporting.write(connection, Path(path), outputs, best_only=best_only)
 
     def take_in(self, path: str | Path) -> ImportResult:
         """Merge an export or another database, whichever the file is.
 
-        The better of two records is kept, nothing else is lost. All of it or nothing: one record
-        that is wrong and nothing is written. The order in which files are taken in and taking them
-        in again make no difference.
+        The better of two records is kept, nothing else is lost. Of an export all or nothing: one
+        record that is wrong and nothing is written. Of a database, rows that cannot be read or that
+        contradict themselves are left out, and the result names them. The order in which files are
+        taken in and taking them in again make no difference.
 
         Raises:
             DatabaseError: the file is none that this version can read, and which record; or the

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import sqlite3
 import stat
@@ -151,7 +152,46 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
     if version > newest:
         message = f"a database of version {version}; this version reads up to {newest}"
         raise DatabaseError(message, Location(path), "update autoturbo, or give another --db")
+    _refuse_foreign(connection, version, path)
     return version
+
+
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat_'"
+
+
+def _refuse_foreign(connection: sqlite3.Connection, version: int, path: Path) -> None:
+    """Refuse a file whose schema is not what our migrations make, before anything is read of it.
+
+    A view in the place of a table would be computed, a trigger run, by whatever reads it.
+
+    Raises:
+        DatabaseError: the file has something more, less, or other.
+    """
+    ours = _schema_of(version)
+    found = _schema_rows(connection, len(ours) + 1)
+    for kind, name, *_ in sorted(found - ours, key=repr):
+        message = f"the {kind} {name!r:.60} in it is not what autoturbo makes"
+        hint = "'autoturbo db check --salvage NEW.db' saves the records that it holds"
+        raise DatabaseError(f"a foreign schema: {message}", Location(path), hint)
+    for kind, name, *_ in sorted(ours - found, key=repr):
+        if kind == "table":  # an index that is missing is damage, which 'db check' names
+            raise DatabaseError(f"a foreign schema: the table {name!r} is missing", Location(path))
+
+
+def _schema_rows(connection: sqlite3.Connection, most: int) -> frozenset[tuple[object, ...]]:
+    rows = connection.execute(_SCHEMA).fetchmany(most)
+    plain = ((*row[:3], " ".join(str(row[3]).split())) for row in rows)
+    return frozenset(plain)
+
+
+@functools.cache
+def _schema_of(version: int) -> frozenset[tuple[object, ...]]:
+    """What the tables of a version look like to SQLite."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+        for statements in MIGRATIONS[:version]:
+            for statement in statements:
+                empty.execute(statement)
+        return _schema_rows(empty, -1)
 
 
 def _check_place(path: Path, *, create: bool) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autoturbo.atomic import atomic_write
+from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.report.units import percent
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.timeline import KINDS
@@ -109,16 +109,17 @@ def attachment(schedule: Schedule, names: Counter[str]) -> tuple[dict[str, Any],
     return document, Shown(shown, len(operators) - shown)
 
 
-def write_attachment(schedule: Schedule, path: Path) -> Shown:
+def write_attachment(schedule: Schedule, path: Path, outputs: Outputs = NO_OTHERS) -> Shown:
     """Write a side-car, whole or not at all.
 
     Raises:
-        UsageError: the path cannot be written.
+        UsageError: the path cannot be written, or what is there may not be replaced.
     """
     model = _read(schedule)
     names = Counter(node.name for node in model.graph.node if node.name)
     document, shown = attachment(schedule, names)
-    atomic_write(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    outputs.reading(schedule.model.source).write(path, Kind.SIDE_CAR, text)
     return shown
 
 
@@ -145,14 +146,15 @@ def annotated(schedule: Schedule) -> tuple[ModelProto, Shown]:
     return model, Shown(shown, len(graph.operators) - shown)
 
 
-def write_annotated(schedule: Schedule, path: Path) -> Shown:
+def write_annotated(schedule: Schedule, path: Path, outputs: Outputs = NO_OTHERS) -> Shown:
     """Write an annotated copy of the model, whole or not at all.
 
     Raises:
-        UsageError: the path cannot be written.
+        UsageError: the path cannot be written, or what is there may not be replaced.
     """
     model, shown = annotated(schedule)
-    atomic_write(path, model.SerializeToString())
+    data = model.SerializeToString()
+    outputs.reading(schedule.model.source).write(path, Kind.MODEL, data)
     return shown
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autoturbo.atomic import atomic_write
+from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import ENGINES, Amount, Column, Role
 from autoturbo.schedule.schedule import Schedule
@@ -49,14 +49,16 @@ def trace_events(schedule: Schedule, detail: str = "layers") -> list[dict[str, A
     return events
 
 
-def write_trace(schedule: Schedule, path: Path, detail: str = "layers") -> int:
+def write_trace(
+    schedule: Schedule, path: Path, detail: str = "layers", outputs: Outputs = NO_OTHERS
+) -> int:
     """Write a trace file, whole or not at all.
 
     Returns:
         The number of events.
 
     Raises:
-        OSError: the path cannot be written.
+        UsageError: the path cannot be written, or what is there may not be replaced.
     """
     events = trace_events(schedule, detail)
     share = schedule.share
@@ -69,7 +71,7 @@ def write_trace(schedule: Schedule, path: Path, detail: str = "layers") -> int:
         "shown": "the first pass" + ("" if share.copies == 1 else " of one cluster"),
     }
     text = json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": about})
-    atomic_write(path, text.encode())
+    outputs.reading(schedule.model.source).write(path, Kind.TRACE, text)
     return len(events)
 
 

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from autoturbo.atomic import atomic_write
 from autoturbo.errors import KnobsError, Location, ScheduleFileError
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
+from autoturbo.outputs import Kind, Outputs
 from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.bind import Binding, Placement, Scope, cores_used
 from autoturbo.schedule.clusters import readers_elsewhere
@@ -168,13 +168,15 @@ def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any
     ]
 
 
-def write_schedule(schedule: Schedule, path: Path) -> None:
+def write_schedule(schedule: Schedule, path: Path, *, force: bool = False) -> None:
     """Write a schedule file; the old one stays until the new one is whole.
 
     Raises:
-        ScheduleFileError: the path cannot be written.
+        ScheduleFileError: the path cannot be written, or a file of another kind is there and
+            ``force`` is not given, or it is the model's.
     """
-    atomic_write(path, schedule_text(schedule), ScheduleFileError)
+    outputs = Outputs(force=force).reading(schedule.model.source)
+    outputs.write(path, Kind.SCHEDULE, schedule_text(schedule), ScheduleFileError)
 
 
 def schedule_schema() -> dict[str, Any]:

@@ -124,15 +124,19 @@ class Schedule:
 
         return schedule_text(self)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write the schedule file, atomically.
+
+        Args:
+            path: the file; one that is no schedule file is not replaced, nor is the model's.
+            force: replace a file of another kind.
 
         Raises:
             ScheduleFileError: the path cannot be written.
         """
         from autoturbo.schedule.files import write_schedule
 
-        write_schedule(self, Path(path))
+        write_schedule(self, Path(path), force=force)
 
     def __repr__(self) -> str:
         of = f"{self.model.name!r} on {self.problem.target.name!r}"

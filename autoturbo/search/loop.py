@@ -11,7 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from autoturbo.errors import RunError
@@ -92,7 +92,7 @@ class Search:
     trials: int | None
     time_budget: float | None = None
     spent_s: float = 0.0
-    storage: str | None = None
+    storage: str | None = field(default=None, repr=False)
     patience: int | None = None
     bound_gap: float | None = None
     round: int = BATCH
@@ -143,7 +143,7 @@ class Loop:
             self._advisor = choice.advisor
             self._asker = asker_of(choice, search.space, search.objectives, search.seed)
         study = open_mirror(search.storage, search.run, search.objectives)
-        self.mirror = Mirror(study, search.space, search.objectives)
+        self.mirror = Mirror(study, search.space, search.objectives, search.storage)
         self._failures: Counter[str] = Counter()
         self._drought = Drought()
         self.stopped: Stop | None = None

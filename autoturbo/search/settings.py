@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import UsageError
@@ -77,7 +77,7 @@ class Settings:
     objective: str
     baselines: tuple[str, ...]
     runs_folder: str
-    storage: str | None = None
+    storage: str | None = field(default=None, repr=False)
     subgraphs: int = 0
     patience: int | None = None
     bound_gap: float | None = None

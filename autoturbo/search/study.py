@@ -18,6 +18,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autoturbo.errors import UsageError
+from autoturbo.masking import masked, without_secrets
 from autoturbo.search.evolution import fresh_points
 from autoturbo.simulate.measurement import Failure, Outcome
 
@@ -196,9 +197,13 @@ def open_mirror(storage: str | None, name: str, objectives: Sequence[Objective])
                 study_name=name, storage=storage, directions=directions, load_if_exists=True
             )
         except Exception as error:  # noqa: BLE001  whatever a storage back end raises
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            hint = "for example sqlite:///study.db"
-            raise UsageError(f"storage {storage!r}: {reason}", hint=hint) from None
+            raise _unusable(storage, error, "for example sqlite:///study.db") from None
+
+
+def _unusable(storage: str, error: Exception, hint: str) -> UsageError:
+    """What is said of a storage that fails, without its password."""
+    reason = without_secrets(str(error), storage) or type(error).__name__
+    return UsageError(f"storage {masked(storage)!r}: {reason.splitlines()[0]}", hint=hint)
 
 
 class Mirror:
@@ -208,11 +213,23 @@ class Mirror:
         study: of :func:`open_mirror`; it may hold the first trials already.
         space: of the trials' parameters.
         objectives: of the study.
+        storage: its URL; None for one in memory.
+
+    Raises:
+        UsageError: the storage cannot be used.
     """
 
-    def __init__(self, study: optuna.Study, space: Space, objectives: Sequence[Objective]) -> None:
+    def __init__(
+        self,
+        study: optuna.Study,
+        space: Space,
+        objectives: Sequence[Objective],
+        storage: str | None = None,
+    ) -> None:
         self._study, self._space, self._objectives = study, space, objectives
-        self._entered = len(study.get_trials(deepcopy=False))
+        self._storage = storage
+        with self._explained():
+            self._entered = len(study.get_trials(deepcopy=False))
         self._new: list[tuple[int, dict[str, Any], Outcome]] = []
 
     @property
@@ -238,12 +255,28 @@ class Mirror:
         return self._study
 
     def write(self) -> None:
-        """Put into the study what was entered since."""
+        """Put into the study what was entered since.
+
+        Raises:
+            UsageError: the storage cannot be used any more.
+        """
         new, self._new = self._new, []
         distributions = self._space.distributions() if new else {}
         made = [
             frozen(params, {n: distributions[n] for n in params}, outcome, self._objectives, number)
             for number, params, outcome in new
         ]
-        with quiet_optuna():
+        with quiet_optuna(), self._explained():
             self._study.add_trials(made)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Whatever a storage raises, as a line without its password."""
+        if self._storage is None:
+            yield
+            return
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  whatever a storage back end raises
+            hint = "all that was measured is in the database: mend the storage and resume"
+            raise _unusable(self._storage, error, hint) from None

@@ -15,11 +15,12 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, TensorProto
 
-from autoturbo.atomic import atomic_write, atomic_writer
-from autoturbo.errors import Location, UsageError, VerifyError
+from autoturbo.atomic import atomic_write
+from autoturbo.errors import VerifyError
 from autoturbo.graph.external_data import put_outside
 from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.source import one_line
+from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.at_batch import nodes_at
 from autoturbo.verify.scheduled_model import ScheduledModel, scheduled_model
@@ -67,25 +68,28 @@ def nodes_of(schedule: Schedule, path: Path) -> ModelNodes:
     return nodes_at(path, schedule.problem.graph, schedule.model)
 
 
-def write_scheduled_model(schedule: Schedule, path: str | Path, out: str | Path) -> Applied:
+def write_scheduled_model(
+    schedule: Schedule, path: str | Path, out: str | Path, outputs: Outputs = NO_OTHERS
+) -> Applied:
     """Write a schedule and its model as one ONNX file.
 
     Args:
         schedule: what to apply.
         path: the model's file.
         out: the file to write; another one than ``path``.
+        outputs: what it may not replace besides the model and its data files.
 
     Raises:
         ModelError: the model's file is not usable.
-        UsageError: ``out`` cannot be written, or is the model itself.
+        UsageError: ``out`` cannot be written, is the model itself, or may not be replaced.
         VerifyError: the schedule cannot be written as a model.
         BuildError: the schedule does not compute the model.
     """
     source, place = Path(path), Path(out)
-    if place.exists() and place.samefile(source):
-        raise UsageError("is the model itself", Location(place), "give another name")
+    outputs = outputs.reading(source)
+    outputs.check(place, Kind.MODEL)
     written = scheduled_model(schedule, nodes_of(schedule, source))
-    data, missing = _keep_values(written.proto, source, place)
+    data, missing = _keep_values(written.proto, source, place, outputs)
     _check_and_write(written.proto, place, complete=not missing)
     return _applied(written, place, data, missing)
 
@@ -137,7 +141,7 @@ def _check_without_values(proto: ModelProto) -> None:
 
 
 def _keep_values(
-    proto: ModelProto, source: Path, place: Path
+    proto: ModelProto, source: Path, place: Path, outputs: Outputs
 ) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """Make references right for the new place; the data file written, and files not there."""
     outside = [t for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL]
@@ -149,7 +153,8 @@ def _keep_values(
     if not moved:
         return (), tuple(missing)
     data = place.with_name(f"{place.name}.data")
-    with atomic_writer(data) as stream:
+    own = {_file(tensor, folder) for tensor in outside}
+    with outputs.reading(*own).open(data, Kind.WEIGHTS) as stream:
         for tensor in moved:
             put_outside(tensor, _values(tensor, folder), stream, data.name)
     return (data,), tuple(missing)

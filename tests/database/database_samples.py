@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ KEY = PairKey("9f31", "77aa", "fp16", "0.1.0/1/1")
 
 
 def measurement(latency: float = 0.01, **changes: Any) -> Measurement:
-    bound = LowerBound(0.004, 0.001, 0.002)
+    bound = LowerBound(4e-6, 1e-6, 2e-6)
     given = Measurement(latency, 64, 1000, 2000, 0.5, 0.1, 512, 1024, 7, bound)
     return dataclasses.replace(given, **changes)
 
@@ -52,9 +53,19 @@ def trial(number: int, latency: float | None = 0.01, run: str = "aa00") -> Trial
     return TrialRecord(run, number, knobs, outcome, NOW)
 
 
+def schedule_text(key: PairKey = KEY, knobs: Knobs | None = None, **more: Any) -> str:
+    """What the database checks of a schedule file."""
+    model, target = {"hash": key.graph_hash}, {"hash": key.target_hash}
+    chosen = (knobs or Knobs()).as_dict()
+    document = {"format": "autoturbo-schedule", "model": model, "target": target}
+    return json.dumps({**document, "dtype": key.dtype, "knobs": chosen, **more})
+
+
 def best(latency: float = 0.01, **changes: Any) -> BestSchedule:
+    key, knobs = changes.get("key", KEY), changes.get("knobs", Knobs())
+    text = schedule_text(key, knobs)
     found = BestSchedule(
-        KEY, "resnet50", 64, "stcp920", Knobs(), measurement(latency), '{"x":1}', "aa00", 0, NOW
+        key, "resnet50", 64, "stcp920", knobs, measurement(latency), text, "aa00", 0, NOW
     )
     return dataclasses.replace(found, **changes)
 
@@ -122,7 +133,7 @@ knob_settings: st.SearchStrategy[Knobs] = st.fixed_dictionaries(
         "overrides": st.lists(overrides, max_size=2).map(tuple),
     },
 ).map(_knobs)
-measurements = st.builds(
+_any_measurements = st.builds(
     Measurement,
     latency=positive,
     batch=st.integers(1, 2**63 - 1),
@@ -136,10 +147,19 @@ measurements = st.builds(
     bound=st.builds(LowerBound, numbers, numbers, numbers),
     busy=st.dictionaries(names, numbers, max_size=2),
     energy=st.none() | numbers,
-    kernel_times=st.dictionaries(tokens, numbers, max_size=2),
+    kernel_times=st.dictionaries(tokens, positive, max_size=2),
     kernel_counts=st.dictionaries(tokens, counts, max_size=2),
     subgraph_times=st.lists(numbers, max_size=2).map(tuple),
 )
+
+
+def _bounded(found: Measurement) -> Measurement:
+    """The same with a bound that its latency does not break."""
+    parts = dataclasses.astuple(found.bound)
+    return dataclasses.replace(found, bound=LowerBound(*(min(p, found.latency) for p in parts)))
+
+
+measurements = _any_measurements.map(_bounded)
 failures = st.builds(
     Failure,
     reason=st.sampled_from(["LB", "timeout", "raised"]),
@@ -185,7 +205,7 @@ trials = st.builds(
     outcome=measurements | failures,
     created=times,
 )
-bests = st.builds(
+_any_bests = st.builds(
     BestSchedule,
     key=keys,
     model=names,
@@ -201,11 +221,14 @@ bests = st.builds(
     verified=st.none() | verifications,
     decisions=st.dictionaries(names, json_values, max_size=2),
 )
+bests = _any_bests.map(
+    lambda b: dataclasses.replace(b, schedule=schedule_text(b.key, b.knobs, note=b.schedule))
+)
 kernels = st.builds(
     KernelRecord,
     target_hash=st.sampled_from(["a", "b"]),
     scheduler_version=st.just("1"),
     signature=tokens,
-    seconds=numbers,
+    seconds=positive,
 )
 records: st.SearchStrategy[Record] = runs | trials | bests | kernels

@@ -126,7 +126,7 @@ def test_the_lines_of_an_export(tmp_path: Path) -> None:
 
 def test_an_export_replaces_the_one_before(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    out.write_text("old")
+    write(out, samples.sample_records())
     with Database.open(tmp_path / "at.db") as database:
         assert database.export(out) == Counts()
     assert out.read_text() == ""
@@ -281,7 +281,7 @@ def test_files_that_cannot_be_imported(tmp_path: Path, name: str, expected: str)
         ("at.db/out.jsonl", "TMP/at.db/out.jsonl: cannot write: Not a directory"),
         (
             "at.db",
-            "TMP/at.db: the export would replace the database itself; give the export another name",
+            "TMP/at.db: it would replace the database itself; give another name",
         ),
     ],
 )

@@ -15,6 +15,7 @@ import database_samples as samples
 import pytest
 
 from autoturbo.database import Counts, Database
+from autoturbo.database.formats import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,10 +174,11 @@ def test_a_kill_leaves_an_import_and_an_export_whole_or_undone(tmp_path: Path) -
     source, out = tmp_path / "source.jsonl", tmp_path / "out.jsonl"
     with samples.filled(tmp_path / "source.db", trials=500) as database:
         database.export(source)
+    before = encode(samples.run_info()).encode()  # an export that may be replaced
     chance = random.Random(0)  # noqa: S311
     for number in range(8):
         path = tmp_path / f"at{number}.db"
-        out.write_text("before")
+        out.write_bytes(before)
         with start("-c", IMPORTER, path, source, out) as process:
             assert process.stdout
             process.stdout.readline()
@@ -185,4 +187,4 @@ def test_a_kill_leaves_an_import_and_an_export_whole_or_undone(tmp_path: Path) -
         with Database.open(path, create=False) as database:
             assert database.health()["integrity"] == "ok"
             assert database.counts().trials in (0, 500)
-        assert out.read_bytes() in (b"before", source.read_bytes())
+        assert out.read_bytes() in (before, source.read_bytes())

@@ -87,7 +87,10 @@ def test_an_export_as_a_database_that_fails_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "served.db"
-    out.write_bytes(b"before")
+    with Database.open(tmp_path / "earlier.db") as database:
+        database.export(out)
+    (tmp_path / "earlier.db").unlink()
+    before = out.read_bytes()
 
     def broken(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -96,7 +99,7 @@ def test_an_export_as_a_database_that_fails_leaves_what_was_there(
         monkeypatch.setattr("autoturbo.database.exporting._copy_rows", broken)
         with pytest.raises(KeyboardInterrupt):
             database.export(out)
-    assert out.read_bytes() == b"before"
+    assert out.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["at.db", "served.db"]
 
 

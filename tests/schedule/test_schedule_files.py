@@ -119,7 +119,7 @@ def test_buffers_and_expectations_may_be_left_out(document: dict[str, Any], tmp_
 
 def test_saving_replaces_the_file(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
-    path.write_text("old")
+    path.write_text('{"format": "autoturbo-schedule"}')
     build_schedule(Workbench(MODEL, MACHINE, "float16"), Knobs()).save(path)
     assert load_schedule(path, MODEL, MACHINE).scheduler == "graphturbo"
     assert [p.name for p in tmp_path.iterdir()] == ["s.json"]

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from autoturbo.atomic import atomic_write
 from autoturbo.datasets.measurements.columns import DATASET_SCHEMA
 from autoturbo.datasets.measurements.load import Measurements
 from autoturbo.datasets.measurements.sampling import Origin
+from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.knobs import AUTO, knob_specs, subgraph_knob_specs
 from autoturbo.schedule.work import Floats
 
@@ -255,11 +255,16 @@ def _markdown(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[s
     return [f"| {' | '.join(map(str, line))} |" for line in lines]
 
 
-def write_card(folder: Path, card: Mapping[str, Any]) -> None:
+CARDS = {"card.json": Kind.DATASET_CARD, "README.md": Kind.DATASET_README}
+"""Both forms of the card."""
+
+
+def write_card(folder: Path, card: Mapping[str, Any], outputs: Outputs = NO_OTHERS) -> None:
     """Write both forms into the data set's folder.
 
     Raises:
-        UsageError: a file cannot be written.
+        UsageError: a file cannot be written, or what is there may not be replaced.
     """
-    atomic_write(folder / "card.json", json.dumps(card, indent=2, allow_nan=False) + "\n")
-    atomic_write(folder / "README.md", readme(card))
+    text = json.dumps(card, indent=2, allow_nan=False) + "\n"
+    outputs.write(folder / "card.json", Kind.DATASET_CARD, text)
+    outputs.write(folder / "README.md", Kind.DATASET_README, readme(card))

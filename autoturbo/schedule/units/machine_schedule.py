@@ -83,13 +83,18 @@ class MachineSchedule:
 
         return machine_schedule_text(self)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write the schedule file, atomically.
+
+        Args:
+            path: the file; one that is no schedule file is not replaced, nor is the model's.
+            force: replace a file of another kind.
 
         Raises:
             ScheduleFileError: the path cannot be written.
         """
-        from autoturbo.atomic import atomic_write
         from autoturbo.errors import ScheduleFileError
+        from autoturbo.outputs import Kind, Outputs
 
-        atomic_write(path, self.text, ScheduleFileError)
+        outputs = Outputs(force=force).reading(self.model.source)
+        outputs.write(path, Kind.SCHEDULE, self.text, ScheduleFileError)
