@@ -1,7 +1,8 @@
 """Computes small constants, by ONNX's reference implementation.
 
-Only what may decide a shape is computed: values of at most :data:`SMALL` elements. Everything else
-that depends on no real input is a constant of known shape and unknown value.
+Only what may decide a shape or be an index is computed: values of at most :data:`SMALL` elements,
+integers of at most :data:`~autoturbo.graph.external_data.INDICES`. Everything else that depends on
+no real input is a constant of known shape and unknown value.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from autoturbo.graph.external_data import SMALL, is_stored
+from autoturbo.graph.external_data import INDICES, MOST_READ, SMALL, is_stored, most_elements
 from autoturbo.graph.source import domain_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ _SIMPLE = {
 }
 """Attributes of Constant that hold plain numbers, and their element type."""
 
+_INDICES = frozenset(("int32", "int64"))
+"""Element types of which more elements are computed, in numpy's spelling."""
+
 
 def small_array(tensor: TensorProto) -> np.ndarray | None:
     """The elements of a stored tensor, or None where they are many or were left behind.
@@ -43,7 +47,7 @@ def small_array(tensor: TensorProto) -> np.ndarray | None:
     Raises:
         ValueError: the payload does not fit the extents or the element type.
     """
-    if not is_stored(tensor) or math.prod(tensor.dims) > SMALL:
+    if not is_stored(tensor) or math.prod(tensor.dims) > most_elements(tensor.data_type):
         return None
     return np.asarray(numpy_helper.to_array(tensor))
 
@@ -67,6 +71,7 @@ class Folder:
     def __init__(self, opsets: Mapping[str, int]) -> None:
         self._opsets = dict(opsets)
         self._evaluators: dict[bytes, ReferenceEvaluator] = {}
+        self._left = MOST_READ
 
     def evaluate(self, node: NodeProto, inputs: Sequence[Value | None]) -> list[np.ndarray] | None:
         """The outputs of a node, or None where the reference cannot compute them.
@@ -84,7 +89,15 @@ class Folder:
         except Exception:  # noqa: BLE001 - an operator the reference lacks: its value stays unknown
             return None
         arrays = [np.asarray(result) for result in results]
-        return arrays if all(array.size <= SMALL for array in arrays) else None
+        return arrays if self._may_keep(arrays) else None
+
+    def _may_keep(self, arrays: Sequence[np.ndarray]) -> bool:
+        """Whether results are few enough to be kept; those above the limit count together."""
+        large = [array for array in arrays if array.size > SMALL]
+        if any(array.dtype.name not in _INDICES or array.size > INDICES for array in large):
+            return False
+        self._left -= sum(array.size for array in large)
+        return self._left >= 0
 
     def _evaluator(self, plain: NodeProto) -> ReferenceEvaluator:
         key = plain.SerializeToString(deterministic=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, helper
 
-from autoturbo.graph.external_data import SMALL
+from autoturbo.graph.external_data import most_elements
 from autoturbo.graph.fold import RANDOM, Folder, constant_array, small_array
 from autoturbo.graph.foreign import foreign_types
 from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
@@ -299,13 +299,18 @@ class Propagation:
             return None
         if not step.inputs or any(v is not None and v.data is None for v in step.inputs):
             return None
-        shapes = [static_shape(kind) for kind in types.values()]
-        if any(shape is not None and math.prod(shape) > SMALL for shape in shapes):
+        if any(map(_is_large, types.values())):
             return None
         return self._folder.evaluate(node, step.inputs)
 
 
 _FROM_SHAPE = frozenset(("Shape", "Size"))
+
+
+def _is_large(kind: TypeProto) -> bool:
+    """Whether a value of this type is not computed for its size."""
+    shape = static_shape(kind)
+    return shape is not None and math.prod(shape) > most_elements(element_type(kind))
 
 
 def _outer_names(node: NodeProto) -> list[str]:
