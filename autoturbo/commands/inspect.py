@@ -42,14 +42,20 @@ def run(options: argparse.Namespace, console: Console) -> int:
     graph = load_model(
         options.model, batch=options.batch, shapes=merged_shapes(options.shape) or None
     )
+    from autoturbo.report.sharing import mixed_samples, mixed_sentence
+
     facts = model_facts(graph)
     bounds = _bounds(graph, targets, options.dtype)
-    console.emit({**facts, "lower_bound_s": {name: bound["s"] for name, bound in bounds.items()}})
+    mixed = mixed_samples(graph, {target.name: target.clusters for target in targets})
+    least = {name: bound["s"] for name, bound in bounds.items()}
+    console.emit({**facts, "mixed_samples": mixed, "lower_bound_s": least})
     if console.json:
         return 0
     console.answer(f"{graph.name}: {sentence(facts)}")
     if facts["opaque"]:
         console.answer(opaque_sentence(facts))
+    if mixed:
+        console.answer(f"samples {mixed_sentence(mixed)}")
     for note in graph.notes:
         console.say(f"note: {note}")
     _show_kinds(graph, console)

@@ -29,6 +29,7 @@ def compare_units(pair: MachinePair, console: Console, database: str) -> int:
         {
             "model": pair.model.name,
             "target": pair.target.name,
+            "mixed_samples": None,  # units share out operators, not samples
             "schedulers": {name: _as_json(outcome) for name, outcome in outcomes.items()},
         }
     )

@@ -120,11 +120,10 @@ def _axis_of(
             digit = _Digit(axis, unit, graph.batch)
             if not digit.counted_by(operator, coefficient):
                 continue
-            if operator.axes[axis].kind is not AxisKind.PARALLEL or not digit.alone(
-                operator, access
-            ):
+            if operator.axes[axis].kind is AxisKind.PARALLEL and digit.alone(operator, access):
+                return axis, unit // coefficient
+            if operator.kind not in _GATHERS:
                 raise _MixedError(operator, "works across the batch", _ALIKE)
-            return axis, unit // coefficient
     raise _mixes(graph, operator, position)
 
 
@@ -149,15 +148,23 @@ class _Digit:
 
     def alone(self, operator: Operator, access: DimAccess) -> bool:
         """Whether only the axis decides on the digit: what is added is less, or whole batches."""
-        span = self.unit * self.batch
-        low = high = access.offset % span
+        low = high = self.less(access.offset)
         for axis, coefficient in access.terms:
             if axis == self.axis:
                 high += self.unit - coefficient
-            elif coefficient % span:
-                reach = coefficient * (operator.axes[axis].extent - 1)
+            else:
+                reach = self.less(coefficient) * (operator.axes[axis].extent - 1)
                 low, high = low + min(reach, 0), high + max(reach, 0)
         return low >= 0 and high < self.unit
+
+    def less(self, distance: int) -> int:
+        """A distance without whole batches: shorter than a sample, ahead or back, if it can be."""
+        return distance - whole_batches(distance, self.unit, self.batch) * self.unit * self.batch
+
+
+def whole_batches(distance: int, unit: int, batch: int) -> int:
+    """Return how many batches of samples of some extent a distance is nearest to, from below."""
+    return (distance + unit - 1) // (unit * batch)
 
 
 def _mixes(graph: Graph, operator: Operator, position: int) -> _MixedError:
@@ -165,7 +172,8 @@ def _mixes(graph: Graph, operator: Operator, position: int) -> _MixedError:
     if operator.kind not in _GATHERS or position:
         return _MixedError(operator, "mixes samples", _ALIKE)
     if len(operator.inputs) == 1:
-        return _MixedError(operator, "picks samples by constant indices", _OF_INDICES)
+        reason = "picks samples by constant indices that are not alike for every sample"
+        return _MixedError(operator, reason, _OF_INDICES)
     indices = graph.tensors[operator.inputs[1]]
     if not indices.constant:
         return _MixedError(operator, f"finds samples by computed indices {indices.name}", _ALIKE)
@@ -299,13 +307,12 @@ class _Change:
         own = [coefficient for axis, coefficient in dim.terms if axis == self.axis]
         if not own:
             return dim
-        span = abs(own[0]) * self.unit * self.old
-        terms = tuple(
-            (a, c * self.new // self.old if a != self.axis and abs(c) >= span else c)
-            for a, c in dim.terms
-        )
-        outer, inner = divmod(dim.offset, span)
-        return replace(dim, terms=terms, offset=outer * span * self.new // self.old + inner)
+        unit = abs(own[0]) * self.unit
+        terms = tuple((a, c if a == self.axis else self._far(c, unit)) for a, c in dim.terms)
+        return replace(dim, terms=terms, offset=self._far(dim.offset, unit))
+
+    def _far(self, distance: int, unit: int) -> int:
+        return distance + whole_batches(distance, unit, self.old) * unit * (self.new - self.old)
 
 
 def _scale_weights(graph: Graph, index: int, axis: int, batch: int, tensors: list[Tensor]) -> None:
