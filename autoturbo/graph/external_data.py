@@ -79,8 +79,11 @@ def _tensors_of_attribute(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 
 def is_stored(tensor: TensorProto) -> bool:
-    """Whether the values of a tensor are in the message itself."""
-    return tensor.data_location != TensorProto.EXTERNAL
+    """Whether the values of a tensor are in the message itself.
+
+    A file may say "here" behind the payload that was left behind: the mark counts.
+    """
+    return tensor.data_location != TensorProto.EXTERNAL and inline_bytes(tensor) is None
 
 
 def attach(graph: GraphProto, source: Source) -> DataFiles:

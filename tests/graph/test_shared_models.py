@@ -1,4 +1,4 @@
-"""Plain exports that lie beside the checkout, of the networks that are bundled and of others."""
+"""Plain exports that lie beside the checkout: small ones of the repository are elsewhere."""
 
 from __future__ import annotations
 

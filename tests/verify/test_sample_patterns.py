@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto
 from schedule_samples import target
 from verify_samples import Writer, saved
 
@@ -293,11 +294,13 @@ def test_constants_of_their_own_for_every_sample(
 def test_long_indices_are_known_wherever_they_stand(tmp_path: Path, size: int) -> None:
     """Of more elements than shapes have: in the file, computed, and in integers of another form."""
     width = size // 8
-    for spell in ("stored", "computed", "varint"):
+    for spell in ("stored", "located", "computed", "varint"):
         writer = Writer()
         flat = writer.node("Reshape", "x", writer.ints(-1))
         numbers = np.arange(8 * width).reshape(8, width, 1, 1)
         name = writer.constant(numbers - (spell == "computed"))
+        if spell == "located":
+            writer.stored[-1].data_location = TensorProto.DEFAULT
         if spell == "varint":
             del writer.stored[-1].int64_data[:]
             writer.stored[-1].ClearField("raw_data")
