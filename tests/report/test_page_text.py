@@ -26,6 +26,7 @@ from autoturbo.report.page.timeuse import PARTS
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.shares import schedule_shares
 
 
@@ -155,7 +156,9 @@ def test_samples_that_cannot_be_told_apart_are_on_the_first_screen() -> None:
     graph = model("(float[4,8] x) => (float[4,8] y)", "y = Softmax <axis = 0> (x)")
     evaluator = Evaluator(graph, STCP920, "float16")
     schedule = evaluator.schedule(Knobs())
-    best = Measured.of(schedule, evaluator.measure(schedule))
+    outcome = evaluator.measure(schedule)
+    assert isinstance(outcome, Measurement)
+    best = Measured.of(schedule, outcome)
     shown = Seen(summary(dataclasses.replace(small_facts(), best=best))).text
     assert shown.count("samples cannot be told apart: Softmax_0 (Softmax) works across") == 1
     assert "1 of 4 clusters works on stcp920" in shown
