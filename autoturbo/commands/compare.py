@@ -15,6 +15,7 @@ from autoturbo.commands.loading import (
 )
 from autoturbo.commands.units import compare_units
 from autoturbo.report.notebook import REFERENCE
+from autoturbo.report.sharing import mixed_sentence
 
 if TYPE_CHECKING:
     import argparse
@@ -52,6 +53,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     if not console.json:
         console.answer(f"{found.model} @ {found.target}, {found.dtype}")
         console.show(comparison(found.outcomes, REFERENCE))
+        if found.mixed_samples:
+            console.say(f"samples {mixed_sentence(found.mixed_samples)}")
     if "tuned" not in found.outcomes:
         console.say("not tuned yet: 'autoturbo tune' adds the best schedule that it finds")
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.report.notebook import Printer, View, comparison_view
+from autoturbo.report.sharing import mixed_samples
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -26,12 +27,14 @@ class Comparison:
         dtype: what it computes in.
         outcomes: by scheduler, what does not fit first, then the slowest; ``"tuned"`` is the best
             schedule of the database.
+        mixed_samples: why samples cannot be told apart, or None.
     """
 
     model: str
     target: str
     dtype: str
     outcomes: Mapping[str, Outcome]
+    mixed_samples: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The object of ``compare --json``."""
@@ -43,7 +46,12 @@ class Comparison:
             else {"failure": outcome.as_dict()}
             for name, outcome in self.outcomes.items()
         }
-        return {"model": self.model, "target": self.target, "schedulers": schedulers}
+        return {
+            "model": self.model,
+            "target": self.target,
+            "mixed_samples": self.mixed_samples,
+            "schedulers": schedulers,
+        }
 
     def view(self) -> View:
         """What there is to see of it."""
@@ -96,7 +104,8 @@ def compare(
     if tuned is not None:
         outcomes["tuned"] = tuned
     ordered = dict(sorted(outcomes.items(), key=lambda item: -_latency(item[1])))
-    return Comparison(model.name, target.name, chosen, ordered)
+    mixed = mixed_samples(model, {target.name: target.clusters})
+    return Comparison(model.name, target.name, chosen, ordered, mixed)
 
 
 def _measured(evaluator: Evaluator, name: str) -> Outcome:

@@ -45,16 +45,23 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Import and describe."""
     targets = _bounded(options)
+    from autoturbo.report.sharing import mixed_samples, mixed_sentence
+
     graph = load_model(options.model, **asked_extents(options))
     facts = model_facts(graph)
     bounds = _bounds(graph, targets, options.dtype)
-    lowest = {name: bound["s"] for name, bound in bounds.items()}
-    console.emit({**facts, "lower_bound_s": lowest, **notes_field(graph.notes)})
+    mixed = mixed_samples(graph, {target.name: target.clusters for target in targets})
+    least = {name: bound["s"] for name, bound in bounds.items()}
+    console.emit(
+        {**facts, "mixed_samples": mixed, "lower_bound_s": least, **notes_field(graph.notes)}
+    )
     if console.json:
         return 0
     console.answer(f"{graph.name}: {sentence(facts)}")
     if facts["opaque"]:
         console.answer(opaque_sentence(facts))
+    if mixed:
+        console.answer(f"samples {mixed_sentence(mixed)}")
     say_notes(graph.notes, console)
     _show_kinds(graph, console)
     if options.layers:

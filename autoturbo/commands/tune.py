@@ -133,6 +133,7 @@ def _introduce(pair: AnyPair, options: argparse.Namespace, console: Console) -> 
     lines = [
         ("model", f"{model.source}: {sentence(facts)}"),
         ("opaque", opaque_sentence(facts)),
+        ("samples", _mixed(pair)),
         ("target", f"{target.name}: {target.description}; {pair.dtype}"),
         ("search", _search(pair, options)),
         *(("note", note) for note in model.notes),
@@ -141,6 +142,15 @@ def _introduce(pair: AnyPair, options: argparse.Namespace, console: Console) -> 
     for name, line in lines:
         if line:
             console.say(f"  {name:<8}{line}")
+
+
+def _mixed(pair: AnyPair) -> str:
+    """Why samples cannot be told apart, and what that costs; empty where they can."""
+    from autoturbo.report.sharing import mixed_samples, mixed_sentence
+
+    if isinstance(pair, MachinePair):
+        return ""
+    return mixed_sentence(mixed_samples(pair.model, {pair.target.name: pair.target.clusters}))
 
 
 def _search_units(options: argparse.Namespace) -> str:

@@ -315,6 +315,7 @@ def as_json(result: TuneResult) -> dict[str, Any]:
         "state": result.state,
         "stopped": result.stopped.value,
         "begun_with": ["the heuristic", *result.origins],
+        "mixed_samples": _mixed(result),
         "verified": [check.value for check in result.best.verified],
         "refused": [trial.as_dict() for trial in result.refused],
     }
@@ -324,6 +325,17 @@ def as_json(result: TuneResult) -> dict[str, Any]:
     if result.front:
         value["front"] = [_point(trial) for trial in result.front]
     return value
+
+
+def _mixed(result: TuneResult) -> dict[str, Any] | None:
+    """Why samples of the model cannot be told apart; units of a machine do not share them out."""
+    from autoturbo.report.sharing import mixed_samples
+    from autoturbo.schedule.schedule import Schedule
+
+    best = result.best.schedule
+    if not isinstance(best, Schedule):
+        return None
+    return mixed_samples(best.model, {result.target: best.problem.target.clusters})
 
 
 def _point(trial: Trial) -> dict[str, Any]:

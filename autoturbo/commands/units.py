@@ -31,6 +31,7 @@ def compare_units(pair: MachinePair, console: Console, database: str) -> int:
         {
             "model": pair.model.name,
             "target": pair.target.name,
+            "mixed_samples": None,  # units share out operators, not samples
             "schedulers": {name: _as_json(outcome) for name, outcome in outcomes.items()},
             **notes_field(assumed(pair.model)),
         }

@@ -17,6 +17,27 @@ from autoturbo.graph.rebatch import REPEATS
 
 
 @dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why samples cannot be told apart.
+
+    Attributes:
+        operator: name of the first operator at which they cannot; of an output, that tensor's.
+        kind: of the operator; "output" for an output.
+        reason: what it does, as the rest of a sentence that begins with it.
+        mend: what to change in the model.
+    """
+
+    operator: str
+    kind: str
+    reason: str
+    mend: str
+
+    def __str__(self) -> str:
+        """Return the reason as a sentence without its full stop."""
+        return f"{self.operator} ({self.kind}) {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class BatchTrace:
     """Where samples are.
 
@@ -24,21 +45,27 @@ class BatchTrace:
         tensors: per tensor index, ``(dimension, unit)``: sample ``i`` has the positions whose
             digit of weight ``unit`` is ``i``. Tensors without samples are absent.
         axes: per operator index, ``(axis, unit)`` of its domain likewise.
-        obstacle: why samples cannot be told apart, or None.
+        obstacle: why samples cannot be told apart, or None. A single sample needs no telling.
     """
 
     tensors: dict[int, tuple[int, int]]
     axes: dict[int, tuple[int, int]]
-    obstacle: str | None = None
+    obstacle: Obstacle | None = None
 
 
 class _MixedError(Exception):
-    """An operator mixes samples; the message says how."""
+    """An operator mixes samples."""
+
+    def __init__(self, operator: Operator, reason: str, mend: str) -> None:
+        super().__init__(reason)
+        self.obstacle = Obstacle(operator.name, operator.kind, reason, mend)
 
 
 def trace_batch(graph: Graph) -> BatchTrace:
     """Follow the samples from the inputs to the outputs."""
     trace = BatchTrace({}, {})
+    if graph.batch == 1:
+        return trace
     for tensor in graph.inputs:
         shape = graph.tensors[tensor].shape
         if shape and shape[0] == graph.batch:
@@ -47,10 +74,21 @@ def trace_batch(graph: Graph) -> BatchTrace:
         for index, operator in enumerate(graph.operators):
             _follow(graph, index, operator, trace)
     except _MixedError as mixed:
-        return replace(trace, obstacle=str(mixed))
-    if not all(tensor in trace.tensors for tensor in graph.outputs):
-        return replace(trace, obstacle="an output does not carry the batch")
+        return replace(trace, obstacle=mixed.obstacle)
+    for tensor in graph.outputs:
+        if tensor not in trace.tensors:
+            name, reason = graph.tensors[tensor].name, "does not carry the batch"
+            return replace(trace, obstacle=Obstacle(name, "output", reason, _OF_OUTPUT))
     return trace
+
+
+_ALIKE = "compute every sample by itself, or export with a dynamic batch"
+_OF_INDICES = "index each sample alike (the same pattern, counted from the sample's first element)"
+_OF_OUTPUT = "give every output a dimension of samples, or export without this one"
+_OF_OPAQUE = "leave it out of the model that is scheduled, or write it with operators of the table"
+"""What to change where samples cannot be told apart."""
+
+_GATHERS = frozenset(("Gather", "GatherElements", "GatherND"))
 
 
 def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> None:
@@ -58,20 +96,17 @@ def _follow(graph: Graph, index: int, operator: Operator, trace: BatchTrace) -> 
     if not labelled:
         return
     if operator.opaque:
-        raise _MixedError(f"{operator.name} ({operator.kind}) is opaque")
+        raise _MixedError(operator, "is opaque", _OF_OPAQUE)
     found = {_axis_of(graph, operator, position, label) for position, label in labelled}
     if len(found) != 1:
-        raise _MixedError(f"{operator.name} ({operator.kind}) combines different samples")
+        raise _MixedError(operator, "combines different samples", _ALIKE)
     axis, unit = found.pop()
     _require_samples(graph, operator, axis, trace)
     if operator.kind in _PLACED and axis in _PLACED[operator.kind](graph, operator):
-        raise _MixedError(f"{operator.name} ({operator.kind}) counts positions over the batch")
+        raise _MixedError(operator, "counts positions over the batch", _ALIKE)
     trace.axes[index] = (axis, unit)
-    for tensor, access in zip(operator.outputs, operator.output_maps, strict=True):
-        dim, weight = _dim_of(operator, access, axis, unit)
-        if graph.tensors[tensor].shape[dim] % (weight * graph.batch):
-            raise _MixedError(f"{operator.name} ({operator.kind}) keeps some of the samples")
-        trace.tensors[tensor] = dim, weight
+    for place, tensor in enumerate(operator.outputs):
+        trace.tensors[tensor] = _dim_of(graph, operator, place, (axis, unit))
 
 
 def _axis_of(
@@ -81,16 +116,69 @@ def _axis_of(
     dim, unit = label
     access = operator.input_maps[position].dims[dim]
     for axis, coefficient in access.terms:
-        span = abs(coefficient) * operator.axes[axis].extent
-        if coefficient <= unit and unit % coefficient == 0 and unit * graph.batch <= span:
-            _require_parallel(operator, axis, access)
-            return axis, unit // coefficient
-    raise _MixedError(f"{operator.name} ({operator.kind}) mixes samples")
+        if coefficient > 0 and unit % coefficient == 0:
+            digit = _Digit(axis, unit, graph.batch)
+            if not digit.counted_by(operator, coefficient):
+                continue
+            if operator.axes[axis].kind is AxisKind.PARALLEL and digit.alone(operator, access):
+                return axis, unit // coefficient
+            if operator.kind not in _GATHERS:
+                raise _MixedError(operator, "works across the batch", _ALIKE)
+    raise _mixes(graph, operator, position)
 
 
-def _require_parallel(operator: Operator, axis: int, access: DimAccess) -> None:
-    if operator.axes[axis].kind is not AxisKind.PARALLEL or access.offset:
-        raise _MixedError(f"{operator.name} ({operator.kind}) works across the batch")
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    """The digit of a dimension that counts samples.
+
+    Attributes:
+        axis: that addresses it.
+        unit: its weight.
+        batch: its range.
+    """
+
+    axis: int
+    unit: int
+    batch: int
+
+    def counted_by(self, operator: Operator, coefficient: int) -> bool:
+        """Whether the axis, in steps of a coefficient, goes through the samples as often as not."""
+        span = coefficient * operator.axes[self.axis].extent
+        return span % (self.unit * self.batch) == 0
+
+    def alone(self, operator: Operator, access: DimAccess) -> bool:
+        """Whether only the axis decides on the digit: what is added is less, or whole batches."""
+        low = high = self.less(access.offset)
+        for axis, coefficient in access.terms:
+            if axis == self.axis:
+                high += self.unit - coefficient
+            else:
+                reach = self.less(coefficient) * (operator.axes[axis].extent - 1)
+                low, high = low + min(reach, 0), high + max(reach, 0)
+        return low >= 0 and high < self.unit
+
+    def less(self, distance: int) -> int:
+        """A distance without whole batches: shorter than a sample, ahead or back, if it can be."""
+        return distance - whole_batches(distance, self.unit, self.batch) * self.unit * self.batch
+
+
+def whole_batches(distance: int, unit: int, batch: int) -> int:
+    """Return how many batches of samples of some extent a distance is nearest to, from below."""
+    return (distance + unit - 1) // (unit * batch)
+
+
+def _mixes(graph: Graph, operator: Operator, position: int) -> _MixedError:
+    """The error of an operator that reads a dimension of samples in no order of samples."""
+    if operator.kind not in _GATHERS or position:
+        return _MixedError(operator, "mixes samples", _ALIKE)
+    if len(operator.inputs) == 1:
+        reason = "picks samples by constant indices that are not alike for every sample"
+        return _MixedError(operator, reason, _OF_INDICES)
+    indices = graph.tensors[operator.inputs[1]]
+    if not indices.constant:
+        return _MixedError(operator, f"finds samples by computed indices {indices.name}", _ALIKE)
+    reason = f"mixes samples: its indices {indices.name} are not alike for every sample"
+    return _MixedError(operator, f"{reason}, or not known", _OF_INDICES)
 
 
 def _scattered_to(graph: Graph, operator: Operator) -> set[int]:
@@ -131,23 +219,41 @@ _PLACED: dict[str, Callable[[Graph, Operator], set[int]]] = {
 def _require_samples(graph: Graph, operator: Operator, axis: int, trace: BatchTrace) -> None:
     """Refuse values that are taken apart with the samples, though nothing says they have any.
 
-    Constants with the batch written into them are repeated for another one, in some operators.
+    Constants with the batch written into them are repeated for another one, in some operators;
+    not those that stand before or behind the samples.
     """
+    repeats = operator.kind in REPEATS and not _joins(operator, axis)
     for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
-        repeated = graph.tensors[tensor].constant and operator.kind in REPEATS
-        if tensor in trace.tensors or repeated:
+        if tensor in trace.tensors or (graph.tensors[tensor].constant and repeats):
             continue
         if any(axis == a for one in access.dims for a, _ in one.terms):
             name = graph.tensors[tensor].name
-            raise _MixedError(f"{operator.name} ({operator.kind}) reads {name}, not of samples")
+            raise _MixedError(operator, f"reads {name}, not of samples", _ALIKE)
 
 
-def _dim_of(operator: Operator, access: AccessMap, axis: int, unit: int) -> tuple[int, int]:
-    for dim, one in enumerate(access.dims):
+def _joins(operator: Operator, axis: int) -> bool:
+    """Whether tensors stand one behind the other along an axis."""
+    maps = operator.input_maps if operator.kind == "Concat" else ()
+    return any(one.offset for m in maps for one in m.dims if one.terms and one.terms[0][0] == axis)
+
+
+def _dim_of(
+    graph: Graph, operator: Operator, place: int, label: tuple[int, int]
+) -> tuple[int, int]:
+    """Where an output has the samples that an axis counts."""
+    axis, unit = label
+    shape = graph.tensors[operator.outputs[place]].shape
+    for dim, one in enumerate(operator.output_maps[place].dims):
         for term_axis, coefficient in one.terms:
-            if term_axis == axis and coefficient > 0 and not one.offset:
-                return dim, unit * coefficient
-    raise _MixedError(f"{operator.name} ({operator.kind}) loses the batch")
+            digit = _Digit(axis, unit * coefficient, graph.batch)
+            if (
+                term_axis == axis
+                and coefficient > 0
+                and shape[dim] % (digit.unit * graph.batch) == 0
+                and digit.alone(operator, one)
+            ):
+                return dim, digit.unit
+    raise _MixedError(operator, "loses the batch", _ALIKE)
 
 
 def rebatch(graph: Graph, batch: int, trace: BatchTrace) -> Graph:
@@ -159,13 +265,14 @@ def rebatch(graph: Graph, batch: int, trace: BatchTrace) -> Graph:
     if batch == graph.batch:
         return graph
     if trace.obstacle:
-        raise ValueError(trace.obstacle)
+        raise ValueError(str(trace.obstacle))
     tensors = list(graph.tensors)
     for tensor, (dim, _) in trace.tensors.items():
         tensors[tensor] = _scaled(tensors[tensor], dim, graph.batch, batch)
     operators = list(graph.operators)
-    for index, (axis, _) in trace.axes.items():
-        operators[index] = _scaled_operator(operators[index], axis, graph.batch, batch)
+    for index, (axis, unit) in trace.axes.items():
+        change = _Change(axis, unit, graph.batch, batch)
+        operators[index] = change.operator(operators[index])
         _scale_weights(graph, index, axis, batch, tensors)
     return replace(graph, tensors=tuple(tensors), operators=tuple(operators), batch=batch)
 
@@ -176,29 +283,43 @@ def _scaled(tensor: Tensor, dim: int, old: int, new: int) -> Tensor:
     return replace(tensor, shape=tuple(shape))
 
 
-def _scaled_operator(operator: Operator, axis: int, old: int, new: int) -> Operator:
-    extent = operator.axes[axis].extent
-    axes = list(operator.axes)
-    axes[axis] = Axis(axes[axis].name, extent * new // old, axes[axis].kind)
-    scale = [_scaled_map(m, axis, extent, old, new) for m in operator.input_maps]
-    outputs = [_scaled_map(m, axis, extent, old, new) for m in operator.output_maps]
-    return replace(operator, axes=tuple(axes), input_maps=tuple(scale), output_maps=tuple(outputs))
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Another batch for one operator.
 
+    Attributes:
+        axis: that counts samples.
+        unit: weight of the samples' digit of it.
+        old: samples so far.
+        new: samples from now on.
+    """
 
-def _scaled_map(access: AccessMap, axis: int, extent: int, old: int, new: int) -> AccessMap:
-    return AccessMap(tuple(_scaled_dim(dim, axis, extent, old, new) for dim in access.dims))
+    axis: int
+    unit: int
+    old: int
+    new: int
 
+    def operator(self, operator: Operator) -> Operator:
+        """The operator with the axis and all that lies outside of it scaled."""
+        own, axes = operator.axes[self.axis], list(operator.axes)
+        axes[self.axis] = Axis(own.name, own.extent * self.new // self.old, own.kind)
+        inputs, outputs = map(self._maps, (operator.input_maps, operator.output_maps))
+        return replace(operator, axes=tuple(axes), input_maps=inputs, output_maps=outputs)
 
-def _scaled_dim(dim: DimAccess, axis: int, extent: int, old: int, new: int) -> DimAccess:
-    """Strides of axes outside the batch axis shrink with it."""
-    own = [coefficient for a, coefficient in dim.terms if a == axis]
-    if not own or len(dim.terms) == 1:
-        return dim
-    terms = tuple(
-        (a, c * new // old if a != axis and abs(c) >= abs(own[0]) * extent else c)
-        for a, c in dim.terms
-    )
-    return replace(dim, terms=terms)
+    def _maps(self, maps: tuple[AccessMap, ...]) -> tuple[AccessMap, ...]:
+        return tuple(AccessMap(tuple(map(self._dim, access.dims))) for access in maps)
+
+    def _dim(self, dim: DimAccess) -> DimAccess:
+        """Steps over whole batches shrink with them."""
+        own = [coefficient for axis, coefficient in dim.terms if axis == self.axis]
+        if not own:
+            return dim
+        unit = abs(own[0]) * self.unit
+        terms = tuple((a, c if a == self.axis else self._far(c, unit)) for a, c in dim.terms)
+        return replace(dim, terms=terms, offset=self._far(dim.offset, unit))
+
+    def _far(self, distance: int, unit: int) -> int:
+        return distance + whole_batches(distance, unit, self.old) * unit * (self.new - self.old)
 
 
 def _scale_weights(graph: Graph, index: int, axis: int, batch: int, tensors: list[Tensor]) -> None:

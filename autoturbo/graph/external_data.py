@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from onnx import AttributeProto, GraphProto, TensorProto, helper
 
-from autoturbo.graph.wire import inline_bytes
+from autoturbo.graph.wire import inline_bytes, restore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from autoturbo.graph.source import Source
 
 SMALL = 4096
-"""Elements up to which a value is read and computed with; shapes, axes and indices are shorter."""
+"""Elements up to which a value is read and computed with; shapes and axes are shorter."""
+
+INDICES = 1 << 18
+"""Elements up to which integers are, as they may be indices."""
+
+MOST_READ = 1 << 24
+"""Elements of integers above :data:`SMALL` that are read, and computed, in all."""
 
 _PAGE = 4096
 """Bytes to which elements in a data file are aligned, so that runtimes can map them."""
@@ -32,9 +38,26 @@ class DataFiles:
 
     Attributes:
         missing: the file of each tensor whose data file does not exist.
+        left: elements above :data:`SMALL` that may still be read.
     """
 
     missing: dict[str, str] = field(default_factory=dict)
+    left: int = MOST_READ
+
+    def wants(self, tensor: TensorProto) -> bool:
+        """Whether the elements of a tensor are to be read, and that they will be."""
+        size: int = math.prod(tensor.dims)
+        if size <= SMALL:
+            return True
+        if size > most_elements(tensor.data_type) or size > self.left:
+            return False
+        self.left -= size
+        return True
+
+
+def most_elements(element: int) -> int:
+    """Return how many elements of an ONNX element type a value may have to be computed with."""
+    return INDICES if element in (TensorProto.INT32, TensorProto.INT64) else SMALL
 
 
 def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
@@ -56,8 +79,11 @@ def _tensors_of_attribute(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 
 def is_stored(tensor: TensorProto) -> bool:
-    """Whether the values of a tensor are in the message itself."""
-    return tensor.data_location != TensorProto.EXTERNAL
+    """Whether the values of a tensor are in the message itself.
+
+    A file may say "here" behind the payload that was left behind: the mark counts.
+    """
+    return tensor.data_location != TensorProto.EXTERNAL and inline_bytes(tensor) is None
 
 
 def attach(graph: GraphProto, source: Source) -> DataFiles:
@@ -95,6 +121,8 @@ def _attach(tensor: TensorProto, files: DataFiles, source: Source) -> None:
     left_behind = inline_bytes(tensor)
     if left_behind is not None:
         _check_length(tensor, left_behind, source)
+        if files.wants(tensor):
+            restore(tensor, source.path)
         return
     needed = stored_bytes(tensor, source)
     place = {entry.key: entry.value for entry in tensor.external_data}
@@ -113,7 +141,7 @@ def _attach(tensor: TensorProto, files: DataFiles, source: Source) -> None:
             tensor.name,
             "copy or download the file again",
         )
-    if math.prod(tensor.dims) <= SMALL:
+    if files.wants(tensor):
         _read(tensor, path, offset, needed)
 
 

@@ -1,7 +1,8 @@
 """Computes small constants, by ONNX's reference implementation.
 
-Only what may decide a shape is computed: values of at most :data:`SMALL` elements. Everything else
-that depends on no real input is a constant of known shape and unknown value.
+Only what may decide a shape or be an index is computed: values of at most :data:`SMALL` elements,
+integers of at most :data:`~autoturbo.graph.external_data.INDICES`. Everything else that depends on
+no real input is a constant of known shape and unknown value.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from onnx import (
 )
 from onnx.reference import ReferenceEvaluator
 
-from autoturbo.graph.external_data import SMALL, is_stored
+from autoturbo.graph.external_data import INDICES, MOST_READ, SMALL, is_stored, most_elements
 from autoturbo.graph.source import domain_of, one_line
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ _SIMPLE = {
 }
 """Attributes of Constant that hold plain numbers, and their element type."""
 
+_INDICES = frozenset(("int32", "int64"))
+"""Element types of which more elements are computed, in numpy's spelling."""
+
 
 def small_array(tensor: TensorProto) -> np.ndarray | None:
     """The elements of a stored tensor, or None where they are many or were left behind.
@@ -55,7 +59,7 @@ def small_array(tensor: TensorProto) -> np.ndarray | None:
     Raises:
         ValueError: the payload does not fit the extents or the element type.
     """
-    if not is_stored(tensor) or math.prod(tensor.dims) > SMALL:
+    if not is_stored(tensor) or math.prod(tensor.dims) > most_elements(tensor.data_type):
         return None
     return np.asarray(numpy_helper.to_array(tensor))
 
@@ -92,6 +96,7 @@ class Folder:
         self._opsets = dict(opsets)
         self._version = self._opsets.get("", 1)
         self._evaluators: dict[bytes, ReferenceEvaluator] = {}
+        self._left = MOST_READ
 
     def evaluate(self, node: NodeProto, inputs: Sequence[Value | None]) -> list[np.ndarray]:
         """Return the outputs of a node.
@@ -111,7 +116,7 @@ class Folder:
                 arrays = self._run(plain, given)
         except Exception as error:  # noqa: BLE001 - each implementation raises what it likes
             raise FoldError(f"{type(error).__name__}: {one_line(error)}") from None
-        if any(array.size > SMALL for array in arrays):
+        if not self._may_keep(arrays):
             raise FoldError(TOO_LARGE)
         return arrays
 
@@ -134,6 +139,14 @@ class Folder:
         if plain.op_type in _ONE_AXIS_SINCE_13:
             return not plain.domain and self._version < 13  # noqa: PLR2004 - ONNX's version
         return not plain.domain and any(item.name == "broadcast" for item in plain.attribute)
+
+    def _may_keep(self, arrays: Sequence[np.ndarray]) -> bool:
+        """Whether results are few enough to be kept; those above the limit count together."""
+        large = [array for array in arrays if array.size > SMALL]
+        if any(array.dtype.name not in _INDICES or array.size > INDICES for array in large):
+            return False
+        self._left -= sum(array.size for array in large)
+        return self._left >= 0
 
     def _evaluator(self, plain: NodeProto) -> ReferenceEvaluator:
         key = plain.SerializeToString(deterministic=True)

@@ -18,6 +18,7 @@ from onnx import (
     shape_inference,
 )
 
+from autoturbo.graph.external_data import SMALL
 from autoturbo.graph.source import Source, domain_of
 from autoturbo.graph.values import Value, element_type, static_shape
 
@@ -79,7 +80,7 @@ def _by_definition(
     data = {
         name: numpy_helper.from_array(value.data, name)
         for name, value in inputs.items()
-        if value.data is not None
+        if value.data is not None and value.data.size <= SMALL
     }
     return shape_inference.infer_node_outputs(
         schema,

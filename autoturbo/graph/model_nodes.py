@@ -17,7 +17,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.graph.propagate import Program
 from autoturbo.graph.source import Source, domain_of
 from autoturbo.graph.structure import captured_names
-from autoturbo.graph.values import Step, Value, element_type
+from autoturbo.graph.values import Repetition, Step, Value, element_type
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +73,8 @@ class Repeated:
         dim: the dimension that counts the samples.
         had: its extent in the file.
         has: its extent now.
+        batch: samples in the file.
+        inner: elements of the dimension per sample that follow each other.
     """
 
     name: str
@@ -80,6 +82,15 @@ class Repeated:
     dim: int
     had: int
     has: int
+    batch: int
+    inner: int
+
+    def taken(self, start: int) -> np.ndarray:
+        """Return the positions along :attr:`dim` that the samples from ``start`` on have."""
+        samples = (start + np.arange(self.has * self.batch // self.had)) % self.batch
+        outer = np.arange(self.had // (self.batch * self.inner)) * self.batch
+        blocks = (outer[:, None] + samples).ravel() * self.inner
+        return (blocks[:, None] + np.arange(self.inner)).ravel()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,7 +213,7 @@ class _Constants:
         elif value.data is not None and maker is None:
             self.stored[name] = numpy_helper.from_array(value.data, name)
         elif value.repeated is not None:
-            self._repeat(value, *value.repeated)
+            self._repeat(value, value.repeated)
         elif maker is not None:
             self._make(maker)
         elif value.name in self._inputs:
@@ -236,11 +247,12 @@ class _Constants:
         )
         return node
 
-    def _repeat(self, value: Value, original: Value, dim: int) -> None:
+    def _repeat(self, value: Value, origin: Repetition) -> None:
+        original, dim = origin.original, origin.dim
         self.need([original])
         had, has = (original.shape or ())[dim], (value.shape or ())[dim]
         names = self._names.name(value), self._names.name(original)
-        self.repeated.append(Repeated(*names, dim, had, has))
+        self.repeated.append(Repeated(*names, dim, had, has, origin.batch, origin.inner))
 
 
 def _outer(node: NodeProto) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, helper
 
-from autoturbo.graph.external_data import SMALL
+from autoturbo.graph.external_data import most_elements
 from autoturbo.graph.fold import (
     RANDOM,
     TOO_LARGE,
@@ -337,8 +337,7 @@ class Propagation:
         for value in step.inputs:
             if value is not None and value.data is None:
                 raise FoldError(f"its input {value.name!r} {_why_not_read(value)}")
-        shapes = [static_shape(kind) for kind in types.values()]
-        if any(shape is not None and math.prod(shape) > SMALL for shape in shapes):
+        if any(map(_is_large, types.values())):
             raise FoldError(TOO_LARGE)
         return self._folder.evaluate(node, step.inputs)
 
@@ -347,6 +346,12 @@ _KEPT = frozenset(("DequantizeLinear",))
 """Operators whose small constants are written as they are made: runtimes look for the node."""
 
 _FROM_SHAPE = frozenset(("Shape", "Size"))
+
+
+def _is_large(kind: TypeProto) -> bool:
+    """Whether a value of this type is not computed for its size."""
+    shape = static_shape(kind)
+    return shape is not None and math.prod(shape) > most_elements(element_type(kind))
 
 
 def _outer_names(node: NodeProto) -> list[str]:
@@ -389,8 +394,7 @@ def _stored_data(node: NodeProto) -> list[np.ndarray]:
 
 
 def _why_not_read(value: Value) -> str:
-    shape = value.shape
-    if shape is not None and math.prod(shape) > SMALL:
+    if _is_large(value.type):
         return f"has {TOO_LARGE}"
     return "has no values in the file"
 

@@ -7,6 +7,8 @@ is known of every value in which dimension it grows with the batch, and
 - a ``Reshape`` or ``Expand`` is given the target that it had, grown in the right dimension;
 - a constant operand that has the file's batch in that dimension, joined or combined with values
   that have the new one, is taken as repeated for every sample;
+- constant indices that are alike for every sample are counted on, or fewer;
+- bounds of slices and sizes of splits that are whole batches are scaled;
 
 and at the end every output must have grown by the ratio of the batches in one dimension.
 
@@ -23,9 +25,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import helper
 
+from autoturbo.graph.indices import Indexed, counted_from_front, regrown
 from autoturbo.graph.source import domain_of
-from autoturbo.graph.values import Value, element_type, static_shape, tensor_type
+from autoturbo.graph.values import Repetition, Value, element_type, static_shape, tensor_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +52,19 @@ _COMBINES = frozenset(
 _INDEXED = frozenset(("Gather", "GatherND", "GatherElements", "ScatterElements", "Scatter"))
 """Operators whose constant indices may count the samples."""
 
-REPEATS = _COMBINES | _INDEXED | {"Concat"}
+_ALIGNED = _COMBINES | {"Concat", "MatMul"}
+"""Operators whose operands agree in their dimensions, counted from the last."""
+
+_MATRIX = 2
+"""Dimensions of a matrix: what is in front of them agrees."""
+
+_BOUNDS = frozenset(("Slice", "Split"))
+"""Operators whose constants say where to cut."""
+
+_PARTS = _BOUNDS | {"Concat"}
+"""Operators that join and cut along a dimension, samples staying as far apart as they are."""
+
+REPEATS = _ALIGNED | _INDEXED
 """Operators whose constants are repeated for another batch where they have the file's in them."""
 
 Shape = tuple[int, ...]
@@ -82,6 +98,7 @@ class Rebatch:
     baked: Mapping[str, Shape]
     _layouts: dict[Value, Layout] = field(default_factory=dict)
     _reached: set[Value] = field(default_factory=set)
+    _inner: dict[str, int] = field(default_factory=dict)
 
     def scaled_type(self, kind: TypeProto) -> TypeProto:
         """A type that the file states for its own batch, at the new one."""
@@ -95,10 +112,12 @@ class Rebatch:
             return inputs
         if node.op_type in ("Reshape", "Expand"):
             return self._retarget(node, inputs)
-        if node.op_type in _COMBINES or node.op_type == "Concat":
+        if node.op_type in _ALIGNED:
             return self._repeat(node, inputs)
         if node.op_type in _INDEXED:
             return self._reindex(node, inputs)
+        if node.op_type in _BOUNDS:
+            return self._rebound(node, inputs)
         return inputs
 
     def follow(self, step: Step) -> None:
@@ -132,9 +151,12 @@ class Rebatch:
         if step.node.op_type in _SAME_ORDER:
             right = math.prod(shape[layout.axis + 1 :])
             inner = max(self._right_of_batch(known[0]) // right, 1)
+        elif step.node.op_type in _PARTS:
+            inner = self._layouts[known[0]].inner
         else:
             same = [s for s in known if self._extent(s) == shape[layout.axis]]
             inner = self._layouts[same[0]].inner if same else 1
+        inner = self._inner.get(value.name, inner)
         self._layouts[value] = Layout(layout.axis, inner)
 
     # -------------------------------------------------------------------------------- arithmetic
@@ -194,27 +216,72 @@ class Rebatch:
             return inputs
         if node.op_type in _COMBINES and extent == 1:
             return inputs
+        if node.op_type == "MatMul" and from_right <= _MATRIX:
+            return inputs
+        inner = self._layouts[grown].inner
         return [
-            self._repeated(value, -from_right, extent) if value and value.constant else value
+            self._repeated(value, -from_right, extent, inner) if value and value.constant else value
             for value in inputs
         ]
 
     def _reindex(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
-        """Constant indices into the batch, one set per sample; of Gather only a permutation."""
+        """Constant indices: one set per sample, or indices that count the samples."""
         data, indices = (*inputs, None, None)[:2]
         if data is None or indices is None or data not in self._layouts or not indices.constant:
             return inputs
-        everything = math.prod(indices.shape or ()) == self._extent(data)
-        if node.op_type == "Gather" and not (
-            everything and _axis(node) == self._layouts[data].axis
-        ):
+        layout, counted = self._layouts[data], _counted(node, data, indices)
+        if layout.axis in counted:
+            new = self._recounted(node, data, indices, counted)
+        elif node.op_type == "Gather" or (node.op_type == "GatherND" and layout.axis > counted[-1]):
             return inputs
-        return [data, self._repeated(indices, 0, self.batch), *inputs[2:]]
+        else:
+            new = self._repeated(indices, layout.axis, self._extent(data), layout.inner)
+        return [data, new, *inputs[2:]]
 
-    def _repeated(self, value: Value, axis: int, extent: int) -> Value:
+    def _recounted(self, node: NodeProto, data: Value, indices: Value, counted: range) -> Value:
+        """Indices into the samples for the new batch; themselves if samples are not alike."""
+        layout, shape = self._layouts[data], indices.shape or ()
+        if indices.data is None or not indices.literal or not node.op_type.startswith("Gather"):
+            return indices
+        extents = self.baked[data.name][counted.start : counted.stop]
+        positions = shape[:-1] if node.op_type == "GatherND" else shape
+        each = counted_from_front(indices.data.reshape(*positions, len(counted)), extents)
+        indexed = Indexed(layout.axis - counted.start, self.batch, layout.inner)
+        grown = regrown(each, indexed, int(self.batch * self.ratio))
+        if grown is None:
+            return indices
+        array, self._inner[node.output[0]] = grown
+        array = array if node.op_type == "GatherND" else array[..., 0]
+        return _constant(indices, array)
+
+    def _rebound(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+        """Bounds of a slice, or sizes of a split, that are whole batches."""
+        data = inputs[0] if inputs else None
+        if data is None or data not in self._layouts:
+            return inputs
+        entries = _bounds(node, inputs, self._layouts[data].axis, len(data.shape or ()))
+        return [data, *(value and self._in_batches(value, data, entries.get(place))
+                        for place, value in enumerate(inputs[1:], 1))]  # fmt: skip
+
+    def _in_batches(self, value: Value, data: Value, entry: slice | None) -> Value:
+        """Some numbers of a constant as many of the new batch as they are of the file's own."""
+        if entry is None or value.data is None or not value.literal:
+            return value
+        extent, inner = self._extent(data), self._layouts[data].inner
+        bounds = value.data.astype(np.int64)
+        part = bounds[entry]
+        batches, rest = np.divmod(
+            np.clip(np.where(part < 0, part + extent, part), 0, extent), self.batch * inner
+        )
+        if rest.any():
+            return value
+        bounds[entry] = batches * int(self.batch * self.ratio) * inner
+        return _constant(value, bounds)
+
+    def _repeated(self, value: Value, axis: int, extent: int, inner: int) -> Value:
         """A constant repeated for the new batch, its elements not made; itself if it has none."""
         shape = value.shape or ()
-        if len(shape) < max(-axis, 1) or shape[axis] != extent:
+        if not -len(shape) <= axis < len(shape) or shape[axis] != extent:
             return value
         dim = axis % len(shape)
         grown = self._grown(shape, dim)
@@ -222,7 +289,8 @@ class Rebatch:
             return value
         kind = tensor_type(element_type(value.type), grown)
         name = f"{value.name} for {grown[dim]}"
-        return Value(name, kind, constant=True, repeated=(value, dim))
+        origin = Repetition(value, dim, self.batch, inner)
+        return Value(name, kind, constant=True, repeated=origin)
 
     def check(self, outputs: list[Value], source: Source) -> None:
         """Refuse a graph in which an output has not followed the batch.
@@ -240,6 +308,39 @@ class Rebatch:
                 value.name,
                 "export with a dynamic batch",
             )
+
+
+def _constant(like: Value, array: np.ndarray) -> Value:
+    """A constant with other elements, of the same type."""
+    element = element_type(like.type)
+    elements = array.astype(helper.tensor_dtype_to_np_dtype(element))
+    name = f"{like.name} for {list(array.shape)}"
+    return Value(name, tensor_type(element, array.shape), constant=True, data=elements)
+
+
+def _counted(node: NodeProto, data: Value, indices: Value) -> range:
+    """Dimensions that indices count along."""
+    if node.op_type == "GatherND":
+        first = next((int(a.i) for a in node.attribute if a.name == "batch_dims"), 0)
+        return range(first, first + (indices.shape or (0,))[-1])
+    axis = _axis(node) % max(len(data.shape or ()), 1)
+    return range(axis, axis + 1)
+
+
+def _bounds(node: NodeProto, inputs: list[Value | None], axis: int, rank: int) -> dict[int, slice]:
+    """Which numbers of which inputs are positions along a dimension."""
+    if node.op_type == "Split":
+        return {1: slice(None)} if _axis(node) % rank == axis else {}
+    numbers = [None if value is None else value.data for value in inputs]
+    starts, _, axes, steps = (*numbers[1:], None, None, None, None)[:4]
+    if starts is None:
+        return {}
+    along = range(starts.size) if axes is None else axes.ravel().tolist()
+    found = [k for k, dim in enumerate(along) if dim % rank == axis]
+    if len(found) != 1 or (steps is not None and steps.ravel()[found[0]] != 1):
+        return {}
+    entry = slice(found[0], found[0] + 1)
+    return {1: entry, 2: entry}
 
 
 def _axis(node: NodeProto) -> int:

@@ -42,8 +42,7 @@ class Value:
         missing: the data file without which its elements are not known.
         unfolded: why its elements were not computed, where it is a constant without ``data``.
         unknown: why its type or shape is not known: raised if the graph needs it.
-        repeated: a constant of the file's own batch and the dimension along which this one has it
-            repeated for another batch.
+        repeated: the constant of the file's own batch that this one has repeated for another.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Value:
     missing: str | None = None
     unfolded: Unfolded | None = None
     unknown: ModelError | None = None
-    repeated: tuple[Value, int] | None = None
+    repeated: Repetition | None = None
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -65,6 +64,23 @@ class Value:
     def dtype(self) -> str:
         """Element type in numpy's spelling; ``""`` where it is not known."""
         return dtype_name(element_type(self.type))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repetition:
+    """Where a constant of the file's own batch holds its samples.
+
+    Attributes:
+        original: the constant.
+        dim: the dimension.
+        batch: the file's own.
+        inner: elements of that dimension per sample that follow each other.
+    """
+
+    original: Value
+    dim: int
+    batch: int
+    inner: int
 
 
 @dataclass(slots=True, eq=False)

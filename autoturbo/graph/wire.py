@@ -27,6 +27,9 @@ INLINE = "inline_bytes"
 Its value is the length of ``raw_data`` in bytes, 0 for the fields of variable-length integers.
 """
 
+_PLACE = "inline_place"
+"""External-data key of where that payload is: number of the field, start and end in the file."""
+
 _LENGTH_DELIMITED = 2
 _FIXED_BYTES = {1: 8, 5: 4}
 _VARINT_BITS = 64
@@ -78,6 +81,22 @@ def inline_bytes(tensor: TensorProto) -> int | None:
         if entry.key == INLINE:
             return int(entry.value)
     return None
+
+
+def restore(tensor: TensorProto, path: Path) -> None:
+    """Read the payload that was left behind into the tensor.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    place = next(entry.value for entry in tensor.external_data if entry.key == _PLACE)
+    field, start, stop = map(int, place.split())
+    with path.open("rb") as file:
+        file.seek(start)
+        payload = file.read(stop - start)
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
+    tensor.MergeFromString(_header(field, len(payload)) + payload)
 
 
 def _skim(view: memoryview, message: Descriptor, start: int, end: int) -> Iterator[Part]:
@@ -135,13 +154,15 @@ def _replace(
         inner = list(_skim(view, described.message_type, position, stop))
         return begin, [_header(number, sum(map(len, inner))), *inner]
     if message.full_name == TensorProto.DESCRIPTOR.full_name and described.name in _PAYLOADS:
-        return begin, [_mark(stop - position if described.name == "raw_data" else 0)]
+        size = stop - position if described.name == "raw_data" else 0
+        return begin, [_mark(size, f"{number} {position} {stop}")]
     return None
 
 
-def _mark(size: int) -> bytes:
+def _mark(size: int, place: str) -> bytes:
     tensor = TensorProto(data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key=INLINE, value=str(size))
+    tensor.external_data.add(key=_PLACE, value=place)
     return bytes(tensor.SerializeToString())
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from autoturbo.graph.batch import trace_batch
 from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from autoturbo.graph.operators import Graph
     from autoturbo.simulate.measurement import Outcome
 
 _WHAT = {
@@ -46,6 +48,43 @@ def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outco
         return line
     alone = "one cluster alone" if best.batch == 1 else "each with samples of its own"
     return f"{line}; {alone}: {duration(min(apart))} at best"
+
+
+def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> dict[str, Any] | None:
+    """Return why samples of a model cannot be told apart; None where they can.
+
+    Args:
+        graph: the model.
+        clusters: of each target, by its name.
+    """
+    obstacle = trace_batch(graph).obstacle
+    if obstacle is None:
+        return None
+    return {
+        "node": obstacle.operator,
+        "op_type": obstacle.kind,
+        "reason": obstacle.reason,
+        "change": obstacle.mend,
+        "clusters": dict(clusters),
+        "clusters_at_work": 1,
+    }
+
+
+def mixed_sentence(mixed: Mapping[str, Any] | None) -> str:
+    """Return what :func:`mixed_samples` found on one line; empty where it found nothing."""
+    if mixed is None:
+        return ""
+    idle: dict[int, list[str]] = {}
+    for target, count in mixed["clusters"].items():
+        if count > 1:
+            idle.setdefault(count, []).append(target)
+    costs = [f"1 of {count} clusters works on {', '.join(t)}" for count, t in idle.items()]
+    costs = costs or ["the batch is processed whole"]
+    return (
+        f"cannot be told apart: {mixed['node']} ({mixed['op_type']}) {mixed['reason']}; "
+        f"{', '.join(costs)}; {mixed['change']}"
+        f"{', or let clusters share out other work (knob cluster_split)' if idle else ''}"
+    )
 
 
 def _by_units(best: Measurement) -> str:

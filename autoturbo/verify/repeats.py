@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
 from autoturbo.graph.model_nodes import Repeated
 from autoturbo.verify.body import Body
 
@@ -22,7 +20,6 @@ def repeat(
         start: the first sample.
     """
     for constant in constants:
-        samples = (start + np.arange(constant.has)) % constant.had
-        indices = body.integers(samples.tolist(), "samples")
+        indices = body.integers(constant.taken(start).tolist(), "samples")
         name = names.get(constant.name, constant.name)
         body.node("Gather", [constant.original, indices], [name], axis=constant.dim)

@@ -42,6 +42,18 @@ def tiny(
     return helper.make_model(graph, **settings)
 
 
+def flipped() -> ModelProto:
+    """A network that turns the order of its four samples around."""
+    order = helper.make_tensor("order", onnx.TensorProto.INT64, [4], [3, 2, 1, 0])
+    nodes = [
+        helper.make_node("Gather", ["x", "order"], ["a"], name="flip"),
+        helper.make_node("MatMul", ["a", "w"], ["y"], name="mm"),
+    ]
+    model = tiny(nodes=nodes)
+    model.graph.initializer.append(order)
+    return model
+
+
 def saved(cli: Cli, model: ModelProto, name: str = "tiny.onnx") -> str:
     """Write a model, unchecked."""
     return str(cli.write(name, model.SerializeToString()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bad_files import saved, tiny
+from bad_files import flipped, saved, tiny
 from command_line import Cli
 from onnx import helper
 
@@ -19,11 +19,17 @@ RUNS: dict[str, tuple[str, ...]] = {
         "tune tiny.onnx --trials 8 --objective latency,ddr-bytes",
         "tune tiny.onnx --trials 2 --target zcu102-vta",
         "tune tiny.onnx --trials 2 --target no-room.yaml",
+        "tune flipped.onnx --trials 1",
     ),
     "resume": ("resume {run} --trials 18", "resume nothing"),
     "runs": ("runs", "runs --db none.db"),
     "show": ("show {run}", "show {failed}", "show {machine}"),
-    "inspect": ("inspect tiny.onnx", "inspect odd.onnx --batch 4", "inspect none.onnx"),
+    "inspect": (
+        "inspect tiny.onnx",
+        "inspect odd.onnx --batch 4",
+        "inspect none.onnx",
+        "inspect flipped.onnx",
+    ),
     "space": ("space tiny.onnx", "space tiny.onnx --subgraphs 0"),
     "simulate": (
         "simulate tiny.onnx",
@@ -36,6 +42,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "compare tiny.onnx",
         "compare tiny.onnx --target no-room.yaml",
         "compare tiny.onnx --target zcu102-vta",
+        "compare flipped.onnx",
     ),
     "sweep": (
         "sweep tiny.onnx --vary lb.capacity_kib=256,512 --vary ddr.bandwidth_gb_s=60 --trials 2",
@@ -113,6 +120,7 @@ def prepared(cli: Cli) -> dict[str, str]:
     odd = tiny(nodes=foreign, opset_imports=imports)
     odd.graph.output[0].type.tensor_type.shape.dim.add().dim_value = 4
     saved(cli, odd, "odd.onnx")
+    saved(cli, flipped(), "flipped.onnx")
     scaffold = cli("targets", "scaffold").out
     cli.write("bad.yaml", scaffold.replace("bandwidth_gb_s", "bandwith_gb_s", 1))
     preset = cli("targets", "show", "stcp920").out

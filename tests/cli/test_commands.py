@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from bad_files import flipped, saved
 from command_line import Cli, cli_in, narrow_terminal
 
 from autoturbo.commands import doctor
@@ -32,7 +33,7 @@ def test_inspect(cli: Cli) -> None:
     found = cli("--json", "inspect", "resnet18", "--batch", "1").object
     assert list(found) == [
         *["model", "batch", "operators", "layers", "macs", "weight_bytes", "activation_bytes"],
-        *["opaque", "lower_bound_s", "notes"],
+        *["opaque", "mixed_samples", "lower_bound_s", "notes"],
     ]
     assert (found["macs"], found["batch"], found["opaque"]) == (1_814_073_344, 1, [])
     assert list(found["lower_bound_s"]) == list(preset_names())
@@ -80,6 +81,25 @@ def test_inspect_says_what_is_opaque(cli: Cli) -> None:
     assert [o["name"] for o in opaque] == ["[red]a", "b", "c", "out"]
     assert {o["op_type"] for o in opaque} == {"com.acme.Foo"}
     assert all(o["reason"] for o in opaque)
+
+
+def test_samples_that_cannot_be_told_apart_are_shown_with_the_cost(cli: Cli) -> None:
+    """Which node, why, how many clusters idle, and what to change: one line, and a field."""
+    saved(cli, flipped(), "flipped.onnx")
+    line = (
+        "samples cannot be told apart: flip (Gather) picks samples by constant indices that are not"
+        " alike for every sample; 1 of 4 clusters works on stcp920; index each sample alike"
+    )
+    for command in (["inspect"], ["compare"], ["tune", "--trials", "1"]):
+        shown = [text.strip() for text in cli(*command, "flipped.onnx").out.splitlines()]
+        assert sum(text.startswith(line) for text in shown) == 1
+        found = cli("--json", *command, "flipped.onnx").object["mixed_samples"]
+        assert (found["node"], found["op_type"]) == ("flip", "Gather")
+        assert (found["clusters"]["stcp920"], found["clusters_at_work"]) == (4, 1)
+        assert found["change"].startswith("index each sample alike")
+    assert cli("--json", "inspect", "resnet18").object["mixed_samples"] is None
+    alone = cli("inspect", "flipped.onnx", "--target", "goya").out
+    assert "the batch is processed whole" in alone
 
 
 def test_hostile_names_of_files_are_shown_as_text(cli: Cli) -> None:

@@ -86,7 +86,10 @@ def test_a_constant_of_the_files_own_batch_is_repeated(tmp_path: Path) -> None:
         _saved(tmp_path, [helper.make_node("Add", ["x", "table"], ["y"])], ["y"], [table], (4, 5)),
         batch=2,
     )
-    assert nodes.repeated == (Repeated("table for 2", "table", 0, 4, 2),)
+    (repeated,) = nodes.repeated
+    assert repeated == Repeated("table for 2", "table", 0, 4, 2, 4, 1)
+    assert repeated.taken(3).tolist() == [3, 0]
+    assert Repeated("", "", 0, 12, 6, 2, 3).taken(1).tolist() == [3, 4, 5, 9, 10, 11]
     assert list(nodes.stored) == ["table"]
     assert nodes.graph.tensors[nodes.graph.operators[0].inputs[1]].shape == (2, 5)
 

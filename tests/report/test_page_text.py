@@ -8,6 +8,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from graph_samples import model
 from report_samples import HOSTILE, facts_of, measured, residual, small_facts
 from schedule_samples import STCP920
 
@@ -16,14 +17,16 @@ from autoturbo.database import RunInfo
 from autoturbo.errors import RunError
 from autoturbo.report.page.chart import Chart
 from autoturbo.report.page.columns import Columns
-from autoturbo.report.page.facts import Facts, Trust, gather
+from autoturbo.report.page.facts import Facts, Measured, Trust, gather
 from autoturbo.report.page.figures import Figures
 from autoturbo.report.page.markup import element, prose, table, text
 from autoturbo.report.page.origin import commands, origin_section
 from autoturbo.report.page.summary import PART_TITLES, parts_saved, summary
 from autoturbo.report.page.timeuse import PARTS
 from autoturbo.report.units import percent
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.shares import schedule_shares
 
 
@@ -147,3 +150,16 @@ def test_a_run_without_a_schedule_has_no_report() -> None:
     info: RunInfo = dataclasses.replace(small_facts().info, best_trial=None)
     with pytest.raises(RunError, match="has no schedule"):
         gather(info, "failed", (), None, graph, Evaluator(graph, STCP920, "float16"))
+
+
+def test_samples_that_cannot_be_told_apart_are_on_the_first_screen() -> None:
+    graph = model("(float[4,8] x) => (float[4,8] y)", "y = Softmax <axis = 0> (x)")
+    evaluator = Evaluator(graph, STCP920, "float16")
+    schedule = evaluator.schedule(Knobs())
+    outcome = evaluator.measure(schedule)
+    assert isinstance(outcome, Measurement)
+    best = Measured.of(schedule, outcome)
+    shown = Seen(summary(dataclasses.replace(small_facts(), best=best))).text
+    assert shown.count("samples cannot be told apart: Softmax_0 (Softmax) works across") == 1
+    assert "1 of 4 clusters works on stcp920" in shown
+    assert "told apart" not in Seen(summary(small_facts())).text

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from autoturbo.report.sharing import held, sharing
+from graph_samples import model, workload
+
+from autoturbo.report.sharing import held, mixed_samples, mixed_sentence, sharing
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
 
@@ -42,3 +44,19 @@ def test_units_have_their_shares_of_the_time() -> None:
     assert held(found) == "cpu 2.00 kB, npu 1.00 kB"
     none = dataclasses.replace(found, busy={**busy, "copies": 0.0})
     assert sharing(Knobs(), none, []).endswith("; nothing is copied")
+
+
+def test_what_idle_clusters_cost_stands_behind_the_node_and_the_reason() -> None:
+    graph = model(
+        "(float[4,8] x) => (float[1,8] y)", "y = ReduceMean <axes = [0], keepdims = 1> (x)"
+    )
+    found = mixed_samples(graph, {"a": 4, "b": 1, "c": 4, "d": 2})
+    assert mixed_sentence(found) == (
+        "cannot be told apart: ReduceMean_0 (ReduceMean) works across the batch; 1 of 4 clusters"
+        " works on a, c, 1 of 2 clusters works on d; compute every sample by itself, or export with"
+        " a dynamic batch, or let clusters share out other work (knob cluster_split)"
+    )
+    alone = mixed_sentence(mixed_samples(graph, {"b": 1}))
+    assert "; the batch is processed whole; " in alone
+    assert "cluster" not in alone
+    assert not mixed_sentence(mixed_samples(workload("resnet18"), {"a": 4}))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed
+from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merged
+from autoturbo.graph.indices import counted_from_front, steps_of
 from autoturbo.graph.operators import Engine, Pattern, Work
 from autoturbo.graph.table.build import (
     ONNX,
@@ -44,30 +46,81 @@ def _gather(node: NodeView) -> OperatorSpec:
     """Rows of a table: any of them may be asked for, unless the indices are known and regular."""
     table, picks, domain = shape_in(node, 0), shape_in(node, 1), Domain()
     axis = positive_axis(integer(node, "axis", 0), len(table))
-    dims = domain.dims(shape_out(node))
-    end = axis + len(picks)
-    agree(len(dims) == end + len(table) - axis - 1, "ranks do not add up")
-    regular = _regular(value_in(node, 1), table[axis], dims[axis:end])
-    row = WHOLE_DIM if regular is None else regular
-    read = AccessMap((*dims[:axis], row, *dims[end:]))
-    indices = None if regular is not None else AccessMap(dims[axis:end])
-    return _picked(node, domain, [read, indices], AccessMap(dims))
+    end, shape = axis + len(picks), shape_out(node)
+    agree(len(shape) == end + len(table) - axis - 1, "ranks do not add up")
+    before = _numbered(domain, shape[:axis])
+    found = _lookup(domain, value_in(node, 1), (table[axis],), shape[axis:end])
+    after = _numbered(domain, shape[end:])
+    read = AccessMap((*before, *found.rows, *after))
+    made = AccessMap((*before, *found.dims, *after))
+    return _picked(node, domain, [read, found.access()], made)
 
 
-def _regular(
-    indices: ValueView | None, extent: int, dims: tuple[DimAccess, ...]
-) -> DimAccess | None:
-    """The access of indices known to be ``first + i * step`` along one dimension, or None."""
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """How indices are addressed, and what they count along.
+
+    Attributes:
+        dims: per dimension of the indices.
+        rows: per component of an index, the access of the dimension that it counts along.
+        read: whether the indices say more than that, and so are read.
+    """
+
+    dims: tuple[DimAccess, ...]
+    rows: tuple[DimAccess, ...]
+    read: bool
+
+    def access(self, *components: DimAccess) -> AccessMap | None:
+        """How the indices are read; None where the rows say all that they do."""
+        return AccessMap((*self.dims, *components)) if self.read else None
+
+
+def _numbered(domain: Domain, shape: Sequence[int]) -> tuple[DimAccess, ...]:
+    """One axis per dimension, their names numbered on."""
+    return tuple(along(domain.axis(f"d{len(domain.axes)}", extent)) for extent in shape)
+
+
+def _lookup(
+    domain: Domain, indices: ValueView | None, extents: tuple[int, ...], shape: Sequence[int]
+) -> _Lookup:
+    """How indices are addressed, and what they count along where they are known and regular.
+
+    Args:
+        domain: gets the axes.
+        indices: one index per position, or several components of it in a last dimension.
+        extents: of the dimensions that the components count along.
+        shape: of the indices, without a dimension of components.
+    """
     if indices is None or indices.value is None or indices.value.size == 0:
-        return None
-    flat = np.asarray(indices.value).ravel().astype(np.int64)
-    flat = np.where(flat < 0, flat + extent, flat)
-    if flat.size == 1:
-        return fixed(int(flat[0]))
-    steps = np.diff(flat)
-    if len(dims) != 1 or steps[0] == 0 or (steps != steps[0]).any():
-        return None
-    return along(dims[0].terms[0][0], int(steps[0]), int(flat[0]))
+        return _Lookup(_numbered(domain, shape), (WHOLE_DIM,) * len(extents), read=True)
+    each = np.asarray(indices.value).reshape(*shape, len(extents))
+    steps = steps_of(counted_from_front(each, extents))
+    dims: list[DimAccess] = []
+    terms: list[_Term] = []
+    for digits, inner in zip(steps.digits, steps.rest.shape, strict=False):
+        own = [(domain.axis(f"d{len(domain.axes)}", extent), extent) for extent, _ in digits]
+        terms += [(axis, step) for (axis, _), (_, step) in zip(own, digits, strict=True)]
+        if inner > 1 or not own:
+            own.append((domain.axis(f"d{len(domain.axes)}", inner), inner))
+        dims.append(merged(*own))
+    rows = [_row(domain, terms, part, steps.rest[..., part]) for part in range(len(extents))]
+    return _Lookup(tuple(dims), tuple(rows), read=steps.rest.size > len(extents))
+
+
+_Term = tuple[int, tuple[int, ...]]
+"""An axis and the step of an index along it, per component."""
+
+
+def _row(domain: Domain, terms: list[_Term], part: int, rest: np.ndarray) -> DimAccess:
+    """The access of a component: in steps, and whole as far as the rest of the indices reaches."""
+    own = tuple((axis, step[part]) for axis, step in terms if step[part])
+    low, high = int(rest.min()), int(rest.max())
+    if low == high:
+        return DimAccess(own, low)
+    if not own:
+        return WHOLE_DIM
+    reach = domain.reduction(f"w{len(domain.axes)}", high - low + 1)
+    return DimAccess((*own, (reach, 1)), low)
 
 
 def _gather_elements(node: NodeView) -> OperatorSpec:
@@ -75,22 +128,24 @@ def _gather_elements(node: NodeView) -> OperatorSpec:
     source, target, domain = shape_in(node, 0), shape_out(node), Domain()
     axis = positive_axis(integer(node, "axis", 0), len(source))
     agree(shape_in(node, 1) == target, "indices and output differ in shape")
-    dims = domain.dims(target)
-    read = (*dims[:axis], WHOLE_DIM, *dims[axis + 1 :])
-    return _picked(node, domain, [AccessMap(read), AccessMap(dims)], AccessMap(dims))
+    found = _lookup(domain, value_in(node, 1), (source[axis],), target)
+    read = (*found.dims[:axis], *found.rows, *found.dims[axis + 1 :])
+    return _picked(node, domain, [AccessMap(read), found.access()], AccessMap(found.dims))
 
 
 def _gather_nd(node: NodeView) -> OperatorSpec:
     """Slices found by index tuples: batch dimensions and the slices' own stay separate."""
     source, picks, domain = shape_in(node, 0), shape_in(node, 1), Domain()
     batch, depth = integer(node, "batch_dims", 0), picks[-1]
-    dims = domain.dims(shape_out(node))
-    shown = len(picks) - 1
+    shape, shown = shape_out(node), len(picks) - 1
     own = len(source) - batch - depth
-    agree(own >= 0 and len(dims) == shown + own, "ranks do not add up")
-    read = (*dims[:batch], *(WHOLE_DIM,) * depth, *dims[shown:])
-    inputs = [AccessMap(read), AccessMap((*dims[:shown], WHOLE_DIM))]
-    return _picked(node, domain, inputs, AccessMap(dims))
+    agree(own >= 0 and len(shape) == shown + own, "ranks do not add up")
+    extents = source[batch : batch + depth]
+    found = _lookup(domain, value_in(node, 1), extents, shape[:shown])
+    after = _numbered(domain, shape[shown:])
+    read = AccessMap((*found.dims[:batch], *found.rows, *after))
+    made = AccessMap((*found.dims, *after))
+    return _picked(node, domain, [read, found.access(WHOLE_DIM)], made)
 
 
 def _scatter_elements(node: NodeView) -> OperatorSpec:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from autoturbo.report.page.comparison_charts import PART_COLOURS
 from autoturbo.report.page.facts import TITLES, Facts, Measured
 from autoturbo.report.page.markup import Markup, element, paragraph, prose, text
+from autoturbo.report.sharing import mixed_samples, mixed_sentence
 from autoturbo.report.units import clock, count, duration, percent, ratio, size
 from autoturbo.simulate.shares import schedule_shares
 
@@ -142,7 +143,16 @@ def _bound(facts: Facts) -> Iterator[Markup]:
         element("b", prose(name[0].upper() + name[1:])), prose(f" at work {works} of the time")
     )
     yield _strip(facts.best)
-    yield _list([*_beyond(facts.best), *_rest(facts.best), _critical(facts.best)])
+    lines = [*_beyond(facts.best), *_rest(facts.best), _critical(facts.best), _mixed(facts.best)]
+    yield _list([line for line in lines if line])
+
+
+def _mixed(best: Measured) -> str:
+    """Why samples cannot be told apart, and what that costs; empty where they can."""
+    schedule = best.schedule
+    target = schedule.problem.target
+    sentence = mixed_sentence(mixed_samples(schedule.model, {target.name: target.clusters}))
+    return sentence and f"samples {sentence}"
 
 
 def _beyond(best: Measured) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from autoturbo.graph.domain import DimAccess, Interval, Region, volume
+from autoturbo.graph.indices import counted_from_front
 from autoturbo.verify.body import EXPANDS, PAD_INPUTS
 from autoturbo.verify.regional import frames
 from autoturbo.verify.regional.direct import settled
@@ -102,20 +103,31 @@ def _cut(task: Task, output: int) -> None:
 
 
 def _gathered(task: Task) -> bool:
-    """Known rows of a table: indices count from the first row at hand."""
-    if task.input_at(1) is not None:
-        return False
+    """Known indices into a tensor: they count from the first position at hand."""
     indices = task.node.inputs[1]
     if indices is None or indices.data is None:
         return False
-    axis = int(task.attributes.get("axis", 0)) % len(task.input_shapes[0])
-    rows = task.makes(task.box)[0][axis : axis + len(indices.shape)]
+    made = task.makes(task.box)
+    rows, counted = _indexed(task, made[0], len(indices.shape))
     picked = indices.data[tuple(slice(low, high) for low, high in rows)]
-    extent, first = task.input_shapes[0][axis], task.needs[0][axis][0]
-    moved = np.where(picked < 0, picked + extent, picked) - first
-    made = Frames(task.needs, task.makes(task.box), parameters={1: moved.astype(np.int64)})
-    frames.write(task, made)
+    extents = task.input_shapes[0][counted]
+    first = [low for low, _ in task.needs[0][counted]]
+    moved = counted_from_front(picked.reshape(-1, len(extents)), extents) - np.array(first)
+    parameters = {1: moved.reshape(picked.shape)}
+    frames.write(task, Frames(task.needs[:1], made, parameters=parameters))
     return True
+
+
+def _indexed(task: Task, made: Region, rank: int) -> tuple[Region, slice]:
+    """The part of the indices that a part of the output takes, and what they count along."""
+    if task.operator.kind == "GatherND":
+        operand = task.node.inputs[1]
+        depth = operand.shape[-1] if operand is not None else 0
+        first = int(task.attributes.get("batch_dims", 0))
+        return made[: rank - 1], slice(first, first + depth)
+    axis = int(task.attributes.get("axis", 0)) % len(task.input_shapes[0])
+    rows = made if task.operator.kind == "GatherElements" else made[axis : axis + rank]
+    return rows, slice(axis, axis + 1)
 
 
 # --------------------------------------------------------------------------------- joins and edges
@@ -227,6 +239,8 @@ WRITERS: Mapping[str, Writer] = {
     "Concat": _concat,
     "Flatten": _reshape,
     "Gather": _gathered,
+    "GatherElements": _gathered,
+    "GatherND": _gathered,
     "Pad": _padded,
     "Reshape": _reshape,
     "Shape": _shape,

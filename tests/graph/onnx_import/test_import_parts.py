@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from autoturbo.errors import ModelError
 from autoturbo.graph.assemble import MOST_ELEMENTS, attributes_of, check_size
-from autoturbo.graph.external_data import SMALL, stored_bytes, tensors_of
+from autoturbo.graph.external_data import INDICES, MOST_READ, SMALL, stored_bytes, tensors_of
 from autoturbo.graph.fold import Folder, FoldError, constant_array, small_array
 from autoturbo.graph.freeze import Extents, freeze, resolve
 from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
@@ -177,15 +178,29 @@ def test_what_cannot_be_computed_is_not_and_why_is_said() -> None:
     folder = Folder({"": 17})
     with pytest.raises(FoldError, match="NotImplementedError: No registered schema"):
         folder.evaluate(node("Novel", ["x"], ["y"]), [known("", data=[1])])
-    with pytest.raises(FoldError, match="more elements than are computed"):
-        folder.evaluate(
-            node("Tile", ["x", "n"], ["y"]), [known("", data=[1]), known("", data=[SMALL + 1])]
-        )
+    for one, most in ((np.array([1]), INDICES), (np.array([1.0], np.float32), SMALL)):
+        with pytest.raises(FoldError, match="more elements than are computed"):
+            folder.evaluate(
+                node("Tile", ["x", "n"], ["y"]), [known("", data=one), known("", data=[most + 1])]
+            )
+
+
+def test_large_results_are_few() -> None:
+    """A small file that asks for many long indices does not fill the memory."""
+    folder, kept = Folder({"": 17}), 0
+    for _ in range(MOST_READ // INDICES + 2):
+        made = node("Tile", ["x", "n"], ["y"])
+        with suppress(FoldError):
+            (found,) = folder.evaluate(made, [known("", data=[1]), known("", data=[INDICES])])
+            kept += found.size
+    assert kept == MOST_READ
 
 
 def test_large_values_are_not_read() -> None:
-    assert small_array(ints("i", *range(SMALL))) is not None
-    assert small_array(ints("i", *range(SMALL + 1))) is None
+    assert small_array(ints("i", *range(INDICES))) is not None
+    assert small_array(ints("i", *range(INDICES + 1))) is None
+    assert small_array(weight("w", SMALL)) is not None
+    assert small_array(weight("w", SMALL + 1)) is None
     assert constant_array(node("Constant", [], ["c"], value_strings=["a"])) is None
 
 

@@ -18,6 +18,7 @@ from autoturbo.graph.wire import (
     WireError,
     inline_bytes,
     read_without_weights,
+    restore,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +94,21 @@ def test_typed_payloads_are_left_behind_too(tmp_path: Path) -> None:
     assert [inline_bytes(tensor) for tensor in tensors] == [0, 0]
     assert not tensors[0].float_data
     assert not tensors[1].int64_data
+
+
+def test_what_was_left_behind_can_be_read_again(tmp_path: Path) -> None:
+    """Raw, and as integers of variable length, wherever the field stands in the message."""
+    made, numbers = mlp(), range(-20_000, 20_000)
+    raw = onnx.numpy_helper.from_array(np.array(numbers), "raw")
+    spelt = TensorProto(name="i", data_type=TensorProto.INT64, dims=[40_000], int64_data=numbers)
+    made.graph.initializer.extend([raw, spelt])
+    found = skim(made, tmp_path).graph.initializer[2:]
+    for tensor in found:
+        assert inline_bytes(tensor) is not None
+        restore(tensor, next(tmp_path.glob("*.onnx")))
+    # What was left behind says so no more.
+    raw.data_location = spelt.data_location = TensorProto.DEFAULT
+    assert list(found) == [raw, spelt]
 
 
 def test_the_limit_is_exact(tmp_path: Path) -> None:

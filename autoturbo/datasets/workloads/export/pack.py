@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 INLINE_LIMIT = 1024
 """Bytes up to which a floating-point tensor stays in the file."""
 
-TABLE_LIMIT = 64 * 1024
+TABLE_LIMIT = 128 * 1024
 """Bytes up to which integers and booleans stay: they are indices, and random ones are wrong."""
 
 _ALIGNMENT = 64
@@ -39,6 +39,7 @@ def pack(model: onnx.ModelProto, location: str) -> int:
 
 def load_small(model: onnx.ModelProto, folder: Path) -> None:
     """Read tensors that stay in the file and that the exporter wrote beside it."""
+    _promote_constants(model.graph)
     for tensor in model.graph.initializer:
         external = tensor.data_location == TensorProto.EXTERNAL
         if external and _stays(tensor, _bytes(tensor)):
