@@ -12,13 +12,12 @@ from schedule_samples import STCP920, Net, chain, networks, target, workload
 from test_schedule_properties import drawn
 
 from autoturbo.database import Database
-from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.search.beginnings import beginnings, decisions_for, kept_decisions
+from autoturbo.search.beginnings import decisions_for, kept_decisions, starting_point
 from autoturbo.search.transfer import Decisions, decisions_of, nearest, transfer
 from autoturbo.tuner import tune
 
@@ -123,10 +122,7 @@ def test_any_schedule_s_decisions_survive_a_file_and_give_a_setting(
         return
     names = {layer.name for layer in schedule.problem.layers}
     assert {override.layer for override in taken.knobs.overrides} == names
-    try:
-        build_schedule(Workbench(schedule.model, schedule.problem.target, FP16), taken.knobs)
-    except KnobsError:
-        assert taken.knobs.overrides  # a split that layers of the same label do not all have
+    build_schedule(Workbench(schedule.model, schedule.problem.target, FP16), taken.knobs)
 
 
 def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Path) -> None:
@@ -142,11 +138,14 @@ def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Pat
     with Database.open(tmp_path / "a.db") as store:
         (best,) = store.best()
         known = decisions_for(store, best.key, deep)
-    assert known == (Decisions.from_dict(best.decisions, best.model),)
-    begun = beginnings(deep, machine(), FP16, known)[-1]
-    assert begun.origin.startswith(f"the schedule of {best.model} (")
-    start = begun.knobs
-    assert start not in [one.knobs for one in beginnings(deep, machine(), FP16)]
+    source = f"{best.model} in {tmp_path / 'a.db'}, run {best.run}, trial {best.trial}"
+    assert known == ((Decisions.from_dict(best.decisions, source),), ())
+    begun = starting_point(deep, machine(), FP16, known[0])
+    assert begun.settings[-1].origin.startswith(f"the schedule of {source} (")
+    assert begun.notes == ()
+    start = begun.settings[-1].knobs
+    placed = starting_point(deep, machine(), FP16).settings
+    assert start not in [one.knobs for one in placed]
     cold = run(deep, transfer=False)
     with Database.open(tmp_path / "a.db") as store:
         settings_of = [run.settings["starts"] for run in store.runs()]

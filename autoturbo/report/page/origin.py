@@ -92,7 +92,7 @@ def _pair(facts: Facts) -> list[str]:
 
 
 def _options(facts: Facts) -> list[str]:
-    settings = facts.info.settings
+    settings = facts.info.asked
     words = _pair(facts)
     words += _budget(settings)
     words += ["--seed", str(settings.get("seed", 0))]
