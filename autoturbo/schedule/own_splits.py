@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from contextlib import suppress
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numba import njit
@@ -128,7 +128,7 @@ UNSPLIT: Final = SubGraphKnobs("")
 """Leaves all to the rules."""
 
 
-def split_fields(own: SubGraphKnobs) -> dict[str, Value]:
+def split_fields(own: SubGraphKnobs) -> dict[str, Any]:
     """Return the four knobs of a sub-graph that split it."""
     return {name: getattr(own, name) for name in ("dim", "factor", "inner_dim", "inner_factor")}
 
@@ -155,9 +155,11 @@ def possible_split(
         extent = extents[axes[int(depth)]].extent
         return next(n for n in range(min(int(parts), extent), 0, -1) if extent % n == 0)
 
-    once = {"factor": fewer(own.dim, own.factor), "inner_dim": AUTO, "inner_factor": AUTO}
-    twice = {"factor": once["factor"], "inner_factor": fewer(own.inner_dim, own.inner_factor)}
-    for changes in ({}, twice, once, split_fields(UNSPLIT)):
+    once = {"factor": fewer(own.dim, own.factor)}
+    twice = {**once, "inner_factor": fewer(own.inner_dim, own.inner_factor)}
+    whole = {**once, "inner_dim": AUTO, "inner_factor": AUTO}
+    tries: tuple[dict[str, Any], ...] = ({}, twice, whole, split_fields(UNSPLIT))
+    for changes in tries:
         tried = dataclasses.replace(own, **changes)
         with suppress(KnobsError):
             settled(problem, subgraph, scale, tried, kind, room)
