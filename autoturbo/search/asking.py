@@ -91,9 +91,11 @@ class OwnAsker:
         self._teach()
         count = min(count, self.space.size - len(self._known))
         first = [point for k in self.initial if (point := self._point(k)) not in self._known]
-        found: dict[tuple[int, ...], None] = dict.fromkeys(first[:count])
-        while len(found) < count and (new := self._proposed(found)):
-            found.update(dict.fromkeys(new[: count - len(found)]))
+        found, own = dict.fromkeys(first[:count]), dict[tuple[int, ...], None]()
+        while len(found) < count and (new := self._proposed(own)):
+            own.update(dict.fromkeys(new))  # the sampler goes the way that it would go alone
+            found.update(dict.fromkeys(new))
+        found = dict.fromkeys([*found][:count])
         rng = np.random.default_rng([self.seed, len(self._known), 1])
         taken = {*self._known, *found}
         found.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(found))))
