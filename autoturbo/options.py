@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +31,30 @@ if TYPE_CHECKING:
 
 STORAGE_VARIABLE = "AUTOTURBO_STORAGE"
 """The environment variable of the storage's URL, which command lines show to everybody."""
+
+LIMITED = ("trials", "time_budget", "patience", "bound_gap")
+"""The settings that limit a run, which may be others when it is resumed."""
+
+RUNS = "runs"
+"""The default folder of run folders, in the working folder."""
+
+
+class Scratch:
+    """A temporary folder, removed with the last that holds this.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="autoturbo-"))
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+def _remove(path: Path, process: int) -> None:
+    """Remove a folder in the process that made it; forked ones leave it alone."""
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +82,7 @@ class Options:
     sampler: str = OURS
     objective: str | Sequence[str] = "latency"
     database: str | Path | None = None
-    runs_folder: str | Path = "runs"
+    runs_folder: str | Path | None = None
     baselines: Sequence[str] = ("tvm", "graphturbo")
     on_progress: Callable[[Progress], None] | None = None
     storage: str | None = field(default=None, repr=False)
@@ -69,6 +96,8 @@ class Options:
     bound_gap: float | None = None
     round: int | None = None
     measurer: str = SIMULATOR
+    on_begin: Callable[[RunInfo], None] | None = None
+    scratch: Scratch | None = None
 
     def asked_of(self, pair: Pair) -> Settings:
         """What the run of a pair stores."""
@@ -83,7 +112,7 @@ class Options:
             sampler=self.sampler,
             objective=str(objective),
             baselines=tuple(self.baselines),
-            runs_folder=str(self.runs_folder),
+            runs_folder=RUNS if self.runs_folder is None else str(self.runs_folder),
             storage=self.storage,
             subgraphs=searched_subgraphs(self.subgraphs, self.sampler),
             patience=self.patience,
@@ -97,11 +126,25 @@ class Options:
             return on_machine(settings, pair.target)
         return settings
 
+    def placed(self) -> Options:
+        """Return the same with a place for all that is written.
+
+        Without a database it is a temporary folder, so that nothing in the working folder is read,
+        and nothing written but the run folders where they are asked for.
+        """
+        if self.database is not None:
+            return self
+        scratch = Scratch()
+        runs = self.runs_folder or scratch.path / RUNS
+        return dataclasses.replace(
+            self, database=scratch.path / "autoturbo.db", runs_folder=runs, scratch=scratch
+        )
+
     def means(self) -> Means:
         """What does not affect results."""
         return Means(
             self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
-            self.evaluator, self.verifier,
+            self.evaluator, self.verifier, scratch=self.scratch,
         )  # fmt: skip
 
 
@@ -124,6 +167,11 @@ class Changes:
     patience: int | None = None
     bound_gap: float | None = None
     storage: str | None = field(default=None, repr=False)
+
+    @property
+    def limits(self) -> bool:
+        """Whether any limit is another one from now on."""
+        return any(getattr(self, name) is not None for name in LIMITED)
 
     def means(self) -> Means:
         """What does not affect results."""
@@ -175,7 +223,7 @@ def stored_settings(info: RunInfo) -> Settings:
         "round": None,
         "measurer": SIMULATOR,
     }  # of earlier releases
-    given = {**defaults, **info.settings}
+    given = {**defaults, **info.asked}
     try:
         values = {f.name: given[f.name] for f in dataclasses.fields(Settings)}
     except KeyError as error:

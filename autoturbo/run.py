@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from autoturbo.cost_models.advisor import KernelAdvisor
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
+    from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.asking import Asks
     from autoturbo.search.executors import Executor
     from autoturbo.search.space import Space
@@ -72,11 +73,13 @@ class TuneResult:
         target: name of the target.
         trials: made so far.
         seed: of all chance.
-        default: trial 0, the published heuristic; None where it does not fit.
+        default: trial 0, the published heuristic at its own best batches per cluster; None where
+            it does not fit.
         best: the best trial; trial 0 itself where nothing was better.
         baselines: other schedulers by name, those that fit.
         schedule_file: the best schedule.
-        run_folder: manifest, schedule, log.
+        run_folder: manifest, schedule, log; a temporary folder that goes with this result where
+            it was called without a database.
         mirror: what :attr:`study` is made of.
         state: ``"done"`` or ``"interrupted"``.
         history: all trials by number.
@@ -84,6 +87,8 @@ class TuneResult:
         refused: trials whose schedules failed a check: not ``best``, not in ``front``, not kept.
         stopped: why it ended.
         origins: where the settings came from that it began with, besides the heuristic.
+        notes: what it could have begun with and did not, and why.
+        scratch: keeps the temporary folder.
     """
 
     run: str
@@ -103,6 +108,8 @@ class TuneResult:
     refused: tuple[Refused, ...] = ()
     stopped: Stop = Stop.TRIALS
     origins: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    scratch: object = None
 
     @property
     def study(self) -> optuna.Study:
@@ -169,6 +176,7 @@ class Means:
         make: builds what measures; if None, with the measurer that the run names.
         verifier: checks what is handed out.
         began: when, by the monotonic clock.
+        scratch: keeps the temporary folder that everything is in, where there is no database.
     """
 
     jobs: int
@@ -179,6 +187,7 @@ class Means:
     make: MakeWorkshop | None
     verifier: Verifier | None
     began: float = field(default_factory=time.monotonic)
+    scratch: object = None
 
     def check(self) -> None:
         """Refuse what cannot be.
@@ -255,9 +264,13 @@ class Run:
         recorded = {t.number: Trial(t.number, t.knobs, t.outcome) for t in trials}
         return Journal(self.store, self.info.id, self.folder, recorded)
 
-    def search(self) -> Search:
-        """What is looked for."""
-        asked = self.asked
+    def search(self, recorded: Mapping[int, Trial]) -> Search:
+        """What is looked for.
+
+        Args:
+            recorded: trials of an earlier part of the run.
+        """
+        asked, heuristic = self.asked, self._heuristic(recorded)
         return Search(
             run=self.info.id,
             model=self.info.model,
@@ -274,7 +287,26 @@ class Run:
             bound_gap=asked.bound_gap,
             round=asked.round or BATCH,
             asker=self.asker(),
+            heuristic=heuristic,
+            initial=self._initial(),
         )
+
+    def _heuristic(self, recorded: Mapping[int, Trial]) -> Knobs:
+        """Trial 0: the published heuristic at its best, as it was recorded if it was."""
+        if 0 in recorded:
+            return recorded[0].knobs
+        return self.space.canonical(self.workshop.heuristic())
+
+    def _initial(self) -> tuple[Knobs, ...]:
+        """The settings that the first trials after it are, whatever the sampler."""
+        from autoturbo.search.openings import initial_settings
+        from autoturbo.search.units.asking import initial_settings as initial_on_machine
+        from autoturbo.search.units.space import UnitSpace
+
+        if self.units is not None and isinstance(self.space, UnitSpace):
+            return initial_on_machine(self.units, self.space)
+        others = [o.name for o in self.objectives if o.name not in OF_KERNELS]
+        return initial_settings(self.space, every_batch=bool(others))
 
     def asker(self) -> Asks | None:
         """What proposes settings of a machine; None where the sampler does."""
@@ -313,7 +345,9 @@ class Run:
     def loop(self, executor: Executor) -> Loop:
         """Its search, made known to the pool."""
         executor.introduce(self.info.id, self.recipe, self.workshop)
-        return Loop(self.search(), self.journal(), self.advisor(), self.means.on_progress)
+        journal = self.journal()
+        search = self.search(journal.recorded)
+        return Loop(search, journal, self.advisor(), self.means.on_progress)
 
 
 def _workshop_of(measurer: str) -> MakeWorkshop:
@@ -421,6 +455,8 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         refused=handover.refused,
         stopped=loop.stopped or Stop.INTERRUPTED,
         origins=tuple(run.info.settings.get("origins", ())),
+        notes=tuple(run.info.settings.get("notes", ())),
+        scratch=run.means.scratch,
     )
 
 

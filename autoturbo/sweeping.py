@@ -52,7 +52,7 @@ def sweep(
     ray: str | None = None,
     sampler: str = OURS,
     database: str | Path | None = None,
-    runs_folder: str | Path = "runs",
+    runs_folder: str | Path | None = None,
     model_file: str = "",
     settings: Mapping[str, Any] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -78,8 +78,9 @@ def sweep(
         jobs: worker processes that all points share.
         ray: address of a Ray cluster.
         sampler: likewise.
-        database: where runs are looked for and kept.
-        runs_folder: where run folders are made.
+        database: where runs are looked for and kept; None keeps nothing, as in
+            :func:`autoturbo.tune`.
+        runs_folder: where run folders are made, as there.
         model_file: the file as the user named it.
         settings: more to keep with the runs.
         on_progress: called after every outcome.
@@ -101,11 +102,11 @@ def sweep(
     """
     options = Options(
         trials=trials, effort=effort, seed=seed, jobs=jobs, ray=ray, runtime_env=runtime_env,
-        sampler=sampler, database=DATABASE if database is None else database,
+        sampler=sampler, database=database,
         runs_folder=runs_folder, baselines=(), on_progress=on_progress, timeout_s=timeout_s,
         evaluator=evaluator, subgraphs=subgraphs, transfer=False, patience=patience,
         bound_gap=bound_gap, round=round,
-    )  # fmt: skip
+    ).placed()  # fmt: skip
     axes = axes_of(vary)
     dtype = dtype or target.default_dtype
     kept = {**(settings or {}), SWEEP: target.name}
@@ -161,7 +162,7 @@ def _go_on(points: Sequence[_Point], options: Options) -> None:
         timeout_s=options.timeout_s, evaluator=options.evaluator,
     )  # fmt: skip
     runs = [one.run.id for one in points if one.run is not None]
-    _note(points, resume_all(runs, changes, database=options.database, together=False))
+    _note(points, resume_all(runs, changes, database=options.database or DATABASE, together=False))
 
 
 def _note(points: Sequence[_Point], ended: Sequence[TuneResult | AutoTurboError]) -> None:
@@ -212,7 +213,7 @@ def _ended(one: _Point, store: Database) -> SweepPoint:
 
 
 def _opened(options: Options) -> Database:
-    return Database.open(DATABASE if options.database is None else options.database)
+    return Database.open(options.database or DATABASE)
 
 
 __all__ = ["AT_ONCE", "SWEEP", "sweep"]

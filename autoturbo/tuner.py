@@ -17,11 +17,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.database import Database, PairKey, RunInfo, run_id
+from autoturbo.database import LIMITS, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.hardware.machine import Machine
 from autoturbo.masking import masked
-from autoturbo.options import Changes, Options, Pair, stored_settings, stored_target
+from autoturbo.options import LIMITED, Changes, Options, Pair, stored_settings, stored_target
 from autoturbo.run import Means, Run, TuneResult, carry_out
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best, Verifier
@@ -29,7 +29,7 @@ from autoturbo.search.journal import now
 from autoturbo.search.loop import BATCH
 from autoturbo.search.names import ANNEALING, OURS
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import EFFORTS, Settings, places_cuts
+from autoturbo.search.settings import EFFORTS, Settings
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.contract import SIMULATOR
 from autoturbo.simulate.measurement import SIMULATOR_VERSION
@@ -38,10 +38,10 @@ from autoturbo.version import __version__, interpreter
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
-    from autoturbo.search.beginnings import Beginning
+    from autoturbo.search.beginnings import StartingPoint
 
 DATABASE = "autoturbo.db"
-"""The default database, in the working folder."""
+"""The database of the command line, in the working folder, where none is named."""
 
 CALL = "call"
 """Setting of a run that was begun together with others: the id of the first of them."""
@@ -64,7 +64,7 @@ def tune(
     sampler: str = OURS,
     objective: str | Sequence[str] = "latency",
     database: str | Path | None = None,
-    runs_folder: str | Path = "runs",
+    runs_folder: str | Path | None = None,
     model_file: str = "",
     baselines: Sequence[str] = ("tvm", "graphturbo"),
     on_progress: Callable[[Progress], None] | None = None,
@@ -103,8 +103,10 @@ def tune(
         sampler: one of :data:`autoturbo.search.SAMPLERS`; on a machine ours is annealing.
         objective: ``latency``, ``throughput``, ``energy``, ``ddr-bytes``; several, as a sequence
             or with commas, give a Pareto front.
-        database: where trials are kept; ``autoturbo.db`` in the working folder if None.
-        runs_folder: where the run's folder is made.
+        database: a file that keeps the trials, for :func:`resume`, and whose schedules a search
+            may start from. None keeps nothing: the same call gives the same wherever it is made.
+        runs_folder: where the run's folder is made; if None, ``runs`` in the working folder with a
+            database, and a temporary folder that goes with the result without one.
         model_file: the file as the user named it, for :func:`resume`; the graph's source if empty.
         baselines: other schedulers to measure for comparison.
         on_progress: called when cuts are placed, before the first trial, and after every outcome.
@@ -166,11 +168,11 @@ def tune_all(
         ExecutorError: workers or the cluster failed.
         DatabaseError: the database cannot be used.
     """
-    options = options or Options()
+    options = (options or Options()).placed()
     means = options.means()
     for pair in pairs:
         _check(options.asked_of(pair), means, pair.target)
-    with Database.open(DATABASE if options.database is None else options.database) as store:
+    with Database.open(options.database or DATABASE) as store:
         known = store if options.transfer else None
         drafts = [_draft(pair, options, means, known) for pair in pairs]
         runs: list[Run] = []
@@ -180,6 +182,8 @@ def tune_all(
                 held.enter_context(store.holding(info.id))
                 asked = options.asked_of(pair)
                 runs.append(Run(pair.graph, pair.target, asked, means, store, info))
+                if options.on_begin is not None:
+                    options.on_begin(info)
             return carry_out(runs, means)
 
 
@@ -195,13 +199,14 @@ def _draft(pair: Pair, options: Options, means: Means, known: Database | None) -
     """The record of a run to be, with what it starts from."""
     graph, target, asked = pair.graph, pair.target, options.asked_of(pair)
     key = pair_key(graph, target, asked.dtype, asked.measurer)
-    starts = _starts(graph, target, asked, means, known, key)
+    start = _start(graph, target, asked, means, known, key)
     more = {
         **pair.settings,
         "target_description": target.as_dict(),
         "verify": options.verify,
-        "starts": [start.knobs.as_dict() for start in starts],
-        "origins": [start.origin for start in starts],
+        "starts": [one.knobs.as_dict() for one in start.settings],
+        "origins": [one.origin for one in start.settings],
+        "notes": list(start.notes),
     }
     return RunInfo(
         "", key, graph.name, pair.model_file or graph.source, graph.batch, target.name,
@@ -224,7 +229,7 @@ def only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
 def resume(
     run: str,
     *,
-    database: str | Path | None = None,
+    database: str | Path = DATABASE,
     load_graph: Callable[[RunInfo], Graph],
     load_target: Callable[[RunInfo], AnyTarget] | None = None,
     jobs: int = 1,
@@ -282,7 +287,7 @@ def resume_all(
     runs: Sequence[str],
     changes: Changes,
     *,
-    database: str | Path | None = None,
+    database: str | Path = DATABASE,
     together: bool = True,
 ) -> list[TuneResult | AutoTurboError]:
     """Go on with several runs on one pool of workers.
@@ -301,7 +306,7 @@ def resume_all(
         AutoTurboError: whatever :func:`tune_all` raises.
     """
     means = changes.means()
-    with Database.open(DATABASE if database is None else database, create=False) as store:
+    with Database.open(database, create=False) as store:
         chosen = {info.id: info for info in map(store.run, runs)}
         if together:
             chosen = _with_companions(chosen, store)
@@ -310,6 +315,8 @@ def resume_all(
             for run in carried:
                 held.enter_context(store.holding(run.info.id))
             for run in carried:
+                if changes.limits:
+                    store.set_limits(run.info.id, run.info.settings[LIMITS])
                 store.set_state(run.info.id, "running")
             return carry_out(carried, means)
 
@@ -326,6 +333,9 @@ def _carried(info: RunInfo, changes: Changes, means: Means, store: Database) -> 
     _refuse_changed(info, pair_key(graph, target, asked.dtype, asked.measurer))
     asked = dataclasses.replace(asked, storage=changes.storage_of(info))
     asked = asked.extended(changes.trials, changes.time_budget, changes.patience, changes.bound_gap)
+    if changes.limits:
+        limits = {name: getattr(asked, name) for name in LIMITED}
+        info = dataclasses.replace(info, settings={**info.settings, LIMITS: limits})
     if changes.verify is not None:
         info = dataclasses.replace(info, settings={**info.settings, "verify": changes.verify})
     _check(asked, means, target)
@@ -344,24 +354,22 @@ def _place(info: RunInfo) -> tuple[str, int]:
     return info.settings.get(CALL, info.id), info.settings.get(PLACE, 0)
 
 
-def _starts(
+def _start(
     graph: Graph,
     target: AnyTarget,
     asked: Settings,
     means: Means,
     store: Database | None,
     key: PairKey,
-) -> tuple[Beginning, ...]:
+) -> StartingPoint:
     """What the search starts from besides the heuristic, kept with the run for :func:`resume`."""
-    from autoturbo.search.beginnings import beginnings, decisions_for
+    from autoturbo.search.beginnings import StartingPoint, start_of_run
 
-    wanted = places_cuts(asked.subgraphs, asked.sampler)
-    if not wanted or not graph.operators or isinstance(target, Machine):
-        return ()
+    if not graph.operators or isinstance(target, Machine):
+        return StartingPoint()
     if means.on_progress is not None:
         means.on_progress(Progress(graph.name, target.name, 0, asked.total, phase="placing cuts"))
-    known = decisions_for(store, key, graph) if store is not None else ()
-    return beginnings(graph, target, asked.dtype, known)
+    return start_of_run(graph, target, key, store)
 
 
 def scheduler_version(measurer: str = SIMULATOR) -> str:

@@ -23,7 +23,8 @@ Written by `python tools/knobs_page.py` from the specifications in `autoturbo/sc
 do not edit. Knob set {schema}.
 
 Every knob has the value `auto`, which is what the published heuristic does (GraphTurbo, OSDI
-'23): the setting without any knob is GraphTurbo as published, and trial 0 of every search.
+'23): the setting without any knob is GraphTurbo as published. Trial 0 of every search is that at
+its own best `batches_per_cluster`, which the paper chose by measuring as well.
 `autoturbo space MODEL` shows what makes sense for a model on a target and how many settings that
 gives; `autoturbo simulate MODEL --knobs FILE` measures one setting.
 

@@ -82,7 +82,8 @@ def compare(
         model: the graph with its batch.
         target: the accelerator.
         dtype: compute type; the target's default if None.
-        database: where tuned schedules are looked up; none if None, or if there is no such file.
+        database: where tuned schedules are looked up; None, as in :func:`autoturbo.tune`, or a
+            file that is not there: none are.
         measurer: what measures, by name.
 
     Raises:

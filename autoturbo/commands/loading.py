@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import (
     did_you_mean,
     dimension,
@@ -117,7 +118,7 @@ def load_model(
 def resume(
     run: str,
     *,
-    database: str | Path | None = None,
+    database: str | Path = DEFAULT_DATABASE,
     trials: int | None = None,
     time_budget: float | None = None,
     verify: bool | None = None,
@@ -132,7 +133,7 @@ def resume(
 
     Args:
         run: its id, or the beginning of it.
-        database: where it is kept; ``autoturbo.db`` in the working folder if None.
+        database: where it is kept.
         trials: a new total, those made included; if None the run's own, or without limit where
             there is a time budget.
         time_budget: seconds from now; the run's own if None.

@@ -52,10 +52,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
     values = (
         replayed.as_json() if isinstance(replayed, Measurement) else {"failure": replayed.as_dict()}
     )
-    said = {"run": info.id, "trial": options.trial, "same": not changed, "changed": changed}
+    begun_with = ["the heuristic", *info.settings.get("origins", ())]
+    said = {
+        "run": info.id, "trial": options.trial, "same": not changed, "changed": changed,
+        "begun_with": begun_with,
+    }  # fmt: skip
     console.emit({**said, **values})
     if not console.json:
         console.answer(f"run {info.id}, trial {options.trial}: {info.model} @ {info.target}")
+        console.answer(f"the run began with {'; '.join(begun_with)}")
         console.show(comparison({"recorded": recorded, "replayed": replayed}, "recorded"))
         console.answer(f"not the same: {', '.join(changed)}" if changed else "the same, to the bit")
     return 1 if changed else 0

@@ -48,7 +48,7 @@ def as_json(info: RunInfo) -> dict[str, Any]:
         "state": info.state,
         "created": info.created,
         "trials": info.trials,
-        "budget": info.settings.get("trials"),
+        "budget": info.asked.get("trials"),
         "seed": info.settings.get("seed"),
         "default_s": info.default_latency,
         "best_s": info.best_latency,
@@ -68,7 +68,7 @@ def gain(info: RunInfo) -> str:
 
 def budget(info: RunInfo) -> str:
     """Trials made of those asked for."""
-    total = info.settings.get("trials")
+    total = info.asked.get("trials")
     return str(info.trials) if total is None else f"{info.trials}/{total}"
 
 

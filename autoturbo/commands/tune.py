@@ -28,6 +28,7 @@ from autoturbo.commands.tuning import (
     add_storage_option,
     finish_all,
     machine_options,
+    origins,
     stopping_options,
 )
 from autoturbo.commands.values import duration, objectives, one_of, whole_number, wrong
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.loading import AnyPair
     from autoturbo.commands.parser import Parser
     from autoturbo.commands.tuning import MachineOptions
+    from autoturbo.database import RunInfo
     from autoturbo.errors import AutoTurboError
     from autoturbo.outputs import Outputs
     from autoturbo.tuner import TuneResult
@@ -118,10 +120,28 @@ def _tuned(
             on_progress=line,
             round=options.round,
             measurer=options.measurer,
+            on_begin=_Beginning(pairs, console, options.db),
             **stopping_options(options),
             **machine,
         )
         return tuner.tune_all(chosen, how)
+
+
+class _Beginning:
+    """Says what a run starts from, once that is known."""
+
+    def __init__(self, pairs: Sequence[AnyPair], console: Console, database: str) -> None:
+        self._console, self._database, self._several = console, database, len(pairs) > 1
+        self._machines = {pair.target.name for pair in pairs if isinstance(pair, MachinePair)}
+
+    def __call__(self, info: RunInfo) -> None:
+        """Say it."""
+        settings, on_machine = info.settings, info.target in self._machines
+        pair = f"{info.model} @ {info.target}: " if self._several else ""
+        self._console.say(f"  run     {pair}{info.id} of {self._database}")
+        self._console.say(f"  starts  {pair}{origins(settings['origins'], on_machine=on_machine)}")
+        for note in settings["notes"]:
+            self._console.say(f"  note    {pair}{note}")
 
 
 def _introduce(pair: AnyPair, options: argparse.Namespace, console: Console) -> None:
@@ -172,7 +192,7 @@ def _search(pair: AnyPair, options: argparse.Namespace) -> str:
     """What the search will do, and how long that takes."""
     if isinstance(pair, MachinePair):
         return _search_units(options)
-    from autoturbo.search.settings import EFFORTS, places_cuts, searched_subgraphs
+    from autoturbo.search.settings import EFFORTS, searched_subgraphs
     from autoturbo.search.space import Space
 
     sampler = options.sampler or DEFAULT_SAMPLER
@@ -189,8 +209,7 @@ def _search(pair: AnyPair, options: argparse.Namespace) -> str:
     if pair.measurer != SIMULATOR:  # a board is not tried just to say how long it takes
         return f"{budget}; {how}"
     measuring = seconds_per_trial(pair, space, _SAMPLES) / (options.jobs or 1)
-    placing = _PLACING_S if places_cuts(own, sampler) else 0.0
-    return f"{budget}, about {clock(placing + trials * (measuring + _LEARNING_S))}; {how}"
+    return f"{budget}, about {clock(_PLACING_S + trials * (measuring + _LEARNING_S))}; {how}"
 
 
 def _early(options: argparse.Namespace) -> str:

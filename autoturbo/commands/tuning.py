@@ -319,7 +319,7 @@ def as_json(result: TuneResult) -> dict[str, Any]:
         "verified": [check.value for check in result.best.verified],
         "refused": [trial.as_dict() for trial in result.refused],
     }
-    value |= notes_field(result.best.schedule.model.notes)
+    value |= notes_field((*result.best.schedule.model.notes, *result.notes))
     if _skipped(result):
         value["numbers_skipped"] = _skipped(result)
     if result.front:
@@ -357,7 +357,8 @@ def _print(result: TuneResult, console: Console, database: str, written: Sequenc
     best = result.best
     trials = ((trial.knobs, trial.outcome) for trial in result.history)
     files = {
-        "begun with": _origins(result),
+        "note": _overtaken(result),
+        "begun with": origins(result.origins, on_machine=result.on_machine),
         _SHARERS[result.on_machine]: sharing(best.knobs, best.measurement, trials),
         "stopped": _stopped(result),
         "verified": _verified(result),
@@ -384,11 +385,30 @@ def _further(result: TuneResult, database: str) -> list[str]:
     ]
 
 
-def _origins(result: TuneResult) -> str:
-    """What the search began with."""
-    counts = Counter(result.origins)
-    if result.on_machine:
-        return "every unit alone and what the schedulers above decide"
+def _overtaken(result: TuneResult) -> str:
+    """Return which schedulers are faster than all trials; what they decide is no setting here.
+
+    Empty where there is none, or where it was not the latency that was sought.
+    """
+    best = result.best.measurement.latency
+    measured = [t.outcome.latency for t in result.history if isinstance(t.outcome, Measurement)]
+    found = [name for name, m in result.baselines.items() if m.latency < best]
+    if not found or best > min(measured):
+        return ""
+    verb = "is" if len(found) == 1 else "are"
+    return f"{', '.join(found)} {verb} faster than all that was tried ('autoturbo simulate -h')"
+
+
+def origins(found: Sequence[str], *, on_machine: bool) -> str:
+    """Return in words what a search begins with.
+
+    Args:
+        found: origins of its starts, besides the heuristic.
+        on_machine: it is on a machine of several units.
+    """
+    counts = Counter(found)
+    if on_machine:
+        return "every unit alone and what published schedulers decide"
     more = [f"{number} x {text}" if number > 1 else text for text, number in counts.items()]
     return "; ".join(["the heuristic", *more])
 

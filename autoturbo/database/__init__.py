@@ -10,6 +10,7 @@ from autoturbo.database.checking import Checked, check
 from autoturbo.database.formats import record_schema
 from autoturbo.database.records import (
     DATABASE_SCHEMA,
+    LIMITS,
     RECORD_SCHEMA,
     RUN_STATES,
     BestSchedule,
@@ -29,6 +30,7 @@ from autoturbo.database.store import BestFilter, Database
 
 __all__ = [
     "DATABASE_SCHEMA",
+    "LIMITS",
     "RECORD_SCHEMA",
     "RESULT_SETTINGS",
     "RUN_STATES",

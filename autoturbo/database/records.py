@@ -99,6 +99,12 @@ class Refused:
         return Refused(**{**values, "failures": tuple(values["failures"])})
 
 
+LIMITS = "limits"
+"""Setting of a run that was resumed with other limits (trials, time, ...): the new ones.
+
+Those that it was begun with stay as they are: its id and its first trials follow from them."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunInfo:
     """One run of the tuner on one model and target.
@@ -122,7 +128,7 @@ class RunInfo:
         best_trial: number of the trial with the least latency, the earliest of equals, refused
             ones left out.
         best_latency: its latency in seconds.
-        default_latency: of trial 0, the published heuristic, in seconds.
+        default_latency: of trial 0, the published heuristic at its best, in seconds.
     """
 
     id: str
@@ -140,6 +146,11 @@ class RunInfo:
     best_trial: int | None = None
     best_latency: float | None = None
     default_latency: float | None = None
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """The settings with the limits that it goes on with since it was resumed."""
+        return {**self.settings, **self.settings.get(LIMITS, {})}
 
     def as_dict(self) -> dict[str, Any]:
         """The stored fields as JSON values, without what follows from the trials, nor secrets."""
@@ -333,11 +344,15 @@ class Decided:
         graph_hash: of the model.
         model: its name.
         decisions: of :meth:`autoturbo.search.transfer.Decisions.as_dict`.
+        run: that found it.
+        trial: its number there.
     """
 
     graph_hash: str
     model: str
     decisions: Mapping[str, Any]
+    run: str
+    trial: int
 
 
 Record = RunInfo | TrialRecord | BestSchedule | KernelRecord

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.database.connection import Connection
 from autoturbo.database.holding import hold, is_held
 from autoturbo.database.merging import column, put, row_of
-from autoturbo.database.records import Refused, RunInfo, RunState, TrialRecord
+from autoturbo.database.records import LIMITS, Refused, RunInfo, RunState, TrialRecord
 from autoturbo.errors import Location, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
 _RUNS = """SELECT record,
@@ -57,6 +57,23 @@ class RunStore(Connection):
         with self._writing() as connection:
             info = dataclasses.replace(self._run(run), state=state)
             put(connection, info, row_of(info))
+
+    def set_limits(self, run: str, limits: Mapping[str, Any]) -> None:
+        """Record the limits that a run goes on with, over those that it had.
+
+        Args:
+            run: its id.
+            limits: settings by name.
+
+        Raises:
+            RunError: no such run.
+            DatabaseError: the database cannot be written.
+        """
+        with self._writing() as connection:
+            info = self._run(run)
+            kept = {**info.settings.get(LIMITS, {}), **limits}
+            new = dataclasses.replace(info, settings={**info.settings, LIMITS: kept})
+            put(connection, new, row_of(new))
 
     def set_refused(self, run: str, refused: Sequence[Refused]) -> None:
         """Say which trials' schedules failed a check; what was said before is replaced.

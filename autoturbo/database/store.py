@@ -141,11 +141,12 @@ class Database(RunStore):
         with self._reading() as connection:
             new = tables.version_of(connection, self.path) >= tables.WITH_DECISIONS
             own = "decisions" if new else "NULL"
-            query = f"SELECT graph_hash, model, {own}, rowid FROM best {where}{order}"  # noqa: S608
+            columns = f"graph_hash, model, run, trial, {own}, rowid"
+            query = f"SELECT {columns} FROM best {where}{order}"  # noqa: S608 (columns)
             rows = connection.execute(query, values).fetchall()
             found = [
-                Decided(graph, model, self._decisions(connection, own, row))
-                for graph, model, own, row in rows
+                Decided(graph, model, self._decisions(connection, own, row), run, trial)
+                for graph, model, run, trial, own, row in rows
             ]
         return tuple(one for one in found if one.decisions)
 

@@ -6,8 +6,10 @@ Everything here is about one sub-graph: grouping is over, and no other sub-graph
 
 from __future__ import annotations
 
+import dataclasses
+from contextlib import suppress
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numba import njit
@@ -20,7 +22,15 @@ from autoturbo.schedule.clusters import PARTS, cluster_axis
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import AxisTable, Split, SplitColumn, axis_table, ways_of
+from autoturbo.schedule.split import (
+    AxisTable,
+    Split,
+    SplitColumn,
+    axis_table,
+    sink,
+    split_axes,
+    ways_of,
+)
 
 UNSAID: Final = -1
 """Stands for ``"auto"`` in rows of :class:`Own`."""
@@ -112,6 +122,49 @@ def settled(
     if split.footprint == _UNKNOWN:
         split = split.needing(middle_bytes(problem, subgraph.layers, split))
     return subgraph.recut(split)
+
+
+UNSPLIT: Final = SubGraphKnobs("")
+"""Leaves all to the rules."""
+
+
+def split_fields(own: SubGraphKnobs) -> dict[str, Any]:
+    """Return the four knobs of a sub-graph that split it."""
+    return {name: getattr(own, name) for name in ("dim", "factor", "inner_dim", "inner_factor")}
+
+
+def possible_split(
+    problem: Problem, subgraph: SubGraph, scale: int, own: SubGraphKnobs, kind: str, room: int
+) -> SubGraphKnobs:
+    """Return the knobs of a sub-graph with a split that it can have, the nearest to what they say.
+
+    Args:
+        problem: where it comes from.
+        subgraph: as it was grouped.
+        scale: instances over the smallest number that fits.
+        own: its knobs.
+        kind: how clusters share out the work.
+        room: of :func:`room_for_parts`.
+    """
+    axes = dict(split_axes(problem, subgraph.layers))
+    extents = sink(problem, subgraph.layers).axes
+
+    def fewer(depth: Value, parts: Value) -> Value:
+        if AUTO in (depth, parts) or int(depth) not in axes:
+            return parts
+        extent = extents[axes[int(depth)]].extent
+        return next(n for n in range(min(int(parts), extent), 0, -1) if extent % n == 0)
+
+    once = {"factor": fewer(own.dim, own.factor)}
+    twice = {**once, "inner_factor": fewer(own.inner_dim, own.inner_factor)}
+    whole = {**once, "inner_dim": AUTO, "inner_factor": AUTO}
+    tries: tuple[dict[str, Any], ...] = ({}, twice, whole, split_fields(UNSPLIT))
+    for changes in tries:
+        tried = dataclasses.replace(own, **changes)
+        with suppress(KnobsError):
+            settled(problem, subgraph, scale, tried, kind, room)
+            return tried
+    return dataclasses.replace(own, **split_fields(UNSPLIT))
 
 
 def _reason(wrong: int, parts: int, depth: int) -> str:

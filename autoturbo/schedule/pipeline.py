@@ -39,7 +39,13 @@ from autoturbo.schedule.instances import InstanceGraph, make_instances
 from autoturbo.schedule.knobs import AUTO, MIDDLE_PRIORITY, Knobs, SubGraphKnobs
 from autoturbo.schedule.order import order_instances
 from autoturbo.schedule.overrides import resolve
-from autoturbo.schedule.own_splits import room_for_parts, settled
+from autoturbo.schedule.own_splits import (
+    UNSPLIT,
+    possible_split,
+    room_for_parts,
+    settled,
+    split_fields,
+)
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, Schedule, Share
 from autoturbo.schedule.split import SplitRules
@@ -213,6 +219,39 @@ def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
     return tuple(
         settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in subgraphs
     )
+
+
+def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
+    """Return a setting whose sub-graphs can be cut as it says, and the layers that it changed.
+
+    A sub-graph that cannot be cut into as many parts is cut into as many as divide its extent; one
+    that cannot be cut along the dimension at all is left to the rules.
+
+    Args:
+        bench: the model on the target.
+        knobs: a setting that may have been made for another model.
+
+    Raises:
+        KnobsError: it names a layer or a number of samples that the model has not.
+    """
+    share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
+    problem = bench.problem(share.batches)
+    subgraphs = grouped(problem, share.split, knobs)
+    said = resolve(problem, subgraphs, knobs)
+    scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
+    room = room_for_parts(problem, SplitRules.of(knobs).lb_fill)
+    found: dict[str, SubGraphKnobs] = {}
+    for subgraph in (s for s in subgraphs if s.index in said):
+        own = possible_split(problem, subgraph, scale, said[subgraph.index], share.split, room)
+        if own != said[subgraph.index]:
+            found |= {problem.layers[x].name: UNSPLIT for x in subgraph.layers}
+            found[own.layer] = own
+    overrides = tuple(
+        dataclasses.replace(o, **split_fields(found[o.layer])) if o.layer in found else o
+        for o in knobs.overrides
+    )
+    changed = tuple(o.layer for o in found.values() if o.layer)
+    return dataclasses.replace(knobs, overrides=overrides), changed
 
 
 def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:

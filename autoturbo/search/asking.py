@@ -42,7 +42,11 @@ class Asks(Protocol):
 
 
 def asker_of(
-    choice: SamplerChoice, space: Space, objectives: tuple[Objective, ...], seed: int
+    choice: SamplerChoice,
+    space: Space,
+    objectives: tuple[Objective, ...],
+    seed: int,
+    initial: tuple[Knobs, ...] = (),
 ) -> Asks:
     """The way to ask a sampler.
 
@@ -51,10 +55,11 @@ def asker_of(
         space: of the knobs.
         objectives: at least one.
         seed: of what the sampler does not decide.
+        initial: settings that are proposed before it is asked.
     """
     if isinstance(choice.sampler, CostModelSampler):
-        return OwnAsker(choice.sampler, choice, space, objectives, seed)
-    return Asker(choice, space, objectives, seed)
+        return OwnAsker(choice.sampler, choice, space, objectives, seed, initial)
+    return Asker(choice, space, objectives, seed, initial)
 
 
 @dataclass(eq=False)
@@ -67,6 +72,7 @@ class OwnAsker:
         space: of the knobs.
         objectives: at least one.
         seed: of what the sampler does not decide.
+        initial: settings that are proposed first.
     """
 
     sampler: CostModelSampler
@@ -74,6 +80,7 @@ class OwnAsker:
     space: Space
     objectives: tuple[Objective, ...]
     seed: int
+    initial: tuple[Knobs, ...] = ()
     _known: set[tuple[int, ...]] = field(default_factory=set)
     _told: list[Told] = field(default_factory=list)
     _points: dict[Knobs, tuple[int, ...]] = field(default_factory=dict)
@@ -83,9 +90,12 @@ class OwnAsker:
         """New settings, fewer than asked for only where the space has no more."""
         self._teach()
         count = min(count, self.space.size - len(self._known))
-        found: dict[tuple[int, ...], None] = {}
-        while len(found) < count and (new := self._proposed(found)):
-            found.update(dict.fromkeys(new[: count - len(found)]))
+        first = [point for k in self.initial if (point := self._point(k)) not in self._known]
+        found, own = dict.fromkeys(first[:count]), dict[tuple[int, ...], None]()
+        while len(found) < count and (new := self._proposed(own)):
+            own.update(dict.fromkeys(new))  # the sampler goes the way that it would go alone
+            found.update(dict.fromkeys(new))
+        found = dict.fromkeys([*found][:count])
         rng = np.random.default_rng([self.seed, len(self._known), 1])
         taken = {*self._known, *found}
         found.update(dict.fromkeys(fresh_points(self.space, rng, taken, count - len(found))))

@@ -2,17 +2,23 @@
 
 Besides the published heuristic: what other schedules in the database decided, carried over
 (:mod:`autoturbo.search.transfer`), and what a dynamic programme places
-(:mod:`autoturbo.search.starts`).
+(:mod:`autoturbo.search.starts`). A setting that does not fit the model is left out, and why is kept
+with the run: nothing that a database holds makes a run fail.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.errors import KnobsError
+from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.starts import starts_of
-from autoturbo.search.transfer import Decisions, decisions_of, nearest, transfer
+from autoturbo.search.transfer import Decisions, Transfer, decisions_of, nearest, transfer
 
 if TYPE_CHECKING:
     from autoturbo.database import Database, PairKey
@@ -40,10 +46,23 @@ class Beginning:
     origin: str
 
 
-def beginnings(
-    graph: Graph, target: Target, dtype: str, known: tuple[Decisions, ...] = ()
-) -> tuple[Beginning, ...]:
-    """Settings worth starting from, what is carried over last.
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """What a run starts from besides the heuristic.
+
+    Attributes:
+        settings: each with its origin, what is carried over last.
+        notes: what was left out, and why.
+    """
+
+    settings: tuple[Beginning, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def starting_point(
+    graph: Graph, target: Target, dtype: str, known: Sequence[Decisions] = ()
+) -> StartingPoint:
+    """Return the settings worth starting from that fit the model, and what was left out.
 
     Args:
         graph: the model.
@@ -51,18 +70,39 @@ def beginnings(
         dtype: the compute type.
         known: what schedules for the same target decided.
     """
-    taken = transfer(graph, target, known)
-    placed = [Beginning(knobs, PLACED) for knobs in starts_of(graph, target, dtype=dtype)]
-    if taken is None:
-        return tuple(placed)
-    origin = f"the schedule of {taken.source} ({taken.known:.0%} of the MACs in layers like its)"
-    return (*placed, Beginning(taken.knobs, origin))
+    bench, found, notes = Workbench(graph, target, dtype), list[Beginning](), list[str]()
+    tried = [Beginning(knobs, PLACED) for knobs in starts_of(graph, target, dtype=dtype)]
+    try:
+        taken = transfer(graph, target, known, dtype)
+        tried += [] if taken is None else [Beginning(taken.knobs, _origin(taken))]
+    except KnobsError as error:
+        notes.append(f"nothing is taken over from the database: {error.message}")
+    for one in tried:
+        try:
+            plan(bench, one.knobs)
+            found.append(one)
+        except KnobsError as error:
+            notes.append(f"not started from {one.origin}: {error.message}")
+    return StartingPoint(tuple(found), tuple(notes))
 
 
-def decisions_for(store: Database, key: PairKey, graph: Graph) -> tuple[Decisions, ...]:
-    """Decisions of the best schedules for a target and type that are nearest to a model.
+def _origin(taken: Transfer) -> str:
+    """In words, where a setting that is carried over comes from."""
+    share = f"{taken.known:.0%} of the MACs in layers like its"
+    fitted = ""
+    if taken.changed:
+        many = len(taken.changed)
+        fitted = f"; {many} split{'s' if many > 1 else ''} made smaller to fit"
+    return f"the schedule of {taken.source} ({share}{fitted})"
 
-    The nearest first, of equals those for the very model, at most :data:`MOST_KNOWN`.
+
+def decisions_for(
+    store: Database, key: PairKey, graph: Graph
+) -> tuple[tuple[Decisions, ...], tuple[str, ...]]:
+    """Return the decisions of the best schedules that are nearest to a model, and what is unread.
+
+    They are of schedules for the same target and type, the nearest first, of equals those for the
+    very model, at most :data:`MOST_KNOWN`.
 
     Args:
         store: the database.
@@ -76,9 +116,37 @@ def decisions_for(store: Database, key: PairKey, graph: Graph) -> tuple[Decision
         target_hash=key.target_hash, dtype=key.dtype, scheduler_version=key.scheduler_version
     )
     known = sorted(found, key=lambda one: one.graph_hash != key.graph_hash)
-    near = nearest(graph, [one.decisions for one in known], MOST_KNOWN)
-    sources = {id(one.decisions): one.model for one in known}
-    return tuple(Decisions.from_dict(values, sources[id(values)]) for values in near)
+    sources = {
+        id(one.decisions): f"{one.model} in {store.path}, run {one.run}, trial {one.trial}"
+        for one in known
+    }
+    read = dict[int, Decisions]()
+    for one in known:
+        with suppress(KnobsError, KeyError, TypeError, ValueError, AttributeError):
+            read[id(one.decisions)] = Decisions.from_dict(one.decisions, sources[id(one.decisions)])
+    near = nearest(graph, [one.decisions for one in known if id(one.decisions) in read], MOST_KNOWN)
+    unread = [source for kept, source in sources.items() if kept not in read]
+    notes = [f"not read: what the schedule of {source} decided" for source in unread]
+    return tuple(read[id(values)] for values in near), tuple(notes)
+
+
+def start_of_run(
+    graph: Graph, target: Target, key: PairKey, store: Database | None
+) -> StartingPoint:
+    """Return what a run starts from, with what a database holds where there is one.
+
+    Args:
+        graph: the model.
+        target: the accelerator.
+        key: of both, and the compute type.
+        store: the database; None where nothing is to be taken over.
+
+    Raises:
+        DatabaseError: the database cannot be read.
+    """
+    known, unread = decisions_for(store, key, graph) if store is not None else ((), ())
+    found = starting_point(graph, target, key.dtype, known)
+    return dataclasses.replace(found, notes=(*unread, *found.notes))
 
 
 def kept_decisions(schedule: object) -> dict[str, Any]:

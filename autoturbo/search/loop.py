@@ -80,6 +80,8 @@ class Search:
         bound_gap: it stops once the best is at most this share above the lower bound, likewise.
         round: trials proposed at a time.
         asker: asked for settings in place of the sampler, which then is its name.
+        heuristic: trial 0.
+        initial: settings that the next trials are, whatever the sampler.
     """
 
     run: str
@@ -97,6 +99,8 @@ class Search:
     bound_gap: float | None = None
     round: int = BATCH
     asker: Asks | None = None
+    heuristic: Knobs = field(default_factory=Knobs)
+    initial: tuple[Knobs, ...] = ()
 
 
 class Loop:
@@ -141,7 +145,9 @@ class Loop:
                 batch=search.round, advisor=advisor, objectives=len(search.objectives),
             )  # fmt: skip
             self._advisor = choice.advisor
-            self._asker = asker_of(choice, search.space, search.objectives, search.seed)
+            self._asker = asker_of(
+                choice, search.space, search.objectives, search.seed, search.initial
+            )
         study = open_mirror(search.storage, search.run, search.objectives)
         self.mirror = Mirror(study, search.space, search.objectives, search.storage)
         self._failures: Counter[str] = Counter()
@@ -307,7 +313,7 @@ class Loop:
         return None
 
     def _proposed(self, first: int) -> list[Knobs]:
-        proposed = self._asker.ask(self.search.round) if first else [Knobs()]
+        proposed = self._asker.ask(self.search.round) if first else [self.search.heuristic]
         for number, knobs in enumerate(proposed, first):
             record = self._recorded.get(number)
             if record is not None and record.knobs != knobs:

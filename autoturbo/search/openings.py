@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autoturbo.schedule.knobs import Value
+from autoturbo.schedule.knobs import Knobs, Value
 from autoturbo.search.conditions import START, Genes, dimension_name
 from autoturbo.search.space import Space
 
@@ -51,6 +51,19 @@ PROBED: tuple[tuple[str, Value], ...] = (
 def placed(space: Space) -> Genes:
     """Every start but the first as it is: what the dynamic programme or another model decided."""
     return _points(space, _each(space, START))
+
+
+def initial_settings(space: Space, *, every_batch: bool) -> tuple[Knobs, ...]:
+    """Return the settings that every search tries first, whatever its sampler.
+
+    Args:
+        space: of the knobs.
+        every_batch: also the heuristic at every number of samples, which was measured to find its
+            best one: by another objective than latency another may be the best.
+    """
+    batches = [{}, *_each(space, "batches_per_cluster")] if every_batch else []
+    points = np.concatenate([_points(space, batches), placed(space)])
+    return tuple(dict.fromkeys(space.knobs_of(point) for point in points.tolist()))
 
 
 def openings(space: Space) -> Genes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autoturbo.search.space import Space
 
 EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
-"""Trials of each effort, trial 0 (the published heuristic) included."""
+"""Trials of each effort, trial 0 (the published heuristic at its best) included."""
 
 SUBGRAPHS = 8
 """Kinds of sub-graphs whose own knobs our sampler searches by default."""
@@ -36,16 +36,6 @@ def searched_subgraphs(asked: int | None, sampler: str) -> int:
     if asked is not None:
         return asked
     return SUBGRAPHS if sampler == OURS else 0
-
-
-def places_cuts(subgraphs: int, sampler: str) -> bool:
-    """Whether the search starts from the cuts of a dynamic programme as well.
-
-    Args:
-        subgraphs: kinds of sub-graphs whose own knobs are searched.
-        sampler: name of it.
-    """
-    return subgraphs > 0 and sampler == OURS
 
 
 def space_of_run(stored: Mapping[str, Any], graph: Graph, target: Target) -> Space:

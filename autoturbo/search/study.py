@@ -56,12 +56,14 @@ class Asker:
         space: of the knobs.
         objectives: at least one.
         seed: of what the sampler does not decide.
+        initial: settings that are proposed first.
     """
 
     choice: SamplerChoice
     space: Space
     objectives: tuple[Objective, ...]
     seed: int
+    initial: tuple[Knobs, ...] = ()
     _known: dict[tuple[int, ...], Outcome] = field(default_factory=dict)
     _open: dict[tuple[int, ...], optuna.Trial] = field(default_factory=dict)
 
@@ -85,7 +87,8 @@ class Asker:
     def ask(self, count: int) -> list[Knobs]:
         """New settings, fewer than asked for only where the space has no more."""
         count = min(count, self.left)
-        found: dict[tuple[int, ...], optuna.Trial | None] = {}
+        first = [point for k in self.initial if (point := self._point(k)) not in self._known]
+        found: dict[tuple[int, ...], optuna.Trial | None] = dict.fromkeys(first[:count])
         with quiet_optuna():
             for _ in range(_PATIENCE * count):
                 if len(found) == count:
@@ -109,10 +112,7 @@ class Asker:
 
     def tell(self, knobs: Knobs, outcome: Outcome) -> None:
         """What became of a setting, asked for or not."""
-        params = self.space.from_knobs(knobs)
-        genes = self.space.genes_of(params)
-        if genes is None:
-            raise ValueError("a setting outside the space")
+        params, genes = self.space.from_knobs(knobs), self._point(knobs)
         self._known[genes] = outcome
         trial = self._open.pop(genes, None)
         with quiet_optuna():
@@ -123,6 +123,12 @@ class Asker:
                 self.study.add_trial(frozen(values, self.distributions, outcome, self.objectives))
         if self.choice.advisor is not None:
             self.choice.advisor.observe(knobs, outcome)
+
+    def _point(self, knobs: Knobs) -> tuple[int, ...]:
+        genes = self.space.genes_of(self.space.from_knobs(knobs))
+        if genes is None:
+            raise ValueError("a setting outside the space")
+        return genes
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """The parameters of a setting that was told, every dimension named."""

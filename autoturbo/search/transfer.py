@@ -18,6 +18,7 @@ from autoturbo.graph.layer_contexts import RADII, layer_contexts
 from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.overrides import resolve
+from autoturbo.schedule.pipeline import Workbench, with_possible_splits
 from autoturbo.schedule.schedule import BATCH
 from autoturbo.schedule.split import split_axes
 from autoturbo.search.knob_choices import batch_share
@@ -92,12 +93,14 @@ class Transfer:
         known: share of the model's arithmetic in layers whose decisions it takes over.
         alike: likewise, a layer counting the more the more of what lies around it is alike.
         source: the model whose decisions they are.
+        changed: layers whose splits had to be made smaller, or left to the rules, to fit.
     """
 
     knobs: Knobs
     known: float
     alike: float
     source: str = ""
+    changed: tuple[str, ...] = ()
 
 
 def decisions_of(schedule: Schedule) -> Decisions:
@@ -136,22 +139,31 @@ def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | Non
     return asked
 
 
-def transfer(graph: Graph, target: Target, known: Iterable[Decisions]) -> Transfer | None:
+def transfer(
+    graph: Graph, target: Target, known: Iterable[Decisions], dtype: str | None = None
+) -> Transfer | None:
     """A setting for a model from the decisions about what is most like it.
 
-    None where none knows :data:`ENOUGH`.
+    None where none knows :data:`ENOUGH`. Splits that this model's extents do not take (another
+    batch, another resolution, another export) are made to fit.
 
     Args:
         graph: the model.
         target: the accelerator, for which the decisions were made.
         known: of other models, or of this one; of equals the first counts.
+        dtype: the compute type; the target's default if None.
+
+    Raises:
+        KnobsError: the setting does not fit the model in another way than by its splits.
     """
     receiver = _receivers(graph)
     found = [_taken_over(receiver, decisions) for decisions in known]
     best = max(found, key=lambda one: one.alike, default=None)
     if best is None or best.known < ENOUGH:
         return None
-    return dataclasses.replace(best, knobs=_of_model(graph, target, best.knobs))
+    bench = Workbench(graph, target, dtype or target.default_dtype)
+    knobs, changed = with_possible_splits(bench, _of_model(graph, target, best.knobs))
+    return dataclasses.replace(best, knobs=knobs, changed=changed)
 
 
 def nearest(graph: Graph, known: Iterable[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:

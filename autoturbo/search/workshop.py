@@ -29,6 +29,10 @@ class Workshop(Evaluates, Protocol):
         """The schedule of a setting."""
         ...
 
+    def heuristic(self) -> Knobs:
+        """The published heuristic at its best: trial 0 of a search."""
+        ...
+
     def measure_scheduler(self, name: str) -> Outcome:
         """What another scheduler's best schedule measures."""
         ...

@@ -78,6 +78,37 @@ def test_what_people_see(cli: Cli) -> None:
     ]
 
 
+@pytest.mark.parametrize("trials", [("--trials", "2"), pytest.param((), marks=pytest.mark.long)])
+def test_a_second_run_of_a_model_never_fails_because_of_the_first(
+    cli: Cli, trials: tuple[str, ...]
+) -> None:
+    """``tune resnet50``, then ``tune resnet50 --batch 16`` (8, 4, 1) in the same folder."""
+    first = cli("--json", "tune", "resnet50", *trials)
+    assert first.status == 0, first.err
+    run = first.object["run"]
+    for batch in ("16", "8", "4", "1") if not trials else ("16", "1"):
+        ran = cli("tune", "resnet50", "--batch", batch, *trials)
+        assert ran.status == 0, ran.err
+        starts = next(line for line in ran.out.splitlines() if line.startswith("  starts  "))
+        assert "the schedule of resnet50 in autoturbo.db, run " in starts
+        assert batch != "16" or f"run {run}, trial " in starts
+        assert batch != "16" or "made smaller to fit" in starts
+
+
+@pytest.mark.parametrize("trials", [("--trials", "3"), pytest.param((), marks=pytest.mark.long)])
+def test_the_best_that_was_measured_is_handed_out(cli: Cli, trials: tuple[str, ...]) -> None:
+    """``tune bert_base_s512 --sampler random --no-transfer``: no slower than the heuristic."""
+    words = ["tune", "bert_base_s512", "--sampler", "random", "--no-transfer", *trials]
+    found = cli("--json", *words).object
+    heuristic = found["baselines"]["graphturbo"]["latency_s"]
+    assert found["default"]["latency_s"] == heuristic
+    assert found["best"]["latency_s"] <= heuristic
+    assert found["begun_with"] == ["the heuristic", "cuts that a dynamic programme places"]
+    replayed = cli("--json", "replay", found["run"], "0").object
+    assert (replayed["same"], replayed["begun_with"]) == (True, found["begun_with"])
+    assert replayed["latency_s"] == heuristic
+
+
 def test_the_names_that_scripts_rely_on(cli: Cli) -> None:
     found = tuned(cli)
     assert {"model", "target", "run", "trials", "seed", "default", "best", "baselines"} <= set(

@@ -375,7 +375,8 @@ def test_a_database_of_an_earlier_version_keeps_all(
         key = {name: getattr(samples.KEY, name) for name in ("target_hash", "dtype")}
         known = database.decisions(**key, scheduler_version=samples.KEY.scheduler_version)
         decisions = getattr(best, "decisions")  # noqa: B009
-        wanted = Decided(samples.KEY.graph_hash, getattr(best, "model"), decisions)  # noqa: B009
+        model, by, trial = (getattr(best, name) for name in ("model", "run", "trial"))
+        wanted = Decided(samples.KEY.graph_hash, model, decisions, by, trial)
         assert known == ((wanted,) if decisions else ())
         whole = samples.content(database, tmp_path / "out.jsonl")
     assert (path.read_bytes() == before) == read_only

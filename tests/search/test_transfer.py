@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,12 +14,15 @@ from test_schedule_properties import drawn
 
 from autoturbo.database import Database
 from autoturbo.errors import KnobsError
+from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.search.beginnings import beginnings, decisions_for, kept_decisions
+from autoturbo.search.beginnings import decisions_for, kept_decisions, starting_point
+from autoturbo.search.openings import initial_settings
+from autoturbo.search.space import Space
 from autoturbo.search.transfer import Decisions, decisions_of, nearest, transfer
 from autoturbo.tuner import tune
 
@@ -123,10 +127,68 @@ def test_any_schedule_s_decisions_survive_a_file_and_give_a_setting(
         return
     names = {layer.name for layer in schedule.problem.layers}
     assert {override.layer for override in taken.knobs.overrides} == names
-    try:
-        build_schedule(Workbench(schedule.model, schedule.problem.target, FP16), taken.knobs)
-    except KnobsError:
-        assert taken.knobs.overrides  # a split that layers of the same label do not all have
+    build_schedule(Workbench(schedule.model, schedule.problem.target, FP16), taken.knobs)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), batch=st.integers(1, 6), dtype=st.sampled_from(["float16", "int8"]))
+def test_nothing_that_a_database_holds_makes_a_run_fail(
+    data: st.DataObject, batch: int, dtype: str
+) -> None:
+    """Another batch, target, type and model than those that the schedules were made for."""
+    first, other = data.draw(networks()), data.draw(networks())
+    schedule = drawn(data, first, machine(), split="spatial" if data.draw(st.booleans()) else None)
+    known = [decisions_of(schedule), decisions_of(built(residual(2, batch)))]
+    small = data.draw(st.sampled_from([machine(), target(lb=4096, clusters=2), target(cores=1)]))
+    fewer = rebatch(first, min(batch, first.batch), trace_batch(first))
+    for graph in (fewer, other, residual(1, data.draw(st.integers(1, 8)))):
+        found = starting_point(graph, small, dtype, known)
+        space = Space.of(
+            graph, small, dtype=dtype, subgraphs=2, starts=[one.knobs for one in found.settings]
+        )
+        bench = Workbench(graph, small, dtype)
+        for knobs in initial_settings(space, every_batch=True):
+            build_schedule(bench, knobs)
+        assert all("not started from" in note or "nothing is taken" in note for note in found.notes)
+
+
+def test_a_split_into_more_parts_than_there_are_samples_is_made_to_fit() -> None:
+    bench = Workbench(residual(2, batch=8), machine(), FP16)
+    name = bench.problem(8).layers[1].name
+    own = SubGraphKnobs(name, boundary="cut", dim=0, factor=8, inner_dim=1, inner_factor=2)
+    decisions = decisions_of(build_schedule(bench, Knobs(overrides=(own,))))
+    few = residual(2, batch=2)
+    with pytest.raises(KnobsError, match="cannot be split into 8 along dimension 0"):
+        plan(Workbench(few, machine(), FP16), Knobs(overrides=(own,)))
+    taken = transfer(few, machine(), [decisions], FP16)
+    assert taken is not None
+    assert name in taken.changed
+    fitted = next(o for o in taken.knobs.overrides if o.layer == name)
+    assert (fitted.dim, fitted.factor, fitted.inner_dim, fitted.inner_factor) == (0, 2, 1, 2)
+    (found,) = starting_point(few, machine(), FP16, [decisions]).settings[-1:]
+    assert "made smaller to fit" in found.origin
+
+
+def test_decisions_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) -> None:
+    graph = residual(2)
+    tune(
+        graph, machine(), dtype=FP16, trials=1, database=tmp_path / "a.db",
+        runs_folder=tmp_path / "runs", baselines=(),
+    )  # fmt: skip
+    with Database.open(tmp_path / "a.db") as store:
+        (best,) = store.best()
+        for broken in ({"layers": 3}, {**best.decisions, "knobs": {"no_such_knob": 1}}):
+            store.withdraw_best(best.key, best.knobs)
+            store.put_best(dataclasses.replace(best, decisions=broken))
+            known, notes = decisions_for(store, best.key, graph)
+            assert known == ()
+            of = f"{best.model} in {store.path}, run {best.run}, trial 0"
+            assert notes == (f"not read: what the schedule of {of} decided",)
+    again = tune(
+        graph, machine(), dtype=FP16, trials=2, database=tmp_path / "a.db",
+        runs_folder=tmp_path / "runs", baselines=(),
+    )  # fmt: skip
+    assert again.notes == notes
 
 
 def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Path) -> None:
@@ -142,11 +204,14 @@ def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Pat
     with Database.open(tmp_path / "a.db") as store:
         (best,) = store.best()
         known = decisions_for(store, best.key, deep)
-    assert known == (Decisions.from_dict(best.decisions, best.model),)
-    begun = beginnings(deep, machine(), FP16, known)[-1]
-    assert begun.origin.startswith(f"the schedule of {best.model} (")
-    start = begun.knobs
-    assert start not in [one.knobs for one in beginnings(deep, machine(), FP16)]
+    source = f"{best.model} in {tmp_path / 'a.db'}, run {best.run}, trial {best.trial}"
+    assert known == ((Decisions.from_dict(best.decisions, source),), ())
+    begun = starting_point(deep, machine(), FP16, known[0])
+    assert begun.settings[-1].origin.startswith(f"the schedule of {source} (")
+    assert begun.notes == ()
+    start = begun.settings[-1].knobs
+    placed = starting_point(deep, machine(), FP16).settings
+    assert start not in [one.knobs for one in placed]
     cold = run(deep, transfer=False)
     with Database.open(tmp_path / "a.db") as store:
         settings_of = [run.settings["starts"] for run in store.runs()]

@@ -299,7 +299,24 @@ def test_early_stopping_is_the_same_after_a_resumption(go: Tune, carry_on: Tune)
     assert (result.stopped, carry_on().trials) == (Stop.NO_PROGRESS, whole.trials)
     more = carry_on(trials=whole.trials + 16)
     assert (more.trials, more.stopped) == (whole.trials + 16, Stop.TRIALS)
-    assert carry_on(patience=1).stopped is Stop.NO_PROGRESS
+    assert carry_on(patience=1).stopped is Stop.TRIALS  # the new total is kept
+    assert carry_on(trials=2000, patience=1).stopped is Stop.NO_PROGRESS
+
+
+def test_a_new_total_survives_a_kill(go: Tune, carry_on: Tune, tmp_path: Path) -> None:
+    """``resume --trials 100`` that is killed, then ``resume``: it goes on to 100."""
+    whole = go("whole", trials=100, baselines=())
+    first = go(trials=20, baselines=())
+    with pytest.raises(Killed):
+        carry_on(trials=100, evaluator=functools.partial(mortal, 30))
+    with Database.open(tmp_path / "a.db") as store:
+        info = store.run(first.run)
+    assert (info.trials < 100, info.asked["trials"], info.settings["trials"]) == (True, 100, 20)
+    manifest = json.loads((first.run_folder / "manifest.json").read_text())
+    assert manifest["settings"]["limits"]["trials"] == 100
+    result = carry_on()
+    assert (result.trials, result.stopped) == (100, Stop.TRIALS)
+    assert story(result) == story(whole)
 
 
 def test_progress_is_reported_after_every_outcome(go: Tune) -> None:

@@ -67,6 +67,19 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(
     assert longer.schedule_file.read_bytes() == whole.schedule_file.read_bytes()
 
 
+def test_all_samplers_begin_with_the_same_assignments(
+    model: Graph, machine: Machine, tmp_path: Path
+) -> None:
+    """Trial 0, every unit alone, and what the baselines decide: the best of them is handed out."""
+    annealed = run(model, machine, tmp_path / "annealing", trials=12)
+    for sampler in ("random", "tpe"):
+        other = run(model, machine, tmp_path / sampler, trials=12, sampler=sampler)
+        best = min(m.latency for m in other.baselines.values())
+        assert other.best.measurement.latency <= best
+        with_starts = [t.knobs for t in other.history][:5]
+        assert with_starts == [t.knobs for t in annealed.history][:5]
+
+
 def test_what_was_measured_before_a_kill_is_not_measured_again(
     model: Graph, machine: Machine, tmp_path: Path
 ) -> None:

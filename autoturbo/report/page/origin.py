@@ -102,7 +102,7 @@ def extent_flags(
 
 
 def _options(facts: Facts) -> list[str]:
-    settings = facts.info.settings
+    settings = facts.info.asked
     words = _pair(facts)
     words += _budget(settings)
     words += ["--seed", str(settings.get("seed", 0))]

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 Candidates = Callable[[Workbench], Iterator[Schedule]]
 
-ALIASES = {"O3": "graphturbo"}
+PUBLISHED = "graphturbo"
+"""The published heuristic."""
+
+ALIASES = {"O3": PUBLISHED}
 """Other names: the vendor's highest level is GraphTurbo (baselines.md, section 1)."""
 
 _SCHEDULERS: dict[str, Candidates] = {
@@ -47,7 +50,7 @@ _SCHEDULERS: dict[str, Candidates] = {
     "gb_outputs": outputs_at("gb_outputs", Scope.GB),
     "lb_outputs": outputs_at("lb_outputs", Scope.LB),
     "instance_order": instance_order,
-    "graphturbo": graphturbo,
+    PUBLISHED: graphturbo,
 }
 
 

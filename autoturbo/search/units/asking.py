@@ -13,6 +13,7 @@ from autoturbo.schedule.units.parts import Assignment
 from autoturbo.search.evolution import fresh_points
 from autoturbo.search.objectives import OF_KERNELS, Objective
 from autoturbo.search.units.annealing import Annealing
+from autoturbo.search.units.decisions import first_settings
 from autoturbo.search.units.space import UnitSpace
 from autoturbo.simulate.measurement import Measurement, Outcome
 from autoturbo.simulate.units.evaluator import MachineEvaluator, scheduler_names
@@ -71,6 +72,12 @@ class AnnealingAsker:
             return outcome.latency
         value = self._objective.value(outcome)
         return math.inf if value is None else value
+
+
+def initial_settings(evaluator: MachineEvaluator, space: UnitSpace) -> tuple[Knobs, ...]:
+    """Return what annealing begins with as settings, for other samplers."""
+    found = first_settings(evaluator.profiles, starts_of(evaluator))
+    return tuple(dict.fromkeys(space.knobs(space.said(one)) for one in found))
 
 
 def starts_of(evaluator: MachineEvaluator) -> Sequence[Assignment]:
