@@ -1,4 +1,4 @@
-"""Output types of ONNX Runtime's own operators (``com.microsoft``), unknown to ONNX itself.
+"""Output types of ONNX Runtime's own operators (mostly ``com.microsoft``), unknown to ONNX itself.
 
 Those that optimised and quantised models are full of: each has the shape of its first input, of a
 standard operator, or of a matrix product.
@@ -29,7 +29,8 @@ def foreign_types(step: Step) -> dict[str, TypeProto]:
     Args:
         step: the node; its outputs need not be filled in.
     """
-    rule = _RULES.get(step.node.op_type) if domain_of(step.node) == DOMAIN else None
+    rules = {DOMAIN: _RULES, "": _WITHOUT_DOMAIN}.get(domain_of(step.node), {})
+    rule = rules.get(step.node.op_type)
     present = [value for value in step.inputs if value is not None]
     if rule is None or not present or any(value.shape is None for value in present):
         return {}
@@ -120,3 +121,8 @@ _RULES: dict[str, Callable[[Step], Shape]] = {
     "Attention": _attention,
     "MultiHeadAttention": _multi_head,
 }
+
+_WITHOUT_DOMAIN: dict[str, Callable[[Step], Shape]] = dict.fromkeys(
+    ("SimplifiedLayerNormalization", "LayerNormalization"), _as_first
+)
+"""ONNX Runtime's own operators that bear no domain: unknown to ONNX, or to earlier opsets of it."""

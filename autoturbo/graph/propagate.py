@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, helper
 
+from autoturbo.graph.expand import expand
 from autoturbo.graph.external_data import SMALL
 from autoturbo.graph.fold import RANDOM, Folder, constant_array, small_array
 from autoturbo.graph.foreign import foreign_types
@@ -158,15 +159,20 @@ class Propagation:
         inputs = [scope[name] if name else None for name in node.input]
         if self.rebatch:
             inputs = self.rebatch.adjust(node, inputs)
+        step = Step(node, label(node), inputs, [], [])
         branch = _certain_branch(node, inputs)
+        written_out = expand(step, self.source) if branch is None else None
         if branch is not None:
             results = self._graph(branch, scope.new_child())
             scope.update(zip(node.output, results, strict=False))
+        elif written_out is not None:
+            self._check(node, schema_of(node, self.source))
+            results = self._graph(written_out, scope.new_child())
+            scope.update(zip(filter(None, node.output), results, strict=True))
         elif _passes_on(node, inputs, self._used):
             scope[node.output[0]] = next(value for value in inputs if value is not None)
         else:
-            captured = [scope[name] for name in _outer_names(node)]
-            step = Step(node, label(node), inputs, captured, [])
+            step.captured = [scope[name] for name in _outer_names(node)]
             step.outputs = self._outputs(step)
             self._keep(step)
             if self.rebatch:
