@@ -161,12 +161,13 @@ class Propagation:
             inputs = self.rebatch.adjust(node, inputs)
         step = Step(node, label(node), inputs, [], [])
         branch = _certain_branch(node, inputs)
-        written_out = expand(step, self.source) if branch is None else None
+        schema = schema_of(node, self.source)
+        written_out = expand(step, schema, self.source) if branch is None else None
         if branch is not None:
             results = self._graph(branch, scope.new_child())
             scope.update(zip(node.output, results, strict=False))
         elif written_out is not None:
-            self._check(node, schema_of(node, self.source))
+            self._check(node, schema)
             results = self._graph(written_out, scope.new_child())
             scope.update(zip(filter(None, node.output), results, strict=True))
         elif _passes_on(node, inputs, self._used):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto, helper
 
-from autoturbo.graph.expand.writer import Writer, refuse_unless
+from autoturbo.graph.expand.writer import Writer, one_operator_unless, refuse_unless
 
 MICROSOFT = "com.microsoft"
 
@@ -177,7 +177,7 @@ def always(w: Writer, offset: int) -> str:
 
 def multi_head(w: Writer) -> None:
     """Write com.microsoft.MultiHeadAttention with a cache, packed operands or a mask by lengths."""
-    refuse_unless(_needs_writing(w), "one operator")
+    one_operator_unless(_needs_writing(w))
     refuse_unless(not (w.has(8) or w.has(9) or w.wants(3)), "a shared buffer, beams or scores")
     heads = int(w.attribute("num_heads", 0))
     query, key, value = _operands(w, heads)
@@ -336,7 +336,7 @@ def standard(w: Writer) -> None:
     cached = w.has(4) or w.has(6) or any(w.wants(k) for k in range(1, 4))
     window = [int(w.attribute(f"{side}_window_size", -1)) for side in ("left", "right")]
     wide = w.shape(1) != w.shape(2)
-    refuse_unless(cached or wide or max(window) >= 0, "one operator")
+    one_operator_unless(cached or wide or max(window) >= 0)
     refuse_unless(not w.wants(3) and window[1] < 0, "scores are an output, or a window ahead")
     heads, key_heads, query, key, value = _standard_operands(w)
     rows = w.shape(0)[-2]

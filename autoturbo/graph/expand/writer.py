@@ -24,6 +24,10 @@ class NoExpansionError(Exception):
     """The node is in a form that is not written out: it stays whole."""
 
 
+class OneOperatorError(NoExpansionError):
+    """The operator table describes this form of the node as one operator."""
+
+
 def refuse_unless(condition: object, what: str) -> None:
     """Refuse a node in a form that is not written out.
 
@@ -32,6 +36,16 @@ def refuse_unless(condition: object, what: str) -> None:
     """
     if not condition:
         raise NoExpansionError(what)
+
+
+def one_operator_unless(condition: object) -> None:
+    """Leave a node to the operator table, which describes this form of it.
+
+    Raises:
+        OneOperatorError: the condition does not hold.
+    """
+    if not condition:
+        raise OneOperatorError
 
 
 @dataclass(slots=True, eq=False)
