@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, helper
 
+from autoturbo.errors import ModelError
 from autoturbo.graph.expand import expand
 from autoturbo.graph.external_data import SMALL
 from autoturbo.graph.fold import RANDOM, Folder, constant_array, small_array
@@ -32,7 +33,6 @@ from autoturbo.graph.values import Step, Value, element_type, static_shape, tens
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from autoturbo.errors import ModelError
     from autoturbo.graph.rebatch import Rebatch
 
 Scope = ChainMap[str, Value]
@@ -161,15 +161,11 @@ class Propagation:
             inputs = self.rebatch.adjust(node, inputs)
         step = Step(node, label(node), inputs, [], [])
         branch = _certain_branch(node, inputs)
-        schema = schema_of(node, self.source)
-        written_out = expand(step, schema, self.source) if branch is None else None
         if branch is not None:
             results = self._graph(branch, scope.new_child())
             scope.update(zip(node.output, results, strict=False))
-        elif written_out is not None:
-            self._check(node, schema)
-            results = self._graph(written_out, scope.new_child())
-            scope.update(zip(filter(None, node.output), results, strict=True))
+        elif self._written_out(step, scope):
+            return
         elif _passes_on(node, inputs, self._used):
             scope[node.output[0]] = next(value for value in inputs if value is not None)
         else:
@@ -179,6 +175,24 @@ class Propagation:
             if self.rebatch:
                 self.rebatch.follow(step)
             scope.update((value.name, value) for value in step.outputs if value is not None)
+
+    def _written_out(self, step: Step, scope: Scope) -> bool:
+        """Go on with the graph that stands for a node; False where there is none that fits."""
+        schema = schema_of(step.node, self.source)
+        body = expand(step, schema, self.source)
+        if body is None:
+            return False
+        self._check(step.node, schema)
+        kept = len(self.steps), len(self.constants)
+        try:
+            results = self._graph(body, scope.new_child())
+            if any(v and v.unknown for one in self.steps[kept[0] :] for v in one.outputs):
+                raise self.source.error("extents within are not known", step.name)
+        except ModelError:
+            del self.steps[kept[0] :], self.constants[kept[1] :]
+            return False
+        scope.update(zip(filter(None, step.node.output), results, strict=True))
+        return True
 
     def _outputs(self, step: Step) -> list[Value | None]:
         """The values that a node makes, constant where it depends on no real input."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, defs, helper
@@ -64,36 +66,54 @@ def _graph(node: NodeProto, function: FunctionProto, schema: defs.OpSchema) -> G
     """The body with the names and attributes of the node."""
     stem = next(name for name in node.output if name)
     names = dict(zip(function.input, [*node.input, *[""] * len(function.input)], strict=False))
-    names |= {
-        formal: actual
-        for formal, actual in zip(function.output, node.output, strict=False)
-        if actual
-    }
+    made = zip(function.output, node.output, strict=False)
+    names |= {formal: actual for formal, actual in made if actual}
     given = {name: item.default_value for name, item in schema.attributes.items()}
     given = {name: item for name, item in given.items() if item.name}
     given |= {item.name: item for item in node.attribute}
-    inner = [
-        _renamed(one, f"{stem}/{k}", stem, names, given) for k, one in enumerate(function.node)
-    ]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    inner = _Renaming(stem, names, given).nodes(function.node)
     return helper.make_graph(inner, "body", [], outputs)
 
 
-def _renamed(
-    node: NodeProto, label: str, stem: str, names: dict[str, str], given: dict[str, AttributeProto]
-) -> NodeProto:
-    def name(formal: str) -> str:
-        return names.setdefault(formal, f"{stem}/{formal}") if formal else ""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Renaming:
+    """Gives the values of a body names of their own.
 
-    copy = NodeProto(op_type=node.op_type, domain=node.domain, name=f"{label}_{node.op_type}")
-    copy.input.extend(map(name, node.input))
-    copy.output.extend(map(name, node.output))
-    for item in node.attribute:
-        refuse_unless(not item.HasField("g"), "control flow in a body")
-        if not item.ref_attr_name:
-            copy.attribute.append(item)
-        elif item.ref_attr_name in given:
-            actual = given[item.ref_attr_name]
-            copy.attribute.append(actual)
+    Attributes:
+        stem: in front of names.
+        names: by formal name; grows.
+        given: attributes of the node that the body stands for.
+    """
+
+    stem: str
+    names: dict[str, str]
+    given: Mapping[str, AttributeProto]
+
+    def nodes(self, nodes: Iterable[NodeProto]) -> list[NodeProto]:
+        return [self._node(one, f"{self.stem}/{k}_{one.op_type}") for k, one in enumerate(nodes)]
+
+    def _name(self, formal: str) -> str:
+        return self.names.setdefault(formal, f"{self.stem}/{formal}") if formal else ""
+
+    def _node(self, node: NodeProto, label: str) -> NodeProto:
+        copy = NodeProto(op_type=node.op_type, domain=node.domain, name=label)
+        copy.input.extend(map(self._name, node.input))
+        copy.output.extend(map(self._name, node.output))
+        for item in node.attribute:
+            if item.ref_attr_name and item.ref_attr_name not in self.given:
+                continue
+            copy.attribute.append(self.given[item.ref_attr_name] if item.ref_attr_name else item)
             copy.attribute[-1].name = item.name
-    return copy
+            if item.HasField("g"):
+                self._branch(copy.attribute[-1].g)
+        return copy
+
+    def _branch(self, graph: GraphProto) -> None:
+        inner = self.nodes(graph.node)
+        del graph.node[:]
+        graph.node.extend(inner)
+        for value in (*graph.input, *graph.output):
+            value.name = self._name(value.name)
+        for tensor in graph.initializer:
+            tensor.name = self._name(tensor.name)

@@ -22,6 +22,8 @@ from autoturbo.graph.table import (
     reduction,
     reshape,
     resizing,
+    selection,
+    signal,
 )
 from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, Row, ValueView
 
@@ -42,6 +44,8 @@ _FAMILIES: tuple[Mapping[tuple[str, str], Row], ...] = (
     quantisation.ROWS,
     recurrent.ROWS,
     attention.ROWS,
+    selection.ROWS,
+    signal.ROWS,
 )
 
 ROWS: Mapping[tuple[str, str], Row] = MappingProxyType(
