@@ -1,0 +1,400 @@
+"""Operators written out on import: the same numbers as ONNX Runtime's, and work counted by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+
+from autoturbo.graph.model_nodes import ModelNodes, load_nodes
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.verify.plain_model import plain_model
+
+MS = "com.microsoft"
+
+Array = np.ndarray
+_RNG = np.random.default_rng(25)
+
+
+def real(*shape: int) -> Array:
+    return _RNG.normal(size=shape).astype(np.float32)
+
+
+def whole(low: int, high: int, *shape: int, dtype: str = "int32") -> Array:
+    return _RNG.integers(low, high, size=shape).astype(dtype)
+
+
+def byte(*shape: int) -> Array:
+    return whole(0, 256, *shape, dtype="uint8")
+
+
+def signed(*shape: int) -> Array:
+    return whole(-127, 128, *shape, dtype="int8")
+
+
+def scalar(value: float, dtype: str = "float32") -> Array:
+    return np.array(value, dtype=dtype)
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node.
+
+    Attributes:
+        inputs: by position, None where absent.
+        macs: of the graph, worked out by hand.
+        known: positions of inputs that the file stores.
+        tolerance: of numbers, relative and absolute.
+    """
+
+    op: str
+    inputs: Sequence[Array | None]
+    macs: int = 0
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    outputs: int = 1
+    domain: str = MS
+    opset: int = 17
+    known: tuple[int, ...] = ()
+    tolerance: float = 2e-4
+
+    @property
+    def label(self) -> str:
+        shapes = ["-" if a is None else "x".join(map(str, a.shape)) for a in self.inputs]
+        given = ",".join(f"{k}={v}" for k, v in self.attributes.items())
+        return f"{self.op}{self.opset}({' '.join(shapes)};{given})"
+
+    @property
+    def feeds(self) -> dict[str, Array]:
+        pairs = enumerate(self.inputs)
+        return {f"i{k}": a for k, a in pairs if a is not None and k not in self.known}
+
+    def model(self) -> ModelProto:
+        names = ["" if a is None else f"i{k}" for k, a in enumerate(self.inputs)]
+        made = [f"o{k}" for k in range(self.outputs)]
+        node = helper.make_node(
+            self.op, names, made, "n", domain=self.domain, **dict(self.attributes)
+        )
+        stored = [numpy_helper.from_array(self.inputs[k], f"i{k}") for k in self.known]
+        given = [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in self.feeds.items()
+        ]
+        results = [helper.make_empty_tensor_value_info(name) for name in made]
+        graph = helper.make_graph([node], "one", given, results, stored)
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(MS, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def run(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    read = {value.name for value in session.get_inputs()}
+    return [np.asarray(r) for r in session.run(None, {k: v for k, v in feeds.items() if k in read})]
+
+
+def nodes_of(case: Case, folder: Path) -> ModelNodes:
+    path = folder / "one.onnx"
+    onnx.save(case.model(), path)
+    return load_nodes(path)
+
+
+# ----------------------------------------------------------------------------- attention by groups
+
+
+def _group(
+    rows: int, past: int, lengths: Sequence[int], total: int, *more: Array | None,
+    packed: bool = False, heads: int = 4, keys: int = 2, angles: int = 0, **attributes: object,
+) -> Case:  # fmt: skip
+    """GroupQueryAttention of 16 channels a head; keys attended to are ``total``."""
+    batch, width = len(lengths), 16
+    caches = [real(batch, keys, past, width) if past else None for _ in range(2)]
+    wide = heads + 2 * keys if packed else heads
+    sides = [None if packed else real(batch, rows, keys * width) for _ in range(2)]
+    tables: list[Array | None] = [real(32, angles // 2) if angles else None for _ in range(2)]
+    inputs = [
+        real(batch, rows, wide * width), *sides, *caches,
+        ints(*(n - 1 for n in lengths)), scalar(total, "int32"), *tables, *more,
+    ]  # fmt: skip
+    while inputs[-1] is None:
+        inputs.pop()
+    attributes = {"num_heads": heads, "kv_num_heads": keys, **attributes}
+    if angles:
+        attributes["do_rotary"] = 1
+    macs = 2 * batch * heads * rows * total * width
+    return Case("GroupQueryAttention", inputs, macs, attributes, 3, known=(6,))
+
+
+_PLACES = np.array([[5], [5]])
+
+GROUPS = [
+    _group(1, 5, (6, 6), 6),
+    _group(1, 5, (6, 4), 6, packed=True, angles=16),  # samples of different length
+    _group(1, 8, (6, 4), 6, angles=16),  # a buffer longer than what is attended to
+    _group(3, 5, (8,), 8, angles=16),  # a later part of a prompt
+    _group(3, 9, (8,), 8, angles=16),
+    _group(4, 0, (4, 4), 4, angles=16),  # a prompt
+    _group(4, 9, (4, 4), 4, angles=16),
+    _group(1, 9, (10, 7), 10, local_window_size=3),
+    _group(6, 0, (6,), 6, local_window_size=3, softcap=5.0, scale=0.3),
+    _group(6, 0, (6,), 6, None, real(1, 1, 6, 6), softcap=5.0),
+    _group(1, 5, (6, 6), 6, None, real(2, 1, 1, 6), real(4)),  # a bias and sinks
+    _group(1, 5, (6, 6), 6, smooth_softmax=1),
+    _group(1, 5, (6, 6), 6, _PLACES, angles=16, rotary_interleaved=1),
+    _group(3, 0, (3,), 3, causal=0),
+    _group(1, 5, (6, 6), 6, heads=4, keys=4),
+]
+
+# ------------------------------------------------------------------------------- attention by heads
+
+_B, _S, _L, _P, _H, _W = 2, 3, 5, 4, 2, 16
+"""Samples, rows, keys, past keys, heads, and all channels."""
+
+
+def _products(length: int) -> int:
+    return 2 * _B * _S * length * _W
+
+
+def _heads(*inputs: Array | None, length: int = _L, outputs: int = 1, **attributes: object) -> Case:
+    attributes = {"num_heads": _H, **attributes}
+    return Case("MultiHeadAttention", inputs, _products(length), attributes, outputs)
+
+
+def _qkv(length: int = _L) -> tuple[Array, Array, Array]:
+    return real(_B, _S, _W), real(_B, length, _W), real(_B, length, _W)
+
+
+def _past() -> tuple[Array, Array]:
+    return real(_B, _H, _P, 8), real(_B, _H, _P, 8)
+
+
+HEADS = [
+    _heads(*_qkv()),  # one row of the table
+    _heads(*_qkv(), None, ints(5, 3)),
+    _heads(*_qkv(_S), None, None, None, *_past(), length=_P + _S, outputs=3),
+    _heads(
+        *(*_qkv(_S), real(3 * _W), None, real(1, _H, _S, _P + _S), *_past()),
+        length=_P + _S, outputs=3, unidirectional=1,
+    ),
+    _heads(
+        *(*_qkv(_S), None, np.ones((_B, _P + _S), np.int32), None, *_past()),
+        length=_P + _S, outputs=3,
+    ),
+    _heads(*_qkv(_S), length=_S, outputs=3),
+    _heads(real(_B, _S, _W), real(_B, _H, _L, 8), real(_B, _H, _L, 8)),
+    Case(
+        "MultiHeadAttention",
+        (real(_B, _S, _W), real(_B, _L, _W), real(_B, _L, 2 * _W)),
+        _B * _S * _L * 3 * _W,
+        {"num_heads": _H},
+    ),
+]  # fmt: skip
+
+
+def _joint(*more: Array | None, past: int = 0, outputs: int = 1, **attributes: object) -> Case:
+    projected = _B * _S * 12 * 3 * _W
+    inputs = (real(_B, _S, 12), real(12, 3 * _W), *more)
+    attributes = {"num_heads": _H, **attributes}
+    return Case("Attention", inputs, projected + _products(past + _S), attributes, outputs)
+
+
+_MASK = np.array([[1, 1, 0], [1, 0, 0]], np.int32)
+
+JOINT = [
+    _joint(real(3 * _W)),
+    _joint(real(3 * _W), ints(3, 2)),
+    _joint(real(3 * _W), ints(3, 2, 0, 1)),
+    _joint(real(3 * _W), _MASK, unidirectional=1),
+    _joint(real(3 * _W), np.tril(np.ones((_B, _S, _S), np.int32))),
+    _joint(
+        *(real(3 * _W), None, real(2, _B, _H, _P, 8)), past=_P, outputs=2, unidirectional=1,
+        scale=0.2,
+    ),
+    Case(
+        "Attention",
+        (real(_B, _S, 12), real(12, 64), real(64), None, None, real(1, _H, _S, _S)),
+        _B * _S * 12 * 64 + _B * _S * _S * (16 + 32),
+        {"num_heads": _H, "qkv_hidden_sizes": [16, 16, 32]},
+    ),
+]  # fmt: skip
+
+
+def _standard(*inputs: Array | None, macs: int, outputs: int = 1, **attributes: object) -> Case:
+    opset = attributes.pop("opset", 24)
+    assert isinstance(opset, int)
+    return Case("Attention", inputs, macs, attributes, outputs, "", opset)
+
+
+_FOUR = (real(2, 4, 3, 8), real(2, 2, 3, 8), real(2, 2, 3, 8))
+_CACHE = (real(2, 2, 4, 8), real(2, 2, 4, 8))
+
+STANDARD = [
+    *[
+        _standard(
+            *(*_FOUR, None, *_CACHE), macs=2 * 2 * 4 * 3 * 7 * 8, outputs=3, opset=opset, **order
+        )
+        for opset in (23, 24)
+        for order in ({}, {"is_causal": 1})
+    ],
+    _standard(
+        *(real(2, 3, 32), real(2, 3, 16), real(2, 3, 16), real(3, 7), *_CACHE),
+        macs=2 * 2 * 4 * 3 * 7 * 8, outputs=3, q_num_heads=4, kv_num_heads=2, softcap=3.0,
+    ),
+    _standard(
+        *(real(2, 3, 32), real(2, 5, 16), real(2, 5, 24)),
+        macs=2 * 4 * 3 * 5 * (8 + 12), q_num_heads=4, kv_num_heads=2,
+    ),
+    _standard(
+        *(real(2, 4, 2, 8), real(2, 2, 5, 8), real(2, 2, 5, 8), None, None, None),
+        np.array([4, 5]), macs=2 * 2 * 4 * 2 * 5 * 8, is_causal=1,
+    ),
+    # Scores as an output: by ONNX's own body.
+    _standard(*_FOUR, macs=2 * 2 * 4 * 3 * 3 * 8, outputs=4, qk_matmul_output_mode=1),
+]  # fmt: skip
+
+# ----------------------------------------------------------------------------- fused and quantised
+
+_IDS = whole(0, 20, 2, 6)
+_ZERO = scalar(128, "uint8")
+_NONE = scalar(0, "int8")
+
+FUSED = [
+    Case("FusedMatMul", (real(3, 2, 5), real(2, 5, 6)), 2 * 3 * 5 * 6, {"transBatchA": 1}),
+    Case(
+        "FusedMatMul", (real(5, 2, 3), real(2, 5, 6)), 2 * 3 * 5 * 6,
+        {"transBatchA": 1, "transA": 1, "alpha": 0.5},
+    ),
+    *[
+        Case(
+            "FusedConv", (real(1, 3, 8, 8), real(4, 3, 3, 3), real(4), *added), 4 * 64 * 27,
+            {"activation": kind, "activation_params": numbers, "pads": [1, 1, 1, 1]},
+        )
+        for kind, numbers in (("LeakyRelu", [0.1]), ("HardSigmoid", [0.2, 0.5]))
+        for added in ((), (real(1, 4, 8, 8),))
+    ],
+    Case(
+        "FusedConv", (real(1, 3, 8, 8), real(4, 3, 3, 3)), 4 * 36 * 27,
+        {"activation": "Clip", "activation_params": [0.0, 3.0]},
+    ),
+    Case("NhwcMaxPool", (signed(1, 8, 8, 3),), 0, {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    Case(
+        "EmbedLayerNormalization",
+        (_IDS, _IDS % 2, real(20, 8), real(6, 8), real(2, 8), real(8), real(8), _IDS % 2),
+        outputs=3,
+    ),
+    Case(
+        "EmbedLayerNormalization",
+        (_IDS, None, real(20, 8), real(16, 8), None, real(8), real(8)), outputs=2,
+    ),
+]  # fmt: skip
+
+_POINT = (scalar(0.5), _ZERO)
+_OUT = (scalar(0.25), scalar(100, "uint8"))
+
+QUANTISED = [
+    Case("DynamicQuantizeMatMul", (real(2, 3, 8), signed(8, 5), scalar(0.1)), 2 * 3 * 8 * 5),
+    Case(
+        "DynamicQuantizeMatMul", (real(3, 8), byte(8, 5), abs(real(5)), byte(5), real(5)), 120
+    ),
+    Case(
+        "MatMulIntegerToFloat",
+        (
+            *(byte(3, 8), byte(8, 5), scalar(0.1), scalar(0.2)),
+            *(scalar(3, "uint8"), scalar(4, "uint8"), real(5)),
+        ),
+        120,
+    ),
+    Case(
+        "QGemm",
+        (
+            *(byte(3, 8), scalar(0.125), _ZERO, signed(8, 5), scalar(0.25), _NONE),
+            *(whole(-50, 50, 5), scalar(4.0), _ZERO),
+        ),
+        120,
+    ),
+    Case(
+        "QGemm",
+        (
+            *(byte(3, 8), scalar(0.1), _ZERO, signed(5, 8), abs(real(5)), signed(5) * 0),
+            whole(-50, 50, 5),
+        ),
+        120, {"transB": 1, "alpha": 1.0},
+    ),
+    Case(
+        "QAttention",
+        (
+            *(byte(2, 3, 12), signed(12, 48), real(48), scalar(0.01), scalar(0.01), None),
+            *(_ZERO, _NONE),
+        ),
+        2 * 3 * 12 * 48 + _products(3), {"num_heads": 2}, tolerance=2e-3,
+    ),
+    *[
+        Case(
+            "QLinearAveragePool", (byte(1, *shape), *_POINT, *_OUT),
+            attributes={"kernel_shape": [2, 2], "strides": [2, 2], "channels_last": last},
+        )
+        for shape, last in (((3, 8, 8), 0), ((8, 8, 3), 1))
+    ],
+    *[
+        Case(
+            "QLinearGlobalAveragePool", (byte(1, *shape), *_POINT, *_OUT),
+            attributes={"channels_last": last},
+        )
+        for shape, last in (((3, 8, 8), 0), ((8, 8, 3), 1))
+    ],
+    Case(
+        "QLinearSoftmax",
+        (byte(2, 3, 8), scalar(0.02), _ZERO, scalar(1 / 256), scalar(0, "uint8")),
+        attributes={"axis": -1, "opset": 13},
+    ),
+    Case("QLinearWhere", (_IDS > 9, byte(2, 6), *_POINT, byte(2, 6), *_OUT, *_POINT)),
+    Case(
+        "QLinearConcat", (*_POINT, byte(2, 3), *_OUT, byte(2, 4), *_POINT), attributes={"axis": 1}
+    ),
+    Case(
+        "QLinearConv",
+        (
+            *(byte(1, 8, 8, 3), scalar(0.1), _ZERO, signed(4, 3, 3, 3), scalar(0.1), _NONE),
+            *(scalar(4.0), _ZERO),
+        ),
+        4 * 64 * 27, {"channels_last": 1, "pads": [1, 1, 1, 1]},
+    ),
+]  # fmt: skip
+
+DEFINED = [
+    Case(
+        "CenterCropPad", (real(2, 6, 7), np.array([4, 9])), attributes={"axes": [1, 2]},
+        domain="", opset=18, known=(1,),
+    ),
+]  # fmt: skip
+
+CASES = [*GROUPS, *HEADS, *JOINT, *STANDARD, *FUSED, *QUANTISED, *DEFINED]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])
+def test_written_out_it_computes_the_same_and_its_work_is_counted(
+    case: Case, tmp_path: Path
+) -> None:
+    nodes = nodes_of(case, tmp_path)
+    assert nodes.graph.opaque == ()
+    assert nodes.graph.macs == case.macs
+    expected, actual = run(case.model(), case.feeds), run(plain_model(nodes), case.feeds)
+    for want, got in zip(expected, actual, strict=True):
+        assert (want.shape, want.dtype) == (got.shape, got.dtype)
+        limit = 1 if want.dtype.kind in "iu" else case.tolerance  # a rounding may fall either way
+        np.testing.assert_allclose(
+            got.astype(np.float64), want.astype(np.float64), rtol=case.tolerance, atol=limit
+        )
