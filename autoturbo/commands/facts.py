@@ -29,6 +29,7 @@ def model_facts(graph: Graph) -> dict[str, Any]:
         "macs": graph.macs,
         "weight_bytes": _total(graph, weights),
         "activation_bytes": _total(graph, handed),
+        "incomplete": None if graph.uncounted is None else graph.uncounted.as_dict(),
         "opaque": [_opaque(graph, index) for index in _opaque_operators(graph)],
     }
 
@@ -39,7 +40,7 @@ def sentence(facts: dict[str, Any]) -> str:
 
     return (
         f"batch {facts['batch']}, {facts['operators']} operators in {facts['layers']} layers,"
-        f" {macs(facts['macs'])}, {size(facts['weight_bytes'])} of weights,"
+        f" {macs(facts['macs'])}{' (incomplete)' if facts['incomplete'] else ''}, {size(facts['weight_bytes'])} of weights,"
         f" {size(facts['activation_bytes'])} of activations"
     )
 

@@ -50,6 +50,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     console.answer(f"{graph.name}: {sentence(facts)}")
     if facts["opaque"]:
         console.answer(opaque_sentence(facts))
+    if graph.uncounted is not None:
+        console.answer(graph.uncounted.sentence)
     for note in graph.notes:
         console.say(f"note: {note}")
     _show_kinds(graph, console)

@@ -301,6 +301,7 @@ def _operator(
         parameterised=spec.parameterised,
         attributes=spec.attributes,
         opaque=spec.opaque,
+        counted=spec.counted,
     )
     return operator, positions
 

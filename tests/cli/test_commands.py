@@ -80,6 +80,11 @@ def test_inspect_says_what_is_opaque(cli: Cli) -> None:
     assert [o["name"] for o in opaque] == ["[red]a", "b", "c", "out"]
     assert {o["op_type"] for o in opaque} == {"com.acme.Foo"}
     assert all(o["reason"] for o in opaque)
+    assert "MAC (incomplete)" in text
+    assert "incomplete: the work of 4 com.acme.Foo (100% of the tensors) is not counted" in text
+    compared = cli("--json", "compare", "odd.onnx").object["schedulers"]["graphturbo"]
+    assert compared["incomplete"] == {"operators": {"com.acme.Foo": 4}, "tensor_share": 1.0}
+    assert "incomplete: the work of 4 com.acme.Foo" in cli("simulate", "odd.onnx").out
 
 
 def test_hostile_names_of_files_are_shown_as_text(cli: Cli) -> None:

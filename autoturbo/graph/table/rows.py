@@ -94,6 +94,7 @@ def opaque(node: NodeView, reason: str) -> OperatorSpec:
         engine=Engine.VECTOR,
         pattern=Pattern.OPAQUE,
         opaque=reason,
+        counted=False,
     )
 
 
