@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoturbo.graph.expand import attention, fused, grouped_query, quantised
+from autoturbo.graph.expand import attention, control, fused, grouped_query, quantised
 from autoturbo.graph.expand.defined import defined_body
 from autoturbo.graph.expand.writer import OLDEST, NoExpansionError, OneOperatorError, Writer
 from autoturbo.graph.source import Source, domain_of
@@ -61,6 +61,8 @@ _QUANTISED: dict[str, Callable[[Writer], None]] = {
 
 EXPANSIONS: dict[tuple[str, str], Callable[[Writer], None]] = {
     ("", "Attention"): attention.standard,
+    ("", "Loop"): control.loop,
+    ("", "Scan"): control.scan,
     **{(MICROSOFT, op_type): write for op_type, write in {**_FUSED, **_QUANTISED}.items()},
 }
 """What writes a node out, by ``(domain, operator type)``."""

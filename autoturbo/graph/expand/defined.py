@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, defs, helper
+from onnx import FunctionProto, GraphProto, NodeProto, defs, helper
 
+from autoturbo.graph.expand.renaming import Renaming
 from autoturbo.graph.expand.writer import NoExpansionError, refuse_unless
 from autoturbo.graph.source import domain_of
 
@@ -72,48 +71,5 @@ def _graph(node: NodeProto, function: FunctionProto, schema: defs.OpSchema) -> G
     given = {name: item for name, item in given.items() if item.name}
     given |= {item.name: item for item in node.attribute}
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    inner = _Renaming(stem, names, given).nodes(function.node)
+    inner = Renaming(stem, names, given).nodes(function.node)
     return helper.make_graph(inner, "body", [], outputs)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Renaming:
-    """Gives the values of a body names of their own.
-
-    Attributes:
-        stem: in front of names.
-        names: by formal name; grows.
-        given: attributes of the node that the body stands for.
-    """
-
-    stem: str
-    names: dict[str, str]
-    given: Mapping[str, AttributeProto]
-
-    def nodes(self, nodes: Iterable[NodeProto]) -> list[NodeProto]:
-        return [self._node(one, f"{self.stem}/{k}_{one.op_type}") for k, one in enumerate(nodes)]
-
-    def _name(self, formal: str) -> str:
-        return self.names.setdefault(formal, f"{self.stem}/{formal}") if formal else ""
-
-    def _node(self, node: NodeProto, label: str) -> NodeProto:
-        copy = NodeProto(op_type=node.op_type, domain=node.domain, name=label)
-        copy.input.extend(map(self._name, node.input))
-        copy.output.extend(map(self._name, node.output))
-        for item in node.attribute:
-            if item.ref_attr_name and item.ref_attr_name not in self.given:
-                continue
-            copy.attribute.append(self.given[item.ref_attr_name] if item.ref_attr_name else item)
-            copy.attribute[-1].name = item.name
-            if item.HasField("g"):
-                self._branch(copy.attribute[-1].g)
-        return copy
-
-    def _branch(self, graph: GraphProto) -> None:
-        inner = self.nodes(graph.node)
-        del graph.node[:]
-        graph.node.extend(inner)
-        for value in (*graph.input, *graph.output):
-            value.name = self._name(value.name)
-        for tensor in graph.initializer:
-            tensor.name = self._name(tensor.name)

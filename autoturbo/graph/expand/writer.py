@@ -153,7 +153,7 @@ class Writer:
             self._name(hint if not k else f"{hint}_{k}") if name is None else name
             for k, name in enumerate(outputs)
         ]
-        label = f"{self.step.node.name or self._stem()}/{hint}"
+        label = f"{self.step.node.name or self.stem}/{hint}"
         self.nodes.append(
             helper.make_node(op_type, inputs, made, name=label, domain=domain, **attributes)
         )
@@ -177,9 +177,11 @@ class Writer:
         return self.array(np.asarray(value).astype(dtype))
 
     def _name(self, hint: str) -> str:
-        return f"{self._stem()}/{hint}"
+        return f"{self.stem}/{hint}"
 
-    def _stem(self) -> str:
+    @property
+    def stem(self) -> str:
+        """In front of every name that is made up."""
         return next(name for name in self.step.node.output if name)
 
     def graph(self) -> GraphProto:
