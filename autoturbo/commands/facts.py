@@ -38,9 +38,10 @@ def sentence(facts: dict[str, Any]) -> str:
     """The facts on one line."""
     from autoturbo.report.units import macs, size
 
+    counted = " (incomplete)" if facts["incomplete"] else ""
     return (
         f"batch {facts['batch']}, {facts['operators']} operators in {facts['layers']} layers,"
-        f" {macs(facts['macs'])}{' (incomplete)' if facts['incomplete'] else ''}, {size(facts['weight_bytes'])} of weights,"
+        f" {macs(facts['macs'])}{counted}, {size(facts['weight_bytes'])} of weights,"
         f" {size(facts['activation_bytes'])} of activations"
     )
 

@@ -75,9 +75,8 @@ def _full_masks(model: ModelProto) -> dict[str, Range]:
         while node is not None and node.op_type in _ON_THE_WAY:
             node = makers.get(node.input[0])
         while node is not None and node.op_type in (_COUNTED, "Cast"):
-            name = node.input[0]
-            node = makers.get(name)
-            found[name] = Range(1, 2)
+            found[node.input[0]] = Range(1, 2)
+            node = makers.get(node.input[0])
     return found
 
 

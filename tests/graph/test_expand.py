@@ -398,3 +398,166 @@ def test_written_out_it_computes_the_same_and_its_work_is_counted(
         np.testing.assert_allclose(
             got.astype(np.float64), want.astype(np.float64), rtol=case.tolerance, atol=limit
         )
+
+
+# --------------------------------------------------------------------------------------- the others
+
+LOOPS = {
+    "Loop": (
+        """(float[2,4] x, float[4,4] w) => (float[2,4] y, float[3,2,4] s) {
+            n = Constant<value = int64 {3}>()
+            t = Constant<value = bool {1}>()
+            y, s = Loop(n, t, x)<body = b (int64 i, bool c, float[2,4] v)
+                => (bool d, float[2,4] u, float[2,4] r) {
+                d = Identity(c)
+                m = MatMul(v, w)
+                u = Tanh(m)
+                r = Identity(m)
+            }>
+        }""",
+        3 * 2 * 4 * 4,
+    ),
+    "Scan": (
+        """(float[5,2,4] x, float[2,4] h, float[4,4] w) => (float[2,4] y, float[2,5,4] s) {
+            y, s = Scan<num_scan_inputs = 1, scan_input_directions = [1], scan_output_axes = [1],
+                body = b (float[2,4] v, float[2,4] e) => (float[2,4] u, float[2,4] r) {
+                m = MatMul(v, w)
+                a = Add(m, e)
+                u = Tanh(a)
+                r = Relu(a)
+            }>(h, x)
+        }""",
+        5 * 2 * 4 * 4,
+    ),
+}
+
+
+def _text(body: str, folder: Path) -> Path:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> net {body}')
+    path = folder / "net.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_loops_of_known_length_are_written_out(kind: str, tmp_path: Path) -> None:
+    body, macs = LOOPS[kind]
+    path = _text(body, tmp_path)
+    nodes = load_nodes(path)
+    assert (nodes.graph.macs, nodes.graph.opaque) == (macs, ())
+    given = onnx.load(path).graph.input
+    feeds = {v.name: real(*(d.dim_value for d in v.type.tensor_type.shape.dim)) for v in given}
+    expected, actual = run(onnx.load(path), feeds), run(plain_model(nodes), feeds)
+    for want, got in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "n = Cast<to = 7>(k)",  # how often is data
+        "n = Constant<value = int64 {100000}>()",  # longer than is written out
+    ],
+)
+def test_other_loops_stay_whole_and_figures_say_so(loop: str, tmp_path: Path) -> None:
+    body = f"""(float[2,4] x, float[1] k) => (float[2,4] y) {{
+        {loop}
+        t = Constant<value = bool {{1}}>()
+        y = Loop(n, t, x)<body = b (int64 i, bool c, float[2,4] v) => (bool d, float[2,4] u) {{
+            d = Identity(c)
+            u = Tanh(v)
+        }}>
+    }}"""
+    graph = import_model(_text(body, tmp_path))
+    assert [operator.kind for operator in graph.opaque] == ["Loop"]
+    assert graph.uncounted is not None
+    assert graph.uncounted.operators == {"Loop": 1}
+    assert "incomplete: the work of 1 Loop" in graph.uncounted.sentence
+
+
+def _channels_last(x: Array) -> Array:
+    return x.transpose(0, *range(2, x.ndim), 1)
+
+
+def _group_norm(x: Array, scale: Array, shift: Array, groups: int) -> Array:
+    """Of channels in the second place."""
+    parts = x.reshape(x.shape[0], groups, -1)
+    mean, var = parts.mean(-1, keepdims=True), parts.var(-1, keepdims=True)
+    normal = ((parts - mean) / np.sqrt(var + 1e-5)).reshape(x.shape)
+    return normal * scale[:, None, None] + shift[:, None, None]
+
+
+def _no_kernel() -> list[tuple[Case, list[Array]]]:
+    """Operators that ONNX Runtime has on other devices only, and what they compute."""
+    x, skip, bias = real(2, 8, 4, 5), real(2, 8, 4, 5), real(8)
+    scale, shift = real(8), real(8)
+    normal = _group_norm(x, scale, shift, 2)
+    total = x + skip + bias[:, None, None]
+    again = _group_norm(total, scale, shift, 2)
+    weights = real(6, 8, 3, 3)
+    conv = np.zeros((2, 6, 2, 3), np.float32)
+    for row, column in np.ndindex(3, 3):
+        part = x[:, :, row : row + 2, column : column + 3]
+        conv += np.einsum("nchw,mc->nmhw", part, weights[:, :, row, column])
+    rows, mask = real(2, 3, 4, 5), real(2, 1, 1, 5)
+    powers = np.exp(rows + mask)
+    return [
+        (
+            Case(
+                "GroupNorm", (_channels_last(x), scale, shift),
+                attributes={"groups": 2, "activation": 1},
+            ),
+            [_channels_last(normal / (1 + np.exp(-normal)))],
+        ),
+        (
+            Case(
+                "SkipGroupNorm", (x, scale, shift, skip, bias), outputs=2,
+                attributes={"groups": 2, "channels_last": 0, "activation": 0},
+            ),
+            [again, total],
+        ),
+        (
+            Case("NhwcConv", (_channels_last(x), _channels_last(weights)), 2 * 6 * 6 * 72),
+            [_channels_last(conv)],
+        ),
+        (
+            Case(
+                "NhwcFusedConv",
+                (_channels_last(x), weights, None, _channels_last(conv)),
+                2 * 6 * 6 * 72, {"activation": "Relu"},
+            ),
+            [_channels_last(np.maximum(2 * conv, 0))],
+        ),
+        (Case("BiasAdd", (x, real(8, 1, 1) * 0 + 2, skip)), [x + 2 + skip]),
+        (Case("BiasSoftmax", (rows, mask), attributes={"axis": 3}),
+         [powers / powers.sum(-1, keepdims=True)]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"), [pytest.param(*pair, id=pair[0].op) for pair in _no_kernel()]
+)
+def test_operators_of_other_devices(case: Case, expected: list[Array], tmp_path: Path) -> None:
+    nodes = nodes_of(case, tmp_path)
+    assert (nodes.graph.opaque, nodes.graph.macs) == ((), case.macs)
+    for want, got in zip(expected, run(plain_model(nodes), case.feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"kv_cache_bit_width": 8}, {"sliding_window_cache": 1, "local_window_size": 3}]
+)
+def test_a_form_that_is_not_written_out_says_what_is_missing(
+    attributes: dict[str, object], tmp_path: Path
+) -> None:
+    case = _group(1, 5, (6,), 6, **attributes)
+    model = case.model()
+    for value in model.graph.output:
+        shape = (1, 1, 64) if value.name == "o0" else (1, 2, 6, 16)
+        value.CopyFrom(helper.make_tensor_value_info(value.name, 1, shape))
+    path = tmp_path / "one.onnx"
+    onnx.save(model, path)
+    graph = import_model(path)
+    assert graph.uncounted is not None
+    assert graph.uncounted.operators == {"com.microsoft.GroupQueryAttention": 1}
+    assert graph.uncounted.tensor_share == 1.0

@@ -220,9 +220,7 @@ def _key_length(w: Writer) -> int:
 def _operands(w: Writer, heads: int) -> tuple[str, str, str]:
     """Queries, keys and values, each ``[batch, heads, positions, channels]``, biases added."""
     if len(w.shape(0)) == _PACKED:
-        query, key, value = (
-            w.transpose(w.pick(w.input(0), 3, k), 0, 2, 1, 3) for k in range(3)
-        )
+        query, key, value = (w.transpose(w.pick(w.input(0), 3, k), 0, 2, 1, 3) for k in range(3))
         refuse_unless(not w.has(3), "a bias of packed operands")
         return query, key, value
     biases = _biases(w)

@@ -100,12 +100,12 @@ def group_norm(w: Writer) -> None:
     """Write GroupNorm and SkipGroupNorm: each group normalised, scaled, maybe through SiLU."""
     skip = w.step.node.op_type == "SkipGroupNorm"
     refuse_unless(w.shape(1) == w.shape(2), "scale and shift of different extents")
-    name, rank = w.input(0), len(w.shape(0))
+    name, rank, last = w.input(0), len(w.shape(0)), bool(w.attribute("channels_last", 1))
     if skip:
-        name = w.op("Add", name, _skipped(w, rank), to=None if w.has(4) else w.output(1))
-        if w.has(4):
-            name = w.op("Add", name, w.input(4), to=w.output(1))
-    last = bool(w.attribute("channels_last", 1))
+        name = w.op("Add", name, _skipped(w, rank, last), to=None if w.has(4) else w.output(1))
+    if skip and w.has(4):
+        bias = w.input(4) if last else w.reshape(w.input(4), -1, *(1,) * (rank - 2))
+        name = w.op("Add", name, bias, to=w.output(1))
     if last:
         name = _first(w, name, rank)
     channels, spatial = _extents(w, last=last)
@@ -142,9 +142,12 @@ def _per_channel(w: Writer, position: int, element: int, rank: int) -> str:
     return name if w.element(position) == element else w.cast(name, element)
 
 
-def _skipped(w: Writer, rank: int) -> str:
-    flat = len(w.shape(3)) < rank
-    return w.reshape(w.input(3), 0, *(1,) * (rank - 2), -1) if flat else w.input(3)
+def _skipped(w: Writer, rank: int, last: bool) -> str:
+    """What is added first: of full extent, or one number per sample and channel."""
+    if len(w.shape(3)) == rank:
+        return w.input(3)
+    ones = (1,) * (rank - 2)
+    return w.reshape(w.input(3), 0, *((*ones, -1) if last else (-1, *ones)))
 
 
 def bias_add(w: Writer) -> None:

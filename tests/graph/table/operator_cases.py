@@ -461,7 +461,6 @@ ATTENTION = [
 ]
 
 
-
 def _boxes(rng: np.random.Generator) -> np.ndarray:
     return np.sort(rng.uniform(0, 9, size=(2, 7, 2, 2)), axis=2).reshape(2, 7, 4).astype("float32")
 
