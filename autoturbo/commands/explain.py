@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     add_shape_options,
-    load_model,
+    load_given,
     model_of_run,
 )
 from autoturbo.commands.of_run import not_of_machines
-from autoturbo.commands.values import merged_shapes, whole_number, wrong
+from autoturbo.commands.values import whole_number, wrong
 from autoturbo.errors import RunError
 from autoturbo.report.units import percent
 from autoturbo.schedule.knob_specs import AUTO
@@ -71,7 +71,7 @@ def _of_file(options: argparse.Namespace, console: Console) -> int:
 
     if options.model is None:
         raise wrong("--model", f"{options.run} is a schedule file", "name the model that it is of")
-    model = load_model(options.model, batch=options.batch, shapes=merged_shapes(options.shape))
+    model = load_given(options.model, options)
     target = load_target(options.target or DEFAULT_TARGET)
     schedule = load_schedule(options.run, model, target)
     found = bounds_of(schedule, what_if=options.what_if)
@@ -90,8 +90,8 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.progress import Trial
 
-    if options.model or options.target or options.batch or options.shape:
-        flags = ("model", "target", "batch", "shape")
+    if options.model or options.target or options.batch or options.shape or options.value:
+        flags = ("model", "target", "batch", "shape", "value")
         flag = next(name for name in flags if getattr(options, name))
         raise wrong(f"--{flag}", "a run knows its own", "it is for schedule files")
     with Database.open(options.db, create=False, read_only=True) as database:

@@ -12,11 +12,10 @@ from autoturbo.commands.loading import (
     add_model_options,
     add_target_options,
     chosen_dtype,
-    load_model,
+    load_given,
     load_presets,
     load_targets,
 )
-from autoturbo.commands.values import merged_shapes
 
 if TYPE_CHECKING:
     import argparse
@@ -39,9 +38,7 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Import and describe."""
     targets = _bounded(options)
-    graph = load_model(
-        options.model, batch=options.batch, shapes=merged_shapes(options.shape) or None
-    )
+    graph = load_given(options.model, options)
     facts = model_facts(graph)
     bounds = _bounds(graph, targets, options.dtype)
     console.emit({**facts, "lower_bound_s": {name: bound["s"] for name, bound in bounds.items()}})

@@ -10,6 +10,7 @@ from autoturbo.commands.values import (
     merged_shapes,
     one_of,
     shape,
+    value,
     whole_number,
     wrong,
 )
@@ -92,6 +93,7 @@ def load_model(
     *,
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Sequence[float]] | None = None,
 ) -> Graph:
     """The graph of an ONNX file, or of a workload that is part of this package.
 
@@ -99,13 +101,25 @@ def load_model(
         path: the file, or the name of a workload; of both, the file.
         batch: samples processed at once; None keeps the model's own.
         shapes: extents by input name, where the batch does not say enough.
+        values: elements by input name, one for all or as many as the input has: what depends on
+            them alone, such as the branch of an ``If``, is decided now.
 
     Raises:
         ModelError: the model is not usable, with the node or tensor and how to mend it.
     """
     from autoturbo.graph.onnx_import import import_model
 
-    return import_model(model_file(path), batch=batch, shapes=shapes)
+    return import_model(model_file(path), batch=batch, shapes=shapes, values=values)
+
+
+def load_given(name: str, options: argparse.Namespace) -> Graph:
+    """Return a model with the batch, shapes and values that options give."""
+    return load_model(
+        name,
+        batch=options.batch,
+        shapes=merged_shapes(options.shape) or None,
+        values=merged_shapes(options.value, "--value") or None,
+    )
 
 
 def resume(
@@ -160,10 +174,12 @@ def resume(
 def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
     """What a run keeps, so that its model can be loaded again."""
     shapes = {name: list(extents) for name, extents in merged_shapes(options.shape).items()}
+    values = {name: list(v) for name, v in merged_shapes(options.value, "--value").items()}
     return {
         "folder": str(Path.cwd()),
         "model_batch": options.batch,
         **({"shapes": shapes} if shapes else {}),
+        **({"values": values} if values else {}),
     }
 
 
@@ -176,7 +192,8 @@ def model_of_run(info: RunInfo) -> Graph:
     there = Path(info.settings.get("folder", "")) / given
     path = given if given.exists() or not there.exists() else there
     batch = info.settings.get("model_batch", info.batch)
-    return load_model(path, batch=batch, shapes=info.settings.get("shapes"))
+    kept = info.settings
+    return load_model(path, batch=batch, shapes=kept.get("shapes"), values=kept.get("values"))
 
 
 def model_file(name: str | Path) -> Path:
@@ -215,6 +232,10 @@ def add_shape_options(parser: Parser) -> None:
     parser.add_argument(
         "--shape", metavar="NAME=1,3,224,224", type=shape, action="append", default=[], help=text
     )
+    text = "elements of one input, known in advance; may be repeated"
+    parser.add_argument(
+        "--value", metavar="NAME=16000", type=value, action="append", default=[], help=text
+    )
 
 
 def add_target_options(parser: Parser, *, several: bool = False, default: str = "") -> None:
@@ -248,13 +269,13 @@ def load_pair(options: argparse.Namespace) -> Pair:
     """The one model and target of a command."""
     target = _target(options.target)
     dtype = chosen_dtype(target, options.dtype)
-    return Pair(_model(options.model, options), target, dtype, _measurer(options))
+    return Pair(load_given(options.model, options), target, dtype, _measurer(options))
 
 
 def load_any_pair(options: argparse.Namespace) -> AnyPair:
     """The one model of a command, on a target or on a machine."""
     target = _any_target(options.target)
-    return _paired(_model(options.model, options), target, options.dtype, _measurer(options))
+    return _paired(load_given(options.model, options), target, options.dtype, _measurer(options))
 
 
 def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
@@ -274,7 +295,8 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
     target = target or _any_target(options.target or DEFAULT_TARGET)
     batch = kept.get("model_batch", info.batch) if options.batch is None else options.batch
     shapes = merged_shapes(options.shape) or kept.get("shapes")
-    model = load_model(options.model, batch=batch, shapes=shapes)
+    values = merged_shapes(options.value, "--value") or kept.get("values")
+    model = load_model(options.model, batch=batch, shapes=shapes, values=values)
     pair = _paired(model, target, options.dtype or info.key.dtype, measurer_of(info))
     _check_run(info, pair, options.model)
     return pair
@@ -298,7 +320,7 @@ def load_pairs(options: argparse.Namespace) -> list[AnyPair]:
     names = dict.fromkeys(options.targets or [DEFAULT_TARGET])
     targets = [_any_target(name) for name in names]
     dtypes = [chosen_dtype(target, options.dtype) for target in targets]
-    models = [_model(name, options) for name in dict.fromkeys(options.models)]
+    models = [load_given(name, options) for name in dict.fromkeys(options.models)]
     known = list(zip(targets, dtypes, strict=True))
     measurer = _measurer(options)
     return [_paired(model, target, dtype, measurer) for model in models for target, dtype in known]
@@ -356,10 +378,6 @@ def chosen_dtype(target: AnyTarget, dtype: str | None) -> str:
             message = f"not all units of {target.name} compute in {dtype!r}"
         raise wrong("--dtype", message, f"one of {', '.join(target.dtypes)}")
     return dtype
-
-
-def _model(name: str, options: argparse.Namespace) -> Graph:
-    return load_model(name, batch=options.batch, shapes=merged_shapes(options.shape) or None)
 
 
 def _any_target(name: str) -> AnyTarget:

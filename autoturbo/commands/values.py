@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from autoturbo.errors import Location, UsageError
 
@@ -113,21 +113,47 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, values
 
 
+def value(text: str) -> tuple[str, tuple[float, ...]]:
+    """An input's name and elements: ``sr=16000``, ``sizes=640,480``, ``on=true``."""
+    name, equals, numbers = text.rpartition("=")
+    try:
+        elements = tuple(map(_number, numbers.split(",")))
+    except ValueError:
+        elements = ()
+    if not equals or not name or not elements:
+        raise wrong("--value", f"{text!r} is not a name with numbers", "write NAME=16000")
+    return name, elements
+
+
+def _number(text: str) -> float:
+    """A number; a whole one stays whole."""
+    words = {"true": 1, "false": 0}
+    text = text.strip().lower()
+    if text in words:
+        return words[text]
+    return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+
+
 def objectives(text: str) -> list[str]:
     """Objectives with commas between them."""
     choose = one_of("--objective", lambda: OBJECTIVES)
     return [choose(name.strip()) for name in text.split(",")]
 
 
-def merged_shapes(given: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
-    """Extents by input name.
+_Number = TypeVar("_Number", int, float)
+
+
+def merged_shapes(
+    given: Iterable[tuple[str, tuple[_Number, ...]]], flag: str = "--shape"
+) -> dict[str, tuple[_Number, ...]]:
+    """Extents, or elements, by input name.
 
     Raises:
         UsageError: an input is given twice.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[_Number, ...]] = {}
     for name, extents in given:
         if name in shapes:
-            raise wrong("--shape", f"{name!r} is given twice")
+            raise wrong(flag, f"{name!r} is given twice")
         shapes[name] = extents
     return shapes

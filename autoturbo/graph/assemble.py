@@ -77,6 +77,7 @@ def build_graph(program: Program, source: Source) -> Assembled:
         batch=_batch(program.inputs, source),
         source=str(source.path),
         notes=tuple(source.notes),
+        given=tuple(dict.fromkeys(source.given)),
     )
     return Assembled(graph, tuple(steps), positions, tensors)
 

@@ -258,6 +258,7 @@ class Graph:
         batch: samples that one evaluation processes (leading extent of the inputs).
         source: the file it came from.
         notes: what the import assumed, one line each, for people.
+        given: elements that were given to inputs, by name: they are not read any more.
     """
 
     name: str
@@ -268,6 +269,7 @@ class Graph:
     batch: int = 1
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
+    given: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     @functools.cached_property
     def producer(self) -> tuple[int, ...]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
+from autoturbo.errors import ModelError
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.verify.plain_model import plain_model
@@ -81,16 +84,16 @@ class Case:
     def model(self) -> ModelProto:
         names = ["" if a is None else f"i{k}" for k, a in enumerate(self.inputs)]
         made = [f"o{k}" for k in range(self.outputs)]
-        node = helper.make_node(
-            self.op, names, made, "n", domain=self.domain, **dict(self.attributes)
-        )
-        stored = [numpy_helper.from_array(self.inputs[k], f"i{k}") for k in self.known]
-        given = [
+        given: dict[str, Any] = dict(self.attributes)
+        node = helper.make_node(self.op, names, made, "n", domain=self.domain, **given)
+        pairs = ((k, self.inputs[k]) for k in self.known)
+        stored = [numpy_helper.from_array(a, f"i{k}") for k, a in pairs if a is not None]
+        read = [
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
             for n, a in self.feeds.items()
         ]
         results = [helper.make_empty_tensor_value_info(name) for name in made]
-        graph = helper.make_graph([node], "one", given, results, stored)
+        graph = helper.make_graph([node], "one", read, results, stored)
         opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(MS, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
@@ -475,6 +478,47 @@ def test_other_loops_stay_whole_and_figures_say_so(loop: str, tmp_path: Path) ->
     assert "incomplete: the work of 1 Loop" in graph.uncounted.sentence
 
 
+BRANCHES = """(float[2,4] x, int64 sr, float[4,3] w) => (float[2,3] y) {
+    k = Constant<value = int64 {16000}>()
+    c = Equal(sr, k)
+    y = If(c)<
+        then_branch = a () => (float[2,3] t) { t = MatMul(x, w) },
+        else_branch = b () => (float[2,3] e) {
+            m = MatMul(x, w)
+            e = Tanh(m)
+        }>
+}"""
+
+
+def test_a_branch_is_chosen_by_a_value_that_is_given(tmp_path: Path) -> None:
+    path = _text(BRANCHES, tmp_path)
+    kinds = {
+        rate: [o.kind for o in import_model(path, values={"sr": [rate]}).operators]
+        for rate in (16000, 8000)
+    }
+    assert kinds == {16000: ["MatMul"], 8000: ["MatMul", "Tanh"]}
+    whole_one = import_model(path)
+    assert whole_one.uncounted is not None
+    feeds = {"x": real(2, 4), "w": real(4, 3), "sr": np.array(8000)}
+    written = plain_model(load_nodes(path, values={"sr": [8000]}))
+    assert [value.name for value in written.graph.input] == ["x", "sr", "w"]
+    np.testing.assert_allclose(run(written, feeds)[0], np.tanh(feeds["x"] @ feeds["w"]), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rate": [1]}, "--value names no input of the model; inputs are x, sr, w"),
+        ({"x": [1, 2]}, "--value gives 2 elements, the input has 8"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(
+    values: dict[str, list[float]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        import_model(_text(BRANCHES, tmp_path), values=values)
+
+
 def _channels_last(x: Array) -> Array:
     return x.transpose(0, *range(2, x.ndim), 1)
 
@@ -484,7 +528,7 @@ def _group_norm(x: Array, scale: Array, shift: Array, groups: int) -> Array:
     parts = x.reshape(x.shape[0], groups, -1)
     mean, var = parts.mean(-1, keepdims=True), parts.var(-1, keepdims=True)
     normal = ((parts - mean) / np.sqrt(var + 1e-5)).reshape(x.shape)
-    return normal * scale[:, None, None] + shift[:, None, None]
+    return np.asarray(normal * scale[:, None, None] + shift[:, None, None])
 
 
 def _no_kernel() -> list[tuple[Case, list[Array]]]:
@@ -548,7 +592,7 @@ def test_operators_of_other_devices(case: Case, expected: list[Array], tmp_path:
     "attributes", [{"kv_cache_bit_width": 8}, {"sliding_window_cache": 1, "local_window_size": 3}]
 )
 def test_a_form_that_is_not_written_out_says_what_is_missing(
-    attributes: dict[str, object], tmp_path: Path
+    attributes: dict[str, Any], tmp_path: Path
 ) -> None:
     case = _group(1, 5, (6,), 6, **attributes)
     model = case.model()

@@ -11,7 +11,7 @@ for them (:mod:`defined`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoturbo.graph.expand import attention, control, fused, grouped_query, quantised
 from autoturbo.graph.expand.defined import defined_body
@@ -93,9 +93,10 @@ def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphPro
 
 def _is_defined(kind: tuple[str, str], schema: defs.OpSchema | None) -> bool:
     """Whether ONNX defines an operator by a body, and the table lacks it."""
-    if schema is None or kind in ROWS:
+    known: Any = schema
+    if known is None or kind in ROWS:
         return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    return bool(known.has_function or known.has_context_dependent_function)
 
 
 def _written(step: Step, source: Source) -> GraphProto | None:

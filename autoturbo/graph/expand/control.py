@@ -65,7 +65,7 @@ def scan(w: Writer) -> None:
 
 
 def _body(w: Writer) -> GraphProto:
-    found = next((a.g for a in w.step.node.attribute if a.name == "body"), None)
+    found: GraphProto | None = next((a.g for a in w.step.node.attribute if a.name == "body"), None)
     if found is None:
         raise LookupError("body")
     refuse_unless(not found.sparse_initializer, "sparse constants in a body")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnx import FunctionProto, GraphProto, NodeProto, defs, helper
 
@@ -30,7 +30,7 @@ def defined_body(step: Step, schema: defs.OpSchema, source: Source) -> GraphProt
     return _graph(step.node, function, schema)
 
 
-def _function(step: Step, schema: defs.OpSchema, opset: int) -> FunctionProto:
+def _function(step: Step, schema: Any, opset: int) -> FunctionProto:
     """The body of the newest version up to the model's; its operators must mean the same there."""
     if schema.has_context_dependent_function:
         versions = schema.context_dependent_function_opset_versions

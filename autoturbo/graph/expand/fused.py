@@ -36,7 +36,7 @@ def activated(w: Writer, name: str, to: str | None) -> str:
     if kind == "Clip":
         element = w.element()
         return w.op("Clip", name, *(w.number(x, element) for x in numbers), to=to)
-    given = dict(zip(_ACTIVATIONS.get(kind, ()), numbers, strict=False))
+    given: dict[str, Any] = dict(zip(_ACTIVATIONS.get(kind, ()), numbers, strict=False))
     return w.op(kind, name, to=to, **given)
 
 

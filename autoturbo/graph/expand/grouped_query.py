@@ -8,6 +8,7 @@ and they stay where they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from onnx import TensorProto
 
@@ -119,7 +120,7 @@ def _rotated(w: Writer, name: str, cache: _Cache, channels: int) -> str:
     if not w.attribute("do_rotary", 0):
         return name
     angles = w.shape(7)[1] * 2
-    partial = {} if angles == channels else {"rotary_embedding_dim": angles}
+    partial: dict[str, Any] = {} if angles == channels else {"rotary_embedding_dim": angles}
     if partial:
         partial["num_heads"] = int(w.attribute("num_heads", 0))
     interleaved = int(w.attribute("rotary_interleaved", 0))

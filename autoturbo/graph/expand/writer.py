@@ -182,7 +182,7 @@ class Writer:
     @property
     def stem(self) -> str:
         """In front of every name that is made up."""
-        return next(name for name in self.step.node.output if name)
+        return str(next(name for name in self.step.node.output if name))
 
     def graph(self) -> GraphProto:
         """Return what was written, with the outputs of the node."""

@@ -229,7 +229,8 @@ def _experts(node: NodeView) -> OperatorSpec:
     """
     source, router = shape_in(node, 0), shape_in(node, 1)
     first, second, third = value_in(node, 2), value_in(node, 4), value_in(node, 6)
-    agree(first is not None and second is not None, "weights are missing")
+    if first is None or second is None:
+        raise NoRowError("weights are missing")
     inner = first.shape[1] + second.shape[2] + (third.shape[1] if third is not None else 0)
     met, domain = integer(node, "k", 1), Domain()
     tokens = [domain.axis(f"t{index}", extent) for index, extent in enumerate(source[:-1])]
