@@ -16,7 +16,7 @@ from autoturbo.commands.loading import (
     add_measurer_option,
     add_model_options,
     add_target_options,
-    asked_extents,
+    asked_inputs,
     load_any_pair,
     model_file,
 )
@@ -146,7 +146,7 @@ def _verify(chosen: AnyChosen, options: argparse.Namespace) -> str:
     words: list[str] = [options.model]
     for name, value in flags.items():
         words += [] if value is None else [name, str(value)]
-    words += extent_flags(**asked_extents(options))
+    words += extent_flags(**asked_inputs(options))
     return _command(words, options)
 
 

@@ -74,9 +74,9 @@ def _filter(options: argparse.Namespace) -> BestFilter:
     if options.graph_hash:
         asked["graph_hash"] = options.graph_hash
     if options.model and Path(options.model).is_file():
-        from autoturbo.commands.loading import asked_extents, load_model
+        from autoturbo.commands.loading import asked_inputs, load_model
 
-        asked["graph_hash"] = load_model(options.model, **asked_extents(options)).hash
+        asked["graph_hash"] = load_model(options.model, **asked_inputs(options)).hash
     elif options.model:
         asked["model"] = options.model
     if options.target and _is_known_target(options.target):

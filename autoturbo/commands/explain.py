@@ -15,8 +15,7 @@ from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     DEFAULT_TARGET,
     add_shape_options,
-    asked_extents,
-    load_model,
+    load_given,
     model_of_run,
 )
 from autoturbo.commands.of_run import not_of_machines
@@ -73,7 +72,7 @@ def _of_file(options: argparse.Namespace, console: Console) -> int:
 
     if options.model is None:
         raise wrong("--model", f"{options.run} is a schedule file", "name the model that it is of")
-    model = load_model(options.model, **asked_extents(options))
+    model = load_given(options.model, options)
     target = load_target(options.target or DEFAULT_TARGET)
     schedule = load_schedule(options.run, model, target)
     found = bounds_of(schedule, what_if=options.what_if)
@@ -94,7 +93,7 @@ def _of_run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.progress import Trial
 
-    flags = ("model", "target", "batch", "dim", "shape")
+    flags = ("model", "target", "batch", "dim", "shape", "value")
     flag = next((name for name in flags if getattr(options, name)), None)
     if flag is not None:
         raise wrong(f"--{flag}", "a run knows its own", "it is for schedule files")

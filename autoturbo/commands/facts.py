@@ -32,6 +32,7 @@ def model_facts(graph: Graph) -> dict[str, Any]:
         "macs": graph.macs,
         "weight_bytes": _total(graph, weights),
         "activation_bytes": _total(graph, handed),
+        "incomplete": None if graph.uncounted is None else graph.uncounted.as_dict(),
         "opaque": [_opaque(graph, index) for index in _opaque_operators(graph)],
     }
 
@@ -40,9 +41,10 @@ def sentence(facts: dict[str, Any]) -> str:
     """The facts on one line."""
     from autoturbo.report.units import macs, size
 
+    counted = " (incomplete)" if facts["incomplete"] else ""
     return (
         f"batch {facts['batch']}, {facts['operators']} operators in {facts['layers']} layers,"
-        f" {macs(facts['macs'])}, {size(facts['weight_bytes'])} of weights,"
+        f" {macs(facts['macs'])}{counted}, {size(facts['weight_bytes'])} of weights,"
         f" {size(facts['activation_bytes'])} of activations"
     )
 

@@ -17,9 +17,8 @@ from autoturbo.commands.facts import (
 from autoturbo.commands.loading import (
     add_model_options,
     add_target_options,
-    asked_extents,
     chosen_dtype,
-    load_model,
+    load_given,
     load_presets,
     load_targets,
 )
@@ -47,7 +46,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     targets = _bounded(options)
     from autoturbo.report.sharing import mixed_samples, mixed_sentence
 
-    graph = load_model(options.model, **asked_extents(options))
+    graph = load_given(options.model, options)
     facts = model_facts(graph)
     bounds = _bounds(graph, targets, options.dtype)
     mixed = mixed_samples(graph, {target.name: target.clusters for target in targets})
@@ -60,6 +59,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     console.answer(f"{graph.name}: {sentence(facts)}")
     if facts["opaque"]:
         console.answer(opaque_sentence(facts))
+    if graph.uncounted is not None:
+        console.answer(graph.uncounted.sentence)
     if mixed:
         console.answer(f"samples {mixed_sentence(mixed)}")
     say_notes(graph.notes, console)

@@ -13,6 +13,7 @@ from autoturbo.commands.values import (
     merged_shapes,
     one_of,
     shape,
+    value,
     whole_number,
     wrong,
 )
@@ -96,6 +97,7 @@ def load_model(
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Sequence[float]] | None = None,
 ) -> Graph:
     """The graph of an ONNX file, or of a workload that is part of this package.
 
@@ -106,13 +108,21 @@ def load_model(
         shapes: extents by input name, where the batch does not say enough.
         dims: extents by the name that the file gives a dimension, in all inputs
             (``{"seq_len": 128}``).
+        values: elements by input name, one for all or as many as the input has: what depends on
+            them alone, such as the branch of an ``If``, is decided now.
 
     Raises:
         ModelError: the model is not usable, with the node or tensor and how to mend it.
     """
     from autoturbo.graph.onnx_import import import_model
 
-    return import_model(model_file(path), batch=batch, shapes=shapes, dims=dims)
+    file = model_file(path)
+    return import_model(file, batch=batch, shapes=shapes, dims=dims, values=values)
+
+
+def load_given(name: str, options: argparse.Namespace) -> Graph:
+    """Return a model with the batch, extents and values that options give."""
+    return load_model(name, **asked_inputs(options))
 
 
 def resume(
@@ -170,13 +180,15 @@ def resume(
 
 def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
     """What a run keeps, so that its model can be loaded again."""
-    asked = asked_extents(options)
+    asked = asked_inputs(options)
     shapes = {name: list(extents) for name, extents in asked["shapes"].items()}
+    values = {name: list(elements) for name, elements in asked["values"].items()}
     return {
         "folder": str(Path.cwd()),
         "model_batch": asked["batch"],
         **({"shapes": shapes} if shapes else {}),
         **({"dims": asked["dims"]} if asked["dims"] else {}),
+        **({"values": values} if values else {}),
     }
 
 
@@ -185,24 +197,28 @@ def model_of_run(info: RunInfo) -> Graph:
     if not info.model_file:
         message = f"run {info.id}: the file of its model is not recorded"
         raise RunError(message, hint="give model_file to 'tune', or resume with autoturbo.tuner")
-    return load_model(model_path_of_run(info), **_kept_extents(info))
+    return load_model(model_path_of_run(info), **_kept_inputs(info))
 
 
-def _kept_extents(info: RunInfo) -> dict[str, Any]:
+def _kept_inputs(info: RunInfo) -> dict[str, Any]:
     """Return the arguments of :func:`load_model` that a run was begun with."""
     kept = info.settings
     batch = kept.get("model_batch", info.batch)
-    return {"batch": batch, "shapes": kept.get("shapes"), "dims": kept.get("dims")}
+    return {"batch": batch, **{name: kept.get(name) for name in ("shapes", "dims", "values")}}
 
 
-def asked_extents(options: argparse.Namespace) -> dict[str, Any]:
+def asked_inputs(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of :func:`load_model` that the options of a command stand for.
 
     Raises:
         UsageError: an input or a dimension is given twice.
     """
-    shapes, dims = merged_shapes(options.shape), merged_dims(options.dim)
-    return {"batch": options.batch, "shapes": shapes, "dims": dims}
+    return {
+        "batch": options.batch,
+        "shapes": merged_shapes(options.shape),
+        "dims": merged_dims(options.dim),
+        "values": merged_shapes(options.value, "--value"),
+    }
 
 
 def model_path_of_run(info: RunInfo) -> Path:
@@ -260,6 +276,8 @@ def add_extent_options(parser: Parser) -> None:
     text = "extents of one input; may be repeated"
     add = parser.add_argument
     add("--shape", metavar="NAME=1,3,224,224", type=shape, action="append", default=[], help=text)
+    text = "elements of one input, known in advance; may be repeated"
+    add("--value", metavar="NAME=16000", type=value, action="append", default=[], help=text)
 
 
 def add_target_options(parser: Parser, *, several: bool = False, default: str = "") -> None:
@@ -293,13 +311,13 @@ def load_pair(options: argparse.Namespace) -> Pair:
     """The one model and target of a command."""
     target = _target(options.target)
     dtype = chosen_dtype(target, options.dtype)
-    return Pair(_model(options.model, options), target, dtype, _measurer(options))
+    return Pair(load_given(options.model, options), target, dtype, _measurer(options))
 
 
 def load_any_pair(options: argparse.Namespace) -> AnyPair:
     """The one model of a command, on a target or on a machine."""
     target = _any_target(options.target)
-    return _paired(_model(options.model, options), target, options.dtype, _measurer(options))
+    return _paired(load_given(options.model, options), target, options.dtype, _measurer(options))
 
 
 def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
@@ -317,9 +335,9 @@ def pair_of_run(options: argparse.Namespace, info: RunInfo) -> AnyPair:
     stored = kept.get("target_description")
     target = target_from_dict(stored) if stored and not options.target else None
     target = target or _any_target(options.target or DEFAULT_TARGET)
-    asked, before = asked_extents(options), _kept_extents(info)
-    extents = {k: before[k] if v in (None, {}) else v for k, v in asked.items()}
-    model = load_model(options.model, **extents)
+    asked, before = asked_inputs(options), _kept_inputs(info)
+    chosen = {k: before[k] if v in (None, {}) else v for k, v in asked.items()}
+    model = load_model(options.model, **chosen)
     pair = _paired(model, target, options.dtype or info.key.dtype, measurer_of(info))
     _check_run(info, pair, options.model)
     return pair
@@ -343,7 +361,7 @@ def load_pairs(options: argparse.Namespace) -> list[AnyPair]:
     names = dict.fromkeys(options.targets or [DEFAULT_TARGET])
     targets = [_any_target(name) for name in names]
     dtypes = [chosen_dtype(target, options.dtype) for target in targets]
-    models = [_model(name, options) for name in dict.fromkeys(options.models)]
+    models = [load_given(name, options) for name in dict.fromkeys(options.models)]
     known = list(zip(targets, dtypes, strict=True))
     measurer = _measurer(options)
     return [_paired(model, target, dtype, measurer) for model in models for target, dtype in known]
@@ -401,10 +419,6 @@ def chosen_dtype(target: AnyTarget, dtype: str | None) -> str:
             message = f"not all units of {target.name} compute in {dtype!r}"
         raise wrong("--dtype", message, f"one of {', '.join(target.dtypes)}")
     return dtype
-
-
-def _model(name: str, options: argparse.Namespace) -> Graph:
-    return load_model(name, **asked_extents(options))
 
 
 def _any_target(name: str) -> AnyTarget:

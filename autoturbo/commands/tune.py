@@ -153,6 +153,7 @@ def _introduce(pair: AnyPair, options: argparse.Namespace, console: Console) -> 
     lines = [
         ("model", f"{model.source}: {sentence(facts)}"),
         ("opaque", opaque_sentence(facts)),
+        ("work", "" if model.uncounted is None else model.uncounted.sentence),
         ("samples", _mixed(pair)),
         ("target", f"{target.name}: {target.description}; {pair.dtype}"),
         ("search", _search(pair, options)),

@@ -27,8 +27,10 @@ def compare_units(pair: MachinePair, console: Console, database: str) -> int:
     evaluator = pair.evaluator()
     kept = _kept(pair, evaluator, database)
     outcomes = _outcomes(evaluator, kept)
+    missing = pair.model.uncounted
     console.emit(
         {
+            "incomplete": None if missing is None else missing.as_dict(),
             "model": pair.model.name,
             "target": pair.target.name,
             "mixed_samples": None,  # units share out operators, not samples
@@ -39,6 +41,8 @@ def compare_units(pair: MachinePair, console: Console, database: str) -> int:
     if not console.json:
         console.answer(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}")
         console.show(_table(outcomes))
+        if missing is not None:
+            console.answer(missing.sentence)
     if kept is None:
         console.say(f"tuned: the best of {TRIALS} settings tried now; 'autoturbo tune' keeps it")
     return 0

@@ -124,19 +124,45 @@ def dimension(text: str) -> tuple[str, int]:
     return name, whole_number("--dim", 1)(extent)
 
 
+def value(text: str) -> tuple[str, tuple[float, ...]]:
+    """An input's name and elements: ``sr=16000``, ``sizes=640,480``, ``on=true``."""
+    name, equals, numbers = text.rpartition("=")
+    try:
+        elements = tuple(map(_number, numbers.split(",")))
+    except ValueError:
+        elements = ()
+    if not equals or not name or not elements:
+        raise wrong("--value", f"{text!r} is not a name with numbers", "write NAME=16000")
+    return name, elements
+
+
+def _number(text: str) -> float:
+    """A number; a whole one stays whole."""
+    words = {"true": 1, "false": 0}
+    text = text.strip().lower()
+    if text in words:
+        return words[text]
+    return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+
+
 def objectives(text: str) -> list[str]:
     """Objectives with commas between them."""
     choose = one_of("--objective", lambda: OBJECTIVES)
     return [choose(name.strip()) for name in text.split(",")]
 
 
-def merged_shapes(given: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
-    """Extents by input name.
+_Number = TypeVar("_Number", int, float)
+
+
+def merged_shapes(
+    given: Iterable[tuple[str, tuple[_Number, ...]]], flag: str = "--shape"
+) -> dict[str, tuple[_Number, ...]]:
+    """Extents, or elements, by input name.
 
     Raises:
         UsageError: an input is given twice.
     """
-    return _merged("--shape", given)
+    return _merged(flag, given)
 
 
 def merged_dims(given: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -77,6 +77,7 @@ def build_graph(program: Program, source: Source) -> Assembled:
         batch=_batch(program.inputs, source),
         source=str(source.path),
         notes=tuple(source.notes),
+        given=tuple(dict.fromkeys(source.given)),
     )
     return Assembled(graph, tuple(steps), positions, tensors)
 
@@ -310,6 +311,7 @@ def _operator(
         parameterised=spec.parameterised,
         attributes=spec.attributes,
         opaque=spec.opaque,
+        counted=spec.counted,
     )
     return operator, positions
 

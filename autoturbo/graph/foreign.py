@@ -1,4 +1,4 @@
-"""Output types of ONNX Runtime's own operators (``com.microsoft``), unknown to ONNX itself.
+"""Output types of ONNX Runtime's own operators (mostly ``com.microsoft``), unknown to ONNX itself.
 
 Those that optimised and quantised models are full of: each has the shape of its first input, of a
 standard operator, or of a matrix product.
@@ -29,7 +29,8 @@ def foreign_types(step: Step) -> dict[str, TypeProto]:
     Args:
         step: the node; its outputs need not be filled in.
     """
-    rule = _RULES.get(step.node.op_type) if domain_of(step.node) == DOMAIN else None
+    rules = {DOMAIN: _RULES, "": _WITHOUT_DOMAIN}.get(domain_of(step.node), {})
+    rule = rules.get(step.node.op_type)
     present = [value for value in step.inputs if value is not None]
     if rule is None or not present or any(value.shape is None for value in present):
         return {}
@@ -38,13 +39,15 @@ def foreign_types(step: Step) -> dict[str, TypeProto]:
     except (LookupError, ValueError, TypeError):
         return {}
     kind = tensor_type(_element(step), shape)
-    return {name: kind for k, name in enumerate(step.node.output) if name and k in (0, _SUM)}
+    alike = (0, _SUM) if step.node.op_type in _SKIP else (0,)
+    return {name: kind for k, name in enumerate(step.node.output) if name and k in alike}
 
 
+_SKIP = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 _SUM = 3
 """Output of the skip normalisations that holds the sum, of the same shape as the first."""
 
-_TYPE_FROM = {"QuantizeLinear": 2, "DequantizeLinear": 1}
+_TYPE_FROM = {"QuantizeLinear": 2, "DequantizeLinear": 1, "GatherBlockQuantized": 2}
 """Inputs whose element type the output has, where it is not the first one's."""
 
 
@@ -108,9 +111,17 @@ def _multi_head(step: Step) -> Shape:
     return (*query[:-1], value[-1])
 
 
+def _gathered_blocks(step: Step) -> Shape:
+    """Rows of a table; bytes hold two numbers of four bits unless they are eight wide."""
+    table, picks = _shape(step, 0), _shape(step, 1)
+    each = 8 // (_integer(step, "bits") or 4) if _value(step, 0).dtype == "uint8" else 1
+    return (*picks, *table[1:-1], table[-1] * each)
+
+
 _RULES: dict[str, Callable[[Step], Shape]] = {
     **dict.fromkeys(("Gelu", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding"), _as_first),
-    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _as_first),
+    **dict.fromkeys((*_SKIP, "MoE", "QMoE"), _as_first),
+    "GatherBlockQuantized": _gathered_blocks,
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "GroupQueryAttention"), _as_first),
     **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), _as_first),
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), _quantised_pair),
@@ -120,3 +131,8 @@ _RULES: dict[str, Callable[[Step], Shape]] = {
     "Attention": _attention,
     "MultiHeadAttention": _multi_head,
 }
+
+_WITHOUT_DOMAIN: dict[str, Callable[[Step], Shape]] = dict.fromkeys(
+    ("SimplifiedLayerNormalization", "LayerNormalization"), _as_first
+)
+"""ONNX Runtime's own operators that bear no domain: unknown to ONNX, or to earlier opsets of it."""

@@ -84,12 +84,25 @@ def _by_definition(
     }
     return shape_inference.infer_node_outputs(
         schema,
-        node,
+        _with_default(node),
         {name: value.type for name, value in inputs.items()},
         data,
         opset_imports=_opset_ids(source),
         ir_version=source.ir_version,
     )
+
+
+def _with_default(node: NodeProto) -> NodeProto:
+    """An STFT that says that it is one-sided: inference takes one that does not say for two-sided.
+
+    The definition has one-sided as the default, and runtimes follow it.
+    """
+    if node.op_type != "STFT" or any(item.name == "onesided" for item in node.attribute):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.attribute.append(helper.make_attribute("onesided", 1))
+    return copy
 
 
 _KEEP_SHAPE = frozenset(("GroupNormalization", "MeanVarianceNormalization"))

@@ -126,6 +126,7 @@ def load_nodes(
     *,
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Sequence[float]] | None = None,
 ) -> ModelNodes:
     """The nodes of an ONNX file at static shapes.
 
@@ -135,12 +136,13 @@ def load_nodes(
         path: the file.
         batch: leading extent of the inputs; None keeps the file's own.
         shapes: extents by input name, where the batch does not say enough.
+        values: elements by input name, as for :func:`~autoturbo.graph.onnx_import.import_model`.
 
     Raises:
         ModelError: the file is not usable, or keeps constants in a form that cannot be written.
     """
     source = Source(Path(path))
-    model, program = read_program(source, Extents(batch, shapes or {}), whole=True)
+    model, program = read_program(source, Extents(batch, shapes or {}), values, whole=True)
     assembled = build_graph(program, source)
     results = zip(model.graph.output, program.results, strict=True)
     outputs = [(value.name, _operand(result, assembled.names)) for value, result in results]

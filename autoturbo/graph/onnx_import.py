@@ -12,6 +12,7 @@ A reader's map, in the order in which things happen:
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from autoturbo.graph.model_file import open_model
 from autoturbo.graph.propagate import Declared, Program, Propagation
 from autoturbo.graph.rebatch import Rebatch
 from autoturbo.graph.source import Source
-from autoturbo.graph.values import Value, static_shape, tensor_type
+from autoturbo.graph.values import Value, element_type, spread, static_shape, tensor_type
 from autoturbo.graph.weights import real_inputs
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def import_model(
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    values: Mapping[str, Sequence[float]] | None = None,
 ) -> Graph:
     """The graph of an ONNX file, with static shapes and without its constants' computations.
 
@@ -49,23 +51,30 @@ def import_model(
         batch: leading extent of the inputs; None keeps the file's own, or 1 where it has none.
         shapes: extents by input name, where the batch does not say enough.
         dims: extents by the name that the file gives a dimension, in all inputs.
+        values: elements by input name, one for all or as many as the input has: what depends on
+            them alone is decided now.
 
     Raises:
         ModelError: the file is not usable, with the node or tensor and how to mend it.
     """
     source = Source(Path(path))
-    _, program = read_program(source, Extents(batch, shapes or {}, dims or {}))
+    _, program = read_program(source, Extents(batch, shapes or {}, dims or {}), values)
     return build_graph(program, source).graph
 
 
 def read_program(
-    source: Source, asked: Extents, *, whole: bool = False
+    source: Source,
+    asked: Extents,
+    values: Mapping[str, Sequence[float]] | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[ModelProto, Program]:
     """The model of a file, and what is left of it at static shapes.
 
     Args:
         source: names the file.
         asked: extents of its inputs.
+        values: elements by input name, as for :func:`import_model`.
         whole: keep the large values that the file itself holds.
 
     Raises:
@@ -76,7 +85,8 @@ def read_program(
     inputs, weights = real_inputs(model.graph, source)
     _check_kinds(inputs, source)
     frozen = freeze(inputs, asked, source)
-    return model, _Import(model, inputs, weights, missing, source).program(frozen)
+    reading = _Import(model, inputs, weights, missing, source, values or {})
+    return model, reading.program(frozen)
 
 
 def _check_kinds(inputs: Iterable[ValueInfoProto], source: Source) -> None:
@@ -97,8 +107,10 @@ class _Import:
         weights: set[str],
         missing: Mapping[str, str],
         source: Source,
+        given: Mapping[str, Sequence[float]],
     ) -> None:
         self._model = model
+        self._given = given
         self._elements = {v.name: v.type.tensor_type.elem_type for v in inputs}
         self._weights = [_weight(v, source) for v in model.graph.input if v.name in weights]
         self._missing = missing
@@ -124,7 +136,8 @@ class _Import:
         inputs = self._values(shapes)
         check_size(inputs, self._source)
         propagation = Propagation(self._source, declared, self._missing, rebatch)
-        return propagation.run(self._model.graph, inputs, self._weights)
+        fixed = given_values(inputs, self._given, self._source)
+        return propagation.run(self._model.graph, inputs, [*self._weights, *fixed])
 
     def _values(self, shapes: Mapping[str, tuple[int, ...]]) -> list[Value]:
         return [
@@ -136,6 +149,31 @@ class _Import:
         if rebatch is not None:
             types = {name: rebatch.scaled_type(kind) for name, kind in types.items()}
         return Declared(types, trusted=frozen.as_declared)
+
+
+def given_values(
+    inputs: Sequence[Value], given: Mapping[str, Sequence[float]], source: Source
+) -> list[Value]:
+    """Return constants that stand for inputs whose elements are given.
+
+    Raises:
+        ModelError: no input has the name, or it has another number of elements.
+    """
+    known = {value.name: value for value in inputs}
+    fixed = []
+    for name, elements in given.items():
+        value = known.get(name)
+        if value is None:
+            hint = f"inputs are {', '.join(known)}"
+            raise source.error("--value names no input of the model", name, hint)
+        shape = value.shape or ()
+        if len(elements) not in (1, math.prod(shape)):
+            text = f"--value gives {len(elements)} elements, the input has {math.prod(shape)}"
+            raise source.error(text, name)
+        data = spread(elements, shape, element_type(value.type))
+        fixed.append(Value(name, value.type, constant=True, data=data))
+        source.given.append((name, tuple(elements)))
+    return fixed
 
 
 def _weight(value: ValueInfoProto, source: Source) -> Value:

@@ -6,9 +6,11 @@ import functools
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Any
 
 from autoturbo.graph.domain import (
     AccessMap,
@@ -116,6 +118,7 @@ class Operator:
             normalisation with scale), so that a layer holds at most one.
         attributes: what else distinguishes it (``(("epsilon", "1e-05"),)``), for hashes only.
         opaque: why it has no access maps (never split, runs alone), or None.
+        counted: its work is known; where it is not, figures of the graph are incomplete.
     """
 
     name: str
@@ -131,6 +134,7 @@ class Operator:
     parameterised: bool = False
     attributes: tuple[tuple[str, str], ...] = ()
     opaque: str | None = None
+    counted: bool = True
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -204,6 +208,43 @@ class Operator:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """What of a graph is not in any figure of work or time.
+
+    Attributes:
+        operators: kinds whose work is not known, and how many there are of each.
+        tensor_share: the part of the graph's tensors that these read or make.
+    """
+
+    operators: Mapping[str, int]
+    tensor_share: float
+
+    @property
+    def sentence(self) -> str:
+        """What is not counted, on one line."""
+        kinds = [f"{number} {kind}" for kind, number in self.operators.items()]
+        named = ", ".join(kinds[:_NAMED])
+        more = f" and {len(kinds) - _NAMED} more kinds" if kinds[_NAMED:] else ""
+        return (
+            f"incomplete: the work of {named}{more} ({100 * self.tensor_share:.0f}% of the tensors)"
+            " is not counted; MACs, latency, lower bound and speed-ups are without it"
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """All of it as JSON values."""
+        return {"operators": dict(self.operators), "tensor_share": self.tensor_share}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Uncounted:
+        """Rebuild from :meth:`as_dict`."""
+        return Uncounted(dict(values["operators"]), values["tensor_share"])
+
+
+_NAMED = 4
+"""Kinds of operators that one line names."""
+
+
 @dataclass(frozen=True)
 class Graph:
     """A model as the scheduler sees it: static shapes, operators in topological order.
@@ -217,6 +258,7 @@ class Graph:
         batch: samples that one evaluation processes (leading extent of the inputs).
         source: the file it came from.
         notes: what the import assumed, one line each, for people.
+        given: elements that were given to inputs, by name: they are not read any more.
     """
 
     name: str
@@ -227,6 +269,7 @@ class Graph:
     batch: int = 1
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
+    given: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     @functools.cached_property
     def producer(self) -> tuple[int, ...]:
@@ -255,6 +298,17 @@ class Graph:
     def opaque(self) -> tuple[Operator, ...]:
         """Operators that have no row in the operator table."""
         return tuple(operator for operator in self.operators if operator.opaque)
+
+    @functools.cached_property
+    def uncounted(self) -> Uncounted | None:
+        """What figures of the graph leave out; None where they are complete."""
+        without = [operator for operator in self.operators if not operator.counted]
+        if not without:
+            return None
+        kinds = Counter(operator.kind for operator in without)
+        used = {t for operator in self.operators for t in (*operator.inputs, *operator.outputs)}
+        reached = {t for operator in without for t in (*operator.inputs, *operator.outputs)}
+        return Uncounted(dict(kinds.most_common()), len(reached) / max(len(used), 1))
 
     @functools.cached_property
     def hash(self) -> str:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, checker, defs, helper
 
+from autoturbo.errors import ModelError
+from autoturbo.graph.expand import expand
 from autoturbo.graph.external_data import most_elements
 from autoturbo.graph.fold import (
     RANDOM,
@@ -45,7 +47,6 @@ from autoturbo.graph.values import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from autoturbo.errors import ModelError
     from autoturbo.graph.rebatch import Rebatch
 
 Scope = ChainMap[str, Value]
@@ -172,20 +173,40 @@ class Propagation:
         inputs = [scope[name] if name else None for name in node.input]
         if self.rebatch:
             inputs = self.rebatch.adjust(node, inputs)
+        step = Step(node, label(node), inputs, [], [])
         branch = _certain_branch(node, inputs)
         if branch is not None:
             results = self._graph(branch, scope.new_child())
             scope.update(zip(node.output, results, strict=False))
+        elif self._written_out(step, scope):
+            return
         elif _passes_on(node, inputs, self._used):
             scope[node.output[0]] = next(value for value in inputs if value is not None)
         else:
-            captured = [scope[name] for name in _outer_names(node)]
-            step = Step(node, label(node), inputs, captured, [])
+            step.captured = [scope[name] for name in _outer_names(node)]
             step.outputs = self._outputs(step)
             self._keep(step)
             if self.rebatch:
                 self.rebatch.follow(step)
             scope.update((value.name, value) for value in step.outputs if value is not None)
+
+    def _written_out(self, step: Step, scope: Scope) -> bool:
+        """Go on with the graph that stands for a node; False where there is none that fits."""
+        schema = schema_of(step.node, self.source)
+        body = expand(step, schema, self.source)
+        if body is None:
+            return False
+        self._check(step.node, schema)
+        kept = len(self.steps), len(self.constants)
+        try:
+            results = self._graph(body, scope.new_child())
+            if any(v and v.unknown for one in self.steps[kept[0] :] for v in one.outputs):
+                raise self.source.error("extents within are not known", step.name)
+        except ModelError:
+            del self.steps[kept[0] :], self.constants[kept[1] :]
+            return False
+        scope.update(zip(filter(None, step.node.output), results, strict=True))
+        return True
 
     def _outputs(self, step: Step) -> list[Value | None]:
         """The values that a node makes, constant where it depends on no real input."""

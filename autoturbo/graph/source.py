@@ -24,6 +24,7 @@ class Source:
         path: the file as the user named it.
         opsets: version by domain; ONNX's own domain is ``""``.
         ir_version: version of the file format.
+        given: elements that the user gave to inputs, by name.
         notes: what was assumed, one line each; grows while the import goes on.
     """
 
@@ -31,6 +32,7 @@ class Source:
     opsets: dict[str, int] = field(default_factory=dict)
     ir_version: int = 0
     notes: list[str] = field(default_factory=list)
+    given: list[tuple[str, tuple[float, ...]]] = field(default_factory=list)
 
     def error(self, message: str, at: str | None = None, hint: str | None = None) -> ModelError:
         """An error in this file; ``at`` names the node or tensor."""

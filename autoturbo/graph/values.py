@@ -107,6 +107,13 @@ def tensor_type(element: int, shape: Sequence[int]) -> TypeProto:
     return helper.make_tensor_type_proto(element, tuple(shape))
 
 
+def spread(elements: Sequence[float], shape: Sequence[int], element: int) -> np.ndarray:
+    """Return elements as an array of an ONNX type: as many as it has, or one for all of them."""
+    dtype = helper.tensor_dtype_to_np_dtype(element)
+    several = np.asarray(elements, dtype)
+    return np.resize(several, tuple(shape)) if several.size == 1 else several.reshape(tuple(shape))
+
+
 def dims_of(kind: TypeProto) -> list[int | None] | None:
     """Extents of a tensor type, None for each that is not known; None for an unknown rank."""
     field = kind.WhichOneof("value")

@@ -118,10 +118,11 @@ def schedule_view(schedule: Schedule) -> View:
 
 def comparison_view(title: str, outcomes: Mapping[str, Outcome]) -> View:
     """Schedulers side by side."""
-    from autoturbo.report.tables import comparison_rows
+    from autoturbo.report.tables import comparison_rows, incomplete
 
     headers, rows = comparison_rows(outcomes, REFERENCE)
-    return View(title, (), headers, rows)
+    note = incomplete(outcomes)
+    return View(title, (("note", note),) if note else (), headers, rows)
 
 
 def _safe(text: object) -> str:

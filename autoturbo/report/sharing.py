@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.graph.batch import trace_batch
 from autoturbo.report.units import duration, percent, size
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.simulate.measurement import Measurement
@@ -57,6 +56,8 @@ def mixed_samples(graph: Graph, clusters: Mapping[str, int]) -> dict[str, Any] |
         graph: the model.
         clusters: of each target, by its name.
     """
+    from autoturbo.graph.batch import trace_batch
+
     obstacle = trace_batch(graph).obstacle
     if obstacle is None:
         return None

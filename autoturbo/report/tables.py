@@ -85,7 +85,17 @@ def comparison(
         reference: whose latency the speed-ups refer to; the first that has one by default.
         published: name of the heuristic that ``"default"`` is.
     """
-    return table(*comparison_rows(outcomes, reference, published))
+    made = table(*comparison_rows(outcomes, reference, published))
+    note = incomplete(outcomes)
+    if note:
+        made.caption, made.caption_justify = Text(plain(note)), "left"
+    return made
+
+
+def incomplete(outcomes: Mapping[str, Outcome]) -> str:
+    """Return what the figures of measured schedules leave out; empty where they are complete."""
+    bounds = (o.bound for o in outcomes.values() if isinstance(o, Measurement))
+    return next((b.uncounted.sentence for b in bounds if b.uncounted is not None), "")
 
 
 def comparison_rows(

@@ -105,6 +105,7 @@ def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
         matrix_s=matrix / target.matrix_macs_per_second(dtype) if matrix else 0.0,
         vector_s=simple_s + (special / slow if special else 0.0),
         ddr_s=needs.compulsory_bytes() * storage_ratio(dtype) / target.ddr.bandwidth,
+        uncounted=graph.uncounted,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import MeasurerError
+from autoturbo.graph.operators import Uncounted
 
 if TYPE_CHECKING:
     from autoturbo.report.notebook import Printer
@@ -29,11 +30,25 @@ class LowerBound:
         matrix_s: matrix work of the whole batch at the chip's peak rate.
         vector_s: vector work at peak.
         ddr_s: weights, inputs and outputs moved once at full bandwidth.
+        uncounted: work of the model that is in no figure; None where all of it is.
     """
 
     matrix_s: float
     vector_s: float
     ddr_s: float
+    uncounted: Uncounted | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        parts = {"matrix_s": self.matrix_s, "vector_s": self.vector_s, "ddr_s": self.ddr_s}
+        return parts if self.uncounted is None else {**parts, "uncounted": self.uncounted.as_dict()}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> LowerBound:
+        """Rebuild from :meth:`as_dict`."""
+        given = values.get("uncounted")
+        missing = None if given is None else Uncounted.from_dict(given)
+        return LowerBound(**{**values, "uncounted": missing})
 
     @property
     def seconds(self) -> float:
@@ -150,6 +165,7 @@ class Measurement:
             "lower_bound_s": self.bound.seconds,
             "bound_fraction": self.bound_fraction,
             "energy_j": self.energy,
+            "incomplete": None if self.bound.uncounted is None else self.bound.uncounted.as_dict(),
         }
 
     def counters(self) -> dict[str, Any]:
@@ -165,7 +181,7 @@ class Measurement:
     def as_dict(self) -> dict[str, Any]:
         """All fields as JSON values, for the database; :meth:`from_dict` reads it back."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["bound"] = asdict(self.bound)
+        values["bound"] = self.bound.as_dict()
         values["subgraph_times"] = list(self.subgraph_times)
         for name in _MAPPINGS:
             values[name] = dict(values[name])
@@ -175,7 +191,7 @@ class Measurement:
     def from_dict(values: Mapping[str, Any]) -> Measurement:
         """Rebuild from :meth:`as_dict`."""
         times = tuple(values.get("subgraph_times", ()))
-        bound = LowerBound(**values["bound"])
+        bound = LowerBound.from_dict(values["bound"])
         return Measurement(**{**values, "bound": bound, "subgraph_times": times})
 
 

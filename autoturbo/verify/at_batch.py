@@ -30,7 +30,7 @@ def nodes_at(path: Path, graph: Graph, model: Graph) -> ModelNodes:
             constants.
     """
     try:
-        return load_nodes(path, shapes=input_shapes(graph))
+        return load_nodes(path, shapes=input_shapes(graph), values=dict(model.given))
     except ModelError as error:
         if graph.batch == model.batch:
             raise

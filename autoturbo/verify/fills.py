@@ -40,6 +40,12 @@ _SCALES: dict[str, tuple[int, ...]] = {
     "DequantizeLinear": (1,),
     "QLinearConv": (1, 4, 6),
     "QLinearMatMul": (1, 4, 6),
+    "QGemm": (1, 4, 7),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), (1, 4, 6)),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), (1, 3)),
+    **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), (1, 3)),
+    "QLinearConcat": tuple(range(0, 96, 3)),
+    "QLinearWhere": (2, 5, 7),
 }
 _WEIGHT_SCALES = {("DequantizeLinear", 1): 0, ("QLinearConv", 4): 3, ("QLinearMatMul", 4): 3}
 """Scales that may belong to a weight, and the position of that weight."""

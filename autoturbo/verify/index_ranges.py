@@ -48,10 +48,36 @@ def index_ranges(model: ModelProto, extents: Extents) -> dict[str, Range]:
     trace = _Trace(model, extents)
     for node in model.graph.node:
         trace.follow(node)
-    return {
+    found = {
         name: Range(max(0, -low), max(high, max(0, -low) + 1))
         for name, (low, high) in trace.found.items()
     }
+    return _full_masks(model) | found
+
+
+_COUNTED = "ReduceSum"
+"""Counts the tokens that a mask of ones and zeros keeps."""
+
+_LENGTHS = ("GroupQueryAttention", 5)
+"""Reads how many tokens each sample has, and at which position."""
+
+_ON_THE_WAY = frozenset(("Cast", "Sub", "Add", "Reshape", "Squeeze", "Unsqueeze", "Identity"))
+
+
+def _full_masks(model: ModelProto) -> dict[str, Range]:
+    """Masks that say how long samples are: ones, for a sample has its new tokens at least."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    op_type, place = _LENGTHS
+    readers = (node for node in model.graph.node if node.op_type == op_type)
+    found = {}
+    for name in {node.input[place] for node in readers if len(node.input) > place}:
+        node = makers.get(name)
+        while node is not None and node.op_type in _ON_THE_WAY:
+            node = makers.get(node.input[0])
+        while node is not None and node.op_type in (_COUNTED, "Cast"):
+            found[node.input[0]] = Range(1, 2)
+            node = makers.get(node.input[0])
+    return found
 
 
 class _Trace:

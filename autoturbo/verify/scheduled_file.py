@@ -112,7 +112,7 @@ def _check_and_write(proto: ModelProto, place: Path, *, complete: bool) -> None:
     try:
         atomic_write(draft, proto.SerializeToString(deterministic=True))
         if complete:
-            onnx.checker.check_model(str(draft), full_check=True)
+            onnx.checker.check_model(str(draft), full_check=_all_known(proto))
         else:
             _check_without_values(proto)
         draft.replace(place)
@@ -134,7 +134,19 @@ def _check_without_values(proto: ModelProto) -> None:
     kept = [t for t in copy.graph.initializer if t.data_location != TensorProto.EXTERNAL]
     del copy.graph.initializer[:]
     copy.graph.initializer.extend(kept)
-    onnx.checker.check_model(copy, full_check=True)
+    onnx.checker.check_model(copy, full_check=_all_known(proto))
+
+
+def _all_known(proto: ModelProto) -> bool:
+    """Whether ONNX knows every operator: inference fails behind those of other libraries."""
+    versions = {entry.domain: entry.version for entry in proto.opset_import}
+    nodes = [*proto.graph.node, *(node for one in proto.functions for node in one.node)]
+    own = {one.domain for one in proto.functions}
+    kinds = {(node.domain, node.op_type) for node in nodes if node.domain not in own}
+    return all(
+        onnx.defs.has(op_type, max_inclusive_version=versions.get(domain, 1), domain=domain)
+        for domain, op_type in kinds
+    )
 
 
 # ----------------------------------------------------------------------------------------- values

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto, inliner
+from onnx import ModelProto, helper, inliner
 
 from autoturbo.graph.infer import drop_unknown_attributes
 from autoturbo.graph.model_nodes import ModelNodes
+from autoturbo.graph.operators import Graph
 from autoturbo.graph.source import Source
+from autoturbo.graph.values import spread
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.at_batch import input_shapes, nodes_at
@@ -71,12 +73,19 @@ def prepare(
     graph = schedule.model if whole else schedule.problem.graph
     given = {operand.name: operand.shape for operand in nodes.given}
     feeds = random_inputs(seeded, seed, input_shapes(graph) | given, tuple(given))
+    feeds |= _given(feeds, schedule.model)
     reference = original
     if not _takes(seeded, feeds):
         reference = folder / "reference.onnx"
         onnx.save(plain_model(nodes_at(original, graph, schedule.model)), reference)
     arithmetic = arithmetic_of(seeded)
     return Setting(folder, original, nodes, passes, samples, whole, feeds, reference, arithmetic)
+
+
+def _given(feeds: Mapping[str, Array], graph: Graph) -> dict[str, Array]:
+    """The elements that the user gave to inputs."""
+    kinds = {name: helper.np_dtype_to_tensor_dtype(feeds[name].dtype) for name, _ in graph.given}
+    return {name: spread(numbers, feeds[name].shape, kinds[name]) for name, numbers in graph.given}
 
 
 def _readable(proto: ModelProto, path: Path) -> ModelProto:

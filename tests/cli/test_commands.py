@@ -33,7 +33,7 @@ def test_inspect(cli: Cli) -> None:
     found = cli("--json", "inspect", "resnet18", "--batch", "1").object
     assert list(found) == [
         *["model", "batch", "operators", "layers", "macs", "weight_bytes", "activation_bytes"],
-        *["opaque", "mixed_samples", "lower_bound_s", "notes"],
+        *["incomplete", "opaque", "mixed_samples", "lower_bound_s", "notes"],
     ]
     assert (found["macs"], found["batch"], found["opaque"]) == (1_814_073_344, 1, [])
     assert list(found["lower_bound_s"]) == list(preset_names())
@@ -81,6 +81,11 @@ def test_inspect_says_what_is_opaque(cli: Cli) -> None:
     assert [o["name"] for o in opaque] == ["[red]a", "b", "c", "out"]
     assert {o["op_type"] for o in opaque} == {"com.acme.Foo"}
     assert all(o["reason"] for o in opaque)
+    assert "MAC (incomplete)" in text
+    assert "incomplete: the work of 4 com.acme.Foo (100% of the tensors) is not counted" in text
+    compared = cli("--json", "compare", "odd.onnx").object["schedulers"]["graphturbo"]
+    assert compared["incomplete"] == {"operators": {"com.acme.Foo": 4}, "tensor_share": 1.0}
+    assert "incomplete: the work of 4 com.acme.Foo" in cli("simulate", "odd.onnx").out
 
 
 def test_samples_that_cannot_be_told_apart_are_shown_with_the_cost(cli: Cli) -> None:

@@ -139,8 +139,27 @@ def test_how_a_model_is_loaded_is_kept_as_json(monkeypatch: pytest.MonkeyPatch) 
     from autoturbo.commands.loading import how_to_load
 
     monkeypatch.setattr(Path, "cwd", lambda: Path("/somewhere"))
-    plain = how_to_load(Namespace(batch=None, shape=[], dim=[]))
+    plain = how_to_load(Namespace(batch=None, shape=[], dim=[], value=[]))
     assert plain == {"folder": "/somewhere", "model_batch": None}
-    shaped = how_to_load(Namespace(batch=4, shape=[("x", (4, 8))], dim=[("N", 2)]))
-    assert shaped["dims"] == {"N": 2}
-    assert json.loads(json.dumps(shaped))["shapes"] == {"x": [4, 8]}
+    given = Namespace(batch=4, shape=[("x", (4, 8))], dim=[("N", 2)], value=[("sr", (16000,))])
+    kept = json.loads(json.dumps(how_to_load(given)))
+    assert (kept["shapes"], kept["dims"]) == ({"x": [4, 8]}, {"N": 2})
+    assert kept["values"] == {"sr": [16000]}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sr=16000", ("sr", (16000,))),
+        ("a=b=0.5,-2", ("a=b", (0.5, -2))),
+        ("on=True,false", ("on", (1, 0))),
+    ],
+)
+def test_values_of_inputs(text: str, expected: tuple[str, tuple[float, ...]]) -> None:
+    assert values.value(text) == expected
+
+
+@pytest.mark.parametrize("text", ["sr", "=1", "sr=", "sr=fast", "sr=1,"])
+def test_values_that_are_no_numbers(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a name with numbers"):
+        values.value(text)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulate_samples import evaluator
 
+from autoturbo.graph.operators import Uncounted
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
 
@@ -24,7 +25,7 @@ def test_json_has_exactly_the_documented_keys() -> None:
     assert list(measured().as_json()) == [
         "latency_s", "throughput_per_s", "ddr_bytes", "gb_bytes", "matrix_utilization",
         "vector_utilization", "peak_lb_bytes", "peak_gb_bytes", "kernels", "lower_bound_s",
-        "bound_fraction", "energy_j",
+        "bound_fraction", "energy_j", "incomplete",
     ]  # fmt: skip
 
 
@@ -88,3 +89,13 @@ def test_failures_round_trip() -> None:
 @pytest.mark.parametrize("reason", ["LB", "GB", "DDR", "timeout", "raised", "invalid", "worker"])
 def test_only_buffers_are_infeasible(reason: str) -> None:
     assert Failure(reason, "x").infeasible is (reason in {"LB", "GB", "DDR"})
+
+
+def test_what_is_not_counted_is_kept_with_a_measurement() -> None:
+    missing = Uncounted({"com.acme.Foo": 2, "Loop": 1}, 0.25)
+    plain = measured()
+    one = dataclasses.replace(plain, bound=dataclasses.replace(plain.bound, uncounted=missing))
+    assert one.as_json()["incomplete"] == {"operators": missing.operators, "tensor_share": 0.25}
+    assert Measurement.from_dict(json.loads(json.dumps(one.as_dict()))) == one
+    assert "uncounted" not in plain.as_dict()["bound"]
+    assert "the work of 2 com.acme.Foo, 1 Loop (25% of the tensors)" in missing.sentence

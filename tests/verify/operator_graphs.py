@@ -539,5 +539,8 @@ def _defined(case: Case) -> bool:
     return case.attributes.get("size") != 4 and (case.op, case.opset) != deprecated
 
 
-PLACEABLE = [Placeable(case) for case in CASES if _defined(case)]
+BY_DATA = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
+"""Operators whose extents depend on data: what follows them has no extents of its own."""
+
+PLACEABLE = [Placeable(case) for case in CASES if _defined(case) and case.op not in BY_DATA]
 """Cases of all rows of the operator table."""

@@ -11,6 +11,7 @@ from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, merge
 from autoturbo.graph.indices import counted_from_front, steps_of
 from autoturbo.graph.operators import Engine, Pattern, Work
 from autoturbo.graph.table.build import (
+    MICROSOFT,
     ONNX,
     SCALAR,
     Domain,
@@ -23,6 +24,7 @@ from autoturbo.graph.table.build import (
     shape_in,
     shape_out,
     value_in,
+    whole_if,
 )
 
 if TYPE_CHECKING:
@@ -171,6 +173,33 @@ def _scatter_nd(node: NodeView) -> OperatorSpec:
     return _picked(node, domain, inputs, access, Pattern.OPAQUE)
 
 
+def _tensor_scatter(node: NodeView) -> OperatorSpec:
+    """Rows placed behind each other from an index per sample on; the others are copied."""
+    source, domain = shape_in(node, 0), Domain()
+    axis = positive_axis(integer(node, "axis", -2), len(source))
+    update = shape_in(node, 1)
+    agree(axis > 0 and len(update) == len(source), "a dimension behind the batch expected")
+    dims = domain.dims(source, whole_if([axis]))
+    access = AccessMap(dims)
+    placed = AccessMap((*dims[:axis], WHOLE_DIM, *dims[axis + 1 :]))
+    return _picked(node, domain, [access, placed, AccessMap(dims[:1])], access, Pattern.OPAQUE)
+
+
+def _gather_blocks(node: NodeView) -> OperatorSpec:
+    """com.microsoft.GatherBlockQuantized: rows of a table, unpacked on the way.
+
+    Subtract the zero point and scale, per element; the table stays packed where it is stored.
+    """
+    table, picks, target = shape_in(node, 0), shape_in(node, 1), shape_out(node)
+    axis = positive_axis(integer(node, "gather_axis", 0), len(table))
+    agree(axis == 0 and len(target) == len(picks) + len(table) - 1, "rows of a table expected")
+    domain = Domain()
+    dims = domain.dims(target)
+    others = [everything(value) for value in node.inputs[2:]]
+    inputs = [everything(value_in(node, 0)), AccessMap(dims[: len(picks)]), *others]
+    return answer(node, domain, inputs, [AccessMap(dims)], Work(vector=2.0))
+
+
 def _one_hot(node: NodeView) -> OperatorSpec:
     """A comparison and a selection per output; the depth is in the output's shape."""
     target, domain = shape_out(node), Domain()
@@ -217,4 +246,6 @@ ROWS: Rows = {
     (ONNX, "Constant"): _made(Engine.NONE),
     (ONNX, "ConstantOfShape"): _made(Engine.MOVE),
     (ONNX, "EyeLike"): _made(Engine.MOVE),
+    (ONNX, "TensorScatter"): _tensor_scatter,
+    (MICROSOFT, "GatherBlockQuantized"): _gather_blocks,
 }

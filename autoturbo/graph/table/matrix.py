@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autoturbo.graph.domain import AccessMap, DimAccess, along, fixed
+from autoturbo.graph.domain import WHOLE_DIM, AccessMap, DimAccess, along, fixed, merged
 from autoturbo.graph.operators import Engine, Pattern, Work
 from autoturbo.graph.table.build import (
     MICROSOFT,
@@ -217,6 +217,37 @@ def _blocks(value: ValueView | None, columns: int, dim: DimAccess) -> AccessMap 
     return AccessMap((dim, *whole.dims[1:]))
 
 
+_GATE = (4.0, 2.0)
+"""Vector and special operations of an activation between the products of an expert (SiLU)."""
+
+
+def _experts(node: NodeView) -> OperatorSpec:
+    """com.microsoft.MoE: each token goes through the ``k`` experts that its router likes best.
+
+    Two or three products per expert, counted for the experts that a token meets. All experts are
+    read: which ones are met is not known.
+    """
+    source, router = shape_in(node, 0), shape_in(node, 1)
+    first, second, third = value_in(node, 2), value_in(node, 4), value_in(node, 6)
+    if first is None or second is None:
+        raise NoRowError("weights are missing")
+    inner = first.shape[1] + second.shape[2] + (third.shape[1] if third is not None else 0)
+    met, domain = integer(node, "k", 1), Domain()
+    tokens = [domain.axis(f"t{index}", extent) for index, extent in enumerate(source[:-1])]
+    made = AccessMap((*map(along, tokens), along(domain.whole("h", source[-1]))))
+    domain.reduction("i", met * inner)
+    read = AccessMap((*map(along, tokens), WHOLE_DIM))
+    row = merged(*((axis, source[axis]) for axis in tokens))
+    inputs = [read, AccessMap((row, WHOLE_DIM)), *(everything(v) for v in node.inputs[2:])]
+    rate = met * second.shape[2] / max(source[-1], 1)
+    chosen = router[-1] / max(source[-1], 1)
+    work = Work(macs=1, vector=_GATE[0] * rate + 3.0 * chosen, special=_GATE[1] * rate + chosen)
+    return answer(
+        node, domain, inputs, [made], work,
+        engine=Engine.MATRIX, pattern=Pattern.OPAQUE, parameterised=is_weight(node, 2, 4),
+    )  # fmt: skip
+
+
 def _einsum(node: NodeView) -> OperatorSpec:
     """Any number of operands; one axis per letter, summed over where the result lacks it.
 
@@ -279,4 +310,5 @@ ROWS: Rows = {
     (MICROSOFT, "FusedGemm"): _gemm,
     (MICROSOFT, "FusedMatMul"): _fused_matmul,
     (MICROSOFT, "MatMulNBits"): _matmul_nbits,
+    (MICROSOFT, "MoE"): _experts,
 }

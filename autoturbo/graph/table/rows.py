@@ -22,6 +22,8 @@ from autoturbo.graph.table import (
     reduction,
     reshape,
     resizing,
+    selection,
+    signal,
 )
 from autoturbo.graph.table.spec import NodeView, NoRowError, OperatorSpec, Row, ValueView
 
@@ -42,6 +44,8 @@ _FAMILIES: tuple[Mapping[tuple[str, str], Row], ...] = (
     quantisation.ROWS,
     recurrent.ROWS,
     attention.ROWS,
+    selection.ROWS,
+    signal.ROWS,
 )
 
 ROWS: Mapping[tuple[str, str], Row] = MappingProxyType(
@@ -90,6 +94,7 @@ def opaque(node: NodeView, reason: str) -> OperatorSpec:
         engine=Engine.VECTOR,
         pattern=Pattern.OPAQUE,
         opaque=reason,
+        counted=False,
     )
 
 

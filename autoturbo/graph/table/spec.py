@@ -62,6 +62,7 @@ class OperatorSpec:
     parameterised: bool = False
     attributes: tuple[tuple[str, str], ...] = ()
     opaque: str | None = None
+    counted: bool = True
 
 
 Row = Callable[[NodeView], OperatorSpec]

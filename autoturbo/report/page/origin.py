@@ -83,7 +83,7 @@ def commands(facts: Facts) -> list[str]:
 def _pair(facts: Facts) -> list[str]:
     """The options that say what is scheduled, on what."""
     info, settings = facts.info, facts.info.settings
-    kept = (settings.get(name) for name in ("model_batch", "shapes", "dims"))
+    kept = (settings.get(name) for name in ("model_batch", "shapes", "dims", "values"))
     return ["--target", info.target, "--dtype", info.key.dtype, *extent_flags(*kept)]
 
 
@@ -91,13 +91,15 @@ def extent_flags(
     batch: int | None,
     shapes: Mapping[str, Sequence[int]] | None,
     dims: Mapping[str, int] | None,
+    values: Mapping[str, Sequence[float]] | None,
 ) -> list[str]:
-    """Return the words of a command line that give a model its extents."""
+    """Return the words of a command line that give a model its extents and known elements."""
     words = [] if batch is None else ["--batch", str(batch)]
     for name, extent in (dims or {}).items():
         words += ["--dim", f"{name}={extent}"]
-    for name, extents in (shapes or {}).items():
-        words += ["--shape", f"{name}={','.join(map(str, extents))}"]
+    for flag, given in (("--shape", shapes), ("--value", values)):
+        for name, numbers in (given or {}).items():
+            words += [flag, f"{name}={','.join(map(str, numbers))}"]
     return words
 
 

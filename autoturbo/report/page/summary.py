@@ -76,6 +76,8 @@ def _faster(facts: Facts) -> Iterator[Markup]:
         f"{share} of the speed that the lower bound ({least}) allows",
         f"trial {facts.number} of {len(facts.trials)}; all of them took {clock(facts.seconds)}",
     ]
+    if best.bound.uncounted is not None:
+        lines.append(best.bound.uncounted.sentence)
     yield _list(lines)
 
 

@@ -45,6 +45,7 @@ def machine_bound(
         matrix_s=max(first.matrix_s, _together([b.matrix_s for b in alone]) if shared else 0.0),
         vector_s=max(first.vector_s, _together([b.vector_s for b in alone]) if shared else 0.0),
         ddr_s=min(b.ddr_s for b in alone),
+        uncounted=graph.uncounted,
     )
 
 

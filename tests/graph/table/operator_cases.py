@@ -482,6 +482,48 @@ ATTENTION = [
     _microsoft("RotaryEmbedding", real(2, 3, 8, 4), whole(1, 1), *_ANGLES),
 ]
 
+
+def _boxes(rng: np.random.Generator) -> np.ndarray:
+    return np.sort(rng.uniform(0, 9, size=(2, 7, 2, 2)), axis=2).reshape(2, 7, 4).astype("float32")
+
+
+SELECTION = [
+    Case(
+        "NonMaxSuppression",
+        (_boxes, positive(2, 3, 7), ints(2), np.array([0.5], np.float32)),
+        runtime=True,
+    ),
+    _one("NonZero", whole(2, 3, 4)),
+    Case("Compress", (real(3, 4), truth(3)), {"axis": 0}),
+    Case("Unique", (whole(4, 9, dtype="float32"),), runtime=True),
+]
+
+SIGNAL = [
+    Case("DFT", (real(2, 8, 1),), {"axis": 1, "onesided": 1}, 17, runtime=True),
+    Case("DFT", (real(2, 3, 6, 2), None, scalar(1, "int64")), {}, 20, runtime=True),
+    Case("STFT", (real(2, 20), ints(4).reshape(()), unit(8), ints(8).reshape(())), runtime=True),
+    Case("STFT", (real(1, 20, 1), scalar(3, "int64"), unit(6)), {"onesided": 0}, runtime=True),
+    Case("Col2Im", (real(2, 8, 6), ints(3, 4), ints(2, 2)), runtime=True),
+]
+
+CACHES = [
+    Case("TensorScatter", (real(2, 3, 8, 4), real(2, 3, 2, 4), whole(6, 2)), {}, 24),
+    _microsoft(
+        "GatherBlockQuantized",
+        *(_byte(9, 16), whole(9, 2, 3), positive(9, 2)),
+        bits=4,
+        block_size=16,
+        gather_axis=0,
+        quantize_axis=1,
+    ),
+    _microsoft(
+        "MoE",
+        *(unit(2, 3, 16), real(6, 4), unit(4, 8, 16), unit(4, 8), unit(4, 16, 8)),
+        k=2,
+        activation_type="silu",
+    ),
+]
+
 CASES: list[Case] = [
     *ELEMENTWISE,
     *MATRIX,
@@ -496,4 +538,7 @@ CASES: list[Case] = [
     *QUANTISATION,
     *RECURRENT,
     *ATTENTION,
+    *SELECTION,
+    *SIGNAL,
+    *CACHES,
 ]

@@ -31,7 +31,7 @@ def test_supported_is_sorted_and_names_foreign_domains() -> None:
     names = supported()
     assert list(names) == sorted(names)
     assert {"Conv", "MatMul", "com.microsoft.FusedMatMul"} <= set(names)
-    assert not {"If", "Loop", "Scan", "NonZero"} & set(names)
+    assert not {"If", "Loop", "Scan", "SequenceAt"} & set(names)
 
 
 def test_the_long_name_of_the_onnx_domain_is_the_same() -> None:

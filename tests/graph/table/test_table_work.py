@@ -65,6 +65,39 @@ MACS: list[tuple[NodeView, int]] = [
         node("Attention", [(2, 4, 8, 16)] + [(2, 4, 32, 16)] * 2, [(2, 4, 8, 16)], opset=23),
         2 * (2 * 4 * 8 * 32 * 16),
     ),
+    # Six tokens, each through two experts of 16 x 8 and 8 x 16.
+    (
+        node(
+            "MoE",
+            [(2, 3, 16), (6, 4), (4, 8, 16), None, (4, 16, 8)],
+            [(2, 3, 16)],
+            domain="com.microsoft",
+            k=2,
+        ),
+        6 * 2 * (16 * 8 + 8 * 16),
+    ),
+    # Gate and value in one product of twice the width, then back.
+    (
+        node(
+            "MoE",
+            [(6, 16), (6, 4), (4, 32, 16), (4, 32), (4, 16, 16)],
+            [(6, 16)],
+            domain="com.microsoft",
+            k=1,
+        ),
+        6 * (16 * 32 + 16 * 16),
+    ),
+    (
+        node(
+            "MatMulNBits",
+            [(2, 3, 32), (5, 2, 8), (10,)],
+            [(2, 3, 5)],
+            domain="com.microsoft",
+            K=32,
+            N=5,
+        ),
+        2 * 3 * 32 * 5,
+    ),
     (node("Softmax", [(2, 3)], [(2, 3)]), 0),
     (node("AveragePool", [(1, 1, 4, 4)], [(1, 1, 2, 2)], kernel_shape=(3, 3)), 0),
 ]
@@ -104,6 +137,17 @@ VECTOR: list[tuple[NodeView, float, float]] = [
         0,
     ),
     (node("QuantizeLinear", [(4, 3), (), ()], [(4, 3)]), 36, 12),
+    # A real transform of 8 points by 5/2 n log2 n; frames weighted first.
+    (node("DFT", [(2, 8, 1)], [(2, 5, 2)], opset=17, axis=1), 2 * 60, 0),
+    (node("STFT", [(1, 20), np.array(4), (8,)], [(1, 4, 5, 2)]), 4 * (60 + 8), 0),
+    (node("Col2Im", [(2, 8, 6), np.array([3, 4]), np.array([2, 2])], [(2, 2, 3, 4)]), 96, 0),
+    (node("NonZero", [(4, 3)], [(2, 12)]), 24 + 24, 0),
+    # Eight boxes of each of three classes sorted, two kept of each: 16 overlaps.
+    (
+        node("NonMaxSuppression", [(1, 8, 4), (1, 3, 8), np.array([2])], [(6, 3)]),
+        3 * 8 * 3 + 12 * 3 * 8 * 2,
+        3 * 8 * 2,
+    ),
     (node("Transpose", [(4, 3)], [(3, 4)]), 0, 0),
     (node("Reshape", [(4, 3), (2,)], [(3, 4)]), 0, 0),
 ]

@@ -1,0 +1,119 @@
+"""Operators that are written out in others while a model is imported.
+
+The operator table describes what is computed by one operator; what is better seen as several
+(attention with a cache, a quantised operator, a fused one with a layout of its own) is written out
+as a graph for the node's attributes and extents, and the import goes on with that graph as it does
+with a branch of an ``If``. So regions, work, checks and written models follow by themselves.
+
+Operators that ONNX itself defines by a body are written out by that body where the table has no row
+for them (:mod:`defined`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autoturbo.graph.expand import attention, control, fused, grouped_query, quantised
+from autoturbo.graph.expand.defined import defined_body
+from autoturbo.graph.expand.writer import OLDEST, NoExpansionError, OneOperatorError, Writer
+from autoturbo.graph.source import Source, domain_of
+from autoturbo.graph.table.rows import ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from onnx import GraphProto, defs
+
+    from autoturbo.graph.values import Step
+
+MICROSOFT = "com.microsoft"
+
+_FUSED: dict[str, Callable[[Writer], None]] = {
+    "Attention": attention.packed_projection,
+    "BiasAdd": fused.bias_add,
+    "BiasSoftmax": fused.bias_softmax,
+    "BiasSplitGelu": fused.bias_split_gelu,
+    "EmbedLayerNormalization": fused.embeddings,
+    "FusedConv": fused.convolution,
+    "FusedMatMul": fused.matmul,
+    "GroupNorm": fused.group_norm,
+    "GroupQueryAttention": grouped_query.group_query,
+    "MultiHeadAttention": attention.multi_head,
+    "NhwcConv": fused.channels_last,
+    "NhwcFusedConv": fused.channels_last,
+    "NhwcMaxPool": fused.max_pool,
+    "SkipGroupNorm": fused.group_norm,
+}
+
+_QUANTISED: dict[str, Callable[[Writer], None]] = {
+    "DynamicQuantizeMatMul": quantised.dynamic_product,
+    "MatMulIntegerToFloat": quantised.mixed_product,
+    "QAttention": quantised.attention,
+    "QGemm": quantised.gemm,
+    "QLinearAveragePool": quantised.average_pool,
+    "QLinearConcat": quantised.concatenation,
+    "QLinearConv": quantised.convolution,
+    "QLinearGlobalAveragePool": quantised.average_pool,
+    "QLinearReduceMean": quantised.mean,
+    "QLinearSoftmax": quantised.softmax,
+    "QLinearWhere": quantised.selection,
+}
+
+EXPANSIONS: dict[tuple[str, str], Callable[[Writer], None]] = {
+    ("", "Attention"): attention.standard,
+    ("", "Loop"): control.loop,
+    ("", "Scan"): control.scan,
+    **{(MICROSOFT, op_type): write for op_type, write in {**_FUSED, **_QUANTISED}.items()},
+}
+"""What writes a node out, by ``(domain, operator type)``."""
+
+_MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError)
+"""What an expansion may stumble over in a node that breaks its operator's definition."""
+
+
+def expand(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphProto | None:
+    """Return the graph that stands for a node, or None where the node stays as it is.
+
+    The graph reads the node's inputs, and makes its outputs, under their own names.
+
+    Args:
+        step: the node with its inputs looked up; its outputs need not be filled in.
+        schema: its operator's definition, None for one that ONNX does not know.
+        source: where the versions are from.
+    """
+    kind = (domain_of(step.node), step.node.op_type)
+    known = all(value is None or value.shape is not None for value in step.inputs)
+    if not known or not (kind in EXPANSIONS or _is_defined(kind, schema)):
+        return None
+    try:
+        return _written(step, source) or _defined(step, schema, source)
+    except (NoExpansionError, *_MALFORMED):
+        return None
+
+
+def _is_defined(kind: tuple[str, str], schema: defs.OpSchema | None) -> bool:
+    """Whether ONNX defines an operator by a body, and the table lacks it."""
+    known: Any = schema
+    if known is None or kind in ROWS:
+        return False
+    return bool(known.has_function or known.has_context_dependent_function)
+
+
+def _written(step: Step, source: Source) -> GraphProto | None:
+    """The graph from :data:`EXPANSIONS`, None where that has none for this form of the node."""
+    write = EXPANSIONS.get((domain_of(step.node), step.node.op_type))
+    opset = source.opsets.get("", 1)
+    if write is None or opset < OLDEST:
+        return None
+    writer = Writer(step, opset)
+    try:
+        write(writer)
+    except OneOperatorError:
+        raise
+    except NoExpansionError:
+        return None
+    return writer.graph()
+
+
+def _defined(step: Step, schema: defs.OpSchema | None, source: Source) -> GraphProto | None:
+    return None if schema is None else defined_body(step, schema, source)

@@ -1,0 +1,208 @@
+"""Fused operators of com.microsoft whose layout or extra operands the operator table lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from autoturbo.graph.expand.writer import Writer, one_operator_unless, refuse_unless
+
+MICROSOFT = "com.microsoft"
+
+_ACTIVATIONS = {
+    "LeakyRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+}
+"""Attributes of activations, in the order in which a fused node lists them."""
+
+
+def attributes(w: Writer, *without: str) -> dict[str, Any]:
+    """Return the attributes of the node but for some."""
+    return {
+        item.name: helper.get_attribute_value(item)
+        for item in w.step.node.attribute
+        if item.name not in without
+    }
+
+
+def activated(w: Writer, name: str, to: str | None) -> str:
+    """Write the activation that a fused node names."""
+    kind = w.attribute("activation", "")
+    if not kind:
+        return w.op("Identity", name, to=to)
+    numbers = [float(x) for x in w.attribute("activation_params", [])]
+    if kind == "Clip":
+        element = w.element()
+        return w.op("Clip", name, *(w.number(x, element) for x in numbers), to=to)
+    given: dict[str, Any] = dict(zip(_ACTIVATIONS.get(kind, ()), numbers, strict=False))
+    return w.op(kind, name, to=to, **given)
+
+
+def matmul(w: Writer) -> None:
+    """Write FusedMatMul where a batch dimension is moved behind the rows."""
+    flips = [bool(w.attribute(f"transBatch{side}", 0)) for side in "AB"]
+    one_operator_unless(any(flips))
+    names = []
+    for position, (flip, side) in enumerate(zip(flips, "AB", strict=True)):
+        rank = len(w.shape(position))
+        order = list(range(rank))
+        if flip:
+            order = [*order[1:-1], 0, rank - 1]
+        if w.attribute(f"trans{side}", 0):
+            order[-2:] = order[:-3:-1]
+        plain = order == sorted(order)
+        names.append(w.input(position) if plain else w.transpose(w.input(position), *order))
+    product = w.op("MatMul", *names)
+    w.op("Mul", product, w.number(w.attribute("alpha", 1.0), w.element()), to=w.output(0))
+
+
+def convolution(w: Writer) -> None:
+    """Write FusedConv: a convolution, maybe a value added, then the activation."""
+    plain = attributes(w, "activation", "activation_params")
+    made = w.op("Conv", *(w.input(k) for k in range(3)), **plain)
+    activated(w, w.op("Add", made, w.input(3)) if w.has(3) else made, w.output(0))
+
+
+def channels_last(w: Writer) -> None:
+    """Write NhwcConv and NhwcFusedConv: a convolution between transpositions."""
+    rank = len(w.shape(0))
+    plain = attributes(w, "activation", "activation_params")
+    data = _first(w, w.input(0), rank)
+    weight = w.input(1)
+    channels = w.shape(0)[-1] // int(w.attribute("group", 1))
+    if w.step.node.op_type == "NhwcConv" and w.shape(1)[-1] == channels != w.shape(1)[1]:
+        weight = _first(w, weight, rank)
+    made = w.op("Conv", data, weight, w.input(2), **plain)
+    if w.has(3):
+        made = w.op("Add", made, _first(w, w.input(3), rank))
+    _last(w, activated(w, made, None), rank, w.output(0))
+
+
+def max_pool(w: Writer) -> None:
+    """Write NhwcMaxPool: a pool between transpositions."""
+    rank = len(w.shape(0))
+    made = w.op("MaxPool", _first(w, w.input(0), rank), **attributes(w))
+    _last(w, made, rank, w.output(0))
+
+
+def _first(w: Writer, name: str, rank: int) -> str:
+    """Channels from the last place to the second."""
+    return w.transpose(name, 0, rank - 1, *range(1, rank - 1))
+
+
+def _last(w: Writer, name: str, rank: int, to: str | None) -> str:
+    return w.transpose(name, 0, *range(2, rank), 1, to=to)
+
+
+def group_norm(w: Writer) -> None:
+    """Write GroupNorm and SkipGroupNorm: each group normalised, scaled, maybe through SiLU."""
+    skip = w.step.node.op_type == "SkipGroupNorm"
+    refuse_unless(w.shape(1) == w.shape(2), "scale and shift of different extents")
+    name, rank, last = w.input(0), len(w.shape(0)), bool(w.attribute("channels_last", 1))
+    if skip:
+        name = w.op("Add", name, _skipped(w, rank, last), to=None if w.has(4) else w.output(1))
+    if skip and w.has(4):
+        bias = w.input(4) if last else w.reshape(w.input(4), -1, *(1,) * (rank - 2))
+        name = w.op("Add", name, bias, to=w.output(1))
+    if last:
+        name = _first(w, name, rank)
+    channels, spatial = _extents(w, last=last)
+    groups, element = int(w.attribute("groups", 1)), w.element()
+    ones, zeros = (_filled(w, groups, value, element) for value in (1.0, 0.0))
+    name = w.op(
+        "InstanceNormalization", w.reshape(name, 0, groups, -1), ones, zeros,
+        epsilon=w.attribute("epsilon", 1e-5),
+    )  # fmt: skip
+    name = w.reshape(name, 0, channels, *spatial)
+    for op_type, position in (("Mul", 1), ("Add", 2)):
+        name = w.op(op_type, name, _per_channel(w, position, element, rank))
+    if w.attribute("activation", 0):
+        name = w.op("Mul", name, w.op("Sigmoid", name))
+    if last:
+        _last(w, name, rank, w.output(0))
+    else:
+        w.op("Identity", name, to=w.output(0))
+
+
+def _extents(w: Writer, *, last: bool) -> tuple[int, tuple[int, ...]]:
+    """Channels, and the extents of space."""
+    shape = w.shape(0)
+    return (shape[-1], shape[1:-1]) if last else (shape[1], shape[2:])
+
+
+def _filled(w: Writer, count: int, value: float, element: int) -> str:
+    return w.array(np.full(count, value, helper.tensor_dtype_to_np_dtype(element)))
+
+
+def _per_channel(w: Writer, position: int, element: int, rank: int) -> str:
+    """Scale and shift are real numbers of 32 bits whatever the data are."""
+    name = w.reshape(w.input(position), -1, *(1,) * (rank - 2))
+    return name if w.element(position) == element else w.cast(name, element)
+
+
+def _skipped(w: Writer, rank: int, last: bool) -> str:
+    """What is added first: of full extent, or one number per sample and channel."""
+    if len(w.shape(3)) == rank:
+        return w.input(3)
+    ones = (1,) * (rank - 2)
+    return w.reshape(w.input(3), 0, *((*ones, -1) if last else (-1, *ones)))
+
+
+def bias_add(w: Writer) -> None:
+    """Write BiasAdd: a bias and a value of the same shape are added."""
+    w.op("Add", w.op("Add", w.input(0), w.input(1)), w.input(2), to=w.output(0))
+
+
+def bias_split_gelu(w: Writer) -> None:
+    """Write BiasSplitGelu: one half times the Gelu of the other, a bias added to both."""
+    name, last = w.op("Add", w.input(0), w.input(1)), len(w.shape(0)) - 1
+    width = w.shape(0)[-1]
+    left, right = (w.slice(name, last, k * width // 2, (k + 1) * width // 2) for k in (0, 1))
+    gate = w.op("Gelu", right, domain=MICROSOFT)
+    w.op("Mul", left, gate, to=w.output(0))
+
+
+def bias_softmax(w: Writer) -> None:
+    """Write BiasSoftmax: a mask is added before a softmax over the last dimensions."""
+    shape, axis = w.shape(0), int(w.attribute("axis", 1))
+    rank = len(shape)
+    refuse_unless(axis % rank == rank - 1, "a softmax over several dimensions")
+    inner = w.attribute("is_inner_broadcast", 0) and len(w.shape(1)) < rank
+    refuse_unless(not inner, "a bias that lacks inner dimensions")
+    bias = w.input(1)
+    w.op("Softmax", w.op("Add", w.input(0), bias), to=w.output(0), axis=-1)
+
+
+def embeddings(w: Writer) -> None:
+    """Write EmbedLayerNormalization: tables looked up, added and normalised."""
+    rows = w.shape(0)[1]
+    words = w.op("Gather", w.input(2), w.input(0), axis=0)
+    if w.has(8):
+        places = w.op("Gather", w.input(3), w.input(8), axis=0)
+    else:
+        places = w.unsqueeze(w.slice(w.input(3), 0, 0, rows), 0)
+    name = w.op("Add", words, places)
+    if w.has(1) and w.has(4):
+        name = w.op("Add", name, w.op("Gather", w.input(4), w.input(1), axis=0))
+    if w.wants(2):
+        name = w.op("Identity", name, to=w.output(2))
+    epsilon = w.attribute("epsilon", 1e-12)
+    w.op(
+        "LayerNormalization", name, w.input(5), w.input(6), to=w.output(0), axis=-1,
+        epsilon=epsilon,
+    )  # fmt: skip
+    if w.wants(1):
+        _mask_index(w)
+
+
+def _mask_index(w: Writer) -> None:
+    """The number of words of each sample, where a mask says which are."""
+    if w.has(7):
+        count = w.reduce("ReduceSum", w.input(7), 1, keep=False)
+        w.cast(count, TensorProto.INT32, to=w.output(1))
+        return
+    zero = w.number(0, w.element())
+    none = w.reduce("ReduceSum", w.op("Mul", w.input(0), zero), 1, keep=False)
+    w.cast(none, TensorProto.INT32, to=w.output(1))

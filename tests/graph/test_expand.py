@@ -1,0 +1,607 @@
+"""Operators written out on import: the same numbers as ONNX Runtime's, and work counted by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+
+from autoturbo.errors import ModelError
+from autoturbo.graph.model_nodes import ModelNodes, load_nodes
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.verify.plain_model import plain_model
+
+MS = "com.microsoft"
+
+Array = np.ndarray
+_RNG = np.random.default_rng(25)
+
+
+def real(*shape: int) -> Array:
+    return _RNG.normal(size=shape).astype(np.float32)
+
+
+def whole(low: int, high: int, *shape: int, dtype: str = "int32") -> Array:
+    return _RNG.integers(low, high, size=shape).astype(dtype)
+
+
+def byte(*shape: int) -> Array:
+    return whole(0, 256, *shape, dtype="uint8")
+
+
+def signed(*shape: int) -> Array:
+    return whole(-127, 128, *shape, dtype="int8")
+
+
+def scalar(value: float, dtype: str = "float32") -> Array:
+    return np.array(value, dtype=dtype)
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node.
+
+    Attributes:
+        inputs: by position, None where absent.
+        macs: of the graph, worked out by hand.
+        known: positions of inputs that the file stores.
+        tolerance: of numbers, relative and absolute.
+    """
+
+    op: str
+    inputs: Sequence[Array | None]
+    macs: int = 0
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    outputs: int = 1
+    domain: str = MS
+    opset: int = 17
+    known: tuple[int, ...] = ()
+    tolerance: float = 2e-4
+
+    @property
+    def label(self) -> str:
+        shapes = ["-" if a is None else "x".join(map(str, a.shape)) for a in self.inputs]
+        given = ",".join(f"{k}={v}" for k, v in self.attributes.items())
+        return f"{self.op}{self.opset}({' '.join(shapes)};{given})"
+
+    @property
+    def feeds(self) -> dict[str, Array]:
+        pairs = enumerate(self.inputs)
+        return {f"i{k}": a for k, a in pairs if a is not None and k not in self.known}
+
+    def model(self) -> ModelProto:
+        names = ["" if a is None else f"i{k}" for k, a in enumerate(self.inputs)]
+        made = [f"o{k}" for k in range(self.outputs)]
+        given: dict[str, Any] = dict(self.attributes)
+        node = helper.make_node(self.op, names, made, "n", domain=self.domain, **given)
+        pairs = ((k, self.inputs[k]) for k in self.known)
+        stored = [numpy_helper.from_array(a, f"i{k}") for k, a in pairs if a is not None]
+        read = [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in self.feeds.items()
+        ]
+        results = [helper.make_empty_tensor_value_info(name) for name in made]
+        graph = helper.make_graph([node], "one", read, results, stored)
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(MS, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def run(model: ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    read = {value.name for value in session.get_inputs()}
+    return [np.asarray(r) for r in session.run(None, {k: v for k, v in feeds.items() if k in read})]
+
+
+def nodes_of(case: Case, folder: Path) -> ModelNodes:
+    path = folder / "one.onnx"
+    onnx.save(case.model(), path)
+    return load_nodes(path)
+
+
+# ----------------------------------------------------------------------------- attention by groups
+
+
+def _group(
+    rows: int, past: int, lengths: Sequence[int], total: int, *more: Array | None,
+    packed: bool = False, heads: int = 4, keys: int = 2, angles: int = 0, **attributes: object,
+) -> Case:  # fmt: skip
+    """GroupQueryAttention of 16 channels a head; keys attended to are ``total``."""
+    batch, width = len(lengths), 16
+    caches = [real(batch, keys, past, width) if past else None for _ in range(2)]
+    wide = heads + 2 * keys if packed else heads
+    sides = [None if packed else real(batch, rows, keys * width) for _ in range(2)]
+    tables: list[Array | None] = [real(32, angles // 2) if angles else None for _ in range(2)]
+    inputs = [
+        real(batch, rows, wide * width), *sides, *caches,
+        ints(*(n - 1 for n in lengths)), scalar(total, "int32"), *tables, *more,
+    ]  # fmt: skip
+    while inputs[-1] is None:
+        inputs.pop()
+    attributes = {"num_heads": heads, "kv_num_heads": keys, **attributes}
+    if angles:
+        attributes["do_rotary"] = 1
+    macs = 2 * batch * heads * rows * total * width
+    return Case("GroupQueryAttention", inputs, macs, attributes, 3, known=(6,))
+
+
+_PLACES = np.array([[5], [5]])
+
+GROUPS = [
+    _group(1, 5, (6, 6), 6),
+    _group(1, 5, (6, 4), 6, packed=True, angles=16),  # samples of different length
+    _group(1, 8, (6, 4), 6, angles=16),  # a buffer longer than what is attended to
+    _group(3, 5, (8,), 8, angles=16),  # a later part of a prompt
+    _group(3, 9, (8,), 8, angles=16),
+    _group(4, 0, (4, 4), 4, angles=16),  # a prompt
+    _group(4, 9, (4, 4), 4, angles=16),
+    _group(1, 9, (10, 7), 10, local_window_size=3),
+    _group(6, 0, (6,), 6, local_window_size=3, softcap=5.0, scale=0.3),
+    _group(6, 0, (6,), 6, None, real(1, 1, 6, 6), softcap=5.0),
+    _group(1, 5, (6, 6), 6, None, real(2, 1, 1, 6), real(4)),  # a bias and sinks
+    _group(1, 5, (6, 6), 6, smooth_softmax=1),
+    _group(1, 5, (6, 6), 6, _PLACES, angles=16, rotary_interleaved=1),
+    _group(3, 0, (3,), 3, causal=0),
+    _group(1, 5, (6, 6), 6, heads=4, keys=4),
+]
+
+# ------------------------------------------------------------------------------- attention by heads
+
+_B, _S, _L, _P, _H, _W = 2, 3, 5, 4, 2, 16
+"""Samples, rows, keys, past keys, heads, and all channels."""
+
+
+def _products(length: int) -> int:
+    return 2 * _B * _S * length * _W
+
+
+def _heads(*inputs: Array | None, length: int = _L, outputs: int = 1, **attributes: object) -> Case:
+    attributes = {"num_heads": _H, **attributes}
+    return Case("MultiHeadAttention", inputs, _products(length), attributes, outputs)
+
+
+def _qkv(length: int = _L) -> tuple[Array, Array, Array]:
+    return real(_B, _S, _W), real(_B, length, _W), real(_B, length, _W)
+
+
+def _past() -> tuple[Array, Array]:
+    return real(_B, _H, _P, 8), real(_B, _H, _P, 8)
+
+
+HEADS = [
+    _heads(*_qkv()),  # one row of the table
+    _heads(*_qkv(), None, ints(5, 3)),
+    _heads(*_qkv(_S), None, None, None, *_past(), length=_P + _S, outputs=3),
+    _heads(
+        *(*_qkv(_S), real(3 * _W), None, real(1, _H, _S, _P + _S), *_past()),
+        length=_P + _S, outputs=3, unidirectional=1,
+    ),
+    _heads(
+        *(*_qkv(_S), None, np.ones((_B, _P + _S), np.int32), None, *_past()),
+        length=_P + _S, outputs=3,
+    ),
+    _heads(*_qkv(_S), length=_S, outputs=3),
+    _heads(real(_B, _S, _W), real(_B, _H, _L, 8), real(_B, _H, _L, 8)),
+    Case(
+        "MultiHeadAttention",
+        (real(_B, _S, _W), real(_B, _L, _W), real(_B, _L, 2 * _W)),
+        _B * _S * _L * 3 * _W,
+        {"num_heads": _H},
+    ),
+]  # fmt: skip
+
+
+def _joint(*more: Array | None, past: int = 0, outputs: int = 1, **attributes: object) -> Case:
+    projected = _B * _S * 12 * 3 * _W
+    inputs = (real(_B, _S, 12), real(12, 3 * _W), *more)
+    attributes = {"num_heads": _H, **attributes}
+    return Case("Attention", inputs, projected + _products(past + _S), attributes, outputs)
+
+
+_MASK = np.array([[1, 1, 0], [1, 0, 0]], np.int32)
+
+JOINT = [
+    _joint(real(3 * _W)),
+    _joint(real(3 * _W), ints(3, 2)),
+    _joint(real(3 * _W), ints(3, 2, 0, 1)),
+    _joint(real(3 * _W), _MASK, unidirectional=1),
+    _joint(real(3 * _W), np.tril(np.ones((_B, _S, _S), np.int32))),
+    _joint(
+        *(real(3 * _W), None, real(2, _B, _H, _P, 8)), past=_P, outputs=2, unidirectional=1,
+        scale=0.2,
+    ),
+    Case(
+        "Attention",
+        (real(_B, _S, 12), real(12, 64), real(64), None, None, real(1, _H, _S, _S)),
+        _B * _S * 12 * 64 + _B * _S * _S * (16 + 32),
+        {"num_heads": _H, "qkv_hidden_sizes": [16, 16, 32]},
+    ),
+]  # fmt: skip
+
+
+def _standard(*inputs: Array | None, macs: int, outputs: int = 1, **attributes: object) -> Case:
+    opset = attributes.pop("opset", 24)
+    assert isinstance(opset, int)
+    return Case("Attention", inputs, macs, attributes, outputs, "", opset)
+
+
+_FOUR = (real(2, 4, 3, 8), real(2, 2, 3, 8), real(2, 2, 3, 8))
+_CACHE = (real(2, 2, 4, 8), real(2, 2, 4, 8))
+
+STANDARD = [
+    *[
+        _standard(
+            *(*_FOUR, None, *_CACHE), macs=2 * 2 * 4 * 3 * 7 * 8, outputs=3, opset=opset, **order
+        )
+        for opset in (23, 24)
+        for order in ({}, {"is_causal": 1})
+    ],
+    _standard(
+        *(real(2, 3, 32), real(2, 3, 16), real(2, 3, 16), real(3, 7), *_CACHE),
+        macs=2 * 2 * 4 * 3 * 7 * 8, outputs=3, q_num_heads=4, kv_num_heads=2, softcap=3.0,
+    ),
+    _standard(
+        *(real(2, 3, 32), real(2, 5, 16), real(2, 5, 24)),
+        macs=2 * 4 * 3 * 5 * (8 + 12), q_num_heads=4, kv_num_heads=2,
+    ),
+    _standard(
+        *(real(2, 4, 2, 8), real(2, 2, 5, 8), real(2, 2, 5, 8), None, None, None),
+        np.array([4, 5]), macs=2 * 2 * 4 * 2 * 5 * 8, is_causal=1,
+    ),
+    # Scores as an output: by ONNX's own body.
+    _standard(*_FOUR, macs=2 * 2 * 4 * 3 * 3 * 8, outputs=4, qk_matmul_output_mode=1),
+]  # fmt: skip
+
+# ----------------------------------------------------------------------------- fused and quantised
+
+_IDS = whole(0, 20, 2, 6)
+_ZERO = scalar(128, "uint8")
+_NONE = scalar(0, "int8")
+
+FUSED = [
+    Case("FusedMatMul", (real(3, 2, 5), real(2, 5, 6)), 2 * 3 * 5 * 6, {"transBatchA": 1}),
+    Case(
+        "FusedMatMul", (real(5, 2, 3), real(2, 5, 6)), 2 * 3 * 5 * 6,
+        {"transBatchA": 1, "transA": 1, "alpha": 0.5},
+    ),
+    *[
+        Case(
+            "FusedConv", (real(1, 3, 8, 8), real(4, 3, 3, 3), real(4), *added), 4 * 64 * 27,
+            {"activation": kind, "activation_params": numbers, "pads": [1, 1, 1, 1]},
+        )
+        for kind, numbers in (("LeakyRelu", [0.1]), ("HardSigmoid", [0.2, 0.5]))
+        for added in ((), (real(1, 4, 8, 8),))
+    ],
+    Case(
+        "FusedConv", (real(1, 3, 8, 8), real(4, 3, 3, 3)), 4 * 36 * 27,
+        {"activation": "Clip", "activation_params": [0.0, 3.0]},
+    ),
+    Case("NhwcMaxPool", (signed(1, 8, 8, 3),), 0, {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    Case(
+        "EmbedLayerNormalization",
+        (_IDS, _IDS % 2, real(20, 8), real(6, 8), real(2, 8), real(8), real(8), _IDS % 2),
+        outputs=3,
+    ),
+    Case(
+        "EmbedLayerNormalization",
+        (_IDS, None, real(20, 8), real(16, 8), None, real(8), real(8)), outputs=2,
+    ),
+]  # fmt: skip
+
+_POINT = (scalar(0.5), _ZERO)
+_OUT = (scalar(0.25), scalar(100, "uint8"))
+
+QUANTISED = [
+    Case("DynamicQuantizeMatMul", (real(2, 3, 8), signed(8, 5), scalar(0.1)), 2 * 3 * 8 * 5),
+    Case(
+        "DynamicQuantizeMatMul", (real(3, 8), byte(8, 5), abs(real(5)), byte(5), real(5)), 120
+    ),
+    Case(
+        "MatMulIntegerToFloat",
+        (
+            *(byte(3, 8), byte(8, 5), scalar(0.1), scalar(0.2)),
+            *(scalar(3, "uint8"), scalar(4, "uint8"), real(5)),
+        ),
+        120,
+    ),
+    Case(
+        "QGemm",
+        (
+            *(byte(3, 8), scalar(0.125), _ZERO, signed(8, 5), scalar(0.25), _NONE),
+            *(whole(-50, 50, 5), scalar(4.0), _ZERO),
+        ),
+        120,
+    ),
+    Case(
+        "QGemm",
+        (
+            *(byte(3, 8), scalar(0.1), _ZERO, signed(5, 8), abs(real(5)), signed(5) * 0),
+            whole(-50, 50, 5),
+        ),
+        120, {"transB": 1, "alpha": 1.0},
+    ),
+    Case(
+        "QAttention",
+        (
+            *(byte(2, 3, 12), signed(12, 48), real(48), scalar(0.01), scalar(0.01), None),
+            *(_ZERO, _NONE),
+        ),
+        2 * 3 * 12 * 48 + _products(3), {"num_heads": 2}, tolerance=2e-3,
+    ),
+    *[
+        Case(
+            "QLinearAveragePool", (byte(1, *shape), *_POINT, *_OUT),
+            attributes={"kernel_shape": [2, 2], "strides": [2, 2], "channels_last": last},
+        )
+        for shape, last in (((3, 8, 8), 0), ((8, 8, 3), 1))
+    ],
+    *[
+        Case(
+            "QLinearGlobalAveragePool", (byte(1, *shape), *_POINT, *_OUT),
+            attributes={"channels_last": last},
+        )
+        for shape, last in (((3, 8, 8), 0), ((8, 8, 3), 1))
+    ],
+    Case(
+        "QLinearSoftmax",
+        (byte(2, 3, 8), scalar(0.02), _ZERO, scalar(1 / 256), scalar(0, "uint8")),
+        attributes={"axis": -1, "opset": 13},
+    ),
+    Case("QLinearWhere", (_IDS > 9, byte(2, 6), *_POINT, byte(2, 6), *_OUT, *_POINT)),
+    Case(
+        "QLinearConcat", (*_POINT, byte(2, 3), *_OUT, byte(2, 4), *_POINT), attributes={"axis": 1}
+    ),
+    Case(
+        "QLinearConv",
+        (
+            *(byte(1, 8, 8, 3), scalar(0.1), _ZERO, signed(4, 3, 3, 3), scalar(0.1), _NONE),
+            *(scalar(4.0), _ZERO),
+        ),
+        4 * 64 * 27, {"channels_last": 1, "pads": [1, 1, 1, 1]},
+    ),
+]  # fmt: skip
+
+DEFINED = [
+    Case(
+        "CenterCropPad", (real(2, 6, 7), np.array([4, 9])), attributes={"axes": [1, 2]},
+        domain="", opset=18, known=(1,),
+    ),
+]  # fmt: skip
+
+CASES = [*GROUPS, *HEADS, *JOINT, *STANDARD, *FUSED, *QUANTISED, *DEFINED]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.label for case in CASES])
+def test_written_out_it_computes_the_same_and_its_work_is_counted(
+    case: Case, tmp_path: Path
+) -> None:
+    nodes = nodes_of(case, tmp_path)
+    assert nodes.graph.opaque == ()
+    assert nodes.graph.macs == case.macs
+    expected, actual = run(case.model(), case.feeds), run(plain_model(nodes), case.feeds)
+    for want, got in zip(expected, actual, strict=True):
+        assert (want.shape, want.dtype) == (got.shape, got.dtype)
+        limit = 1 if want.dtype.kind in "iu" else case.tolerance  # a rounding may fall either way
+        np.testing.assert_allclose(
+            got.astype(np.float64), want.astype(np.float64), rtol=case.tolerance, atol=limit
+        )
+
+
+# --------------------------------------------------------------------------------------- the others
+
+LOOPS = {
+    "Loop": (
+        """(float[2,4] x, float[4,4] w) => (float[2,4] y, float[3,2,4] s) {
+            n = Constant<value = int64 {3}>()
+            t = Constant<value = bool {1}>()
+            y, s = Loop(n, t, x)<body = b (int64 i, bool c, float[2,4] v)
+                => (bool d, float[2,4] u, float[2,4] r) {
+                d = Identity(c)
+                m = MatMul(v, w)
+                u = Tanh(m)
+                r = Identity(m)
+            }>
+        }""",
+        3 * 2 * 4 * 4,
+    ),
+    "Scan": (
+        """(float[5,2,4] x, float[2,4] h, float[4,4] w) => (float[2,4] y, float[2,5,4] s) {
+            y, s = Scan<num_scan_inputs = 1, scan_input_directions = [1], scan_output_axes = [1],
+                body = b (float[2,4] v, float[2,4] e) => (float[2,4] u, float[2,4] r) {
+                m = MatMul(v, w)
+                a = Add(m, e)
+                u = Tanh(a)
+                r = Relu(a)
+            }>(h, x)
+        }""",
+        5 * 2 * 4 * 4,
+    ),
+}
+
+
+def _text(body: str, folder: Path) -> Path:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> net {body}')
+    path = folder / "net.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_loops_of_known_length_are_written_out(kind: str, tmp_path: Path) -> None:
+    body, macs = LOOPS[kind]
+    path = _text(body, tmp_path)
+    nodes = load_nodes(path)
+    assert (nodes.graph.macs, nodes.graph.opaque) == (macs, ())
+    given = onnx.load(path).graph.input
+    feeds = {v.name: real(*(d.dim_value for d in v.type.tensor_type.shape.dim)) for v in given}
+    expected, actual = run(onnx.load(path), feeds), run(plain_model(nodes), feeds)
+    for want, got in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "n = Cast<to = 7>(k)",  # how often is data
+        "n = Constant<value = int64 {100000}>()",  # longer than is written out
+    ],
+)
+def test_other_loops_stay_whole_and_figures_say_so(loop: str, tmp_path: Path) -> None:
+    body = f"""(float[2,4] x, float[1] k) => (float[2,4] y) {{
+        {loop}
+        t = Constant<value = bool {{1}}>()
+        y = Loop(n, t, x)<body = b (int64 i, bool c, float[2,4] v) => (bool d, float[2,4] u) {{
+            d = Identity(c)
+            u = Tanh(v)
+        }}>
+    }}"""
+    graph = import_model(_text(body, tmp_path))
+    assert [operator.kind for operator in graph.opaque] == ["Loop"]
+    assert graph.uncounted is not None
+    assert graph.uncounted.operators == {"Loop": 1}
+    assert "incomplete: the work of 1 Loop" in graph.uncounted.sentence
+
+
+BRANCHES = """(float[2,4] x, int64 sr, float[4,3] w) => (float[2,3] y) {
+    k = Constant<value = int64 {16000}>()
+    c = Equal(sr, k)
+    y = If(c)<
+        then_branch = a () => (float[2,3] t) { t = MatMul(x, w) },
+        else_branch = b () => (float[2,3] e) {
+            m = MatMul(x, w)
+            e = Tanh(m)
+        }>
+}"""
+
+
+def test_a_branch_is_chosen_by_a_value_that_is_given(tmp_path: Path) -> None:
+    path = _text(BRANCHES, tmp_path)
+    kinds = {
+        rate: [o.kind for o in import_model(path, values={"sr": [rate]}).operators]
+        for rate in (16000, 8000)
+    }
+    assert kinds == {16000: ["MatMul"], 8000: ["MatMul", "Tanh"]}
+    whole_one = import_model(path)
+    assert whole_one.uncounted is not None
+    feeds = {"x": real(2, 4), "w": real(4, 3), "sr": np.array(8000)}
+    written = plain_model(load_nodes(path, values={"sr": [8000]}))
+    assert [value.name for value in written.graph.input] == ["x", "sr", "w"]
+    np.testing.assert_allclose(run(written, feeds)[0], np.tanh(feeds["x"] @ feeds["w"]), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rate": [1]}, "--value names no input of the model; inputs are x, sr, w"),
+        ({"x": [1, 2]}, "--value gives 2 elements, the input has 8"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(
+    values: dict[str, list[float]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        import_model(_text(BRANCHES, tmp_path), values=values)
+
+
+def _channels_last(x: Array) -> Array:
+    return x.transpose(0, *range(2, x.ndim), 1)
+
+
+def _group_norm(x: Array, scale: Array, shift: Array, groups: int) -> Array:
+    """Of channels in the second place."""
+    parts = x.reshape(x.shape[0], groups, -1)
+    mean, var = parts.mean(-1, keepdims=True), parts.var(-1, keepdims=True)
+    normal = ((parts - mean) / np.sqrt(var + 1e-5)).reshape(x.shape)
+    return np.asarray(normal * scale[:, None, None] + shift[:, None, None])
+
+
+def _no_kernel() -> list[tuple[Case, list[Array]]]:
+    """Operators that ONNX Runtime has on other devices only, and what they compute."""
+    x, skip, bias = real(2, 8, 4, 5), real(2, 8, 4, 5), real(8)
+    scale, shift = real(8), real(8)
+    normal = _group_norm(x, scale, shift, 2)
+    total = x + skip + bias[:, None, None]
+    again = _group_norm(total, scale, shift, 2)
+    weights = real(6, 8, 3, 3)
+    conv = np.zeros((2, 6, 2, 3), np.float32)
+    for row, column in np.ndindex(3, 3):
+        part = x[:, :, row : row + 2, column : column + 3]
+        conv += np.einsum("nchw,mc->nmhw", part, weights[:, :, row, column])
+    rows, mask = real(2, 3, 4, 5), real(2, 1, 1, 5)
+    powers = np.exp(rows + mask)
+    return [
+        (
+            Case(
+                "GroupNorm", (_channels_last(x), scale, shift),
+                attributes={"groups": 2, "activation": 1},
+            ),
+            [_channels_last(normal / (1 + np.exp(-normal)))],
+        ),
+        (
+            Case(
+                "SkipGroupNorm", (x, scale, shift, skip, bias), outputs=2,
+                attributes={"groups": 2, "channels_last": 0, "activation": 0},
+            ),
+            [again, total],
+        ),
+        (
+            Case("NhwcConv", (_channels_last(x), _channels_last(weights)), 2 * 6 * 6 * 72),
+            [_channels_last(conv)],
+        ),
+        (
+            Case(
+                "NhwcFusedConv",
+                (_channels_last(x), weights, None, _channels_last(conv)),
+                2 * 6 * 6 * 72, {"activation": "Relu"},
+            ),
+            [_channels_last(np.maximum(2 * conv, 0))],
+        ),
+        (Case("BiasAdd", (x, real(8, 1, 1) * 0 + 2, skip)), [x + 2 + skip]),
+        (Case("BiasSoftmax", (rows, mask), attributes={"axis": 3}),
+         [powers / powers.sum(-1, keepdims=True)]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"), [pytest.param(*pair, id=pair[0].op) for pair in _no_kernel()]
+)
+def test_operators_of_other_devices(case: Case, expected: list[Array], tmp_path: Path) -> None:
+    nodes = nodes_of(case, tmp_path)
+    assert (nodes.graph.opaque, nodes.graph.macs) == ((), case.macs)
+    for want, got in zip(expected, run(plain_model(nodes), case.feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"kv_cache_bit_width": 8}, {"sliding_window_cache": 1, "local_window_size": 3}]
+)
+def test_a_form_that_is_not_written_out_says_what_is_missing(
+    attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    case = _group(1, 5, (6,), 6, **attributes)
+    model = case.model()
+    for value in model.graph.output:
+        shape = (1, 1, 64) if value.name == "o0" else (1, 2, 6, 16)
+        value.CopyFrom(helper.make_tensor_value_info(value.name, 1, shape))
+    path = tmp_path / "one.onnx"
+    onnx.save(model, path)
+    graph = import_model(path)
+    assert graph.uncounted is not None
+    assert graph.uncounted.operators == {"com.microsoft.GroupQueryAttention": 1}
+    assert graph.uncounted.tensor_share == 1.0
