@@ -13,6 +13,7 @@ from autoturbo.commands.console import Console
 from autoturbo.commands.parser import parse
 from autoturbo.commands.registry import COMMANDS, build_parser
 from autoturbo.errors import AutoTurboError, InterruptedRunError, UsageError
+from autoturbo.signals import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     _print_anything()
     try:
-        status = _run(arguments)
+        with interruptible():
+            status = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         return _reader_left()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,11 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Options:
-    """How: the other arguments of :func:`autoturbo.tuner.tune`, which says what they mean."""
+    """How: the other arguments of :func:`autoturbo.tuner.tune`, which says what they mean.
+
+    Attributes:
+        began: when the time budget began, by the monotonic clock; with the call if None.
+    """
 
     trials: int | None = None
     effort: str = "quick"
@@ -63,6 +68,7 @@ class Options:
     bound_gap: float | None = None
     round: int | None = None
     measurer: str = SIMULATOR
+    began: float | None = None
 
     def asked_of(self, pair: Pair) -> Settings:
         """What the run of a pair stores."""
@@ -96,6 +102,7 @@ class Options:
         return Means(
             self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
             self.evaluator, self.verifier,
+            time.monotonic() if self.began is None else self.began,
         )  # fmt: skip
 
 
@@ -117,12 +124,14 @@ class Changes:
     verifier: Verifier | None = None
     patience: int | None = None
     bound_gap: float | None = None
+    began: float | None = None
 
     def means(self) -> Means:
         """What does not affect results."""
         return Means(
             self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
             self.evaluator, self.verifier,
+            time.monotonic() if self.began is None else self.began,
         )  # fmt: skip
 
 

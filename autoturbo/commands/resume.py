@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Go on, then print what ``tune`` prints."""
+    began = time.monotonic()
     from autoturbo import tuner
     from autoturbo.atomic import check_writable
 
@@ -68,6 +70,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             time_budget=options.time_budget,
             verify=options.verify,
             on_progress=line,
+            began=began,
             **stopping_options(options),
             **machine,
         )

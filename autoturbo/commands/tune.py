@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +76,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Load everything, then tune all pairs on one pool of workers."""
+    began = time.monotonic()
     if options.verify:
         require_runtime("--verify")
     pairs = load_pairs(options)
@@ -82,11 +84,16 @@ def run(options: argparse.Namespace, console: Console) -> int:
     machine = machine_options(options)
     for pair in pairs:
         _introduce(pair, options, console)
-    return finish_all(_tuned(pairs, machine, options, console), console, options.db, options.output)
+    ended = _tuned(pairs, machine, options, console, began)
+    return finish_all(ended, console, options.db, options.output)
 
 
 def _tuned(
-    pairs: Sequence[AnyPair], machine: MachineOptions, options: argparse.Namespace, console: Console
+    pairs: Sequence[AnyPair],
+    machine: MachineOptions,
+    options: argparse.Namespace,
+    console: Console,
+    began: float,
 ) -> list[TuneResult | AutoTurboError]:
     from autoturbo import tuner
 
@@ -110,6 +117,7 @@ def _tuned(
             on_progress=line,
             round=options.round,
             measurer=options.measurer,
+            began=began,
             **stopping_options(options),
             **machine,
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import operator
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -164,6 +166,8 @@ class Evaluator:
         self.bench = Workbench(graph, target, dtype)
         self.measurer = measurer or Simulator()
         self.timeout_s = timeout_s
+        self.until = math.inf
+        """By the monotonic clock, when schedulers by name have to be done with all they try."""
 
     def schedule(self, knobs: Knobs) -> Schedule:
         """The schedule of a setting, with what the simulator expects of it.
@@ -220,10 +224,18 @@ class Evaluator:
     def measure_scheduler(self, name: str) -> Outcome:
         """What the best schedule of a scheduler by name measures.
 
+        ``"timeout"`` where :attr:`until` is over before all that it tries is measured: the best of
+        some would not be what the scheduler can do.
+
         Raises:
             UsageError: no scheduler of that name.
         """
-        return self.scheduler(name)[1]
+        tried: list[Outcome] = []
+        for schedule in candidates(name, self.bench):
+            if time.monotonic() > self.until:
+                return Failure("timeout", "its part of the time budget is over")
+            tried.append(self.measure(schedule))
+        return min(tried, key=_latency)
 
 
 def asked(measurer: Measurer, schedule: Schedule, timeout_s: float | None = None) -> Outcome:

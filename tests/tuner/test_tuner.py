@@ -20,6 +20,7 @@ from search_doubles import (
     Landscape,
     interrupting,
     landscape,
+    lingering,
     measurement,
     patchy,
     raising,
@@ -244,11 +245,32 @@ def test_the_space_ends_before_the_budget(go: Tune, monkeypatch: pytest.MonkeyPa
 
 def test_time_ends_a_run(go: Tune) -> None:
     begun = time.monotonic()
-    result = go(trials=None, time_budget=0.3)
-    assert result.trials >= 1
-    assert (result.trials - 1) % BATCH == 0
+    assert go(trials=None, time_budget=0.3).trials >= 1
     assert time.monotonic() - begun < 30
     assert go(trials=5, time_budget=60.0).trials == 5
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_time_ends_a_round_as_well(go: Tune, carry_on: Tune, jobs: int) -> None:
+    """A tenth of a second for a measurement: a round takes longer than there is."""
+    begun = time.monotonic()
+    result = go(time_budget=1.5 if jobs == 1 else 4.0, evaluator=lingering, jobs=jobs, baselines=())
+    assert time.monotonic() - begun < (1.5 if jobs == 1 else 4.0) + 0.5
+    assert result.stopped is Stop.TIME
+    assert result.trials > 4
+    assert (result.trials - 1) % BATCH != 0 or jobs == 2
+    rest = carry_on(trials=40, time_budget=60.0)
+    assert rest.trials == 40
+    whole = go("whole", time_budget=60.0)
+    assert story(rest) == story(whole)
+
+
+def test_each_part_of_a_run_measures_something_however_little_time_it_has(
+    go: Tune, carry_on: Tune
+) -> None:
+    assert go(time_budget=1e-9).trials == 1
+    assert [carry_on(trials=40, time_budget=1e-9).trials for _ in range(3)] == [2, 3, 4]
+    assert story(carry_on(trials=40, time_budget=60.0)) == story(go("whole", time_budget=60.0))
 
 
 def near_bound(graph: Graph, target: Target, dtype: str) -> Landscape:

@@ -139,10 +139,14 @@ class Processes:
         self._assign()
         return found
 
+    def withdraw(self) -> None:
+        """Forget what has not begun."""
+        self._pending.clear()
+
     def cancel(self) -> None:
         """Begin nothing new."""
         self._cancelled = True
-        self._pending.clear()
+        self.withdraw()
 
     def close(self) -> None:
         """End all workers, whatever they do."""
