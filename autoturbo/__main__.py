@@ -5,7 +5,7 @@ Nothing is imported here that costs time: until the handlers stand, Ctrl-C shows
 
 from __future__ import annotations
 
-import _signal as signal  # the module above it makes enumerations of its numbers first
+import _signal as signal  # type: ignore[import-not-found]  # signal itself takes longer to load
 import os
 import sys
 

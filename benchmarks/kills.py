@@ -59,6 +59,8 @@ _DAY = 86400.0
 _PAUSE_S = {"processes": 12.0, "ray": 16.0}
 """Seconds between kills, at most: a driver starts in some."""
 
+_UNREACHED = "no Ray cluster answers"
+
 _VICTIMS = {
     "processes": {"driver": 2, "worker": 3},
     "ray": {"driver": 4, "worker": 6, "node": 3, "head": 1},
@@ -204,6 +206,11 @@ class Ground:
                     seen = self._checked(folder, seen)
                     driver = self.start(folder)
                 continue
+            errors = folder / "driver.err"
+            if status and self.killed["head"] and _UNREACHED in errors.read_text():
+                errors.write_text("")  # the new head is not there yet: as a user would, once more
+                driver = self.start(folder)
+                continue
             if status:
                 raise AssertionError(f"{folder}: {(folder / 'driver.err').read_text()[-2000:]}")
             self.finished += 1
@@ -257,7 +264,7 @@ def strike(ground: Ground, folder: Path, kills: int) -> None:
         place = folder / f"at-{number}"
         found = ground.disturbed(place, kills)
         others = [
-            pair for pair in zip(story(found), story(expected), strict=True) if len({*pair}) > 1
+            pair for pair in zip(story(found), story(expected), strict=True) if pair[0] != pair[1]
         ]
         if others:
             raise AssertionError(f"{place}: other trials than without kills: {others}")

@@ -95,7 +95,7 @@ def _taken(path: Path, database: Path, run: str) -> int | None:
         except OSError:
             return None
         try:
-            lock(handle)
+            lock(handle, shared=False)
             if _same(handle, path):
                 os.truncate(handle, 0)
                 os.write(handle, f"{os.getpid()}\n".encode())
