@@ -50,7 +50,7 @@ def _tuned(name: str, target: str, sampler: str, trials: int) -> str:
         result = autoturbo.tune(
             autoturbo.load_model(str(workloads.get(name).file)), autoturbo.load_target(target),
             trials=trials, sampler=sampler, database=Path(folder) / "tuned.db",
-            runs_folder=Path(folder) / "runs",
+            runs_folder=Path(folder) / "runs", verify=sampler == "cost-model",
         )  # fmt: skip
         story = [(t.number, t.knobs.as_dict(), repr(t.outcome)) for t in result.history]
         return json.dumps([story, result.schedule_file.read_text()])
