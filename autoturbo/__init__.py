@@ -11,10 +11,9 @@ Everything here is loaded on first use, so that ``import autoturbo`` costs next 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from autoturbo.version import __version__
 
+TYPE_CHECKING = False  # typing itself takes longer to load than this package
 if TYPE_CHECKING:
     from autoturbo import errors, testing
     from autoturbo.commands.applying import apply_schedule

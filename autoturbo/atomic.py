@@ -2,6 +2,9 @@
 
 The text goes to a temporary file in the same folder, is forced to the disk, and takes the name in
 one step; the folder is forced to the disk after it, so that the new name outlives a power loss.
+
+Whoever writes holds a lock of the system's on the temporary file. One that a killed process has
+left is not locked: who writes to its folder next takes it away.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ import errno
 import os
 import secrets
 import stat
+import time
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -18,6 +23,17 @@ from autoturbo.errors import InputError, Location, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_HAS_LOCKS = find_spec("fcntl") is not None  # Windows has none of the kind
+
+LEFT = ".autoturbo-*.tmp"
+"""What temporary files are called."""
+
+_YOUNG_S = 10.0
+"""Seconds in which one that is not locked may be one that is about to be."""
+
+_swept: set[Path] = set()
+"""Folders in which this process has looked."""
 
 _MENDED = {
     errno.ENOSPC: "free some space, or write it to another disk",
@@ -95,10 +111,15 @@ def _direct(target: Path) -> Iterator[BinaryIO]:
 def _replacing(target: Path) -> Iterator[BinaryIO]:
     if target.is_dir():
         raise IsADirectoryError
+    if target.parent not in _swept:
+        _swept.add(target.parent)
+        take_away_left(target.parent)
     # A name of its own: the target's name with an ending could be too long for the file system.
     temporary = target.with_name(f".autoturbo-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
+            with suppress(OSError):
+                lock(file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -108,6 +129,39 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def take_away_left(folder: Path, pattern: str = LEFT) -> None:
+    """Remove temporary files that killed processes have left.
+
+    Args:
+        folder: where they are.
+        pattern: their names, also in folders below it.
+    """
+    with suppress(OSError):
+        for file in folder.glob(pattern):
+            with suppress(OSError):
+                if time.time() - file.stat().st_mtime > _YOUNG_S and _is_left(file):
+                    file.unlink()
+
+
+def _is_left(file: Path) -> bool:
+    """Whether nobody is writing a temporary file; unknown, and so False, where nobody can say."""
+    with file.open("rb") as opened:
+        lock(opened.fileno())
+    return _HAS_LOCKS
+
+
+def lock(handle: int, *, shared: bool = False) -> None:
+    """Lock an open file until it is closed; nothing where the system has no such locks.
+
+    Raises:
+        BlockingIOError: another process has it.
+    """
+    if _HAS_LOCKS:
+        import fcntl
+
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def _is_device(path: Path) -> bool:

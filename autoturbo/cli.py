@@ -19,6 +19,7 @@ from autoturbo.commands.streams import (
 )
 from autoturbo.errors import AutoTurboError, InterruptedRunError, UsageError
 from autoturbo.masking import without_secrets
+from autoturbo.signals import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        status = _run(arguments)
+        with interruptible():
+            status = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has closed it: nothing more to say
         return 1

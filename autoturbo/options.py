@@ -6,6 +6,7 @@ import dataclasses
 import os
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +71,11 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Options:
-    """How: the other arguments of :func:`autoturbo.tuner.tune`, which says what they mean."""
+    """How: the other arguments of :func:`autoturbo.tuner.tune`, which says what they mean.
+
+    Attributes:
+        began: when the time budget began, by the monotonic clock; with the call if None.
+    """
 
     trials: int | None = None
     effort: str = "quick"
@@ -98,6 +103,7 @@ class Options:
     measurer: str = SIMULATOR
     on_begin: Callable[[RunInfo], None] | None = None
     scratch: Scratch | None = None
+    began: float | None = None
 
     def asked_of(self, pair: Pair) -> Settings:
         """What the run of a pair stores."""
@@ -144,7 +150,8 @@ class Options:
         """What does not affect results."""
         return Means(
             self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
-            self.evaluator, self.verifier, scratch=self.scratch,
+            self.evaluator, self.verifier,
+            time.monotonic() if self.began is None else self.began, self.scratch,
         )  # fmt: skip
 
 
@@ -167,6 +174,7 @@ class Changes:
     patience: int | None = None
     bound_gap: float | None = None
     storage: str | None = field(default=None, repr=False)
+    began: float | None = None
 
     @property
     def limits(self) -> bool:
@@ -178,6 +186,7 @@ class Changes:
         return Means(
             self.jobs, self.ray, self.timeout_s, self.runtime_env, self.on_progress,
             self.evaluator, self.verifier,
+            time.monotonic() if self.began is None else self.began,
         )  # fmt: skip
 
     def storage_of(self, info: RunInfo) -> str | None:

@@ -7,9 +7,10 @@ result or an error of its own.
 from __future__ import annotations
 
 import functools
+import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,19 @@ if TYPE_CHECKING:
     from autoturbo.search.space import Space
     from autoturbo.search.study import Mirror
     from autoturbo.simulate.units.evaluator import MachineEvaluator
+
+
+DATABASE = "autoturbo.db"
+"""The default database, in the working folder."""
+
+STARTS_FIRST = "starts_first"
+"""Setting of a run: whether what it starts from is measured in its first round."""
+
+MEASURED_AFTER = 2
+"""Measurements of what is handed out, as it is made and once more; simulating is remembered."""
+
+BASELINES = 0.25
+"""Share of a time budget after which other schedulers are given up that are not done."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,6 +235,7 @@ class Run:
         recipe = functools.partial(make, self.graph, self.target, self.asked.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = self._own_workshop()
+        self.checks_s = 0.0
         self.units, self.space = self._units_and_space()
         """What knows a machine's layers and units (None on a target), and what is searched."""
 
@@ -270,7 +285,8 @@ class Run:
         Args:
             recorded: trials of an earlier part of the run.
         """
-        asked, heuristic = self.asked, self._heuristic(recorded)
+        asked, heuristic, initial = self.asked, self._heuristic(recorded), self._initial()
+        first = initial if self.info.settings.get(STARTS_FIRST) else ()
         return Search(
             run=self.info.id,
             model=self.info.model,
@@ -282,13 +298,16 @@ class Run:
             trials=asked.total,
             time_budget=asked.time_budget,
             spent_s=time.monotonic() - self.means.began,
+            after=0 if self.asked.measurer == SIMULATOR else MEASURED_AFTER,
+            checks_s=self.checks_s,
+            starts=tuple(knobs for knobs in first if knobs != heuristic),
             storage=asked.storage,
             patience=asked.patience,
             bound_gap=asked.bound_gap,
             round=asked.round or BATCH,
             asker=self.asker(),
             heuristic=heuristic,
-            initial=self._initial(),
+            initial=initial,
         )
 
     def _heuristic(self, recorded: Mapping[int, Trial]) -> Knobs:
@@ -331,9 +350,30 @@ class Run:
             self.folder.log,
         )  # fmt: skip
 
+    def probe_checks(self) -> None:
+        """Find out how long checking takes by what the heuristic gives, if time is limited.
+
+        Without ONNX Runtime it is next to nothing.
+        """
+        if self.asked.time_budget is None or not self.info.settings.get("verify"):
+            return
+        began = time.monotonic()
+        verify = self.means.verifier or verifier_of(self.graph.source, numbers=True)
+        with suppress(AutoTurboError):
+            verify(self.workshop.schedule(self.workshop.heuristic()))
+        self.checks_s = time.monotonic() - began
+
     def baselines(self) -> dict[str, Measurement]:
-        """Other schedulers; one that fails is left out and noted in the log."""
-        found = {}
+        """Other schedulers; one that fails is left out and noted in the log.
+
+        Of limited time they get a part where measuring takes long, as simulating does not.
+        """
+        from autoturbo.simulate.evaluator import Evaluator
+
+        budget, found = self.asked.time_budget, {}
+        slow = self.asked.measurer != SIMULATOR
+        if budget is not None and slow and isinstance(self.workshop, Evaluator):
+            self.workshop.until = max(self.means.began + BASELINES * budget, time.monotonic())
         for name in self.asked.baselines:
             outcome = self.workshop.measure_scheduler(name)
             if isinstance(outcome, Measurement):
@@ -373,6 +413,8 @@ def carry_out(runs: Sequence[Run], means: Means) -> list[TuneResult | AutoTurboE
         for run in runs:
             run.write_manifest()
         baselines = [run.baselines() for run in runs]
+        for run in runs:
+            run.probe_checks()
         executor = make_executor(
             jobs=means.jobs, ray=means.ray, timeout_s=means.timeout_s,
             runtime_env=means.runtime_env,
@@ -392,6 +434,45 @@ def carry_out(runs: Sequence[Run], means: Means) -> list[TuneResult | AutoTurboE
             _tell_state(run, error)
         raise
     return ended
+
+
+@contextmanager
+def resumable(store: Database, begun: Sequence[str]) -> Iterator[None]:
+    """Have whoever interrupts the block be told how its runs go on, and their records say it.
+
+    Args:
+        store: the database.
+        begun: ids of its runs, as far as they are recorded.
+
+    Raises:
+        InterruptedRunError: in place of ``KeyboardInterrupt``, once a run is recorded.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        stopped = [run for run in begun if _mark_stopped(store, run)]
+        if not stopped:
+            raise
+        message = "interrupted; all that was measured is saved"
+        hint = f"go on with {_resume_command(store, stopped)}"
+        raise InterruptedRunError(message, hint=hint) from None
+
+
+def _mark_stopped(store: Database, run: str) -> bool:
+    """Whether a run is not done; its record says from now on that it was interrupted."""
+    with suppress(AutoTurboError):
+        if store.run(run).state == "running":
+            store.set_state(run, "interrupted")
+        return store.run(run).state == "interrupted"
+    return False
+
+
+def _resume_command(store: Database, runs: Sequence[str]) -> str:
+    """The command line that goes on with runs, in quotes."""
+    words = ["autoturbo", "resume", runs[0], *(["--all"] if runs[1:] else [])]
+    if str(store.path) != DATABASE:
+        words += ["--db", str(store.path)]
+    return f"'{shlex.join(words)}'"
 
 
 def _ended(
@@ -464,7 +545,7 @@ def _nothing(run: Run, loop: Loop) -> AutoTurboError:
     """Why there is no result at all."""
     name = f"{run.info.model} on {run.info.target}"
     if loop.interrupted:
-        hint = f"'autoturbo resume {run.info.id}' goes on"
+        hint = f"{_resume_command(run.store, [run.info.id])} goes on"
         return InterruptedRunError(f"{name}: nothing was measured yet", hint=hint)
     failures = [t.outcome for t in loop.trials if isinstance(t.outcome, Failure)]
     first = next((f for f in failures if f.infeasible), failures[0])

@@ -22,7 +22,7 @@ from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.hardware.machine import Machine
 from autoturbo.masking import masked
 from autoturbo.options import LIMITED, Changes, Options, Pair, stored_settings, stored_target
-from autoturbo.run import Means, Run, TuneResult, carry_out
+from autoturbo.run import DATABASE, STARTS_FIRST, Means, Run, TuneResult, carry_out, resumable
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best, Verifier
 from autoturbo.search.journal import now
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.beginnings import StartingPoint
-
-DATABASE = "autoturbo.db"
-"""The database of the command line, in the working folder, where none is named."""
 
 CALL = "call"
 """Setting of a run that was begun together with others: the id of the first of them."""
@@ -98,8 +95,8 @@ def tune(
         seed: the same seed gives the same result, whatever ``jobs`` and ``ray``.
         jobs: worker processes; with Ray actors, 0 for all CPUs of the cluster.
         ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
-        time_budget: seconds with all that comes first, checked between rounds, one of which is
-            always made; makes the result depend on the machine.
+        time_budget: seconds with all that comes first and last; one trial is always made. Makes
+            the result depend on the machine.
         sampler: one of :data:`autoturbo.search.SAMPLERS`; on a machine ours is annealing.
         objective: ``latency``, ``throughput``, ``energy``, ``ddr-bytes``; several, as a sequence
             or with commas, give a Pareto front.
@@ -176,9 +173,11 @@ def tune_all(
         known = store if options.transfer else None
         drafts = [_draft(pair, options, means, known) for pair in pairs]
         runs: list[Run] = []
-        with ExitStack() as held:
+        begun: list[str] = []
+        with resumable(store, begun), ExitStack() as held:
             for pair, draft in zip(pairs, drafts, strict=True):
                 info = _register(_in_call(draft, runs), store)
+                begun.append(info.id)
                 held.enter_context(store.holding(info.id))
                 asked = options.asked_of(pair)
                 runs.append(Run(pair.graph, pair.target, asked, means, store, info))
@@ -207,6 +206,7 @@ def _draft(pair: Pair, options: Options, means: Means, known: Database | None) -
         "starts": [one.knobs.as_dict() for one in start.settings],
         "origins": [one.origin for one in start.settings],
         "notes": list(start.notes),
+        STARTS_FIRST: asked.time_budget is not None,
     }
     return RunInfo(
         "", key, graph.name, pair.model_file or graph.source, graph.batch, target.name,
@@ -311,7 +311,7 @@ def resume_all(
         if together:
             chosen = _with_companions(chosen, store)
         carried = [_carried(info, changes, means, store) for info in chosen.values()]
-        with ExitStack() as held:
+        with resumable(store, [run.info.id for run in carried]), ExitStack() as held:
             for run in carried:
                 held.enter_context(store.holding(run.info.id))
             for run in carried:

@@ -1,6 +1,5 @@
 """The package's version, read by the build and written into every file and record."""
 
-import platform
 import sys
 
 __version__ = "0.1.0"
@@ -8,6 +7,8 @@ __version__ = "0.1.0"
 
 def interpreter() -> dict[str, str]:
     """What a record says of the Python that it is from: no machine's name, no path."""
+    import platform
+
     return {
         "python": platform.python_version(),
         "platform": f"{sys.platform} {platform.machine()}",

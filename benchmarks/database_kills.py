@@ -162,7 +162,7 @@ def _check(folder: Path, tally: Tally) -> None:
     if not checked.sound:
         raise AssertionError(f"{path}: {checked.findings}")
     for run, trials in found.items():
-        said = _acknowledged(folder, run)
+        said = acknowledged(folder, run)
         numbers = [trial.number for trial in trials]
         if len(trials) < said or numbers != list(range(len(trials))):
             raise AssertionError(f"{path}: run {run}: {said} acknowledged, {numbers} are there")
@@ -176,7 +176,7 @@ def _check(folder: Path, tally: Tally) -> None:
         tally.beyond += len(trials) - said
 
 
-def _acknowledged(folder: Path, run: str) -> int:
+def acknowledged(folder: Path, run: str) -> int:
     """The most trials that a log says are in the database; a last line may be cut."""
     logs = [file.read_text() for file in (folder / "runs").glob(f"*-{run}/log.txt")]
     return max((int(n) for log in logs for n in re.findall(r" (\d+)/\d+ trials,", log)), default=0)

@@ -140,6 +140,14 @@ def _nan() -> Outcome:
     return measurement(float("nan"))
 
 
+def _negative() -> Outcome:
+    return measurement(-1e-3)
+
+
+def _infinite() -> Outcome:
+    return measurement(float("inf"))
+
+
 def _garbage() -> Any:
     return "fast"
 
@@ -165,6 +173,8 @@ SPOILS: Mapping[str, Callable[[], Any]] = {
     "hangs": _hang,
     "raises": _raise,
     "NaN": _nan,
+    "negative": _negative,
+    "infinite": _infinite,
     "garbage": _garbage,
     "eats memory": _eat,
 }
@@ -175,6 +185,8 @@ CLASSES = {
     "hangs": "timeout",
     "raises": "raised",
     "NaN": "invalid",
+    "negative": "invalid",
+    "infinite": "invalid",
     "garbage": "invalid",
     "eats memory": "memory",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Go on, then print what ``tune`` prints."""
+    began = time.monotonic()
     from autoturbo import tuner
 
     if options.verify:
@@ -75,6 +77,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             verify=options.verify,
             storage=options.storage,
             on_progress=line,
+            began=began,
             **stopping_options(options),
             **machine,
         )

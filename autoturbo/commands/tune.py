@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Load everything, then tune all pairs on one pool of workers."""
+    began = time.monotonic()
     if options.verify:
         require_runtime("--verify")
     pairs = load_pairs(options)
@@ -90,12 +92,16 @@ def run(options: argparse.Namespace, console: Console) -> int:
     machine = machine_options(options)
     for pair in pairs:
         _introduce(pair, options, console)
-    ended = _tuned(pairs, machine, options, console)
+    ended = _tuned(pairs, machine, options, console, began)
     return finish_all(ended, console, options.db, options.output, outputs)
 
 
 def _tuned(
-    pairs: Sequence[AnyPair], machine: MachineOptions, options: argparse.Namespace, console: Console
+    pairs: Sequence[AnyPair],
+    machine: MachineOptions,
+    options: argparse.Namespace,
+    console: Console,
+    began: float,
 ) -> list[TuneResult | AutoTurboError]:
     from autoturbo import tuner
     from autoturbo.options import STORAGE_VARIABLE
@@ -121,6 +127,7 @@ def _tuned(
             round=options.round,
             measurer=options.measurer,
             on_begin=_Beginning(pairs, console, options.db),
+            began=began,
             **stopping_options(options),
             **machine,
         )

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoturbo.atomic import lock
 from autoturbo.errors import Location, RunError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _is_locked(path: Path) -> bool | None:
     except OSError:
         return None
     try:
-        _lock(handle, shared=True)
+        lock(handle, shared=True)
     except BlockingIOError:
         return True
     except OSError:
@@ -94,7 +95,7 @@ def _taken(path: Path, database: Path, run: str) -> int | None:
         except OSError:
             return None
         try:
-            _lock(handle, shared=False)
+            lock(handle, shared=False)
             if _same(handle, path):
                 os.truncate(handle, 0)
                 os.write(handle, f"{os.getpid()}\n".encode())
@@ -110,13 +111,6 @@ def _taken(path: Path, database: Path, run: str) -> int | None:
         message = f"run {run!r} is going on in process {process}"
         raise RunError(message, Location(database), "wait for it, or end it and resume")
     raise RunError(f"run {run!r} is going on in another process", Location(database))
-
-
-def _lock(handle: int, *, shared: bool) -> None:
-    """Lock an open file; BlockingIOError where another process has it."""
-    import fcntl
-
-    fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def _same(handle: int, path: Path) -> bool:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.atomic import atomic_write
+from autoturbo.atomic import LEFT, atomic_write, take_away_left
 from autoturbo.errors import Location, RunError
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class RunFolder:
             reason = getattr(error, "strerror", None) or str(error)
             hint = "the folder for runs must be one that can be written"
             raise RunError(f"cannot make the run folder: {reason}", Location(path), hint) from None
+        take_away_left(Path(root), f"*/{LEFT}")
         return RunFolder(path)
 
     @property

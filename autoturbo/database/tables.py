@@ -81,6 +81,9 @@ _MAGIC = b"SQLite format 3\0"
 _LEAST_BYTES = 4096
 """A database of ours has several pages of this size."""
 
+_EMPTY = "a process that is killed as it makes one leaves such; 'autoturbo tune' fills it"
+"""What an empty file and a database without tables are."""
+
 READABLE = 1
 """The oldest version whose tables can be read as they are: only columns were added since."""
 
@@ -250,8 +253,9 @@ def _check_header(path: Path, size: int) -> None:
         reason = os.strerror(error.errno or errno.EIO)
         raise DatabaseError(f"cannot open: {reason}", at) from None
     if not header.startswith(_MAGIC):
-        what = "an empty file" if not size else "not an SQLite database"
-        raise DatabaseError(what, at, "give another file with --db")
+        if not size:
+            raise DatabaseError("an empty file", at, _EMPTY)
+        raise DatabaseError("not an SQLite database", at, "give another file with --db")
     page = int.from_bytes(header[16:18], "big")
     if size < max(page, 512):
         raise DatabaseError("the database is cut short", at, "restore the file from a copy")
@@ -265,6 +269,8 @@ def _set_up(
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA foreign_keys = ON")
     if read_only:
+        if not version:
+            raise DatabaseError("a database without tables", Location(path), _EMPTY)
         if version < READABLE:
             message = f"a database of version {version}, older than {READABLE}"
             raise DatabaseError(message, Location(path), "open it once for writing, to migrate it")

@@ -53,8 +53,11 @@ def drawn(stream: np.random.Generator, fill: Fill, count: int) -> Array:
 
 
 _SUB_BYTE: dict[int, tuple[int, int]] = {
-    TensorProto.INT4: (-8, 7), TensorProto.UINT4: (0, 15),
-    TensorProto.INT2: (-2, 1), TensorProto.UINT2: (0, 3),
+    getattr(TensorProto, name): limits
+    for name, limits in (
+        ("INT4", (-8, 7)), ("UINT4", (0, 15)), ("INT2", (-2, 1)), ("UINT2", (0, 3)),
+    )
+    if hasattr(TensorProto, name)  # earlier releases of ONNX lack the smallest
 }  # fmt: skip
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from autoturbo.errors import AutoTurboError, DatabaseError, ExecutorError
 from autoturbo.search.allocation import most_promising
+from autoturbo.signals import check, ending_here, handled_by
 
 if TYPE_CHECKING:
     from autoturbo.search.executors import Executor, Task
@@ -74,10 +75,28 @@ class Campaign:
             except KeyboardInterrupt:
                 self._stopping.set()
                 self._executor.cancel()
-            if self._under_way and not self._executor.busy:
+                self._close(self._under_way)
+            except ExecutorError:
                 if not self._stopping.is_set():
+                    raise
+                self._close(self._under_way)  # who ends this process has ended workers as well
+            self._cut()
+            if self._under_way and not self._executor.busy:
+                cut = self._stopping.is_set() or all(loop.cut for loop in self._under_way)
+                if not cut:
                     raise ExecutorError("the executor has lost tasks")
                 self._close(self._under_way)
+                if not self._stopping.is_set():
+                    self._hand_out()
+
+    def _cut(self) -> None:
+        """Once the time of all searches under way is up, measure only what is being measured."""
+        width = self._executor.width
+        late = [loop.begun and loop.late(width) for loop in self._under_way]
+        if late and all(late) and not all(loop.cut for loop in self._under_way):
+            self._executor.withdraw()
+            for loop in self._under_way:
+                loop.cut = True
 
     def _hand_out(self) -> None:
         """Rounds for searches, the most promising first, while workers may want for work.
@@ -139,16 +158,15 @@ class Campaign:
     @contextmanager
     def _ctrl_c(self) -> Iterator[None]:
         """The first Ctrl-C lets what is being measured finish, the second one does not."""
-        if threading.current_thread() is not threading.main_thread():
+        ctrl_c = (signal.SIGINT,)  # a shell ignores it for what it runs behind itself
+        with (
+            suppress(KeyboardInterrupt),
+            handled_by(self._on_signal, ending_here(), ignored=ctrl_c),
+        ):
+            check()
             yield
             return
-        before = signal.signal(signal.SIGINT, self._on_signal)
-        try:
-            yield
-        except KeyboardInterrupt:
-            self._stopping.set()
-        finally:
-            signal.signal(signal.SIGINT, before)
+        self._stopping.set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame

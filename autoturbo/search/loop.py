@@ -21,7 +21,7 @@ from autoturbo.search.executors.base import Answer, Task
 from autoturbo.search.names import ANNEALING, OURS
 from autoturbo.search.objectives import OF_KERNELS
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.stopping import Drought, Stop
+from autoturbo.search.stopping import Drought, Gaps, Stop
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 
 if TYPE_CHECKING:
@@ -73,8 +73,11 @@ class Search:
         sampler: name of it.
         seed: of all chance.
         trials: in total; None where only time or the space limits them.
-        time_budget: seconds, checked between rounds; one round is always made.
+        time_budget: seconds; no measurement begins that would not end within them, but for one.
         spent_s: seconds of it that went before the first round.
+        after: measurements after the last round, where they take as long as others.
+        checks_s: seconds of the time budget that go after the last round, besides these.
+        starts: settings that are measured in the first round, with the published heuristic.
         storage: an Optuna storage URL that mirrors the trials.
         patience: trials without a better one after which it stops, checked between rounds.
         bound_gap: it stops once the best is at most this share above the lower bound, likewise.
@@ -94,6 +97,9 @@ class Search:
     trials: int | None
     time_budget: float | None = None
     spent_s: float = 0.0
+    after: int = 0
+    checks_s: float = 0.0
+    starts: tuple[Knobs, ...] = ()
     storage: str | None = field(default=None, repr=False)
     patience: int | None = None
     bound_gap: float | None = None
@@ -117,6 +123,7 @@ class Loop:
         best: by the first objective, of equals by the next ones, then the earliest.
         stopped: why it ended; None before that.
         mirror: every trial once, for the Optuna study that the user sees.
+        cut: whether its time was up within a round, which then is its last one.
     """
 
     def __init__(
@@ -153,11 +160,13 @@ class Loop:
         self._failures: Counter[str] = Counter()
         self._drought = Drought()
         self.stopped: Stop | None = None
+        self.cut = False
         self._batch: list[tuple[int, Knobs]] = []
         self._outcomes: dict[int, Outcome] = {}
         self._figures: list[float | None] = []
         self._started = time.monotonic()
         self._measured = 0
+        self._gaps = Gaps()
         self._warm: tuple[float, int] | None = None
 
     @property
@@ -225,7 +234,13 @@ class Loop:
         self._batch = list(enumerate(proposed, first))[: self.total - first]
         known = self._recorded
         self._outcomes = {n: known[n].outcome for n, _ in self._batch if n in known}
-        return [Task(self.pair, n, knobs) for n, knobs in self._batch if n not in known]
+        self._gaps.begin(time.monotonic())
+        tasks = [Task(self.pair, n, knobs) for n, knobs in self._batch if n not in known]
+        if len(tasks) > 1 and self.late():  # one is always measured
+            self._batch = self._batch[: tasks[0].number - first + 1]
+            self._outcomes = {n: known[n].outcome for n, _ in self._batch if n in known}
+            self.cut = True
+        return tasks[:1] if self.cut else tasks
 
     def take(self, answer: Answer) -> None:
         """An outcome of the open round: durable at the next :meth:`save` or :meth:`close`."""
@@ -233,7 +248,27 @@ class Loop:
         self._outcomes[answer.number] = answer.outcome
         self._journal.add(Trial(answer.number, knobs, answer.outcome))
         self._measured += 1
+        self._gaps.note(time.monotonic())
         self._report(self._outcomes)
+
+    def late(self, width: int = 1) -> bool:
+        """Whether one more measurement, and what follows the last one, would end too late.
+
+        Args:
+            width: settings that are measured at a time.
+        """
+        if self.search.time_budget is None:
+            return False
+        search, each = self.search, self._gaps.seconds
+        if not each and search.after:  # nothing is compiled then
+            each = self._gaps.first
+        ahead = (1 + search.after) * width * each + search.checks_s
+        return self._elapsed + ahead > self.search.time_budget
+
+    @property
+    def begun(self) -> bool:
+        """Whether the published heuristic is measured, and something in this part of the run."""
+        return bool(self._measured and (self.trials or 0 in self._outcomes))
 
     def save(self) -> None:
         """Make durable what has come."""
@@ -242,7 +277,8 @@ class Loop:
     def close(self) -> None:
         """Learn from the round, as far as its outcomes go without a gap.
 
-        After Ctrl-C some are missing; what was measured beyond is recorded for the next time.
+        After Ctrl-C, or where the time was up within it, some are missing; what was measured beyond
+        is recorded for the next time.
         """
         self._journal.flush()
         batch, outcomes, self._batch, self._outcomes = self._batch, self._outcomes, [], {}
@@ -268,6 +304,8 @@ class Loop:
         """Why it should not go on; what is recorded is entered whatever the rules say."""
         if len(self.trials) >= self.total:
             return Stop.SPACE if self._wanted > self.search.space.size else Stop.TRIALS
+        if self.cut:
+            return Stop.TIME
         if self._hopeless:
             return Stop.HOPELESS
         rule = None if len(self.trials) < len(self._recorded) else self._rule
@@ -285,8 +323,7 @@ class Loop:
                 return Stop.BOUND
         if search.patience is not None and self._drought.length >= search.patience:
             return Stop.NO_PROGRESS
-        budget = search.time_budget if self._measured else None  # one round is always made
-        return Stop.TIME if budget is not None and self._elapsed > budget else None
+        return Stop.TIME if self._measured and self.late() else None  # one is always measured
 
     @property
     def _elapsed(self) -> float:
@@ -305,7 +342,8 @@ class Loop:
 
     def _replayed(self, first: int) -> list[Knobs] | None:
         """A round that is recorded whole, where the sampler need not propose it again."""
-        numbers = range(first, first + (self.search.round if first else 1))
+        size = self.search.round if first else 1 + len(self.search.starts)
+        numbers = range(first, first + size)
         if self.search.sampler not in (OURS, ANNEALING):
             return None
         if all(number in self._recorded for number in numbers):
@@ -313,7 +351,8 @@ class Loop:
         return None
 
     def _proposed(self, first: int) -> list[Knobs]:
-        proposed = self._asker.ask(self.search.round) if first else [self.search.heuristic]
+        begin = [self.search.heuristic, *self.search.starts]
+        proposed = self._asker.ask(self.search.round) if first else begin
         for number, knobs in enumerate(proposed, first):
             record = self._recorded.get(number)
             if record is not None and record.knobs != knobs:

@@ -57,6 +57,34 @@ class Drought:
         self.length = 0
 
 
+@dataclass(eq=False)
+class Gaps:
+    """Seconds between outcomes of one round: what comes between rounds is no measuring.
+
+    Attributes:
+        seconds: from one outcome to the next, in the middle; of the last round where this one has
+            too few, 0 before that: the first one may have had to compile.
+        first: seconds that the first outcome of this round has taken.
+    """
+
+    seconds: float = 0.0
+    first: float = 0.0
+    _began: float = 0.0
+    _count: int = 0
+
+    def begin(self, now: float) -> None:
+        """A round begins."""
+        self._began, self._count = now, 0
+
+    def note(self, now: float) -> None:
+        """An outcome has come."""
+        if not self._count:
+            self.first, self._began = now - self._began, now
+        else:
+            self.seconds = (now - self._began) / self._count
+        self._count += 1
+
+
 def _covers(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     """Whether one is at least as good in everything."""
     return all(a <= b for a, b in zip(one, other, strict=True))

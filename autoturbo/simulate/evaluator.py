@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import operator
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -165,6 +167,8 @@ class Evaluator:
         self.measurer = measurer or Simulator()
         self.timeout_s = timeout_s
         self._heuristic: tuple[Schedule, Outcome] | None = None
+        self.until = math.inf
+        """By the monotonic clock, when schedulers by name have to be done with all they try."""
 
     def schedule(self, knobs: Knobs) -> Schedule:
         """The schedule of a setting, with what the simulator expects of it.
@@ -214,18 +218,33 @@ class Evaluator:
         Raises:
             UsageError: no scheduler of that name.
         """
-        published = ALIASES.get(name, name) == PUBLISHED
-        schedule, outcome = self._published() if published else self._best_of(name)
+        schedule, outcome = self._named(name)
         return _expecting(schedule, outcome), outcome
+
+    def _named(self, name: str) -> tuple[Schedule, Outcome]:
+        published = ALIASES.get(name, name) == PUBLISHED
+        return self._published() if published else self._best_of(name)
 
     def _published(self) -> tuple[Schedule, Outcome]:
         """The heuristic at its best, measured once: it is a baseline and trial 0 of a search."""
         if self._heuristic is None:
-            self._heuristic = self._best_of(PUBLISHED)
+            self._heuristic = self._best_of(PUBLISHED, partly=True)
         return self._heuristic
 
-    def _best_of(self, name: str) -> tuple[Schedule, Outcome]:
-        tried = [(s, self.measure(s)) for s in candidates(name, self.bench)]
+    def _best_of(self, name: str, *, partly: bool = False) -> tuple[Schedule, Outcome]:
+        """The best of what a scheduler tries, or a ``"timeout"`` once :attr:`until` is over.
+
+        Args:
+            name: of the scheduler.
+            partly: then the best of what was measured until then, of one schedule at least.
+        """
+        tried: list[tuple[Schedule, Outcome]] = []
+        for schedule in candidates(name, self.bench):
+            if time.monotonic() > self.until and (tried or not partly):
+                if partly:
+                    break
+                return schedule, Failure("timeout", "its part of the time budget is over")
+            tried.append((schedule, self.measure(schedule)))
         return min(tried, key=lambda pair: _latency(pair[1]))
 
     def heuristic(self) -> Knobs:
@@ -240,10 +259,13 @@ class Evaluator:
     def measure_scheduler(self, name: str) -> Outcome:
         """What the best schedule of a scheduler by name measures.
 
+        ``"timeout"`` where :attr:`until` is over before all that it tries is measured: the best of
+        some would not be what the scheduler can do.
+
         Raises:
             UsageError: no scheduler of that name.
         """
-        return self.scheduler(name)[1]
+        return self._named(name)[1]
 
 
 def asked(measurer: Measurer, schedule: Schedule, timeout_s: float | None = None) -> Outcome:

@@ -35,6 +35,20 @@ class Hanging(Faulty):
         time.sleep(30)
 
 
+class Waiting(Faulty):
+    """A board that takes its time; right otherwise."""
+
+    seconds = 0.4
+
+    def spoilt(self, outcome):
+        time.sleep(self.seconds)
+        return outcome
+
+
+class WaitingLong(Waiting):
+    seconds = 2.0
+
+
 class Dying(Faulty):
     def spoilt(self, outcome):
         if multiprocessing.parent_process() is not None:
@@ -59,6 +73,8 @@ NAMES = {
     "nan": "NotANumber",
     "hanging": "Hanging",
     "dying": "Dying",
+    "waiting-0.4": "Waiting",
+    "waiting-2": "WaitingLong",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import database_samples as samples
 import pytest
 
+from autoturbo import atomic
 from autoturbo.database import Database, holding
 from autoturbo.errors import RunError
 
@@ -90,7 +91,7 @@ def test_a_lock_that_is_taken_away_while_waiting_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever opened the file before its holder removed it must not hold a file without a name."""
-    real, calls = holding._lock, []
+    real, calls = atomic.lock, []
 
     def removed_first(handle: int, *, shared: bool) -> None:
         calls.append(handle)
@@ -98,7 +99,7 @@ def test_a_lock_that_is_taken_away_while_waiting_is_made_anew(
             holding.lock_file(tmp_path / "at.db", "aa00").unlink()
         real(handle, shared=shared)
 
-    monkeypatch.setattr(holding, "_lock", removed_first)
+    monkeypatch.setattr(holding, "lock", removed_first)
     with holding.hold(tmp_path / "at.db", "aa00"):
         assert len(calls) == 2
         assert holding.is_held(tmp_path / "at.db", "aa00")
@@ -107,9 +108,9 @@ def test_a_lock_that_is_taken_away_while_waiting_is_made_anew(
 def test_a_file_system_without_locks_holds_nothing_and_refuses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(handle: int, *, shared: bool) -> None:
+    def none(handle: int, *, shared: bool = False) -> None:
         raise OSError(95, f"no locks {handle} {shared}")
 
-    monkeypatch.setattr(holding, "_lock", none)
+    monkeypatch.setattr(holding, "lock", none)
     with holding.hold(tmp_path / "at.db", "aa00"), holding.hold(tmp_path / "at.db", "aa00"):
         assert holding.is_held(tmp_path / "at.db", "aa00") is None

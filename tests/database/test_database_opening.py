@@ -170,7 +170,9 @@ def test_no_file_where_none_may_be_made(tmp_path: Path, options: dict[str, bool]
 def test_an_empty_file_becomes_a_database_where_one_may_be_made(tmp_path: Path) -> None:
     path = tmp_path / "at.db"
     path.touch()
-    with pytest.raises(DatabaseError, match="an empty file; give another file with --db"):
+    with pytest.raises(
+        DatabaseError, match="an empty file; a process that is killed as it makes one leaves such"
+    ):
         Database.open(path, create=False)
     with Database.open(path) as database:
         assert database.counts() == Counts()

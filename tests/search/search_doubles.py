@@ -159,6 +159,11 @@ def slow(graph: Graph, target: Target, dtype: str) -> Landscape:
     return Slow()
 
 
+def lingering(graph: Graph, target: Target, dtype: str) -> Landscape:
+    del graph, target, dtype
+    return Slow(seconds=0.1)
+
+
 def patchy(graph: Graph, target: Target, dtype: str) -> Landscape:
     del graph, target, dtype
     return Patchy()
@@ -195,9 +200,12 @@ class Interrupting(Landscape):
         return super().evaluate(knobs)
 
 
+@dataclass
 class Slow(Landscape):
+    seconds: float = 0.02
+
     def evaluate(self, knobs: Knobs) -> Outcome:
-        time.sleep(0.02)
+        time.sleep(self.seconds)
         return super().evaluate(knobs)
 
 

@@ -20,6 +20,7 @@ from search_doubles import (
     Landscape,
     interrupting,
     landscape,
+    lingering,
     measurement,
     patchy,
     raising,
@@ -244,11 +245,30 @@ def test_the_space_ends_before_the_budget(go: Tune, monkeypatch: pytest.MonkeyPa
 
 def test_time_ends_a_run(go: Tune) -> None:
     begun = time.monotonic()
-    result = go(trials=None, time_budget=0.3)
-    assert result.trials >= 1
-    assert (result.trials - 1) % BATCH == 0
+    assert go(trials=None, time_budget=0.3).trials >= 1
     assert time.monotonic() - begun < 30
     assert go(trials=5, time_budget=60.0).trials == 5
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_time_ends_a_round_as_well(go: Tune, carry_on: Tune, jobs: int) -> None:
+    """A tenth of a second for a measurement: a round takes longer than there is."""
+    begun = time.monotonic()
+    flags = {"evaluator": lingering, "jobs": jobs, "baselines": ()}
+    result = go(trials=200, time_budget=1.0, **flags)
+    assert time.monotonic() - begun < 15  # all of it takes 20 s, a worker some to start
+    assert (result.stopped, result.state) == (Stop.TIME, "done")
+    more = result.trials + 20
+    rest = carry_on(trials=more, time_budget=600.0)
+    assert story(rest) == story(go("whole", trials=more, time_budget=600.0, baselines=()))
+
+
+def test_each_part_of_a_run_measures_something_however_little_time_it_has(
+    go: Tune, carry_on: Tune
+) -> None:
+    assert go(time_budget=1e-9).trials == 1
+    assert [carry_on(trials=40, time_budget=1e-9).trials for _ in range(3)] == [2, 3, 4]
+    assert story(carry_on(trials=40, time_budget=60.0)) == story(go("whole", time_budget=60.0))
 
 
 def near_bound(graph: Graph, target: Target, dtype: str) -> Landscape:

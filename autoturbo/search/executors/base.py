@@ -115,6 +115,10 @@ class Executor(Protocol):
         """
         ...
 
+    def withdraw(self) -> None:
+        """Forget what was put and has not begun: what is being measured can still be taken."""
+        ...
+
     def cancel(self) -> None:
         """Begin nothing new: what is being measured can still be taken."""
         ...

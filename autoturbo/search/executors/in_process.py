@@ -48,10 +48,14 @@ class InProcess:
         outcome = guarded(self._evaluators[task.pair], task.knobs)
         return [Answer(task.pair, task.number, outcome)]
 
+    def withdraw(self) -> None:
+        """Forget what has not begun."""
+        self._queue.clear()
+
     def cancel(self) -> None:
         """Begin nothing new."""
         self._cancelled = True
-        self._queue.clear()
+        self.withdraw()
 
     def close(self) -> None:
         """Nothing to give back."""

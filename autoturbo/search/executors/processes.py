@@ -40,7 +40,10 @@ STILLBORN = 16
 may be killed from outside again and again, and building an evaluator may take some seconds."""
 
 _NEVER_STARTED = 3
-"""Of these, such that have not even imported what they need."""
+"""Of these, such that have ended by themselves before they had imported what they need."""
+
+_DYING_S = 1.0
+"""Seconds in which a process is gone that has closed its pipe."""
 
 
 @dataclass(eq=False)
@@ -67,6 +70,12 @@ class _Worker:
     def builds(self) -> bool:
         """Whether it starts, or builds the evaluator for its first task."""
         return not self.ready or (bool(self.tasks) and self.tasks[0].key in self.building)
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it, which no fault of a script does."""
+        self.process.join(_DYING_S)
+        return (self.process.exitcode or 0) < 0
 
     def end(self) -> None:
         self.pipe.close()
@@ -139,10 +148,14 @@ class Processes:
         self._assign()
         return found
 
+    def withdraw(self) -> None:
+        """Forget what has not begun."""
+        self._pending.clear()
+
     def cancel(self) -> None:
         """Begin nothing new."""
         self._cancelled = True
-        self._pending.clear()
+        self.withdraw()
 
     def close(self) -> None:
         """End all workers, whatever they do."""
@@ -216,9 +229,10 @@ class Processes:
         building, answers = worker.builds, []
         self._workers.remove(worker)
         tasks = list(worker.tasks)
+        killed = worker.was_killed
         worker.end()
         if building:
-            self._count_stillborn(started=worker.ready)
+            self._count_stillborn(started=worker.ready or killed)
         elif tasks:
             verdict = self._blame.verdict(tasks[0])
             answers = [] if verdict is None else [verdict]

@@ -179,11 +179,15 @@ class RayPool:
         self._launch()
         return found
 
+    def withdraw(self) -> None:
+        """Forget what has not begun."""
+        self._pending.clear()
+        self._alone.clear()
+
     def cancel(self) -> None:
         """Begin nothing new."""
         self._cancelled = True
-        self._pending.clear()
-        self._alone.clear()
+        self.withdraw()
 
     def close(self) -> None:
         """End the actors; Ray itself where it is ours."""

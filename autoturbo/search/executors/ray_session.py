@@ -6,10 +6,12 @@ import importlib
 import logging
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping
@@ -129,7 +131,7 @@ def _start(**how: Any) -> None:
     import ray
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _own_signals():
             warnings.simplefilter("ignore")
             ray.init(**how, log_to_driver=False, logging_level=logging.CRITICAL)
     except ConnectionError as error:
@@ -200,6 +202,26 @@ def _same_path() -> Iterator[None]:
         yield
     finally:
         _restore("PYTHONPATH", before)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the end of the terminal from Ray's processes, and Ray from handling SIGTERM for us.
+
+    Processes inherit which signals are blocked; one that comes meanwhile is handled at the end.
+    Ray's handler would end all at once, what is being measured and what holds the outcomes.
+    """
+    before, here = signal.getsignal(signal.SIGTERM), hasattr(signal, "SIGHUP")
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP}) if here else set()
+    try:
+        yield
+    except SystemExit:  # of that handler
+        raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+        if here:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _restore(name: str, before: str | None) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from autoturbo.search.executors.base import Answer, guarded
 from autoturbo.search.executors.held import Held
+from autoturbo.signals import ENDING
 
 if TYPE_CHECKING:
     from autoturbo.search.executors.base import MakeEvaluator, Task
@@ -63,7 +64,9 @@ def serve(pipe: connection.Connection) -> None:
     :data:`READY` when it has started and when it has built an evaluator, :class:`Unbuilt` when it
     cannot, and an :class:`Answer` to every task.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the tuner decides
+    for number in ENDING:  # Ctrl-C and the end of the terminal go to all; the tuner decides
+        if number != signal.SIGTERM:  # which is how Python itself ends what is left at its end
+            signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     bench = Bench()
     pipe.send(READY)

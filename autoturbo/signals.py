@@ -1,0 +1,87 @@
+"""Signals that end what is going on, all as Ctrl-C does."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+ENDING = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""Ctrl-C, the request to end, and the end of the terminal. Windows has no third one."""
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+_came = threading.Event()
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise what Ctrl-C raises."""
+    del number, frame
+    _came.set()
+    raise KeyboardInterrupt
+
+
+def check() -> None:
+    """Raise it again where it was lost: imports of others' packages may swallow whatever comes."""
+    if _came.is_set():
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Have all of them raise what Ctrl-C raises, with no traceback where nobody can take it."""
+    _came.clear()
+    before = sys.unraisablehook
+
+    def tell(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            before(lost)
+
+    sys.unraisablehook = tell
+    try:
+        with handled_by(interrupt):
+            yield
+    finally:
+        sys.unraisablehook = before
+        _came.clear()
+
+
+@contextmanager
+def handled_by(
+    handler: Handler, numbers: tuple[int, ...] = ENDING, *, ignored: tuple[int, ...] = ()
+) -> Iterator[None]:
+    """Have signals handled within a block; nothing changes outside of the main thread.
+
+    Args:
+        handler: what is called.
+        numbers: of the signals. One that is ignored stays so: ``nohup`` ignores SIGHUP.
+        ignored: those that are handled even where they were ignored.
+    """
+    before = {n: signal.getsignal(n) for n in numbers} if _is_main_thread() else {}
+    try:
+        for number, old in before.items():
+            if old is not signal.SIG_IGN or number in ignored:
+                signal.signal(number, handler)
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def ending_here() -> tuple[int, ...]:
+    """Return the signals that end this program's work as Ctrl-C does: always Ctrl-C itself.
+
+    The others where the command line has said so; elsewhere they are the business of whoever
+    imports the package.
+    """
+    return tuple(n for n in ENDING if n == signal.SIGINT or signal.getsignal(n) is interrupt)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -1,0 +1,58 @@
+"""Random kills: the bounded form of ``benchmarks/kills.py``."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import kills
+import pytest
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+
+
+@pytest.mark.long
+def test_kills_of_drivers_and_workers_lose_nothing(tmp_path: Path) -> None:
+    ground = kills.Ground("processes", random.Random(0))  # noqa: S311
+    kills.strike(ground, tmp_path / "all", 6)
+    assert ground.killed.total() >= 6
+    assert ground.finished >= 1
+
+
+@pytest.mark.long
+@pytest.mark.ray
+def test_kills_on_a_cluster_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    assert kills.kill_in("ray", 4, 3, tmp_path / "all").killed.total() >= 4
+
+
+def test_what_is_acknowledged_and_not_there_is_found(tmp_path: Path) -> None:
+    """The check can fail: a log that acknowledges more than the database has."""
+    from ray_measurers import making, toy_graph, toy_target
+
+    from autoturbo.tuner import tune
+
+    result = tune(
+        toy_graph(), toy_target(), trials=3, sampler="random", baselines=(), evaluator=making(),
+        database=tmp_path / "tuned.db", runs_folder=tmp_path / "runs",
+    )  # fmt: skip
+    ground = kills.Ground("processes", random.Random(0))  # noqa: S311
+    found = ground._checked(tmp_path, {})
+    assert len(found) == ground.lines == 3
+    with (result.run_folder / "log.txt").open("a", encoding="utf-8") as log:
+        log.write("2026-01-01T00:00:00Z 4/4 trials, best #0\n")
+    with pytest.raises(AssertionError, match="4 acknowledged"):
+        ground._checked(tmp_path, {})
+
+
+def test_the_clock_jumps_by_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    from autoturbo.search import journal
+
+    monkeypatch.setattr(time, "time", time.time)
+    monkeypatch.setattr(journal, "datetime", journal.datetime)  # type: ignore[attr-defined]
+    kills._make_the_clock_jump()
+    moments = [journal.now() for _ in range(20)]
+    assert sorted(moments) not in (moments, moments[::-1])
+    assert max(moments)[:10] != min(moments)[:10]

@@ -1,0 +1,254 @@
+"""How commands end: signals, time that is up, and what a killed one has left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import faulty_measurers
+import pytest
+from command_line import Cli, cli_in
+
+from autoturbo import signals
+
+MODEL = "squeezenet1_1"
+TUNE = ("tune", MODEL, "--batch", "1")
+ENTRY = """import sys
+from autoturbo.__main__ import main
+if __name__ == '__main__':
+    sys.exit(main())
+"""
+"""The script that an installer makes."""
+
+
+PLACES = {"alone": ("--jobs", "1"), "processes": ("--jobs", "2"), "ray": ("--ray", "--jobs", "2")}
+FAST = {("alone", signal.SIGTERM, False), ("processes", signal.SIGHUP, True)}
+ENDS = [
+    pytest.param(
+        where, number, whole_group, id=f"{name}-{number.name}-{'group' if whole_group else 'one'}",
+        marks=() if (name, number, whole_group) in FAST else pytest.mark.long,
+    )
+    for name, where in PLACES.items()
+    for number in (signal.SIGTERM, signal.SIGHUP)
+    for whole_group in (False, True)
+]  # fmt: skip
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return cli_in(tmp_path, monkeypatch)
+
+
+def begun(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A command in a session of its own."""
+    (folder / "entry.py").write_text(ENTRY)
+    return subprocess.Popen(
+        [sys.executable, "entry.py", *arguments], cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+
+
+def wait_for_trials(process: subprocess.Popen[str], folder: Path) -> None:
+    """Until the first round is in the log."""
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if any(" trials, " in file.read_text() for file in folder.glob("runs/*/log.txt")):
+            return
+        time.sleep(0.05)
+
+
+def members(group: int) -> list[int]:
+    """Processes of a group, but for one that Python ends by itself a moment later."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group = entry.read_text().rpartition(")")[2].split()[:3]
+            tracker = b"resource_tracker" in (entry.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(its_group) == group and state != "Z" and not tracker:
+            found.append(int(entry.parent.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up there")
+@pytest.mark.parametrize(("where", "number", "whole_group"), ENDS)
+def test_signals_to_end_are_treated_as_ctrl_c(
+    tmp_path: Path, where: tuple[str, ...], number: signal.Signals, *, whole_group: bool
+) -> None:
+    process = begun(tmp_path, *TUNE, "--trials", "100000", *where)
+    wait_for_trials(process, tmp_path)
+    (os.killpg if whole_group else os.kill)(process.pid, number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "trials; all of them are saved; go on with 'autoturbo resume " in err
+    assert "Traceback" not in err
+    assert members(process.pid) == []
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals.interruptible():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is signals.interrupt
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_library_leaves_the_signals_of_its_program_alone() -> None:
+    assert signals.ending_here() == (signal.SIGINT,)
+    with signals.interruptible():
+        assert set(signals.ending_here()) == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+def test_ctrl_c_that_an_import_swallows_is_not_lost() -> None:
+    with signals.interruptible():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        except:  # noqa: E722, S110  as others' packages do
+            pass
+        with pytest.raises(KeyboardInterrupt):
+            signals.check()
+    signals.check()
+
+
+@pytest.mark.parametrize("json_lines", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_during_imports_shows_no_traceback(
+    tmp_path: Path, number: signal.Signals, *, json_lines: bool
+) -> None:
+    """At moments from the first line of the package's on."""
+    hook = "import os, sys\nfrom autoturbo import __main__ as entry\nseen = 0\n"
+    hook += "class Pressed:\n    def find_spec(self, name, path=None, target=None):\n"
+    hook += "        global seen\n        seen += 1\n"
+    hook += f"        if seen == int(sys.argv[1]): os.kill(os.getpid(), {int(number)})\n"
+    hook += "sys.meta_path.insert(0, Pressed())\nat = sys.argv.pop(1)\n"
+    hook = hook.replace("int(sys.argv[1])", "int(at)") + "sys.exit(entry.main())\n"
+    (tmp_path / "pressed.py").write_text(hook)
+    more = ["--json"] if json_lines else []
+    for at in (1, 2, 20, 60):
+        ran = subprocess.run(
+            [sys.executable, "pressed.py", str(at), "tune", MODEL, *more], cwd=tmp_path,
+            capture_output=True, text=True, check=False, timeout=60,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        assert ran.returncode == 130, (at, ran)
+        assert "Traceback" not in ran.stderr
+        if json_lines:
+            assert json.loads(ran.stdout)["error"]["kind"] == "interrupted"
+        else:
+            assert ran.stderr.splitlines()[-1].startswith("error: interrupted")
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_best_is_checked_says_how_to_go_on(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+
+    monkeypatch.setattr("autoturbo.verify.verify_schedule", pressed)
+    ran = cli(*TUNE, "--trials", "1", "-q", "--db", "a b.db")
+    (run,) = cli("--json", "--db", "a b.db", "runs").object["runs"]
+    assert (ran.status, run["state"], run["trials"]) == (130, "interrupted", 1)
+    assert ran.err == (
+        "error: interrupted; all that was measured is saved; "
+        f"go on with 'autoturbo resume {run['run']} --db 'a b.db''\n"
+    )
+
+
+# Time
+
+
+def timed(folder: Path, seconds: float, budget: str, *more: str) -> tuple[dict[str, Any], float]:
+    """A run with a measurer that takes its time: what it printed, and how long it took."""
+    began = time.monotonic()
+    process = begun(
+        folder, "--json", *TUNE, "--measurer", f"waiting-{seconds:g}", "--time-budget", budget,
+        *more,
+    )  # fmt: skip
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return json.loads(out), time.monotonic() - began
+
+
+@pytest.mark.slow
+def test_a_time_budget_is_a_deadline_inside_rounds(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty_measurers.install(tmp_path, monkeypatch)
+    found, seconds = timed(tmp_path, 0.4, "10s")
+    assert seconds < 10 + 8  # a machine that others use starts Python in seconds
+    assert found["stopped"] == "time"
+    assert found["trials"] > 2
+    starts = [w for w in found["begun_with"] if w != "the heuristic"]
+    shown = cli("--json", "show", found["run"]).object
+    assert len(starts) >= 1
+    assert shown["trials"] == found["trials"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ten_seconds_with_a_measurer_of_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: str
+) -> None:
+    """It took 33 s, and measured one trial."""
+    faulty_measurers.install(tmp_path, monkeypatch)
+    found, seconds = timed(tmp_path, 2, "10s", "--jobs", jobs)
+    assert seconds < 10 + 8
+    found, _ = timed(tmp_path, 2, "30s", "--jobs", jobs)
+    assert found["trials"] > 1
+
+
+# What a killed run leaves
+
+
+def test_temporary_files_of_killed_runs_are_taken_away(cli: Cli) -> None:
+    first = cli("--json", *TUNE, "--trials", "1").object
+    folder = Path(first["schedule_file"]).parent
+    left = [folder / f".autoturbo-{name}.tmp" for name in ("left", "young")]
+    for file in left:
+        file.write_text("half of a sched")
+    os.utime(left[0], (0, 0))
+    assert cli(*TUNE, "--trials", "1", "--seed", "1", "-q").status == 0
+    assert [file.exists() for file in left] == [False, True]
+
+
+def test_a_temporary_file_that_somebody_writes_is_left_alone(tmp_path: Path) -> None:
+    from autoturbo.atomic import atomic_writer, take_away_left
+
+    with atomic_writer(tmp_path / "out.json") as file:
+        file.write(b"{}")
+        (temporary,) = tmp_path.glob(".autoturbo-*.tmp")
+        os.utime(temporary, (0, 0))
+        take_away_left(tmp_path)
+        assert temporary.exists()
+    assert (tmp_path / "out.json").read_bytes() == b"{}"
+
+
+@pytest.mark.parametrize("kind", ["nothing", "no tables"])
+def test_a_database_that_was_being_made_is_explained_and_used(cli: Cli, kind: str) -> None:
+    path = cli.write("autoturbo.db", b"")
+    if kind == "no tables":
+        with closing(sqlite3.connect(cli.folder / path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+    for command in (("runs",), ("show", "4f1c"), ("db", "list")):
+        ran = cli(*command)
+        assert (ran.status, ran.err.count("\n")) == (2, 1), ran
+        assert "'autoturbo tune' fills it" in ran.err
+    assert cli(*TUNE, "--trials", "1", "-q").status == 0
+    shutil.rmtree(cli.folder / "runs")
