@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(InterruptedRunError("interrupted"), arguments)
     except AutoTurboError as error:
         return _report(error, arguments)
+    except MemoryError as error:
+        return _report(_no_memory(), arguments, error)
     except Exception as error:  # noqa: BLE001 - the last resort: one line, not a traceback
         return _report(_internal(error), arguments, error)
     return status
@@ -57,6 +59,7 @@ def _run(arguments: Sequence[str]) -> int:
         return int(stop.code or 0)
     if options.command is None:
         raise UsageError("no command is given", hint="see 'autoturbo --help'")
+    _check_folder()
     verbosity = int(options.verbose) - int(options.quiet)
     console = Console(options.json, verbosity, progress=not options.no_progress)
     return COMMANDS[options.command].run(options, console)
@@ -86,6 +89,24 @@ def _print_traceback(error: BaseException) -> None:
 def _internal(error: Exception) -> InternalError:
     what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
     return InternalError(f"internal: {what}", hint="run again with --debug")
+
+
+def _no_memory() -> AutoTurboError:
+    hint = "allow more (ulimit -v, the container's limit), or give less: a smaller batch, fewer jobs"
+    return AutoTurboError("there is not enough memory for this", hint=hint)
+
+
+def _check_folder() -> None:
+    """Refuse to work where there is no working folder: names of files mean nothing then.
+
+    Raises:
+        UsageError: it has been deleted.
+    """
+    try:
+        os.getcwd()
+    except OSError:
+        hint = "go to a folder that exists"
+        raise UsageError("the working folder has been deleted", hint=hint) from None
 
 
 def _print_anything() -> None:
