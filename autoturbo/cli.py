@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.console import Console
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    _check_docstrings()
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:
         from autoturbo.commands.completing import complete
@@ -92,8 +94,19 @@ def _internal(error: Exception) -> InternalError:
 
 
 def _no_memory() -> AutoTurboError:
-    hint = "allow more (ulimit -v, the container's limit), or give less: a smaller batch, fewer jobs"
+    hint = "raise the limit (ulimit -v, the container) or give a smaller batch or fewer jobs"
     return AutoTurboError("there is not enough memory for this", hint=hint)
+
+
+def _check_docstrings() -> None:
+    """Refuse to run where Python leaves docstrings out: XGBoost cannot be imported then.
+
+    Raises:
+        UsageError: Python was started with ``-OO``.
+    """
+    if sys.flags.optimize > 1:
+        message = "Python leaves docstrings out (-OO, PYTHONOPTIMIZE=2), which XGBoost needs"
+        raise UsageError(message, hint="set PYTHONOPTIMIZE=1 or leave it out")
 
 
 def _check_folder() -> None:
@@ -103,7 +116,7 @@ def _check_folder() -> None:
         UsageError: it has been deleted.
     """
     try:
-        os.getcwd()
+        Path.cwd()
     except OSError:
         hint = "go to a folder that exists"
         raise UsageError("the working folder has been deleted", hint=hint) from None

@@ -81,23 +81,13 @@ _DESCRIPTION = "Tune how whole neural networks are scheduled on scratchpad accel
 _EXAMPLE = "example:\n  autoturbo tune examples/models/resnet50.onnx"
 
 
-def _docstring(command: Command) -> str:
-    """Return the docstring of a command's module, also where Python left docstrings out (-OO)."""
-    if command.__doc__:
-        return command.__doc__
-    import ast
-    import inspect
-
-    return ast.get_docstring(ast.parse(inspect.getsource(command))) or ""  # type: ignore[arg-type]
-
-
 def build_parser() -> Parser:
     """The parser of the whole command line."""
     usage = "autoturbo COMMAND [arguments]"
     parser = Parser(prog="autoturbo", usage=usage, description=_DESCRIPTION, epilog=_EXAMPLE)
     names = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
-        line = _docstring(command).splitlines()[0]
+        line = (command.__doc__ or "").splitlines()[0]
         title = f"{parser.prog} {name}"
         inner = add_command(names, name, title, line, example=command.EXAMPLE, usage=command.USAGE)
         command.add_arguments(inner)

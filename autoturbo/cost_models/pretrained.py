@@ -23,6 +23,7 @@ from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.cost_models.training import Mask, Table
 from autoturbo.datasets.measurements.columns import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
+from autoturbo.limits import read_json
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.evaluator import Evaluator
@@ -35,6 +36,7 @@ STANDARD: Final = "kernels"
 """The model in the package that is used unless another one is named."""
 
 _FACTORS: Final = "factors.ubj"
+_CHECKSUM: Final = "factors_sha256"
 _OBJECTIVE: Final = "reg:squarederror"
 
 
@@ -53,8 +55,8 @@ class Pretrained:
     def save(self, folder: Path) -> None:
         """Write the trees in XGBoost's own format, and the card."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.factors.save(folder / _FACTORS)
-        text = json.dumps(self.card, indent=2, sort_keys=True)
+        card = {**self.card, _CHECKSUM: self.factors.save(folder / _FACTORS)}
+        text = json.dumps(card, indent=2, sort_keys=True)
         (folder / CARD).write_text(text + "\n", encoding="utf-8")
 
     @staticmethod
@@ -66,7 +68,7 @@ class Pretrained:
                 learned from what another scheduler or simulator measured.
         """
         card = read_card(folder / CARD)
-        return Pretrained(Booster.load(folder / _FACTORS, _OBJECTIVE), card)
+        return Pretrained(Booster.load(folder / _FACTORS, _OBJECTIVE, card.get(_CHECKSUM)), card)
 
 
 def read_card(path: Path) -> dict[str, Any]:
@@ -76,7 +78,7 @@ def read_card(path: Path) -> dict[str, Any]:
         InputError: see :meth:`Pretrained.load`.
     """
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
+        card = read_json(path)
     except (OSError, ValueError):
         raise InputError("no card of a cost model that can be read", Location(path)) from None
     if not isinstance(card, dict) or "features_schema" not in card:
