@@ -190,8 +190,8 @@ def _mutate_model(model: ModelProto, rng: random.Random) -> None:
 
 
 _KINDS = ("Relu", "MatMul", "Add", "Gather", "Reshape", "Expand", "Tile", "Range", "Loop", "Pad",
-          "ConstantOfShape", "Resize", "Einsum", "TopK", "Split", "NonZero", "ConvTranspose", "LSTM",
-          "Cast", "Shape", "OneHot", "EyeLike", "Slice", "Squeeze", "Foo")  # fmt: skip
+          "ConstantOfShape", "Resize", "Einsum", "TopK", "Split", "NonZero", "ConvTranspose",
+          "LSTM", "Cast", "Shape", "OneHot", "EyeLike", "Slice", "Squeeze", "Foo")  # fmt: skip
 
 _PLACES = ("", ".", "..", "/", "a" * 5000, "a\0b", "data.bin", "data.bin/x", "-1", "9" * 30, "1e9",
            "\ud7ff", "d/" * 2000)  # fmt: skip
@@ -393,7 +393,7 @@ KINDS: dict[str, Callable[[Path, random.Random], Run]] = {
 }
 
 
-# --------------------------------------------------------------------------------------- the harness
+# -------------------------------------------------------------------------------------- the harness
 
 
 def make_seeds(folder: Path) -> None:
@@ -436,7 +436,7 @@ def _child(kind: str, seed: int, number: int, seeds: Path, folder: Path) -> None
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     own = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (own + GIB * 2**30,) * 2)
-    name, run = KINDS[kind](seeds, random.Random(f"{seed} {kind} {number}"))
+    name, run = KINDS[kind](seeds, random.Random(f"{seed} {kind} {number}"))  # noqa: S311
     Path("command").write_text(name)
     status = run()
     sys.stdout.flush()
@@ -479,7 +479,7 @@ def _waited(process: int) -> int | None:
 
 
 def _fault(status: int | None, text: str) -> str:
-    """Return what is wrong with an end, in words that alike faults share; empty where nothing is."""
+    """Return what is wrong with an end, in words that alike faults share; empty for nothing."""
     if status is None:
         return f"no end within {SECONDS:.0f} s"
     lines = [line for line in text.splitlines() if line.strip()]

@@ -35,9 +35,8 @@ def test_a_node_of_many_producers_overruns_no_table(
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])
     made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 8])
     graph = helper.make_graph(nodes, "wide", [given], [made], [weight])
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), f"{tmp_path}/m"
-    )
+    imports = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=imports), f"{tmp_path}/m")
     bench = Workbench(import_model(f"{tmp_path}/m"), load_target("stcp920"), "float16")
     met = []
 
