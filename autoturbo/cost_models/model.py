@@ -208,7 +208,8 @@ class CostModel:
             InputError: a file is missing or damaged, or its features are of another version.
         """
         card = _read_card(folder / CARD)
-        model, sums = _of_card(card, folder / CARD)
+        names, seed, trained_on, sums = _parts_of(card, folder / CARD)
+        model = CostModel(names, seed, trained_on)
         model._times.read(folder / _TIMES, sums.get(_TIMES))
         if card["feasibility"]:
             model._feasible = Booster.load(
@@ -217,11 +218,13 @@ class CostModel:
         return model
 
 
-def _of_card(card: Mapping[str, Any], path: Path) -> tuple[CostModel, dict[str, Any]]:
-    """Return an untrained model as a card says, and the checksums of its files."""
+def _parts_of(
+    card: dict[str, Any], path: Path
+) -> tuple[tuple[str, ...], int, dict[str, Any], dict[str, Any]]:
+    """Return names, seed and data that a card tells of, and the checksums of its files."""
     try:
         sums = dict(card.get("sha256", {}))
-        return CostModel(tuple(card["names"]), card["seed"], dict(card["trained_on"])), sums
+        return tuple(card["names"]), int(card["seed"]), dict(card["trained_on"]), sums
     except (TypeError, ValueError):
         raise InputError("not the card of a cost model", Location(path)) from None
 

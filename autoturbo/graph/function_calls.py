@@ -92,6 +92,6 @@ def _callees_first(functions: dict[_Key, FunctionProto], source: Source) -> list
             if not waiting[caller]:
                 ready.append(caller)
     if len(order) < len(functions):
-        name = next(key[1] for key in functions if waiting[key])
-        raise source.error("its functions call themselves, so that they never end", name)
+        endless = next(key[1] for key in functions if waiting[key])
+        raise source.error("its functions call themselves, so that they never end", endless)
     return order
