@@ -241,8 +241,10 @@ def read_collection(folder: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("schema") != DATASET_SCHEMA:
         raise other_version(path, found.get("schema") if isinstance(found, dict) else None)
     parts = found.get("parts")
-    named = isinstance(parts, list) and all(isinstance(one, dict) for one in parts)
-    if not named or not all(_is_name(one.get("shard")) for one in parts):
+    whole = isinstance(parts, list) and all(
+        isinstance(one, dict) and _is_name(one.get("shard")) for one in parts
+    )
+    if not whole:
         hint = "make one with 'autoturbo dataset collect'"
         raise InputError("no data set that can be read: its parts", Location(path), hint)
     return found
