@@ -327,7 +327,21 @@ def _edited(line: bytes, rng: random.Random) -> bytes:
         if isinstance(at[key], (dict, list)) and at[key] and rng.random() < 0.6:  # noqa: PLR2004
             at = at[key]
             continue
-        odd = (None, [], {}, "", "x", -1, 0, 2**70, 1e308, float("nan"), True, "\0", "a" * 9999)
+        odd: tuple[object, ...] = (
+            None,
+            [],
+            {},
+            "",
+            "x",
+            -1,
+            0,
+            2**70,
+            1e308,
+            float("nan"),
+            True,
+            "\0",
+            "a" * 9999,
+        )
         at[key] = rng.choice(odd)
         return json.dumps(values).encode() + b"\n"
 
