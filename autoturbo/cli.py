@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.console import Console
@@ -57,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     refuse_closed()
+    _check_docstrings()
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:
         from autoturbo.commands.completing import complete
@@ -68,6 +70,7 @@ def _run(arguments: Sequence[str]) -> int:
         return int(stop.code or 0)
     if options.command is None:
         raise UsageError("no command is given", hint="see 'autoturbo --help'")
+    _check_folder()
     verbosity = int(options.verbose) - int(options.quiet)
     console = Console(options.json, verbosity, progress=not options.no_progress)
     return COMMANDS[options.command].run(options, console)
@@ -104,9 +107,36 @@ def _without_secrets(text: str, arguments: Sequence[str]) -> str:
     return text
 
 
-def _internal(error: Exception) -> InternalError:
+def _internal(error: Exception) -> AutoTurboError:
+    if isinstance(error, MemoryError):
+        hint = "raise the limit (ulimit -v, the container) or give a smaller batch or fewer jobs"
+        return AutoTurboError("there is not enough memory for this", hint=hint)
     what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
     return InternalError(f"internal: {what}", hint="run again with --debug")
+
+
+def _check_docstrings() -> None:
+    """Refuse to run where Python leaves docstrings out: XGBoost cannot be imported then.
+
+    Raises:
+        UsageError: Python was started with ``-OO``.
+    """
+    if sys.flags.optimize > 1:
+        message = "Python leaves docstrings out (-OO, PYTHONOPTIMIZE=2), which XGBoost needs"
+        raise UsageError(message, hint="set PYTHONOPTIMIZE=1 or leave it out")
+
+
+def _check_folder() -> None:
+    """Refuse to work where there is no working folder: names of files mean nothing then.
+
+    Raises:
+        UsageError: it has been deleted.
+    """
+    try:
+        Path.cwd()
+    except OSError:
+        hint = "go to a folder that exists"
+        raise UsageError("the working folder has been deleted", hint=hint) from None
 
 
 if __name__ == "__main__":

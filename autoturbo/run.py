@@ -33,6 +33,7 @@ from autoturbo.errors import (
     UsageError,
 )
 from autoturbo.hardware.machine import Machine
+from autoturbo.limits import JOBS
 from autoturbo.report.notebook import Printer, View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.advice import make_advisor
@@ -211,6 +212,8 @@ class Means:
         """
         if self.jobs < (0 if self.ray is not None else 1):
             raise UsageError(f"jobs: {self.jobs} is too few", hint="at least 1")
+        if self.jobs > JOBS.most:
+            raise UsageError(f"jobs: {self.jobs} processes are too many", hint=JOBS.hint)
         if self.runtime_env and self.ray is None:
             raise UsageError("a runtime environment is for workers of Ray", hint="add --ray")
 

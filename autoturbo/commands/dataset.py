@@ -182,12 +182,13 @@ def _tell(progress: Progress, console: Console) -> None:
 
 
 def _stats(options: argparse.Namespace, console: Console) -> int:
-    from autoturbo.datasets.measurements import load_measurements, make_card
+    from autoturbo.datasets.measurements import forged, load_measurements, make_card
 
-    card = make_card(load_measurements(options.folder, partial=True))
+    with forged(options.folder):
+        card = make_card(load_measurements(options.folder, partial=True))
+        if not console.json:
+            _print(options.folder, card, console)
     console.emit(card)
-    if not console.json:
-        _print(options.folder, card, console)
     return 0
 
 

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoturbo.commands.values import percentage
 from autoturbo.errors import Location, ScheduleFileError
+from autoturbo.limits import read_json
 from autoturbo.report.units import count, duration, percent, ratio, size
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _of_file(path: Path) -> Side:
         ScheduleFileError: it cannot be read, is no schedule, or says nothing.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
         of = {
             "model": document["model"]["name"],
             "batch": document["model"]["batch"],

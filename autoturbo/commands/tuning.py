@@ -13,6 +13,7 @@ from autoturbo.commands.facts import notes_field
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import duration, percentage, whole_number, wrong
 from autoturbo.errors import AutoTurboError, InterruptedRunError, Location, UsageError
+from autoturbo.limits import read_text
 from autoturbo.outputs import NO_OTHERS, Kind
 from autoturbo.report.live import Standing, live_line
 from autoturbo.report.notebook import REFERENCE
@@ -189,9 +190,15 @@ def _runtime_env(path: Path) -> dict[str, Any]:
     """
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):  # a few lines of them stand for gigabytes
+                raise yaml.YAMLError("aliases are not allowed; write the value out")
+            return super().compose_node(parent, index)
+
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        found = yaml.load(read_text(path), Loader)  # noqa: S506  a safe one
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(f"cannot be read: {reason}", Location(str(path))) from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,8 +117,8 @@ class Booster:
         matrix = xgboost.DMatrix(rows, nthread=1)
         return np.asarray(self._model.predict(matrix, pred_contribs=True), np.float64)[:, :-1]
 
-    def save(self, path: Path) -> None:
-        """Write XGBoost's own format: UBJSON, or JSON where the name ends so.
+    def save(self, path: Path) -> str:
+        """Write XGBoost's own format, UBJSON, or JSON where the name ends so; return its checksum.
 
         Raises:
             ValueError: it has not been trained.
@@ -125,29 +126,37 @@ class Booster:
         if self._model is None:
             raise ValueError("save() before fit()")
         self._model.save_model(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
     @staticmethod
-    def load(path: Path, objective: str) -> Booster:
+    def load(path: Path, objective: str, checksum: object) -> Booster:
         """A model of what :meth:`save` wrote.
 
         Raises:
-            InputError: the file is missing or no model.
+            InputError: the file is missing or damaged.
         """
         booster = Booster(objective)
-        booster.read(path)
+        booster.read(path, checksum)
         return booster
 
-    def read(self, path: Path) -> None:
+    def read(self, path: Path, checksum: object) -> None:
         """Take the trees that :meth:`save` wrote.
 
+        Args:
+            path: the file.
+            checksum: that :meth:`save` returned. XGBoost crashes at some damaged files.
+
         Raises:
-            InputError: the file is missing or no model.
+            InputError: the file is missing or damaged.
         """
         import xgboost
 
         model = xgboost.Booster({"nthread": 1})
         try:
+            if hashlib.sha256(path.read_bytes()).hexdigest() != checksum:
+                message = "damaged: its checksum is not the one in the card beside it"
+                raise InputError(message, Location(path), "copy it again, or train it again")
             model.load_model(path)
-        except (xgboost.core.XGBoostError, OSError):
+        except (xgboost.core.XGBoostError, OSError, ValueError):
             raise InputError("not a cost model that XGBoost can read", Location(path)) from None
         self._model = model

@@ -21,6 +21,7 @@ from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import FEATURES_SCHEMA, Rows
 from autoturbo.cost_models.numbering import row_bytes
 from autoturbo.errors import InputError, Location
+from autoturbo.limits import read_json
 
 FEWEST = 8
 """Measured settings without which the model does not predict: fewer say less than a heuristic."""
@@ -184,9 +185,9 @@ class CostModel:
             notes: more for the card: data, accuracy, versions.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self._times.save(folder / _TIMES)
+        sums = {_TIMES: self._times.save(folder / _TIMES)}
         if self._feasible.trained:
-            self._feasible.save(folder / _FEASIBLE)
+            sums[_FEASIBLE] = self._feasible.save(folder / _FEASIBLE)
         card = {
             **(notes or {}),
             "features_schema": FEATURES_SCHEMA,
@@ -194,6 +195,7 @@ class CostModel:
             "seed": self.seed,
             "trained_on": self.trained_on,
             "feasibility": self._feasible.trained,
+            "sha256": sums,
         }
         text = json.dumps(card, indent=2, sort_keys=True)
         (folder / CARD).write_text(text + "\n", encoding="utf-8")
@@ -206,11 +208,25 @@ class CostModel:
             InputError: a file is missing or damaged, or its features are of another version.
         """
         card = _read_card(folder / CARD)
-        model = CostModel(tuple(card["names"]), card["seed"], dict(card["trained_on"]))
-        model._times.read(folder / _TIMES)
+        names, seed, trained_on, sums = _parts_of(card, folder / CARD)
+        model = CostModel(names, seed, trained_on)
+        model._times.read(folder / _TIMES, sums.get(_TIMES))
         if card["feasibility"]:
-            model._feasible = Booster.load(folder / _FEASIBLE, "binary:logistic")
+            model._feasible = Booster.load(
+                folder / _FEASIBLE, "binary:logistic", sums.get(_FEASIBLE)
+            )
         return model
+
+
+def _parts_of(
+    card: dict[str, Any], path: Path
+) -> tuple[tuple[str, ...], int, dict[str, Any], dict[str, Any]]:
+    """Return names, seed and data that a card tells of, and the checksums of its files."""
+    try:
+        sums = dict(card.get("sha256", {}))
+        return tuple(card["names"]), int(card["seed"]), dict(card["trained_on"]), sums
+    except (TypeError, ValueError):
+        raise InputError("not the card of a cost model", Location(path)) from None
 
 
 def latencies(
@@ -273,7 +289,7 @@ def _recent(measured: Sequence[Example]) -> Sequence[Example]:
 
 def _read_card(path: Path) -> dict[str, Any]:
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
+        card = read_json(path)
     except (OSError, ValueError):
         raise InputError("no card of a cost model that can be read", Location(path)) from None
     if not isinstance(card, dict) or {"names", "seed", "trained_on", "feasibility"} - set(card):

@@ -23,6 +23,7 @@ from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.cost_models.training import Mask, Table
 from autoturbo.datasets.measurements.columns import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
+from autoturbo.limits import read_json
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.work import Floats
@@ -39,6 +40,7 @@ _FACTORS: Final = "factors.ubj"
 FILES: Final = {CARD: Kind.COST_MODEL_CARD, _FACTORS: Kind.TREES}
 """What a model's folder holds."""
 
+_CHECKSUM: Final = "factors_sha256"
 _OBJECTIVE: Final = "reg:squarederror"
 
 
@@ -62,8 +64,8 @@ class Pretrained:
         """
         outputs.check_folder(folder, FILES)
         folder.mkdir(parents=True, exist_ok=True)
-        self.factors.save(folder / _FACTORS)
-        text = json.dumps(self.card, indent=2, sort_keys=True)
+        card = {**self.card, _CHECKSUM: self.factors.save(folder / _FACTORS)}
+        text = json.dumps(card, indent=2, sort_keys=True)
         outputs.write(folder / CARD, Kind.COST_MODEL_CARD, text + "\n")
 
     @staticmethod
@@ -75,7 +77,7 @@ class Pretrained:
                 learned from what another scheduler or simulator measured.
         """
         card = read_card(folder / CARD)
-        return Pretrained(Booster.load(folder / _FACTORS, _OBJECTIVE), card)
+        return Pretrained(Booster.load(folder / _FACTORS, _OBJECTIVE, card.get(_CHECKSUM)), card)
 
 
 def read_card(path: Path) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def read_card(path: Path) -> dict[str, Any]:
         InputError: see :meth:`Pretrained.load`.
     """
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
+        card = read_json(path)
     except (OSError, ValueError):
         raise InputError("no card of a cost model that can be read", Location(path)) from None
     if not isinstance(card, dict) or "features_schema" not in card:

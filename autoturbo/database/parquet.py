@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from autoturbo.database.records import RECORD_SCHEMA, Counts
 from autoturbo.errors import DatabaseError, Location, UsageError
+from autoturbo.limits import MEMORY, is_bomb
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 
 if TYPE_CHECKING:
@@ -71,14 +73,19 @@ def parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]
     arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
     number = 0
     try:
-        source = parquet.ParquetFile(file)
+        source = parquet.ParquetFile(file, read_dictionary=["record"])
         if "record" not in source.schema_arrow.names:
             hint = "expected a file of 'autoturbo db export FILE.parquet'"
             raise DatabaseError("a Parquet file without records", Location(path), hint)
+        stored, unpacked = file.seek(0, os.SEEK_END), 0
         for part in source.iter_batches(batch_size=_ROWS, columns=["record"]):
-            for text in part.column(0).to_pylist():
-                number += 1
-                yield Location(path, number), str(text).encode()
+            for text in part.column(0):  # one at a time: a dictionary may say one text often
+                number, record = number + 1, str(text.as_py()).encode()
+                unpacked += len(record)
+                if is_bomb(unpacked, stored):
+                    message = f"{stored} bytes unpack to more than {unpacked // 2**20} MiB"
+                    raise DatabaseError(message, Location(path, number), MEMORY.hint)
+                yield Location(path, number), record
     except (arrow.ArrowException, OSError) as error:
         message = f"the Parquet file is damaged: {str(error).splitlines()[0]}"
         raise DatabaseError(message, Location(path), "export it again") from None

@@ -19,12 +19,9 @@ from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.domain import AccessMap, AxisKind
-from autoturbo.graph.operators import Graph, element_bytes
+from autoturbo.graph.operators import MAX_AXES, Graph, check_limits, element_bytes
 
 Ints = NDArray[np.int64]
-
-MAX_AXES = 32
-"""Most axes of one operator; a reshape of two rank-8 tensors has at most 16."""
 
 
 class GraphArrays(NamedTuple):
@@ -82,7 +79,12 @@ class _Maps:
 
 
 def graph_arrays(graph: Graph, dtype: str) -> GraphArrays:
-    """Flatten a graph; element sizes are those of the compute type ``dtype``."""
+    """Flatten a graph; element sizes are those of the compute type ``dtype``.
+
+    Raises:
+        ModelError: compiled code has no room for it, see :func:`check_limits`.
+    """
+    check_limits(graph)
     maps = _Maps()
     ins = [[maps.add(m) for m in op.input_maps] for op in graph.operators]
     outs = [[maps.add(m) for m in op.output_maps] for op in graph.operators]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -27,6 +29,12 @@ MOST_READ = 1 << 24
 
 _PAGE = 4096
 """Bytes to which elements in a data file are aligned, so that runtimes can map them."""
+
+_LONGEST_PATH = 4095
+"""Bytes of the longest path that a system takes."""
+
+_SHOWN = 60
+"""Characters of a location that a message shows."""
 
 _SUB_BYTE_BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 """Bits of the element types that are packed several to a byte."""
@@ -131,7 +139,7 @@ def _attach(tensor: TensorProto, files: DataFiles, source: Source) -> None:
     length = needed if length is None else length
     if length < needed:
         raise source.error(f"holds {length} bytes, its shape needs {needed}", tensor.name)
-    if not path.is_file():
+    if not _is_there(path, place["location"], tensor.name, source):
         files.missing[tensor.name] = place["location"]
         return
     size = path.stat().st_size
@@ -165,6 +173,9 @@ def _inside(location: str | bytes, name: str, source: Source) -> Path:
         raise source.error("external data without a readable location", name)
     folder = source.path.absolute().parent
     path = folder / location
+    if "\0" in location or len(os.fsencode(path)) > _LONGEST_PATH:
+        message = f"external data {location[:_SHOWN]!r}... cannot be the name of a file"
+        raise source.error(message, name, "keep the weights beside the model")
     inside = not Path(location).is_absolute() and ".." not in Path(location).parts
     if not inside or not path.resolve().is_relative_to(folder.resolve()):
         raise source.error(
@@ -173,6 +184,17 @@ def _inside(location: str | bytes, name: str, source: Source) -> Path:
             "keep the weights beside the model",
         )
     return path
+
+
+def _is_there(path: Path, location: str, name: str, source: Source) -> bool:
+    """Return whether a data file is there; a name that the file system does not take is refused."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        message = f"external data {location[:_SHOWN]!r} cannot be read: {error.strerror}"
+        raise source.error(message, name) from None
 
 
 def _extent(place: dict[str, str], name: str, source: Source) -> tuple[int, int | None]:

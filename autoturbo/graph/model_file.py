@@ -7,6 +7,7 @@ import string
 import onnx
 from onnx import GraphProto, ModelProto, inliner
 
+from autoturbo.graph.function_calls import check_calls
 from autoturbo.graph.infer import drop_unknown_attributes
 from autoturbo.graph.source import Source, domain_of, kind_of, one_line
 from autoturbo.graph.structure import bodies, initializer_names
@@ -145,6 +146,7 @@ def _without_functions(model: ModelProto, source: Source) -> ModelProto:
     """The model with its local functions inlined, however deep they call each other."""
     if not model.functions:
         return model
+    check_calls(model, source)
     try:
         return inliner.inline_local_functions(model)
     except Exception as error:  # noqa: BLE001 - the library raises RuntimeError and its own classes

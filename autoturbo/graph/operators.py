@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from autoturbo.errors import Location, ModelError
 from autoturbo.graph.domain import (
     AccessMap,
     Axis,
@@ -23,6 +24,18 @@ from autoturbo.graph.domain import (
     interval_of,
     volume,
 )
+
+MAX_RANK = 16
+"""Most dimensions of a tensor: compiled code has so much room for each."""
+
+MAX_AXES = 2 * MAX_RANK
+"""Most axes of one operator, likewise; a reshape may have those of both of its tensors."""
+
+MAX_EXTENT = 2**32 - 1
+"""Most elements of one dimension: compiled code keeps numbers of parts in 32 bits."""
+
+MAX_POINTS = 2**60
+"""Most points of an operator's domain, and positions that it may address: sums stay in 64 bits."""
 
 GRAPH_SCHEMA = 1
 """Version of the canonical form behind :attr:`Graph.hash`; part of every database key."""
@@ -315,6 +328,41 @@ class Graph:
         """SHA-256 of the structure: shapes, dtypes, domains, accesses; no names, no weights."""
         text = json.dumps(_canonical(self), separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_limits(graph: Graph) -> None:
+    """Refuse a graph for which compiled code has no room.
+
+    Raises:
+        ModelError: naming the tensor or the operator, and the limit.
+    """
+    for tensor in graph.tensors:
+        if len(tensor.shape) > MAX_RANK:
+            message = f"has {len(tensor.shape)} dimensions; at most {MAX_RANK} can be scheduled"
+            raise _beyond(graph, tensor.name, message, "reshape it to fewer dimensions")
+        if max(tensor.shape, default=0) > MAX_EXTENT:
+            message = f"has a dimension of {max(tensor.shape)}; at most {MAX_EXTENT} are possible"
+            raise _beyond(graph, tensor.name, message, "split the dimension in two")
+    for operator in graph.operators:
+        _check_operator(graph, operator)
+
+
+def _check_operator(graph: Graph, operator: Operator) -> None:
+    if len(operator.axes) > MAX_AXES:
+        message = f"iterates over {len(operator.axes)} axes; at most {MAX_AXES} can be scheduled"
+        raise _beyond(graph, operator.name, message, "reshape its inputs to fewer dimensions")
+    reach = [
+        abs(dim.offset) + sum(abs(step) * operator.axes[axis].extent for axis, step in dim.terms)
+        for access in (*operator.input_maps, *operator.output_maps)
+        for dim in access.dims
+    ]
+    if max(operator.points, *reach, 0) > MAX_POINTS:
+        message = "its attributes make it too large: more than 2^60 points or positions"
+        raise _beyond(graph, operator.name, message, "check its pads, strides and shapes")
+
+
+def _beyond(graph: Graph, name: str, message: str, hint: str) -> ModelError:
+    return ModelError(message, Location(graph.source or graph.name, field=name), hint)
 
 
 def _canonical(graph: Graph) -> list[object]:

@@ -16,14 +16,14 @@ import numpy as np
 from numba import njit
 
 from autoturbo.compiled import borrowing
-from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate_in, region_bytes
+from autoturbo.graph.arrays import GraphArrays, Ints, propagate_in, region_bytes
+from autoturbo.graph.operators import MAX_AXES, MAX_RANK
 from autoturbo.schedule.bind import bindable_dims, steps_back
 from autoturbo.schedule.cut_batch import flat
 from autoturbo.schedule.instances import part_book, seed_in
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import clear_seen, note_operators
 from autoturbo.schedule.stitch import (
-    MAX_RANK,
     STAGE_COLUMNS,
     CoreRoom,
     Stage,

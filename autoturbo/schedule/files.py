@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from autoturbo import limits
 from autoturbo.errors import KnobsError, Location, ScheduleFileError
 from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph
@@ -286,7 +287,7 @@ class _InvalidError(Exception):
 def read_text(path: Path) -> str:
     """What is in a schedule file; raises ScheduleFileError."""
     try:
-        return path.read_text(encoding="utf-8")
+        return limits.read_text(path)
     except OSError as error:
         raise ScheduleFileError(f"cannot read: {error.strerror}", Location(path)) from None
     except UnicodeDecodeError:
@@ -296,7 +297,7 @@ def read_text(path: Path) -> str:
 def parsed(text: str, path: Path) -> Any:
     """The JSON value of a schedule file; raises ScheduleFileError."""
     try:
-        return json.loads(text)
+        return limits.parse_json(text)
     except json.JSONDecodeError as error:
         at = Location(path, error.lineno, error.colno)
         hint = "is it the file that 'autoturbo tune' wrote, whole?"

@@ -21,7 +21,8 @@ import numpy as np
 from numba import njit
 
 from autoturbo.compiled import borrowing
-from autoturbo.graph.arrays import MAX_AXES, GraphArrays, Ints, propagate_in
+from autoturbo.graph.arrays import GraphArrays, Ints, propagate_in
+from autoturbo.graph.operators import MAX_AXES
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import Split, clear_seen, operators_of, seed_box, sink

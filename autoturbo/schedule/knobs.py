@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from autoturbo.errors import KnobsError, Location
+from autoturbo.limits import read_json
 from autoturbo.schedule.knob_specs import (
     AUTO,
     KnobSpec,
@@ -389,7 +390,7 @@ def load_knobs(path: Path) -> Knobs:
         KnobsError: the file cannot be read or holds something else.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
     except json.JSONDecodeError as error:
         at = Location(path, error.lineno, error.colno)
         raise KnobsError("not JSON", at, f"the parser says: {error.msg}") from None

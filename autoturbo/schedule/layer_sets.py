@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
+from autoturbo.errors import ModelError
 from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.schedule.problem import LayerArrays
 from autoturbo.schedule.split import (
@@ -35,7 +36,14 @@ Flags = NDArray[np.bool_]
 _MARGIN: Final = 1e-9
 
 _SPARE: Final = 512
-"""Entries that each table has free before a merge is tried: more than one merge can add."""
+"""Entries that each table has free before a merge is tried: more than one merge can add.
+
+A merge adds one set, with no more members than there are layers, and finding out about a set as
+many parts as there are dimensions and factors that are tried.
+"""
+
+MOST_SETS: Final = 1 << 25
+"""Sets that :func:`_key` tells apart; beside them it has 6 bits for an axis, 32 for a factor."""
 
 
 class Count(IntEnum):
@@ -204,7 +212,14 @@ def _tables(sets: int, members: int, parts: int, layers: int) -> LayerSets:
 
 
 def grown(known: LayerSets) -> LayerSets:
-    """All tables with twice the room, and what they hold."""
+    """All tables with twice the room, and what they hold.
+
+    Raises:
+        ModelError: more sets of layers than numbers for them.
+    """
+    if known.counts[Count.SETS] >= MOST_SETS // 2:
+        message = f"grouping its layers meets more than {MOST_SETS // 2} different sub-graphs"
+        raise ModelError(message, hint="cut the model in two, or lower the knob max_layers")
     sets, members, parts = len(known.set_keys), len(known.members), len(known.part_keys)
     found = _tables(2 * sets, 2 * members, 2 * parts, 0)
     found.start[: sets + 1], found.members[:members] = known.start, known.members

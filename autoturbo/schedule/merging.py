@@ -481,12 +481,13 @@ def _visit(m: _Model, k: LayerSets, r: Rule, n: _Nodes, pattern: int, node: int)
     """Merge what a pattern finds at a node, the first that rules allow.
 
     There is one place where nodes are tried, for all patterns: what borrows is inlined, and a place
-    for each was twice the machine code.
+    for each was twice the machine code. It stops where a table is full: each that is tried may add
+    a set of all layers, and a node may have as many producers as there are layers.
     """
     last = node
     while True:
         length = _found(n, pattern, node, last)
-        if length == 0:
+        if length == 0 or is_full(k, len(n.alive)):
             return False
         nodes = n.path[:length]
         ceiling = _ceiling(m, n, nodes)
@@ -544,11 +545,9 @@ def _advance(m: _Model, k: LayerSets, r: Rule, n: _Nodes) -> bool:
         pattern = r.order[n.at[_PATTERN]]
         while n.at[_NODE] < count:
             node = n.at[_NODE]
-            if is_full(k, count):
-                return False
             if n.alive[node]:
                 merged = _visit(m, k, r, n, pattern, node)
-                if k.counts[Count.WANTED] >= 0:
+                if k.counts[Count.WANTED] >= 0 or is_full(k, count):
                     return False
                 n.at[_COUNTED] += merged
             n.at[_NODE] += 1

@@ -39,7 +39,6 @@ from numba import njit
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import (
-    MAX_AXES,
     GraphArrays,
     Ints,
     domain_points,
@@ -48,7 +47,7 @@ from autoturbo.graph.arrays import (
     read_region,
     region_bytes,
 )
-from autoturbo.graph.operators import Operator
+from autoturbo.graph.operators import MAX_AXES, Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.problem import LayerArrays, Problem, outer_axis
 

@@ -18,7 +18,6 @@ from numba import njit
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import (
-    MAX_AXES,
     GraphArrays,
     Ints,
     domain_points,
@@ -26,6 +25,7 @@ from autoturbo.graph.arrays import (
     propagate_in,
     region_bytes,
 )
+from autoturbo.graph.operators import MAX_AXES, MAX_RANK
 from autoturbo.schedule.bind import Binding, extents_in, layer_bindings
 from autoturbo.schedule.hazards import clearances
 from autoturbo.schedule.instances import PartShape, external_inputs
@@ -85,9 +85,6 @@ class Stage(IntEnum):
 
 
 STAGE_COLUMNS = len(Stage)
-
-MAX_RANK = 16
-"""Most dimensions of a tensor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

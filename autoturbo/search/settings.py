@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import UsageError
+from autoturbo.limits import ROUND
 from autoturbo.search.names import OURS
 from autoturbo.search.objectives import OF_KERNELS, Objective, find_objectives
 from autoturbo.simulate.contract import SIMULATOR
@@ -94,6 +95,8 @@ class Settings:
             raise UsageError(f"patience: {self.patience} is too few", hint="at least 1 trial")
         if self.round is not None and self.round < 1:
             raise UsageError(f"round: {self.round} is too few", hint="at least 1 trial")
+        if self.round is not None and self.round > ROUND.most:
+            raise UsageError(f"round: {self.round} trials are too many", hint=ROUND.hint)
         objectives = find_objectives(self.objective)
         if self.bound_gap is not None:
             self._check_gap(objectives)

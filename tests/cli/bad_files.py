@@ -13,10 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx
+import pytest
 from command_line import Cli
 from onnx import ModelProto, TensorProto, helper
 
-from autoturbo.database import Database
+from autoturbo.database import Database, KernelRecord
+from autoturbo.database.records import RECORD_SCHEMA
 
 Case = Callable[[Cli], list[str]]
 CASES: dict[str, Case] = {}
@@ -82,6 +84,12 @@ def knobs(cli: Cli, text: str) -> list[str]:
     """The command that measures a knobs file."""
     cli.write("knobs.json", text)
     return ["simulate", saved(cli, tiny()), "--knobs", "knobs.json"]
+
+
+def export_line() -> str:
+    """A sound record of a kernel's time."""
+    record = KernelRecord("0" * 64, "1", "00" * 16, 1e-6)
+    return json.dumps({"kind": "kernel", "schema": RECORD_SCHEMA, **record.as_dict()})
 
 
 def export(cli: Cli, lines: str) -> list[str]:
@@ -190,6 +198,83 @@ def model_hostile_name(cli: Cli) -> list[str]:
     return ["inspect", "\x1b[31mred\n.onnx"]
 
 
+def of_rank(cli: Cli, rank: int) -> list[str]:
+    """The command that schedules one Relu."""
+    node = helper.make_node("Relu", ["x"], ["y"], name="relu")
+    return ["simulate", saved(cli, tiny([1] * (rank - 1) + [8], [node]))]
+
+
+@case
+def model_of_rank_17(cli: Cli) -> list[str]:
+    return of_rank(cli, 17)
+
+
+@case
+def model_of_rank_33(cli: Cli) -> list[str]:
+    return of_rank(cli, 33)
+
+
+@case
+def model_of_rank_64(cli: Cli) -> list[str]:
+    return of_rank(cli, 64)
+
+
+@case
+def model_with_a_dimension_of_2_to_the_32(cli: Cli) -> list[str]:
+    return ["simulate", saved(cli, tiny([2**32], [helper.make_node("Relu", ["x"], ["y"])]))]
+
+
+def nested(levels: int) -> ModelProto:
+    """Functions of which each calls the one before twice."""
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    found = tiny(nodes=[helper.make_node(f"f{levels}", ["x"], ["y"], domain="own")])
+    found.opset_import.add(domain="own", version=1)
+    for level in range(levels + 1):
+        kind, domain = (f"f{level - 1}", "own") if level else ("Relu", "")
+        nodes = [helper.make_node(kind, [a], [b], domain=domain) for a, b in ("ab", "bc")]
+        found.functions.append(
+            helper.make_function("own", f"f{level}", ["a"], ["c"], nodes, imports)
+        )
+    return found
+
+
+@case
+def model_of_nested_functions(cli: Cli) -> list[str]:
+    return ["inspect", saved(cli, nested(25))]
+
+
+@case
+def model_whose_functions_call_themselves(cli: Cli) -> list[str]:
+    model = nested(1)
+    model.functions[0].node[0].op_type, model.functions[0].node[0].domain = "f1", "own"
+    return ["inspect", saved(cli, model)]
+
+
+def with_weights_at(cli: Cli, location: str) -> list[str]:
+    """The command that reads a model with its weights in a file of some name."""
+    model = tiny()
+    weight = model.graph.initializer[0]
+    weight.ClearField("float_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value=location)
+    return ["inspect", saved(cli, model)]
+
+
+@case
+def model_external_data_with_a_nul(cli: Cli) -> list[str]:
+    return with_weights_at(cli, "a\0b")
+
+
+@case
+def model_external_data_of_5000_characters(cli: Cli) -> list[str]:
+    return with_weights_at(cli, "a" * 5000)
+
+
+@case
+def model_external_data_of_300_characters(cli: Cli) -> list[str]:
+    return with_weights_at(cli, "a" * 300)
+
+
 # Targets
 
 
@@ -244,6 +329,16 @@ def target_without_the_dtype(cli: Cli) -> list[str]:
 @case
 def knobs_missing(cli: Cli) -> list[str]:
     return ["simulate", saved(cli, tiny()), "--knobs", "none.json"]
+
+
+@case
+def knobs_without_end(cli: Cli) -> list[str]:
+    return ["simulate", saved(cli, tiny()), "--knobs", "/dev/zero"]
+
+
+@case
+def knobs_nested_too_deeply(cli: Cli) -> list[str]:
+    return knobs(cli, "[" * 200_000)
 
 
 @case
@@ -341,6 +436,27 @@ def schedule_unknown_field(cli: Cli) -> list[str]:
 @case
 def schedule_unknown_knob(cli: Cli) -> list[str]:
     return changed_schedule(cli, knobs={"lb_fil": 1})
+
+
+def schedule_text(cli: Cli, text: str) -> list[str]:
+    """The command that measures a schedule of some text."""
+    cli.write("best.json", text)
+    return ["simulate", saved(cli, tiny()), "--schedule", "best.json"]
+
+
+@case
+def schedule_without_end(cli: Cli) -> list[str]:
+    return ["simulate", saved(cli, tiny()), "--schedule", "/dev/zero"]
+
+
+@case
+def schedule_nested_too_deeply(cli: Cli) -> list[str]:
+    return schedule_text(cli, "[" * 200_000)
+
+
+@case
+def schedule_number_too_long(cli: Cli) -> list[str]:
+    return schedule_text(cli, '{"format": ' + "1" * 5000 + "}")
 
 
 # Databases
@@ -478,6 +594,18 @@ def export_not_json(cli: Cli) -> list[str]:
 @case
 def export_unknown_record(cli: Cli) -> list[str]:
     return export(cli, '{"kind": "poem", "schema": 1}\n')
+
+
+@case
+def export_that_unpacks_to_gigabytes(cli: Cli) -> list[str]:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    record = export_line() + " " * 530_000
+    words = arrow.DictionaryArray.from_arrays(
+        arrow.array([0] * 20_000, arrow.int32()), arrow.array([record])
+    )
+    parquet.write_table(arrow.table({"record": words}), cli.folder / "bomb.parquet")
+    return ["db", "import", "bomb.parquet"]
 
 
 @case

@@ -187,7 +187,7 @@ def test_damaged_trees_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"times\.ubj"):
         CostModel.load(tmp_path)
     with pytest.raises(InputError, match="missing"):
-        Booster.load(tmp_path / "missing.ubj", "reg:squarederror")
+        Booster.load(tmp_path / "missing.ubj", "reg:squarederror", "")
 
 
 def test_an_untrained_booster_has_nothing_to_say(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from autoturbo.datasets.workloads import names
 from autoturbo.graph.arrays import (
-    MAX_AXES,
     GraphArrays,
     domain_points,
     graph_arrays,
@@ -22,7 +21,7 @@ from autoturbo.graph.arrays import (
     region_bytes,
 )
 from autoturbo.graph.domain import Interval, Region, hull, volume
-from autoturbo.graph.operators import Graph, Operator, element_bytes
+from autoturbo.graph.operators import MAX_AXES, Graph, Operator, element_bytes
 
 EXAMPLES = settings(max_examples=40, deadline=None)
 

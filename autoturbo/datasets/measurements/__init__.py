@@ -16,7 +16,7 @@ byte of it.
 from autoturbo.datasets.measurements.card import make_card, readme, write_card
 from autoturbo.datasets.measurements.collect import Collection, Part, Progress, collect, parts_of
 from autoturbo.datasets.measurements.columns import DATASET_SCHEMA
-from autoturbo.datasets.measurements.load import Measurements, load_measurements
+from autoturbo.datasets.measurements.load import Measurements, forged, load_measurements
 from autoturbo.datasets.measurements.sampling import Draws, Origin
 from autoturbo.datasets.measurements.variation import varied_targets
 
@@ -29,6 +29,7 @@ __all__ = [
     "Part",
     "Progress",
     "collect",
+    "forged",
     "load_measurements",
     "make_card",
     "parts_of",

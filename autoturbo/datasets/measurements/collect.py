@@ -36,6 +36,7 @@ from autoturbo.errors import ExecutorError, InputError, Location, ModelError, Us
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
+from autoturbo.limits import JOBS, read_json
 from autoturbo.simulate.evaluator import Evaluator
 
 COLLECTION: Final = "collection.json"
@@ -206,6 +207,8 @@ def collect(
     require_parquet()
     begin(collection, folder)
     total = len(collection.parts)
+    if jobs > JOBS.most:
+        raise UsageError(f"jobs: {jobs} processes are too many", hint=JOBS.hint)
     missing = [part for part in collection.parts if not is_there(folder, part.name)]
     done = 0
     for part in collection.parts:
@@ -243,13 +246,25 @@ def read_collection(folder: Path) -> dict[str, Any]:
     """
     path = folder / COLLECTION
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except (OSError, ValueError):
         hint = "make one with 'autoturbo dataset collect'"
         raise InputError("no data set that can be read", Location(path), hint) from None
     if not isinstance(found, dict) or found.get("schema") != DATASET_SCHEMA:
         raise other_version(path, found.get("schema") if isinstance(found, dict) else None)
+    parts = found.get("parts")
+    whole = isinstance(parts, list) and all(
+        isinstance(one, dict) and _is_name(one.get("shard")) for one in parts
+    )
+    if not whole:
+        hint = "make one with 'autoturbo dataset collect'"
+        raise InputError("no data set that can be read: its parts", Location(path), hint)
     return found
+
+
+def _is_name(value: object) -> bool:
+    """Return whether a value can be the name of a shard: of a file in the folder."""
+    return isinstance(value, str) and "\0" not in value and Path(value).name == value != ""
 
 
 def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from autoturbo.atomic import atomic_write
 from autoturbo.datasets.measurements.columns import DATASET_SCHEMA, KERNELS, LIST, SETTINGS, WORD
 from autoturbo.datasets.measurements.rows import Columns
 from autoturbo.errors import InputError, Location, UsageError
+from autoturbo.limits import is_bomb, read_json
 
 TABLES: Final[dict[str, dict[str, str]]] = {"settings": SETTINGS, "kernels": KERNELS}
 """Folders of Parquet files, and the columns of each."""
@@ -110,6 +111,8 @@ def read_shard(folder: Path, name: str) -> tuple[Seal, dict[str, Any]]:
         found[table] = _table(path, sums[table])
         if list(found[table].column_names) != list(columns) or len(found[table]) != rows[table]:
             raise damaged(path, "other columns or rows than its shard is said to have")
+        if list(found[table].schema.types) != _types(columns):
+            raise damaged(path, "columns of other types than a shard's")
     return seal, found
 
 
@@ -121,8 +124,11 @@ def read_seal(folder: Path, name: str) -> Seal:
     """
     path = _seal_path(folder, name)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         seal = Seal(**{f.name: values[f.name] for f in fields(Seal)})
+        numbers = (seal.schema, seal.settings, seal.kernels, seal.repeats)
+        if any(type(one) is not int or one < 0 for one in numbers):
+            raise damaged(path, "its counts are no whole numbers")
     except (OSError, ValueError, KeyError, TypeError):
         raise damaged(path, "cannot be read") from None
     if seal.schema != DATASET_SCHEMA:
@@ -160,6 +166,12 @@ def _parquet(values: Columns, columns: Mapping[str, str]) -> bytes:
     return buffer.getvalue()
 
 
+def _types(columns: Mapping[str, str]) -> list[Any]:
+    """Return the types of columns, as pyarrow has them."""
+    arrow = _arrow("pyarrow")
+    return [_type(arrow, kind) for kind in columns.values()]
+
+
 def _type(arrow: Any, kind: str) -> Any:
     if kind == WORD:
         return arrow.dictionary(arrow.int32(), arrow.string())
@@ -177,5 +189,18 @@ def _table(path: Path, checksum: str) -> Any:
         raise damaged(path, "its checksum is not the one it was written with")
     # Neither threads nor reading ahead pay for files of some kilobytes that are in memory.
     source = _arrow("pyarrow").BufferReader(data)
-    file = _arrow("pyarrow.parquet").ParquetFile(source, pre_buffer=False)
-    return file.read(use_threads=False)
+    arrow = _arrow("pyarrow")
+    try:
+        file = _arrow("pyarrow.parquet").ParquetFile(source, pre_buffer=False)
+        if is_bomb(_unpacked(file.metadata), len(data)):
+            raise damaged(path, f"unpacks to far more than its {len(data)} bytes")
+        return file.read(use_threads=False)
+    except (arrow.ArrowException, OSError) as error:
+        raise damaged(path, " ".join(str(error).split())[:200]) from None
+
+
+def _unpacked(metadata: Any) -> int:
+    """Bytes that a Parquet file's values take in memory, 8 each where they are shorter on disk."""
+    groups = (metadata.row_group(at) for at in range(metadata.num_row_groups))
+    columns = (group.column(at) for group in groups for at in range(group.num_columns))
+    return sum(max(8 * one.num_values, one.total_uncompressed_size) for one in columns)

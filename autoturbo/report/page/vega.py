@@ -55,6 +55,7 @@ def library() -> ModuleType:
     Raises:
         UsageError: it is not installed, or too old.
     """
+    _check_address_space()
     hint = "install it with: pip install 'autoturbo[report]'"
     try:
         import vl_convert
@@ -65,6 +66,27 @@ def library() -> ModuleType:
         message = f"this vl-convert-python lacks Vega-Lite {_VERSION}"
         raise UsageError(message, hint=hint)
     return vl_convert
+
+
+_ADDRESSES_GIB: Final = 64
+"""Address space that V8, in which vl-convert runs Vega, reserves: it aborts where it cannot."""
+
+
+def _check_address_space() -> None:
+    """Refuse to start V8 under a limit of address space that it does not survive.
+
+    Raises:
+        UsageError: there is such a limit.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most != resource.RLIM_INFINITY and most < _ADDRESSES_GIB * 2**30:
+        message = f"charts reserve {_ADDRESSES_GIB} GiB of address space, {most // 2**20} MiB are"
+        hint = "'ulimit -v unlimited' allows it; to limit memory itself, use a container"
+        raise UsageError(f"{message} allowed here", hint=hint)
 
 
 @functools.cache
