@@ -39,8 +39,8 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
-from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.cache import SchedulerCache
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator

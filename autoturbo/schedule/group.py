@@ -38,7 +38,6 @@ from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import DIMS, POLICIES, Split, SplitRules
 from autoturbo.schedule.stores import Recent
 
-
 _GROUPINGS, _SUBGRAPHS = 1024, 1 << 14
 """Groupings that a problem remembers at most, and their sub-graphs together."""
 
