@@ -26,6 +26,9 @@ from autoturbo.schedule.timeline import Timeline
 
 MIB = 1 << 20
 
+_RESULTS, _BLOCKS, _TIMELINES = 1024, 1 << 18, 64
+"""Results of most kinds that are kept at most, whatever they take."""
+
 SUBGRAPH = 400
 """Bytes of a sub-graph of a plan with its split, about."""
 
@@ -90,10 +93,6 @@ def _block_bytes(block: Block) -> int:
     return 200 + block.rows.nbytes
 
 
-def _recent(mib: int, weigh: Any = None, room: int = 1024) -> Any:
-    return field(default_factory=lambda: Recent(room, mib * MIB, weigh))
-
-
 @dataclass(eq=False)
 class SchedulerCache:
     """Results of the passes that many settings share, each kind in bounded memory.
@@ -112,13 +111,27 @@ class SchedulerCache:
         counter: the next numbers.
     """
 
-    plans: Recent[Any, Plan] = _recent(16, _plan_bytes)
-    graphs: Recent[int, InstanceGraph] = _recent(32, array_bytes)
-    blocks: Recent[tuple[int, ...], Block] = _recent(32, _block_bytes, 1 << 18)
-    orders: Recent[Any, tuple[int, tuple[int, ...]]] = _recent(16, _order_bytes)
-    placements: Recent[Any, tuple[int, Placement]] = _recent(16, _placement_bytes)
-    timelines: Recent[Any, tuple[Timeline, ...]] = _recent(48, _timeline_bytes, 64)
-    numbers: Recent[object, tuple[int, int]] = _recent(16, operator.itemgetter(1))
+    plans: Recent[Any, Plan] = field(
+        default_factory=lambda: Recent(_RESULTS, 16 * MIB, _plan_bytes)
+    )
+    graphs: Recent[int, InstanceGraph] = field(
+        default_factory=lambda: Recent(_RESULTS, 32 * MIB, array_bytes)
+    )
+    blocks: Recent[tuple[int, ...], Block] = field(
+        default_factory=lambda: Recent(_BLOCKS, 32 * MIB, _block_bytes)
+    )
+    orders: Recent[Any, tuple[int, tuple[int, ...]]] = field(
+        default_factory=lambda: Recent(_RESULTS, 16 * MIB, _order_bytes)
+    )
+    placements: Recent[Any, tuple[int, Placement]] = field(
+        default_factory=lambda: Recent(_RESULTS, 16 * MIB, _placement_bytes)
+    )
+    timelines: Recent[Any, tuple[Timeline, ...]] = field(
+        default_factory=lambda: Recent(_TIMELINES, 48 * MIB, _timeline_bytes)
+    )
+    numbers: Recent[object, tuple[int, int]] = field(
+        default_factory=lambda: Recent(_RESULTS, 16 * MIB, operator.itemgetter(1))
+    )
     counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def number(self, result: object, size: int) -> int:

@@ -232,7 +232,7 @@ def _share_a_byte(table: Ints, one: int, two: int) -> bool:
 @njit(cache=True)
 def _is_after(last: Ints, least: Ints, one: int, two: int) -> bool:
     """Whether all instructions of the second access come after all of the first."""
-    for engine in range(last.shape[1]):
+    for engine in range(last.shape[1]):  # noqa: SIM110  compiled
         if least[two, engine] < last[one, engine]:
             return False
     return True
