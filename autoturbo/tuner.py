@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -352,10 +353,21 @@ def _starts(
     wanted = places_cuts(asked.subgraphs, asked.sampler)
     if not wanted or not graph.operators or isinstance(target, Machine):
         return ()
-    if means.on_progress is not None:
-        means.on_progress(Progress(graph.name, target.name, 0, asked.total, phase="placing cuts"))
+    begin = time.monotonic()
+
+    def show(phase: str) -> None:
+        if means.on_progress is not None:
+            took = time.monotonic() - begin
+            standing = Progress(
+                graph.name, target.name, 0, asked.total, elapsed_s=took, phase=phase
+            )
+            means.on_progress(standing)
+
+    show("placing cuts")
     known = decisions_for(store, key, graph) if store is not None else ()
-    return beginnings(graph, target, asked.dtype, known)
+    return beginnings(
+        graph, target, asked.dtype, known, lambda done: show(f"placing cuts {done:.0%}")
+    )
 
 
 def scheduler_version(measurer: str = SIMULATOR) -> str:

@@ -15,6 +15,8 @@ from autoturbo.search.starts import starts_of
 from autoturbo.search.transfer import Decisions, decisions_of, nearest, transfer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from autoturbo.database import Database, PairKey
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
@@ -41,7 +43,11 @@ class Beginning:
 
 
 def beginnings(
-    graph: Graph, target: Target, dtype: str, known: tuple[Decisions, ...] = ()
+    graph: Graph,
+    target: Target,
+    dtype: str,
+    known: tuple[Decisions, ...] = (),
+    progress: Callable[[float], None] | None = None,
 ) -> tuple[Beginning, ...]:
     """Settings worth starting from, what is carried over last.
 
@@ -50,9 +56,11 @@ def beginnings(
         target: the accelerator.
         dtype: the compute type.
         known: what schedules for the same target decided.
+        progress: is given the share of the work of placing cuts that is done.
     """
     taken = transfer(graph, target, known)
-    placed = [Beginning(knobs, PLACED) for knobs in starts_of(graph, target, dtype=dtype)]
+    starts = starts_of(graph, target, dtype=dtype, progress=progress)
+    placed = [Beginning(knobs, PLACED) for knobs in starts]
     if taken is None:
         return tuple(placed)
     origin = f"the schedule of {taken.source} ({taken.known:.0%} of the MACs in layers like its)"
