@@ -94,11 +94,11 @@ def _number(value: str | float, default: float) -> float:
 
 def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     """Algorithm 2: sub-graphs in topological order, remembered."""
-    found = problem.memory.get("groupings")
-    if not isinstance(found, Recent):
-        found = problem.memory["groupings"] = Recent(_GROUPINGS, _SUBGRAPHS, len)
-    known: Recent[GroupRules, tuple[SubGraph, ...]] = found
-    return known.get(rules, lambda: _group(problem, rules))
+    known = problem.memory.get("groupings")
+    if not isinstance(known, Recent):
+        known = problem.memory["groupings"] = Recent(_GROUPINGS, _SUBGRAPHS, len)
+    found: tuple[SubGraph, ...] = known.get(rules, lambda: _group(problem, rules))
+    return found
 
 
 def _group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:

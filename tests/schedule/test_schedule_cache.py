@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import resource
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from schedule_samples import STCP920, workload
 
-from autoturbo.schedule.cache import MIB, SchedulerCache
+from autoturbo.schedule.cache import MIB
 from autoturbo.schedule.instances import PartShape
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.known_groupings import GROUPINGS, groupings_kept
@@ -26,7 +27,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 def test_what_was_not_asked_for_longest_is_forgotten_first() -> None:
     known: Recent[str, str] = Recent(8, 10, len)
     for key in ("aaaa", "bbbb", "aaaa", "cccc", "aaaa", "bbbb"):
-        assert known.get(key, lambda key=key: key) == key
+        assert known.get(key, functools.partial(str, key)) == key
     assert (known.hits, known.misses, len(known), known.size) == (2, 4, 2, 8)
 
 
@@ -40,9 +41,8 @@ def test_the_newest_is_kept_whatever_it_takes() -> None:
 def test_a_cache_of_no_room_gives_the_same_schedules() -> None:
     settings = [Knobs(), Knobs(max_layers=3), Knobs(batches_per_cluster=1), Knobs(max_layers=3)]
     wide, narrow = (Workbench(workload("resnet18"), STCP920, "float16") for _ in range(2))
-    narrow.cache = SchedulerCache(
-        *(Recent(1) for _ in range(6)), Recent(1, 0, lambda found: found[1])
-    )
+    for name in narrow.cache.counts():
+        setattr(narrow.cache, name, Recent(1))
     texts = [[build_schedule(bench, k).text for k in settings] for bench in (wide, narrow)]
     assert texts[0] == texts[1]
     assert wide.cache.counts()["timelines"] == (1, 3)
