@@ -94,11 +94,12 @@ def _number(value: str | float, default: float) -> float:
 
 def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     """Algorithm 2: sub-graphs in topological order, remembered."""
-    known = problem.memory.get("groupings")
-    if not isinstance(known, Recent):
-        known = problem.memory["groupings"] = Recent(_GROUPINGS, _SUBGRAPHS, len)
-    found: tuple[SubGraph, ...] = known.get(rules, lambda: _group(problem, rules))
-    return found
+    found = problem.memory.get("groupings")
+    if not isinstance(found, Recent):
+        found = Recent[GroupRules, tuple[SubGraph, ...]](_GROUPINGS, _SUBGRAPHS, len)
+        problem.memory["groupings"] = found
+    known: Recent[GroupRules, tuple[SubGraph, ...]] = found
+    return known.get(rules, lambda: _group(problem, rules))
 
 
 def _group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
