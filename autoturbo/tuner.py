@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -367,9 +368,18 @@ def _start(
 
     if not graph.operators or isinstance(target, Machine):
         return StartingPoint()
-    if means.on_progress is not None:
-        means.on_progress(Progress(graph.name, target.name, 0, asked.total, phase="placing cuts"))
-    return start_of_run(graph, target, key, store)
+    begin = time.monotonic()
+
+    def show(phase: str) -> None:
+        if means.on_progress is not None:
+            took = time.monotonic() - begin
+            standing = Progress(
+                graph.name, target.name, 0, asked.total, elapsed_s=took, phase=phase
+            )
+            means.on_progress(standing)
+
+    show("placing cuts")
+    return start_of_run(graph, target, key, store, lambda done: show(f"placing cuts {done:.0%}"))
 
 
 def scheduler_version(measurer: str = SIMULATOR) -> str:

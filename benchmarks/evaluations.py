@@ -39,8 +39,8 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
+from autoturbo.schedule.cache import SchedulerCache
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Memory
 from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
@@ -72,10 +72,9 @@ def evaluate_all(bench: Evaluator, settings: list[Knobs]) -> None:
 
 def forget_schedules(bench: Evaluator) -> None:
     """Forget plans, orders, placements, timelines and outcomes; keep what is known of kernels."""
+    bench.bench.cache = SchedulerCache()
     for problem in bench.bench.problems.values():
-        problem.memory["passes"] = Memory()
-        for key in [k for k in problem.memory if isinstance(k, tuple) and k[0] == "group"]:
-            del problem.memory[key]
+        problem.memory.pop("groupings", None)
     assert isinstance(bench.measurer, Simulator)  # noqa: S101  for the type checker
     bench.measurer = Simulator(bench.measurer.memory)
 

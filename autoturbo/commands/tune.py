@@ -56,9 +56,6 @@ DEFAULT_SAMPLER = "cost-model"
 _LEARNING_S = 0.02
 """Seconds per trial that proposing and learning take: half of a ResNet-50 trial, profiled."""
 
-_PLACING_S = 2.0
-"""Seconds that placing cuts takes before the first trial: 1 to 2 mostly, 8 for the largest."""
-
 _SAMPLES = 3
 """Settings measured to say how long a run takes."""
 
@@ -202,6 +199,7 @@ def _search(pair: AnyPair, options: argparse.Namespace) -> str:
         return _search_units(options)
     from autoturbo.search.settings import EFFORTS, searched_subgraphs
     from autoturbo.search.space import Space
+    from autoturbo.search.starts import placing_seconds
 
     sampler = options.sampler or DEFAULT_SAMPLER
     own = searched_subgraphs(options.subgraphs, sampler)
@@ -217,7 +215,8 @@ def _search(pair: AnyPair, options: argparse.Namespace) -> str:
     if pair.measurer != SIMULATOR:  # a board is not tried just to say how long it takes
         return f"{budget}; {how}"
     measuring = seconds_per_trial(pair, space, _SAMPLES) / (options.jobs or 1)
-    return f"{budget}, about {clock(_PLACING_S + trials * (measuring + _LEARNING_S))}; {how}"
+    placing = placing_seconds(pair.model, pair.target, pair.dtype)
+    return f"{budget}, about {clock(placing + trials * (measuring + _LEARNING_S))}; {how}"
 
 
 def _early(options: argparse.Namespace) -> str:

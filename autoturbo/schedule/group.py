@@ -36,6 +36,10 @@ from autoturbo.schedule.layer_sets import Flags, Rules
 from autoturbo.schedule.merging import Merger
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import DIMS, POLICIES, Split, SplitRules
+from autoturbo.schedule.stores import Recent
+
+_GROUPINGS, _SUBGRAPHS = 1024, 1 << 14
+"""Groupings that a problem remembers at most, and their sub-graphs together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +94,12 @@ def _number(value: str | float, default: float) -> float:
 
 def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     """Algorithm 2: sub-graphs in topological order, remembered."""
-    key = ("group", rules)
-    found = problem.memory.get(key)
-    if not isinstance(found, tuple):
-        found = _group(problem, rules)
-        problem.memory[key] = found
-    return found
+    found = problem.memory.get("groupings")
+    if not isinstance(found, Recent):
+        found = Recent[GroupRules, tuple[SubGraph, ...]](_GROUPINGS, _SUBGRAPHS, len)
+        problem.memory["groupings"] = found
+    known: Recent[GroupRules, tuple[SubGraph, ...]] = found
+    return known.get(rules, lambda: _group(problem, rules))
 
 
 def _group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:

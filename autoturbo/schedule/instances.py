@@ -6,7 +6,7 @@ use the producer's output: their regions do not meet. (The printed sentence says
 clear slip.)
 
 A search meets the same sub-graphs cut in the same way over and over, so everything about one
-(:class:`Parts`), and about one and those that it reads from (:class:`_Block`), is remembered with
+(:class:`Parts`), and about one and those that it reads from (:class:`Block`), is remembered with
 the problem; an instance graph is put together from these blocks.
 """
 
@@ -26,7 +26,7 @@ from autoturbo.graph.operators import MAX_AXES
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import Split, clear_seen, operators_of, seed_box, sink
-from autoturbo.schedule.stores import Store, mix
+from autoturbo.schedule.stores import Recent, Store, mix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +98,7 @@ class ShapeKey:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Block:
+class Block:
     """Links of one sub-graph's parts to those that they read from, reader by reader.
 
     Columns of ``rows``: reader's part, its input slot, maker's part, maker's output, bytes.
@@ -116,6 +116,7 @@ class PartBook:
         regions: rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
         shapes: classes of parts, by index.
         parts: by index.
+        number: tells it from the books of other problems.
     """
 
     rank: int
@@ -124,7 +125,7 @@ class PartBook:
     parts: list[Parts] = field(default_factory=list)
     shape_index: dict[tuple[tuple[int, ...], int, int], int] = field(default_factory=dict)
     part_index: dict[tuple[object, ...], Parts] = field(default_factory=dict)
-    blocks: dict[tuple[int, ...], _Block] = field(default_factory=dict)
+    number: int = field(default_factory=itertools.count().__next__)
 
     def __post_init__(self) -> None:
         self.regions = Store((self.rank, 2))
@@ -496,15 +497,27 @@ def _cut_up(
     return made, needed, kinds, leaders[:classes], hashes[:classes]
 
 
-def make_instances(problem: Problem, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
-    """Split every sub-graph and connect the parts."""
+Blocks = Recent[tuple[int, ...], Block]
+"""Blocks that are remembered: by the number of their book, the reader's parts and the makers'."""
+
+
+def make_instances(
+    problem: Problem, subgraphs: tuple[SubGraph, ...], blocks: Blocks | None = None
+) -> InstanceGraph:
+    """Split every sub-graph and connect the parts.
+
+    Args:
+        problem: whose layers.
+        subgraphs: in topological order.
+        blocks: what is remembered of links between parts.
+    """
     book = part_book(problem)
     parts = tuple(parts_of(problem, s) for s in subgraphs)
     counts = np.asarray([p.count for p in parts], np.int64)
     first = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     subgraph = np.repeat(np.arange(len(parts)), counts)
     place = np.arange(first[-1]) - first[subgraph]
-    links = _links(problem, book, parts, first)
+    links = _links(problem, book, parts, first, Recent(1) if blocks is None else blocks)
     producer_start, producer, consumer_start, consumer = _edges(links.start, links.maker)
     return InstanceGraph(
         problem, subgraphs, parts, first, subgraph,
@@ -528,14 +541,18 @@ def _joined(arrays: Sequence[Ints]) -> Ints:
     return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
 
 
-def _links(problem: Problem, book: PartBook, parts: Sequence[Parts], first: Ints) -> Links:
+def _links(
+    problem: Problem, book: PartBook, parts: Sequence[Parts], first: Ints, remembered: Blocks
+) -> Links:
     """Put the blocks of all sub-graphs together."""
     maker = {t: index for index, p in enumerate(parts) for t in p.outputs}
     starts = first.tolist()
     blocks, offsets, readers = [], [], []
     for index, reader in enumerate(parts):
         makers = [maker.get(t, -1) for t in reader.inputs]
-        block = _block(problem, book, reader, [parts[m] if m >= 0 else None for m in makers])
+        block = _block(
+            problem, book, reader, [parts[m] if m >= 0 else None for m in makers], remembered
+        )
         blocks.append(block.rows)
         offsets.append(np.asarray([starts[m] for m in makers], np.int64)[block.rows[:, 1]])
         readers.append(block.rows[:, 0] + starts[index])
@@ -546,19 +563,19 @@ def _links(problem: Problem, book: PartBook, parts: Sequence[Parts], first: Ints
 
 
 def _block(
-    problem: Problem, book: PartBook, reader: Parts, makers: Sequence[Parts | None]
-) -> _Block:
-    key = (reader.index, *(-1 if m is None else m.index for m in makers))
-    found = book.blocks.get(key)
-    if found is None:
-        found = _make_block(problem, book, reader, makers)
-        book.blocks[key] = found
-    return found
+    problem: Problem,
+    book: PartBook,
+    reader: Parts,
+    makers: Sequence[Parts | None],
+    remembered: Blocks,
+) -> Block:
+    key = (book.number, reader.index, *(-1 if m is None else m.index for m in makers))
+    return remembered.get(key, lambda: _make_block(problem, book, reader, makers))
 
 
 def _make_block(
     problem: Problem, book: PartBook, reader: Parts, makers: Sequence[Parts | None]
-) -> _Block:
+) -> Block:
     found = []
     for slot, (tensor, maker) in enumerate(zip(reader.inputs, makers, strict=True)):
         if maker is not None:
@@ -572,7 +589,7 @@ def _make_block(
             found.append(pairs)
     rows = np.concatenate(found) if found else np.zeros((0, 5), np.int64)
     order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
-    return _Block(np.ascontiguousarray(rows[order]))
+    return Block(np.ascontiguousarray(rows[order]))
 
 
 @njit(cache=True)

@@ -25,6 +25,10 @@ from autoturbo.schedule.work import Floats
 GROUPINGS: Final = 1 << 14
 """Groupings that are kept of a model, a power of two; room that is not used takes no memory."""
 
+_FLAGS: Final = 1 << 26
+"""Bytes that the flags of layers may take, four of each grouping: fewer groupings are kept of a
+model of many layers."""
+
 _SUBGRAPHS: Final = 32
 """Sub-graphs of a grouping that there is room for on average."""
 
@@ -73,6 +77,12 @@ def known_groupings(layers: int, columns: int, room: int) -> KnownGroupings:
         rows=np.zeros((max(layers, room * min(layers, _SUBGRAPHS)), columns), np.int64),
         known=np.zeros(1, np.int64),
     )  # fmt: skip
+
+
+def groupings_kept(layers: int) -> int:
+    """Return how many groupings are kept of a model of so many layers, a power of two."""
+    room = max(_FLAGS // (4 * max(layers, 1)), 1)
+    return min(GROUPINGS, 1 << (room.bit_length() - 1))
 
 
 @borrowing

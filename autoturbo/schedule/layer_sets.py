@@ -211,8 +211,12 @@ def _tables(sets: int, members: int, parts: int, layers: int) -> LayerSets:
     )  # fmt: skip
 
 
-def grown(known: LayerSets) -> LayerSets:
-    """All tables with twice the room, and what they hold.
+def grown(known: LayerSets, layers: int) -> LayerSets:
+    """Return the tables with twice the room where there is too little, and what they hold.
+
+    Args:
+        known: what is known.
+        layers: of the model.
 
     Raises:
         ModelError: more sets of layers than numbers for them.
@@ -220,10 +224,12 @@ def grown(known: LayerSets) -> LayerSets:
     if known.counts[Count.SETS] >= MOST_SETS // 2:
         message = f"grouping its layers meets more than {MOST_SETS // 2} different sub-graphs"
         raise ModelError(message, hint="cut the model in two, or lower the knob max_layers")
+    short = _short(known, layers)
     sets, members, parts = len(known.set_keys), len(known.members), len(known.part_keys)
-    found = _tables(2 * sets, 2 * members, 2 * parts, 0)
-    found.start[: sets + 1], found.members[:members] = known.start, known.members
-    found.whole[:sets] = known.whole
+    found = _tables(sets << short[0], members << short[1], parts << short[2], 0)
+    count, used = int(known.counts[Count.SETS]), int(known.counts[Count.MEMBERS])
+    found.start[: count + 1], found.members[:used] = known.start[: count + 1], known.members[:used]
+    found.whole[:count] = known.whole[:count]
     found.counts[: Count.FULL] = known.counts[: Count.FULL]
     _rehash(known, found)
     return found
@@ -261,14 +267,21 @@ def slot_of(key: int, keys: Ints, taken: Ints) -> int:
 
 
 @borrowing
+def _short(k: LayerSets, layers: int) -> tuple[bool, bool, bool]:
+    """Return which tables have too little room to try a merge: of sets, members and parts."""
+    sets, members, parts = k.counts[Count.SETS], k.counts[Count.MEMBERS], k.counts[Count.PARTS]
+    return (
+        bool(2 * sets + _SPARE > len(k.set_keys)),
+        bool(members + 4 * layers > len(k.members)),
+        bool(2 * parts + _SPARE > len(k.part_keys)),
+    )
+
+
+@borrowing
 def is_full(k: LayerSets, layers: int) -> bool:
     """Whether a table has too little room to try a merge in a model of so many layers."""
-    sets, members, parts = k.counts[Count.SETS], k.counts[Count.MEMBERS], k.counts[Count.PARTS]
-    return bool(
-        2 * sets + _SPARE > len(k.set_keys)
-        or members + 4 * layers > len(k.members)
-        or 2 * parts + _SPARE > len(k.part_keys)
-    )
+    short = _short(k, layers)
+    return short[0] or short[1] or short[2]
 
 
 @njit(cache=True)

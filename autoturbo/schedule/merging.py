@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.schedule.known_groupings import (
-    GROUPINGS,
     KnownGroupings,
+    groupings_kept,
     keep,
     known_groupings,
     same_as,
@@ -144,7 +144,7 @@ class Merger:
     _nodes: _Nodes = field(init=False)
     _groupings: KnownGroupings = field(init=False)
     _space: Workspace = field(init=False)
-    _layers: list[tuple[int, ...]] = field(default_factory=list)
+    _layers: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = len(self.problem.layers)
@@ -163,8 +163,9 @@ class Merger:
             and the sub-graphs of each grouping, ``(groupings,)``.
         """
         total, layers = len(rules.room), len(self.problem.layers)
-        if total > len(self._groupings.after) < GROUPINGS:  # single ones are remembered elsewhere
-            self._groupings = known_groupings(layers, len(FOUND), GROUPINGS)
+        most = groupings_kept(layers)
+        if total > len(self._groupings.after) < most:  # single ones are remembered elsewhere
+            self._groupings = known_groupings(layers, len(FOUND), most)
         found, counts = [np.zeros((0, len(FOUND)), np.int64)], np.zeros(total, np.int64)
         done = 0
         while done < total:
@@ -175,7 +176,7 @@ class Merger:
             )  # fmt: skip
             found.append(room[:used])
             if self._known.counts[Count.FULL]:
-                self._known = grown(self._known)
+                self._known = grown(self._known, layers)
                 refused = np.zeros(len(self._known.set_keys), np.int64)
                 self._nodes = self._nodes._replace(refused=refused)
         return np.concatenate(found), counts
@@ -187,11 +188,12 @@ class Merger:
 
     def layers(self, number: int) -> tuple[int, ...]:
         """The layers of a set, in order."""
-        known = self._known
-        for at in range(len(self._layers), number + 1):
-            own = known.members[known.start[at] : known.start[at + 1]]
-            self._layers.append(tuple(own.tolist()))
-        return self._layers[number]
+        found = self._layers.get(number)
+        if found is None:
+            start, members = self.sets
+            found = tuple(members[start[number] : start[number + 1]].tolist())
+            self._layers[number] = found
+        return found
 
 
 def _model(problem: Problem, upsampling: frozenset[int], opaque: frozenset[int]) -> _Model:
@@ -547,7 +549,7 @@ def _advance(m: _Model, k: LayerSets, r: Rule, n: _Nodes) -> bool:
             node = n.at[_NODE]
             if n.alive[node]:
                 merged = _visit(m, k, r, n, pattern, node)
-                if k.counts[Count.WANTED] >= 0 or is_full(k, count):
+                if k.counts[Count.WANTED] >= 0 or (not merged and is_full(k, count)):
                     return False
                 n.at[_COUNTED] += merged
             n.at[_NODE] += 1

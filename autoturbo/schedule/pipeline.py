@@ -6,17 +6,15 @@
           -> stitch -> concatenations and movements -> buffers -> schedule
 
 Each pass is a function of frozen values; what several settings have in common is remembered in the
-:class:`Problem` of its batch size.
+bounded :class:`~autoturbo.schedule.cache.SchedulerCache` of the workbench.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -26,9 +24,9 @@ from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Binding, Placement, Scope, bind_instances, chosen_binding
+from autoturbo.schedule.cache import ORDERED, PLACED, SUBGRAPH, Plan, SchedulerCache
 from autoturbo.schedule.clusters import (
     Home,
-    clusters_at_work,
     clusters_of,
     group_for,
     hand_over,
@@ -49,7 +47,6 @@ from autoturbo.schedule.own_splits import (
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, Schedule, Share
 from autoturbo.schedule.split import SplitRules
-from autoturbo.schedule.stores import Recent
 from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import BufferRules, Timeline, build_timelines
 
@@ -64,6 +61,7 @@ class Workbench:
         dtype: the compute type.
         trace: where its samples are.
         problems: by samples that are processed at once.
+        cache: results that settings have in common.
     """
 
     model: Graph
@@ -71,6 +69,7 @@ class Workbench:
     dtype: str
     trace: BatchTrace = field(init=False)
     problems: dict[int, Problem] = field(default_factory=dict)
+    cache: SchedulerCache = field(default_factory=SchedulerCache)
 
     def __post_init__(self) -> None:
         self.trace = trace_batch(self.model)
@@ -119,59 +118,6 @@ class Workbench:
         return tuple(b for b in range(samples, 0, -1) if samples % b == 0)
 
 
-REMEMBERED, TIMELINES = 1024, 64
-"""Results of each pass, and timelines, that a problem remembers."""
-
-
-def _recent() -> Recent[Any, Any]:
-    return Recent(REMEMBERED)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Sub-graphs, numbered, and the clusters of each (none where clusters work alike)."""
-
-    number: int
-    subgraphs: tuple[SubGraph, ...]
-    homes: tuple[Home, ...]
-
-    def share(self, share: Share) -> Share:
-        """With the clusters that have something to do."""
-        if share.split == BATCH:
-            return share
-        return dataclasses.replace(share, clusters=clusters_at_work(self.homes))
-
-
-@dataclass(eq=False)
-class Memory:
-    """What a problem remembers of passes that many settings share.
-
-    Equal results have equal numbers, so that what follows from them is found without comparing
-    them again; a number is never used twice.
-    """
-
-    plans: Recent[Any, _Plan] = field(default_factory=_recent)
-    graphs: Recent[int, InstanceGraph] = field(default_factory=_recent)
-    orders: Recent[Any, tuple[int, tuple[int, ...]]] = field(default_factory=_recent)
-    placements: Recent[Any, tuple[int, Placement]] = field(default_factory=_recent)
-    timelines: Recent[Any, tuple[Timeline, ...]] = field(default_factory=lambda: Recent(TIMELINES))
-    numbers: Recent[object, int] = field(default_factory=_recent)
-    counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    def number(self, result: object) -> int:
-        """The number of a result."""
-        return self.numbers.get(result, lambda: next(self.counter))
-
-
-def memory_of(problem: Problem) -> Memory:
-    """What a problem remembers."""
-    found = problem.memory.get("passes")
-    if not isinstance(found, Memory):
-        found = Memory()
-        problem.memory["passes"] = found
-    return found
-
-
 _PLAN_KNOBS = operator.attrgetter(
     "cluster_split", "producer_factor_ratio", "merged_factor_ratio", "max_layers", "lb_fill",
     "recompute_limit", "merge_order", "split_key", "split_dims", "factor_policy", "factor_scale",
@@ -191,17 +137,16 @@ def homes(bench: Workbench, knobs: Knobs) -> tuple[Home, ...]:
     return _planned(bench, knobs)[2].homes
 
 
-def _planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, _Plan]:
+def _planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, Plan]:
     share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
     problem = bench.problem(share.batches)
-    memory = memory_of(problem)
 
-    def make() -> _Plan:
+    def make() -> Plan:
         subgraphs = _plan(problem, share, knobs)
-        number = memory.number(subgraphs)
-        return _Plan(number, subgraphs, homes_of(problem, subgraphs, share.split))
+        number = bench.cache.number((share.batches, subgraphs), SUBGRAPH * len(subgraphs))
+        return Plan(number, subgraphs, homes_of(problem, subgraphs, share.split))
 
-    found = memory.plans.get(_PLAN_KNOBS(knobs), make)
+    found = bench.cache.plans.get((share.batches, *_PLAN_KNOBS(knobs)), make)
     return problem, found.share(share), found
 
 
@@ -264,17 +209,19 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
         message = "it is for machines of several processing units, and this target is one unit"
         raise KnobsError(message, Location(field="units"), "take it out")
     problem, share, planned = _planned(bench, knobs)
-    memory, subgraphs = memory_of(problem), planned.subgraphs
+    cache, subgraphs = bench.cache, planned.subgraphs
     overrides = resolve(problem, subgraphs, knobs)
-    instances = memory.graphs.get(planned.number, lambda: make_instances(problem, subgraphs))
+    instances = cache.graphs.get(
+        planned.number, lambda: make_instances(problem, subgraphs, cache.blocks)
+    )
     cluster = clusters_of(instances, planned.homes)
-    place, order = _order(problem, instances, planned.number, knobs, overrides)
+    place, order = _order(cache, instances, planned.number, knobs, overrides)
     bound, placement = _placement(
-        problem, instances, (place, order), (planned.homes, cluster), knobs, overrides
+        cache, instances, (place, order), (planned.homes, cluster), knobs, overrides
     )
     rules = _rules(problem, instances, knobs, overrides)
     buffers = tuple(rule.buffers for rule in rules)
-    timelines = memory.timelines.get(
+    timelines = cache.timelines.get(
         (bound, buffers),
         lambda: build_timelines(problem, instances, order, placement, buffers, cluster),
     )
@@ -285,24 +232,23 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
 
 
 def _order(
-    problem: Problem,
+    cache: SchedulerCache,
     instances: InstanceGraph,
     plan_number: int,
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
 ) -> tuple[int, tuple[int, ...]]:
     """The order of a plan's instances, numbered."""
-    memory = memory_of(problem)
     priority = None
     if knobs.instance_order == "priority":
         priority = _priorities(instances, overrides)
 
     def make() -> tuple[int, tuple[int, ...]]:
         order = order_instances(instances, knobs.instance_order, priority)
-        return memory.number((plan_number, order)), order
+        return cache.number((plan_number, order), ORDERED * len(order)), order
 
     given = None if priority is None else priority.tobytes()
-    return memory.orders.get((plan_number, knobs.instance_order, given), make)
+    return cache.orders.get((plan_number, knobs.instance_order, given), make)
 
 
 def _priorities(instances: InstanceGraph, overrides: Mapping[int, SubGraphKnobs]) -> Ints:
@@ -314,7 +260,7 @@ def _priorities(instances: InstanceGraph, overrides: Mapping[int, SubGraphKnobs]
 
 
 def _placement(
-    problem: Problem,
+    cache: SchedulerCache,
     instances: InstanceGraph,
     numbered: tuple[int, tuple[int, ...]],
     at: tuple[tuple[Home, ...], Ints],
@@ -325,7 +271,7 @@ def _placement(
 
     What another cluster reads goes to DDR whatever was decided.
     """
-    memory = memory_of(problem)
+    problem = instances.problem
     number, order = numbered
 
     def make() -> tuple[int, Placement]:
@@ -339,11 +285,12 @@ def _placement(
         placement = bind_instances(problem, instances, order, always=always, forced=forced)
         placement = _declare(instances, placement, knobs, overrides)
         placement = hand_over(instances, placement, cluster)
-        return memory.number((number, placement, homes)), placement
+        size = PLACED * len(placement.bindings)
+        return cache.number((number, placement, homes), size), placement
 
     homes, cluster = at
     key = (number, homes, knobs.binding, knobs.output_scope, knobs.overrides)
-    return memory.placements.get(key, make)
+    return cache.placements.get(key, make)
 
 
 def _chosen(

@@ -123,7 +123,7 @@ def stitch(
 ) -> Template:
     """The template of a part, remembered by sub-graph, extents and binding."""
     extents = extents_in(problem, layers, shape)
-    key = ("stitch", layers, binding, (shape.high - shape.low).tobytes())
+    key = ("stitch", layers, binding, _lengths_digest(shape))
     found = problem.memory.get(key)
     if not isinstance(found, Template):
         found = _stitch(problem, layers, shape, binding, extents)
@@ -158,6 +158,19 @@ def _stitch(
         {t: (sizes.cluster(t), sizes.core(t)) for t in inputs},
         _by_layer(problem, layers, foreign), digest.digest(),
     )  # fmt: skip
+
+
+def _lengths_digest(shape: PartShape) -> bytes:
+    """Return 16 bytes that stand for the lengths of all regions of a part.
+
+    Most tensors of a model are none of the part's: the lengths themselves, kept for every part,
+    would take memory that grows with the square of the model.
+    """
+    lengths = shape.high - shape.low
+    touched = np.flatnonzero(lengths)
+    digest = hashlib.blake2b(touched.tobytes(), digest_size=16)
+    digest.update(lengths[touched].tobytes())
+    return digest.digest()
 
 
 def _all_outputs(

@@ -63,25 +63,50 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """Results by what they follow from; the oldest are forgotten when there are too many.
+    """Results by what they follow from; what was not asked for longest is forgotten first.
 
     Args:
-        room: results to keep.
+        room: results to keep at most.
+        capacity: bytes that they may take together, where ``weigh`` is given; the newest is kept
+            whatever it takes.
+        weigh: bytes of a result, about.
+
+    Attributes:
+        hits: results that were remembered when they were asked for.
+        misses: results that had to be made.
     """
 
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._found: dict[Key, Value] = {}
+    def __init__(
+        self, room: int, capacity: int = 0, weigh: Callable[[Value], int] | None = None
+    ) -> None:
+        self._room, self._capacity, self._weigh = room, capacity, weigh
+        self._found: dict[Key, tuple[Value, int]] = {}
+        self._bytes = self.hits = self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the results take, as weighed."""
+        return self._bytes
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The result for a key, made if it is not remembered."""
-        found = self._found.get(key)
+        """Return the result for a key, made if it is not remembered."""
+        found = self._found.pop(key, None)
         if found is None:
-            found = make()
-            self._found[key] = found
-            if len(self._found) > self._room:
-                del self._found[next(iter(self._found))]
-        return found
+            self.misses += 1
+            value = make()
+            found = value, self._weigh(value) if self._weigh else 0
+            self._bytes += found[1]
+        else:
+            self.hits += 1
+        self._found[key] = found
+        while len(self._found) > 1 and (
+            len(self._found) > self._room or self._bytes > self._capacity
+        ):
+            self._bytes -= self._found.pop(next(iter(self._found)))[1]
+        return found[0]
 
 
 class PairTable:

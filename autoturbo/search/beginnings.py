@@ -21,6 +21,8 @@ from autoturbo.search.starts import starts_of
 from autoturbo.search.transfer import Decisions, Transfer, decisions_of, nearest, transfer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from autoturbo.database import Database, PairKey
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
@@ -60,7 +62,11 @@ class StartingPoint:
 
 
 def starting_point(
-    graph: Graph, target: Target, dtype: str, known: Sequence[Decisions] = ()
+    graph: Graph,
+    target: Target,
+    dtype: str,
+    known: Sequence[Decisions] = (),
+    progress: Callable[[float], None] | None = None,
 ) -> StartingPoint:
     """Return the settings worth starting from that fit the model, and what was left out.
 
@@ -69,9 +75,11 @@ def starting_point(
         target: the accelerator.
         dtype: the compute type.
         known: what schedules for the same target decided.
+        progress: is given the share of the work of placing cuts that is done.
     """
     bench, found, notes = Workbench(graph, target, dtype), list[Beginning](), list[str]()
-    tried = [Beginning(knobs, PLACED) for knobs in starts_of(graph, target, dtype=dtype)]
+    starts = starts_of(graph, target, dtype=dtype, progress=progress)
+    tried = [Beginning(knobs, PLACED) for knobs in starts]
     try:
         taken = transfer(graph, target, known, dtype)
         tried += [] if taken is None else [Beginning(taken.knobs, _origin(taken))]
@@ -131,7 +139,11 @@ def decisions_for(
 
 
 def start_of_run(
-    graph: Graph, target: Target, key: PairKey, store: Database | None
+    graph: Graph,
+    target: Target,
+    key: PairKey,
+    store: Database | None,
+    progress: Callable[[float], None] | None = None,
 ) -> StartingPoint:
     """Return what a run starts from, with what a database holds where there is one.
 
@@ -140,12 +152,13 @@ def start_of_run(
         target: the accelerator.
         key: of both, and the compute type.
         store: the database; None where nothing is to be taken over.
+        progress: is given the share of the work of placing cuts that is done.
 
     Raises:
         DatabaseError: the database cannot be read.
     """
     known, unread = decisions_for(store, key, graph) if store is not None else ((), ())
-    found = starting_point(graph, target, key.dtype, known)
+    found = starting_point(graph, target, key.dtype, known, progress)
     return dataclasses.replace(found, notes=(*unread, *found.notes))
 
 

@@ -19,14 +19,14 @@ from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.split import SplitRules
 from autoturbo.search.exact.chain import FREE, Covering, Programme
-from autoturbo.search.exact.costs import Costs
-from autoturbo.search.exact.groups import GroupLimits
+from autoturbo.search.exact.costs import Costs, Variant
+from autoturbo.search.exact.groups import GroupLimits, Likeness, groups_of
 from autoturbo.search.exact.near_costs import NearCosts
-from autoturbo.search.exact.table import Grid
+from autoturbo.search.exact.table import Grid, variants_of
 from autoturbo.simulate.evaluator import Evaluator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
@@ -73,8 +73,45 @@ _KERNELS = tuple(
 """Kernels that are tried where outputs stay in the local buffers."""
 
 
+_WAY_S, _COVER_S = 0.6e-3, 0.5
+"""Seconds of costing one way to compute a sub-graph, and of what comes before and after."""
+
+
+def placing_seconds(graph: Graph, target: Target, dtype: str) -> float:
+    """Return about how long placing cuts takes: ways to compute sub-graphs that will be costed.
+
+    Args:
+        graph: the model.
+        target: the accelerator.
+        dtype: the compute type.
+    """
+    if not graph.operators:
+        return 0.0
+    evaluator = Evaluator(graph, target, dtype)
+    limits, ways = _limits(len(layers_of(graph))), 0
+    with suppress(AutoTurboError):
+        costs = NearCosts(evaluator.bench, FREE)
+        sets, _ = groups_of(costs.problem, limits, SplitRules.of(FREE))
+        likeness = Likeness(costs.problem)
+        kinds = {likeness.of(s): s for row in sets for s in row}
+        alone = [
+            Variant((layer.index,), 0, -1, 1, SubGraphKnobs("")) for layer in costs.problem.layers
+        ]
+        near = _KERNELS if costs.fitting(alone) >= STAYING else ()
+        for own in (_SPREADS, near):
+            grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
+            found = kinds.values() if own else ()
+            ways += sum(1 for s in found for _ in variants_of(costs.problem, s, grid))
+    return _COVER_S + _WAY_S * ways
+
+
 def starts_of(
-    graph: Graph, target: Target, *, dtype: str | None = None, most: int = MOST_STARTS
+    graph: Graph,
+    target: Target,
+    *,
+    dtype: str | None = None,
+    most: int = MOST_STARTS,
+    progress: Callable[[float], None] | None = None,
 ) -> tuple[Knobs, ...]:
     """Cuts and splits worth starting from, the most promising first.
 
@@ -85,13 +122,15 @@ def starts_of(
         target: the accelerator.
         dtype: the compute type; the target's default if None.
         most: starts at most.
+        progress: is given the share of the sub-graphs that is costed, as it grows; it begins anew
+            where cuts are placed once more, for outputs that stay in the local buffers.
     """
     if most <= 0 or not graph.operators:
         return ()
     dtype = dtype or target.default_dtype
-    far = _covers(Evaluator(graph, target, dtype), Costs, _SPREADS)
+    far = _covers(Evaluator(graph, target, dtype), Costs, _SPREADS, progress)
     worth = [cover for cover in far if cover.seconds <= WORTH * far[0].seconds]
-    near = _on_chip(Evaluator(graph, _with_less_room(target), dtype), worth)
+    near = _on_chip(Evaluator(graph, _with_less_room(target), dtype), worth, progress)
     found = [start_from(cover.knobs, "LB") for cover in near]
     found += [start_from(cover.knobs) for cover in worth]
     return tuple(dict.fromkeys(found))[:most]
@@ -122,7 +161,10 @@ def _with_less_room(target: Target) -> Target:
 
 
 def _covers(
-    evaluator: Evaluator, costs: type[Costs], own: tuple[SubGraphKnobs, ...]
+    evaluator: Evaluator,
+    costs: type[Costs],
+    own: tuple[SubGraphKnobs, ...],
+    progress: Callable[[float], None] | None,
 ) -> list[Covering]:
     """The cheapest cover for every length, the cheapest of them first.
 
@@ -132,31 +174,41 @@ def _covers(
         evaluator: of the model on the target.
         costs: of sub-graphs.
         own: further knobs of sub-graphs that are tried.
+        progress: is given the share of the sub-graphs that is costed.
     """
-    layers, found = len(layers_of(evaluator.bench.model)), list[Covering]()
-    limits = GroupLimits(max(LONGEST), max(min(MOST_SETS // max(layers, 1), 64), 4))
+    limits, found = _limits(len(layers_of(evaluator.bench.model))), list[Covering]()
     grid = Grid(_FACTORS, None, own, limits, SplitRules.of(FREE))
     with suppress(AutoTurboError):
-        programme = Programme.over(evaluator, grid, costs=costs)
+        programme = Programme.over(evaluator, grid, costs=costs, progress=progress)
         for longest in LONGEST:
             with suppress(AutoTurboError):
                 found.append(programme.cover(longest))
     return sorted(found, key=_seconds)
 
 
-def _on_chip(evaluator: Evaluator, others: Sequence[Covering]) -> list[Covering]:
+def _limits(layers: int) -> GroupLimits:
+    """Return which sub-graphs are looked at in a model of so many layers."""
+    return GroupLimits(max(LONGEST), max(min(MOST_SETS // max(layers, 1), 64), 4))
+
+
+def _on_chip(
+    evaluator: Evaluator,
+    others: Sequence[Covering],
+    progress: Callable[[float], None] | None,
+) -> list[Covering]:
     """The cheapest cover where outputs stay on the chip, if others cost far more there.
 
     Args:
         evaluator: of the model on the target with less room.
         others: what is cheapest with outputs in DDR.
+        progress: is given the share of the sub-graphs that is costed.
     """
     with suppress(AutoTurboError):
         costs = NearCosts(evaluator.bench, FREE)
         loops = costs.share.loops
         if others and all(costs.fitting(other.variants) >= STAYING for other in others):
             there = [loops * float(costs.seconds(other.variants).sum()) for other in others]
-            best = _covers(evaluator, NearCosts, _KERNELS)[:1]
+            best = _covers(evaluator, NearCosts, _KERNELS, progress)[:1]
             return [one for one in best if min(there) >= NEARER * one.seconds]
     return []
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Scope
@@ -23,8 +22,6 @@ from autoturbo.verify.findings import Check, Finding
 from autoturbo.verify.names import buffer_name, instance_name, layer_name, tensor_name
 from autoturbo.verify.rings import Event, Ring
 from autoturbo.verify.trace import COMPUTE, Access, Phase, Program, Trace, Wait
-
-Bools = NDArray[np.bool_]
 
 _NEVER = np.iinfo(np.int64).max
 """What a clock of no instructions says: it asks for nothing."""
@@ -188,13 +185,70 @@ class _Named:
         return f"{' and '.join(dict.fromkeys(names))} at {where}"
 
 
-def _meeting(first: Ints, second: Ints) -> Bools:
-    """Pairs of accesses to a common byte, at least one of which writes."""
-    a, b = first[:, None, :], second[None, :, :]
-    found: Bools = a[..., Access.SCOPE] == b[..., Access.SCOPE]
-    found &= (a[..., Access.LOW] < b[..., Access.HIGH]) & (b[..., Access.LOW] < a[..., Access.HIGH])
-    found &= (a[..., Access.WRITES] | b[..., Access.WRITES]) == 1
-    return found
+@njit(cache=True)
+def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
+    """Return pairs of accesses to a common byte, one of which writes, that nothing orders.
+
+    Accesses are swept by scope and first byte, so that only those which meet are compared and no
+    more than what is found takes memory. Rows are two indices, the lower first, ascending.
+
+    Args:
+        table: accesses, by :class:`Access`.
+        last: per access and engine, its last instruction.
+        least: per access and engine, the least of what has ended before its instructions.
+    """
+    count = len(table)
+    by_low = np.argsort(table[:, Access.LOW], kind="mergesort")
+    sweep = by_low[np.argsort(table[by_low, Access.SCOPE], kind="mergesort")]
+    found, used = np.empty((16, 2), np.int64), 0
+    for place in range(count):
+        one = sweep[place]
+        for after in range(place + 1, count):
+            two = sweep[after]
+            if (
+                table[two, Access.SCOPE] != table[one, Access.SCOPE]
+                or table[two, Access.LOW] >= table[one, Access.HIGH]
+            ):
+                break
+            if _share_a_byte(table, one, two) and not (
+                _is_after(last, least, one, two) or _is_after(last, least, two, one)
+            ):
+                if used == len(found):
+                    found = np.concatenate((found, np.empty_like(found)))
+                found[used, 0], found[used, 1] = min(one, two), max(one, two)
+                used += 1
+    rows = found[:used]
+    return rows[np.argsort(rows[:, 0] * count + rows[:, 1])]
+
+
+@njit(cache=True)
+def _share_a_byte(table: Ints, one: int, two: int) -> bool:
+    """Whether two accesses of one scope share a byte, and one of them writes."""
+    writes = table[one, Access.WRITES] | table[two, Access.WRITES]
+    low = max(table[one, Access.LOW], table[two, Access.LOW])
+    return bool(writes == 1 and low < min(table[one, Access.HIGH], table[two, Access.HIGH]))
+
+
+@njit(cache=True)
+def _is_after(last: Ints, least: Ints, one: int, two: int) -> bool:
+    """Whether all instructions of the second access come after all of the first."""
+    for engine in range(last.shape[1]):  # noqa: SIM110  compiled
+        if least[two, engine] < last[one, engine]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _first_meeting(first: Ints, second: Ints) -> tuple[int, int]:
+    """Return the first pair of accesses to a common byte, one of which writes; -1 for none."""
+    for one in range(len(first)):
+        for two in range(len(second)):
+            a, b = first[one], second[two]
+            low, high = max(a[Access.LOW], b[Access.LOW]), min(a[Access.HIGH], b[Access.HIGH])
+            writes = a[Access.WRITES] | b[Access.WRITES]
+            if a[Access.SCOPE] == b[Access.SCOPE] and low < high and writes == 1:
+                return one, two
+    return -1, -1
 
 
 def _ends(order: _Order, accesses: Ints) -> tuple[Ints, Ints]:
@@ -217,17 +271,12 @@ def _buffer_races(named: _Named, order: _Order) -> Iterator[Finding]:
     table = named.phase.accesses
     if len(table) < 2:  # noqa: PLR2004  a pair
         return
-    met = np.triu(_meeting(table, table), 1)
-    first, second = np.nonzero(met)
-    if not len(first):
-        return
     last, least = _ends(order, table)
+    first, second = unordered_pairs(table, last, least).T
     same = table[first, Access.LAYER] == table[second, Access.LAYER]
     alone = ((table[first, Access.ROLES] | table[second, Access.ROLES]) & ~COMPUTE) == 0
     alone |= table[first, Access.SCOPE] != Scope.LB
-    ordered = (least[second] >= last[first]).all(axis=1)
-    ordered |= (least[first] >= last[second]).all(axis=1)
-    for at in np.flatnonzero(~ordered & ~(same & alone)).tolist():
+    for at in np.flatnonzero(~(same & alone)).tolist():
         one, two = int(first[at]), int(second[at])
         if table[one, Access.LAYER] > table[two, Access.LAYER]:
             one, two = two, one
@@ -273,9 +322,8 @@ def _across(schedule: Schedule, cluster: int, one: Phase, two: Phase) -> Finding
     """A race between two phases that no barrier parts: over a buffer, or over slots."""
     named = _Named(schedule, cluster, two)
     names = _phase_name(schedule, one), _phase_name(schedule, two)
-    met = np.argwhere(_meeting(one.accesses, two.accesses))
-    if len(met):
-        first, second = met[0].tolist()
+    first, second = _first_meeting(one.accesses, two.accesses)
+    if first >= 0:
         return named.race(*names, named.place(one.accesses[first], two.accesses[second]))
     if one.program is None or two.program is None:
         return None

@@ -40,9 +40,9 @@ def test_a_node_of_many_producers_overruns_no_table(
     bench = Workbench(import_model(f"{tmp_path}/m"), load_target("stcp920"), "float16")
     met = []
 
-    def noted(known: LayerSets) -> LayerSets:
+    def noted(known: LayerSets, layers: int) -> LayerSets:
         met.append((int(known.counts[Count.MEMBERS]), len(known.members)))
-        return layer_sets.grown(known)
+        return layer_sets.grown(known, layers)
 
     monkeypatch.setattr(merging, "grown", noted)
     for most in range(2, _PRODUCERS, 7):
@@ -55,4 +55,4 @@ def test_there_are_numbers_for_every_set() -> None:
     known = layer_sets.layer_sets(np.arange(1, 5))
     known.counts[Count.SETS] = layer_sets.MOST_SETS
     with pytest.raises(ModelError, match="different sub-graphs"):
-        layer_sets.grown(known)
+        layer_sets.grown(known, 4)

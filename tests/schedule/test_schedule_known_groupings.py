@@ -95,7 +95,7 @@ def test_rules_near_each_other_group_as_printed() -> None:
 
 
 def test_all_are_forgotten_where_there_is_no_more_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autoturbo.schedule.merging.GROUPINGS", 8)
+    monkeypatch.setattr("autoturbo.schedule.known_groupings.GROUPINGS", 8)
     problem, other = fresh("resnet50"), fresh("resnet50")
     every = rules_near_each_other([layer.name for layer in problem.layers], 100)
     rows, counts = group_rows(problem, rules_table(problem, every))

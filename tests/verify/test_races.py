@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -23,9 +24,9 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage, local_edges
 from autoturbo.verify.memory import check_memory
-from autoturbo.verify.races import check_races, clocks_of
+from autoturbo.verify.races import check_races, clocks_of, unordered_pairs
 from autoturbo.verify.rings import Event, Ring, tiles_of
-from autoturbo.verify.trace import Trace, trace_of
+from autoturbo.verify.trace import Access, Trace, trace_of
 
 
 def program(length: int, seed: int) -> np.ndarray:
@@ -160,3 +161,38 @@ def test_no_races_with_and_without_a_global_buffer(gb: int, depth: int, scheduli
     knobs = Knobs(prefetch_depth=depth, instruction_scheduling=scheduling, tile_divisor=4)
     schedule = build_schedule(Workbench(block(), target(gb=gb), "float16"), knobs)
     assert not [f for f in check_memory(schedule) if f.kind == "race"]
+
+
+@given(st.integers(0, 60), st.integers(0, 2**32 - 1))
+@settings(max_examples=100, deadline=None)
+def test_the_sweep_finds_what_all_pairs_have(count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = np.zeros((count, len(Access)), np.int64)
+    table[:, Access.SCOPE], table[:, Access.WRITES] = rng.integers(0, 2, (2, count))
+    table[:, Access.LOW] = rng.integers(0, 20, count)
+    table[:, Access.HIGH] = table[:, Access.LOW] + rng.integers(0, 8, count)
+    last, least = rng.integers(-1, 9, (2, count, 3))
+    expected = [
+        [one, two]
+        for one in range(count)
+        for two in range(one + 1, count)
+        if table[one, Access.SCOPE] == table[two, Access.SCOPE]
+        and max(table[one, Access.LOW], table[two, Access.LOW])
+        < min(table[one, Access.HIGH], table[two, Access.HIGH])
+        and table[[one, two], Access.WRITES].any()
+        and not (least[two] >= last[one]).all()
+        and not (least[one] >= last[two]).all()
+    ]
+    assert unordered_pairs(table, last, least).tolist() == expected
+
+
+def test_the_sweep_takes_memory_for_what_it_finds_alone() -> None:
+    table = np.zeros((4_000, len(Access)), np.int64)
+    table[:, Access.LOW] = np.arange(4_000) * 2
+    table[:, Access.HIGH], table[:, Access.WRITES] = table[:, Access.LOW] + 3, 1
+    clock = np.arange(4_000, dtype=np.int64)[:, None]
+    unordered_pairs(table[:9], clock[:9], clock[:9])
+    tracemalloc.start()
+    assert len(unordered_pairs(table, clock, clock)) == 0
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from autoturbo.errors import KnobsError, UsageError
@@ -182,6 +182,7 @@ class Programme:
         *,
         prune: bool = True,
         costs: type[Costs] = Costs,
+        progress: Callable[[float], None] | None = None,
     ) -> Programme:
         """Cost what a grid has.
 
@@ -191,6 +192,7 @@ class Programme:
             knobs: the model's, :data:`FREE` with changes.
             prune: whether to leave out what bounds rule out.
             costs: what sets cost; answers are of those that add up exactly, covers of any.
+            progress: is given the share of the sets that is costed, as it grows.
 
         Raises:
             UsageError: knobs under which sub-graphs depend on each other.
@@ -200,7 +202,7 @@ class Programme:
         usable = _usable(evaluator, grid, knobs)
         own = costs(evaluator.bench, knobs, _memory(evaluator))
         sets, complete = groups_of(own.problem, usable.limits, SplitRules.of(knobs))
-        costed = Table(own, usable, prune=prune)
+        costed = Table(own, usable, prune=prune, progress=progress)
         table = costed.of(sets)
         every = complete and usable.near is None
         return Programme(evaluator, usable, own, table, costed.ways, every)

@@ -8,7 +8,7 @@ its cost is below the cheapest such cover (which the dynamic programme can take 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -99,11 +99,13 @@ class Table:
         prune: whether to leave out what bounds rule out.
         ways: how many were looked at, alike ones once.
         simulated: how many of them were simulated.
+        progress: is given the share of the sets that is costed, as it grows.
     """
 
     costs: Costs
     grid: Grid
     prune: bool = True
+    progress: Callable[[float], None] | None = None
     ways: int = 0
     simulated: int = 0
     _best: dict[Hashable, Best | None] = field(default_factory=dict)
@@ -114,10 +116,14 @@ class Table:
         likeness = Likeness(self.costs.problem)
         kinds = {s: likeness.of(s) for row in sets for s in row}
         masks = [[(_mask(s), s) for s in row] for row in sets]
+        done = 0
         for size in sorted({len(s) for s in kinds}):
             level = [s for s in kinds if len(s) == size]
             self._limit(level, masks)
             self._cost(level, kinds)
+            done += len(level)
+            if self.progress is not None:
+                self.progress(done / len(kinds))
             for layers in level:
                 best = self._best[kinds[layers]]
                 mask = _mask(layers)

@@ -1,0 +1,144 @@
+"""What a workbench remembers of its settings: each artefact of a pass, in bounded memory.
+
+Settings of a search have most of their plans, orders and placements in common. Each kind of result
+has a :class:`~autoturbo.schedule.stores.Recent` of its own, for all batch sizes together, that
+forgets what was not asked for longest when its results would take more than their share of memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autoturbo.schedule.bind import Placement
+from autoturbo.schedule.clusters import Home, clusters_at_work
+from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.instances import Block, InstanceGraph
+from autoturbo.schedule.schedule import BATCH, Share
+from autoturbo.schedule.stores import Recent
+from autoturbo.schedule.timeline import Timeline
+
+MIB = 1 << 20
+
+_RESULTS, _BLOCKS, _TIMELINES = 1024, 1 << 18, 64
+"""Results of most kinds that are kept at most, whatever they take."""
+
+SUBGRAPH = 400
+"""Bytes of a sub-graph of a plan with its split, about."""
+
+ORDERED = 40
+"""Bytes of an instance in an order, about: an integer and where it is."""
+
+PLACED = 16
+"""Bytes of an instance in a placement: binding and scope are shared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sub-graphs, numbered, and the clusters of each (none where clusters work alike)."""
+
+    number: int
+    subgraphs: tuple[SubGraph, ...]
+    homes: tuple[Home, ...]
+
+    def share(self, share: Share) -> Share:
+        """Return the share with the clusters that have something to do."""
+        if share.split == BATCH:
+            return share
+        return dataclasses.replace(share, clusters=clusters_at_work(self.homes))
+
+
+def array_bytes(value: object) -> int:
+    """Return the bytes of the arrays in a value's fields, those of values inside it included.
+
+    An instance graph or a problem inside is not counted: others hold it too.
+    """
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, tuple):
+        return sum(map(array_bytes, value))
+    if not dataclasses.is_dataclass(value):
+        return 0
+    held = (getattr(value, f.name) for f in dataclasses.fields(value) if f.name not in _SHARED)
+    return sum(map(array_bytes, held))
+
+
+_SHARED = ("problem", "graph", "parts", "subgraphs")
+"""Fields that are shared among results, or are no arrays."""
+
+
+def _plan_bytes(plan: Plan) -> int:
+    return SUBGRAPH * len(plan.subgraphs)
+
+
+def _order_bytes(found: tuple[int, tuple[int, ...]]) -> int:
+    return ORDERED * len(found[1])
+
+
+def _placement_bytes(found: tuple[int, Placement]) -> int:
+    return PLACED * len(found[1].bindings)
+
+
+def _timeline_bytes(found: tuple[Timeline, ...]) -> int:
+    return array_bytes(found) + array_bytes(found[0].graph)
+
+
+def _block_bytes(block: Block) -> int:
+    return 200 + block.rows.nbytes
+
+
+@dataclass(eq=False)
+class SchedulerCache:
+    """Results of the passes that many settings share, each kind in bounded memory.
+
+    Equal results have equal numbers, so that what follows from them is found without comparing
+    them again; a number is never used twice.
+
+    Attributes:
+        plans: by batch size and what splitting and grouping read of a setting.
+        graphs: instance graphs by the number of their plan.
+        blocks: links of one sub-graph's parts; an instance graph is put together from them.
+        orders: by plan, rule and priorities.
+        placements: by order and what binding reads of a setting.
+        timelines: of all clusters, by placement and rules of buffers.
+        numbers: of results, with their bytes.
+        counter: the next numbers.
+    """
+
+    plans: Recent[Any, Plan] = field(
+        default_factory=lambda: Recent(_RESULTS, 16 * MIB, _plan_bytes)
+    )
+    graphs: Recent[int, InstanceGraph] = field(
+        default_factory=lambda: Recent(_RESULTS, 32 * MIB, array_bytes)
+    )
+    blocks: Recent[tuple[int, ...], Block] = field(
+        default_factory=lambda: Recent(_BLOCKS, 32 * MIB, _block_bytes)
+    )
+    orders: Recent[Any, tuple[int, tuple[int, ...]]] = field(
+        default_factory=lambda: Recent(_RESULTS, 16 * MIB, _order_bytes)
+    )
+    placements: Recent[Any, tuple[int, Placement]] = field(
+        default_factory=lambda: Recent(_RESULTS, 16 * MIB, _placement_bytes)
+    )
+    timelines: Recent[Any, tuple[Timeline, ...]] = field(
+        default_factory=lambda: Recent(_TIMELINES, 48 * MIB, _timeline_bytes)
+    )
+    numbers: Recent[object, tuple[int, int]] = field(
+        default_factory=lambda: Recent(_RESULTS, 16 * MIB, operator.itemgetter(1))
+    )
+    counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def number(self, result: object, size: int) -> int:
+        """Return the number of a result, of which so many bytes are remembered to know it again."""
+        return self.numbers.get(result, lambda: (next(self.counter), size))[0]
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Return hits and misses of each kind of result, by the name of its field."""
+        stores = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {n: (s.hits, s.misses) for n, s in stores.items() if isinstance(s, Recent)}

@@ -1,0 +1,94 @@
+"""What is remembered of settings is bounded, and told apart as before."""
+
+from __future__ import annotations
+
+import functools
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from schedule_samples import STCP920, workload
+
+from autoturbo.schedule.cache import MIB
+from autoturbo.schedule.instances import PartShape
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.known_groupings import GROUPINGS, groupings_kept
+from autoturbo.schedule.layer_sets import grown, layer_sets
+from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.stitch import _lengths_digest
+from autoturbo.schedule.stores import Recent
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def test_what_was_not_asked_for_longest_is_forgotten_first() -> None:
+    known: Recent[str, str] = Recent(8, 10, len)
+    for key in ("aaaa", "bbbb", "aaaa", "cccc", "aaaa", "bbbb"):
+        assert known.get(key, functools.partial(str, key)) == key
+    assert (known.hits, known.misses, len(known), known.size) == (2, 4, 2, 8)
+
+
+def test_the_newest_is_kept_whatever_it_takes() -> None:
+    known: Recent[int, bytes] = Recent(8, 10, len)
+    known.get(1, lambda: b"1")
+    assert known.get(2, lambda: bytes(100)) is known.get(2, lambda: b"")
+    assert (len(known), known.size) == (1, 100)
+
+
+def test_a_cache_of_no_room_gives_the_same_schedules() -> None:
+    settings = [Knobs(), Knobs(max_layers=3), Knobs(batches_per_cluster=1), Knobs(max_layers=3)]
+    wide, narrow = (Workbench(workload("resnet18"), STCP920, "float16") for _ in range(2))
+    for name in narrow.cache.counts():
+        setattr(narrow.cache, name, Recent(1))
+    texts = [[build_schedule(bench, k).text for k in settings] for bench in (wide, narrow)]
+    assert texts[0] == texts[1]
+    assert wide.cache.counts()["timelines"] == (1, 3)
+    assert all(len(getattr(narrow.cache, name)) == 1 for name in narrow.cache.counts())
+
+
+def test_batch_sizes_share_one_bounded_cache() -> None:
+    bench = Workbench(workload("resnet18"), STCP920, "float16")
+    numbers = []
+    for batches in bench.batch_choices():
+        build_schedule(bench, Knobs(batches_per_cluster=batches))
+        numbers.append(bench.cache.plans.size)
+    assert numbers == sorted(set(numbers))
+    assert 0 < bench.cache.timelines.size <= 48 * MIB
+
+
+@pytest.mark.parametrize("at", [0, 3, 9_999])
+def test_lengths_of_untouched_tensors_are_not_kept(at: int) -> None:
+    low, high = np.zeros(10_000, np.int64), np.zeros(10_000, np.int64)
+    high[at] = 5
+    none = np.zeros(0, np.int64)
+    own = _lengths_digest(PartShape(low, high, none, none, none))
+    moved = _lengths_digest(PartShape(low + 2, high + 2, none, none, none))
+    longer, elsewhere = high.copy(), np.roll(high, 1)
+    longer[at] = 6
+    others = {_lengths_digest(PartShape(low, h, none, none, none)) for h in (longer, elsewhere)}
+    assert (len(own), own == moved, len(others - {own})) == (16, True, 2)
+
+
+def test_only_tables_that_are_full_grow() -> None:
+    known = layer_sets(np.arange(1, 101, dtype=np.int64))
+    known.counts[1] = len(known.members)
+    larger = grown(known, 100)
+    assert len(larger.members) == 2 * len(known.members)
+    assert len(larger.set_keys) == len(known.set_keys)
+    assert len(larger.part_keys) == len(known.part_keys)
+    assert larger.members[:100].tolist() == list(range(100))
+
+
+@pytest.mark.parametrize(("layers", "kept"), [(100, GROUPINGS), (5_000, 2_048), (1 << 30, 1)])
+def test_fewer_groupings_are_kept_of_larger_models(layers: int, kept: int) -> None:
+    assert groupings_kept(layers) == kept
+
+
+@pytest.mark.long
+def test_memory_of_a_long_chain_is_bounded() -> None:
+    command = [sys.executable, str(BENCHMARKS / "growth.py"), "--one", "10000"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= 1.5 * 2**20
