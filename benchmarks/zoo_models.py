@@ -30,6 +30,7 @@ class ZooModel:
         build: makes the model.
         flags: what a user adds to every command.
         refused: words of the line that refuses it; empty where it is to be tuned.
+        runs: whether ONNX Runtime can run it; otherwise its numbers are not asked for.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ZooModel:
     build: Callable[[], ModelProto]
     flags: tuple[str, ...] = ()
     refused: str = ""
+    runs: bool = True
 
 
 ZOO: dict[str, ZooModel] = {}
@@ -92,9 +94,10 @@ def add(
     build: Callable[[], ModelProto],
     *flags: str,
     refused: str = "",
+    runs: bool = True,
 ) -> None:
     """Put a model into the zoo."""
-    ZOO[name] = ZooModel(name, quirk, build, flags, refused)
+    ZOO[name] = ZooModel(name, quirk, build, flags, refused, runs)
 
 
 # ------------------------------------------------------------------ shape arithmetic at each opset
@@ -171,6 +174,7 @@ add(
         {"w": (8, 4)},
         13,
     ),
+    runs=False,
 )
 add(
     "tf_nhwc",

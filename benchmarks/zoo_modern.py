@@ -128,7 +128,7 @@ add(
     "decoder_genai",
     "a decoder layer of the generative-AI exporter: GroupQueryAttention with caches, 4-bit weights",
     lambda: text_model(
-        f"""gqa (float[1, 1, 32] x, float[1, 2, 8, 8] pk, float[1, 2, 8, 8] pv, int32[1, 1] sl,
+        f"""gqa (float[1, 1, 32] x, float[1, 2, 8, 16] pk, float[1, 2, 8, 16] pv, int32[1, 1] sl,
                 int32 tl) => (float[1, 1, 32] y, float[] k, float[] v) {{
             n = {"SimplifiedLayerNormalization"}<axis = -1, epsilon = 0.00001>(x, g)
             q0 = MatMul(n, wq)
@@ -142,12 +142,13 @@ add(
             y = Add(m, r)
         }}""",
         {
-            "g": (32,), "wq": (32, 32), "wk": (32, 16), "wv": (32, 16), "wo": (32, 32),
-            "cos": (16, 4), "sin": (16, 4), "ws": np.full(64, 0.02, np.float32),
+            "g": (32,), "wq": (32, 64), "wk": (32, 32), "wv": (32, 32), "wo": (64, 32),
+            "cos": (16, 8), "sin": (16, 8), "ws": np.full(64, 0.02, np.float32),
             "wb": _bytes(32, 2, 8, dtype="uint8"),
         },
         domains={MS: 1},
     ),
+    "--value", "tl=9", "--value", "sl=8",
 )  # fmt: skip
 
 # ------------------------------------------------------------------------------------ newest opset
@@ -355,6 +356,7 @@ add(
         {"w": (8, 4)},
         domains={"acme": 1},
     ),
+    runs=False,
 )
 add(
     "half_precision",

@@ -66,6 +66,8 @@ def trace_batch(graph: Graph) -> BatchTrace:
     trace = BatchTrace({}, {})
     if graph.batch == 1:
         return trace
+    if graph.fixed:
+        return replace(trace, obstacle=Obstacle(graph.name, "model", graph.fixed, _OF_FILE))
     for tensor in graph.inputs:
         shape = graph.tensors[tensor].shape
         if shape and shape[0] == graph.batch:
@@ -85,6 +87,7 @@ def trace_batch(graph: Graph) -> BatchTrace:
 _ALIKE = "compute every sample by itself, or export with a dynamic batch"
 _OF_INDICES = "index each sample alike (the same pattern, counted from the sample's first element)"
 _OF_OUTPUT = "give every output a dimension of samples, or export without this one"
+_OF_FILE = "export with a dynamic batch"
 _OF_OPAQUE = "leave it out of the model that is scheduled, or write it with operators of the table"
 """What to change where samples cannot be told apart."""
 

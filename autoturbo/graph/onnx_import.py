@@ -13,10 +13,13 @@ A reader's map, in the order in which things happen:
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoturbo.errors import ModelError
 from autoturbo.graph.assemble import build_graph, check_size
+from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.external_data import attach
 from autoturbo.graph.freeze import Extents, Frozen, freeze, resolve
 from autoturbo.graph.model_file import open_model
@@ -59,7 +62,29 @@ def import_model(
     """
     source = Source(Path(path))
     _, program = read_program(source, Extents(batch, shapes or {}, dims or {}), values)
-    return build_graph(program, source).graph
+    graph = build_graph(program, source).graph
+    return replace(graph, fixed=_fixed(source, graph, values))
+
+
+def _fixed(source: Source, graph: Graph, values: Mapping[str, Sequence[float]] | None) -> str:
+    """Say why the file does not give the same model for one sample; empty where it does.
+
+    The scheduler shares the samples out among clusters and passes; what it decides has to be
+    written from the file's nodes again.
+    """
+    trace = trace_batch(graph)
+    if graph.batch == 1 or trace.obstacle:
+        return ""
+    one, again = rebatch(graph, 1, trace), Source(source.path)
+    shapes = {one.tensors[t].name: one.tensors[t].shape for t in one.inputs}
+    try:
+        _, program = read_program(again, Extents(shapes=shapes), values)
+        found = build_graph(program, again).graph
+    except ModelError as error:
+        return f"has its batch written into {error.at.field}: {error.message}"
+    if [t.shape for t in found.tensors] != [t.shape for t in one.tensors]:
+        return "has other shapes for one sample than its batch divided"
+    return ""
 
 
 def read_program(

@@ -272,6 +272,7 @@ class Graph:
         source: the file it came from.
         notes: what the import assumed, one line each, for people.
         given: elements that were given to inputs, by name: they are not read any more.
+        fixed: why the file cannot be written for fewer samples; empty where it can.
     """
 
     name: str
@@ -283,6 +284,7 @@ class Graph:
     source: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
     given: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    fixed: str = field(default="", compare=False)
 
     @functools.cached_property
     def producer(self) -> tuple[int, ...]:

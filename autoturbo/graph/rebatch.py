@@ -64,6 +64,12 @@ _BOUNDS = frozenset(("Slice", "Split"))
 _PARTS = _BOUNDS | {"Concat"}
 """Operators that join and cut along a dimension, samples staying as far apart as they are."""
 
+_SCATTERS = frozenset(("ScatterElements", "Scatter"))
+"""Operators that put values into a tensor, which may be a constant, along a dimension."""
+
+_WITH_SIZES = 4
+"""Inputs of a Resize that is given sizes."""
+
 REPEATS = _ALIGNED | _INDEXED
 """Operators whose constants are repeated for another batch where they have the file's in them."""
 
@@ -108,17 +114,16 @@ class Rebatch:
 
     def adjust(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """The inputs of a node with the batch written into its constants replaced."""
-        if domain_of(node):
-            return inputs
-        if node.op_type in ("Reshape", "Expand"):
-            return self._retarget(node, inputs)
-        if node.op_type in _ALIGNED:
-            return self._repeat(node, inputs)
-        if node.op_type in _INDEXED:
-            return self._reindex(node, inputs)
-        if node.op_type in _BOUNDS:
-            return self._rebound(node, inputs)
-        return inputs
+        into_constant = node.op_type in _SCATTERS and bool(inputs[0] and inputs[0].constant)
+        changes = (
+            (node.op_type in ("Reshape", "Expand"), self._retarget),
+            (node.op_type == "Resize", self._resize),
+            (node.op_type in _ALIGNED or into_constant, self._repeat),
+            (node.op_type in _INDEXED, self._reindex),
+            (node.op_type in _BOUNDS, self._rebound),
+        )
+        change = next((change for fits, change in changes if fits), None)
+        return inputs if change is None or domain_of(node) else change(node, inputs)
 
     def follow(self, step: Step) -> None:
         """Note where the outputs of a node hold the batch."""
@@ -206,13 +211,25 @@ class Rebatch:
         scaled = Value(f"{target.name} of {node.output[0]}", target.type, True, extents)  # noqa: FBT003
         return [data, scaled, *inputs[2:]]
 
+    def _resize(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+        """The sizes of all dimensions, the batch among them; other forms do not name it."""
+        data, *_, sizes = inputs
+        before = self.baked.get(node.output[0])
+        if len(inputs) != _WITH_SIZES or data not in self._layouts or sizes is None or not before:
+            return inputs
+        wanted = self._grown(before, self._layouts[data].axis)
+        if wanted is None or sizes.data is None or len(sizes.data) != len(before):
+            return inputs
+        return [*inputs[:-1], _constant(sizes, np.asarray(wanted))]
+
     def _repeat(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         grown = next((v for v in inputs if v is not None and v in self._layouts), None)
         if grown is None:
             return inputs
         axis, extent = self._layouts[grown].axis, self._extent(grown)
         from_right = len(self.baked[grown.name]) - axis
-        if node.op_type == "Concat" and _axis(node) in (axis, -from_right):
+        along = node.op_type == "Concat" or node.op_type in _SCATTERS
+        if along and _axis(node) in (axis, -from_right):
             return inputs
         if node.op_type in _COMBINES and extent == 1:
             return inputs

@@ -12,6 +12,7 @@ from import_models import ints, kinds, model, node, out_shapes, shape_of, value,
 from onnx.reference import ReferenceEvaluator
 
 from autoturbo.errors import ModelError
+from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.rebatch import Rebatch
 from autoturbo.graph.values import Value, tensor_type
 
@@ -127,7 +128,35 @@ def masked(batch: int) -> ModelProto:
     )
 
 
-MAKERS = [flat, attention, sequence_first, class_token, expanded, masked]
+def resized(batch: int) -> ModelProto:
+    """A segmentation head: sizes of all dimensions are given to ``Resize``."""
+    return model(
+        [
+            node("GlobalAveragePool", ["x"], ["p"]),
+            node("Resize", ["p", "", "", "sizes"], ["r"], mode="linear"),
+            node("Concat", ["x", "r"], ["y"], axis=1),
+        ],
+        [value("x", [batch, 3, 4, 4])],
+        [value("y", None)],
+        [ints("sizes", batch, 3, 4, 4)],
+    )
+
+
+def gated(batch: int) -> ModelProto:
+    """Experts: gates are scattered into a constant of the batch's size."""
+    zeros = onnx.numpy_helper.from_array(np.zeros((batch, 4), np.float32), "zeros")
+    return model(
+        [
+            node("TopK", ["x", "k"], ["v", "i"], axis=-1),
+            node("ScatterElements", ["zeros", "i", "v"], ["y"], axis=1),
+        ],
+        [value("x", [batch, 4])],
+        [value("y", None)],
+        [zeros, ints("k", 2)],
+    )
+
+
+MAKERS = [flat, attention, sequence_first, class_token, expanded, masked, resized, gated]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 8])
@@ -137,7 +166,8 @@ def test_a_rebatched_file_is_the_file_made_for_that_batch(
     load: Load, make: Callable[[int], ModelProto], baked: int, batch: int
 ) -> None:
     changed, made = load(make(baked), batch=batch), load(make(batch))
-    broadcast = make is masked and baked == 1 != batch  # a mask of one serves every sample
+    # a mask, or a pooled value, of one sample serves every sample
+    broadcast = make is masked and baked == 1 != batch
     assert (changed.hash == made.hash) is not broadcast
     assert changed.macs == made.macs
     result = ReferenceEvaluator(make(batch)).run(
@@ -202,3 +232,15 @@ def test_stated_types_grow_with_the_batch() -> None:
     assert rebatch.scaled_type(tensor_type(1, (2, 5))) == tensor_type(1, (3, 5))
     assert rebatch.scaled_type(tensor_type(1, (1, 5))) == tensor_type(1, (1, 5))
     assert rebatch.scaled_type(tensor_type(1, ())) == tensor_type(1, ())
+
+
+def test_a_file_that_cannot_be_written_for_one_sample_keeps_its_batch(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The space holds only what can be written: samples are not shared out then."""
+    assert trace_batch(load(resized(4))).obstacle is None
+    monkeypatch.setattr(Rebatch, "_resize", lambda _, __, inputs: inputs)
+    obstacle = trace_batch(load(resized(4))).obstacle
+    assert obstacle is not None
+    assert obstacle.reason.startswith("has its batch written into ")
+    assert obstacle.mend == "export with a dynamic batch"
