@@ -302,8 +302,6 @@ def parsed(text: str, path: Path) -> Any:
         at = Location(path, error.lineno, error.colno)
         hint = "is it the file that 'autoturbo tune' wrote, whole?"
         raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
-    except RecursionError:
-        raise ScheduleFileError("not a schedule file", Location(path)) from None
 
 
 def validated(document: Any, path: Path, schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -390,7 +390,6 @@ def test_truncated_files(document: dict[str, Any], tmp_path: Path, keep: float) 
     ("content", "message"),
     [
         (b"\x89PNG\xff", "not a schedule file"),
-        (b"[" * 100_000, "not a schedule file"),
         (b"[]", "format: not a schedule file; it says 'autoturbo-schedule' in ours"),
         (b"null", "format: not a schedule file; it says 'autoturbo-schedule' in ours"),
     ],
@@ -401,6 +400,13 @@ def test_other_files(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(ScheduleFileError) as caught:
         load_schedule(path, MODEL, MACHINE)
     assert str(caught.value) == f"{path}: {message}"
+
+
+def test_a_file_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(ScheduleFileError, match=r"s\.json:1:1: not JSON: nested too deeply; "):
+        load_schedule(path, MODEL, MACHINE)
 
 
 def test_no_file(tmp_path: Path) -> None:
