@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.domain import AccessMap, AxisKind
-from autoturbo.graph.operators import Graph, element_bytes
+from autoturbo.graph.operators import Graph, Tensor, element_bytes
 
 Ints = NDArray[np.int64]
 
@@ -81,8 +81,14 @@ class _Maps:
         return len(self.slot_dim) - 2
 
 
-def graph_arrays(graph: Graph, dtype: str) -> GraphArrays:
-    """Flatten a graph; element sizes are those of the compute type ``dtype``."""
+def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphArrays:
+    """Flatten a graph; element sizes are those of the compute type ``dtype``.
+
+    Args:
+        graph: the graph.
+        dtype: the compute type.
+        integers: quantised operators are computed in int8, which some tensors take fewer bytes for.
+    """
     maps = _Maps()
     ins = [[maps.add(m) for m in op.input_maps] for op in graph.operators]
     outs = [[maps.add(m) for m in op.output_maps] for op in graph.operators]
@@ -90,7 +96,7 @@ def graph_arrays(graph: Graph, dtype: str) -> GraphArrays:
     return GraphArrays(
         dim_start=_starts([len(t.shape) for t in graph.tensors]),
         extent=_ints([e for t in graph.tensors for e in t.shape]),
-        element=_ints([element_bytes(t.dtype, dtype) for t in graph.tensors]),
+        element=_ints([_element(t, dtype, integers=integers) for t in graph.tensors]),
         constant=_ints([int(t.constant) for t in graph.tensors]),
         axis_start=_starts([len(op.axes) for op in graph.operators]),
         axis_extent=_ints([axis.extent for axis in axes]),
@@ -108,6 +114,12 @@ def graph_arrays(graph: Graph, dtype: str) -> GraphArrays:
         term_axis=_ints(maps.axis),
         term_step=_ints(maps.step),
     )
+
+
+def _element(tensor: Tensor, dtype: str, *, integers: bool) -> int:
+    if integers and tensor.integer_bytes is not None:
+        return tensor.integer_bytes
+    return element_bytes(tensor.dtype, dtype)
 
 
 def _ints(values: list[int]) -> Ints:

@@ -35,12 +35,16 @@ class Tensor:
         shape: elements per dimension; ``()`` for a scalar.
         dtype: element type in numpy's spelling (``"float32"``, ``"int64"``, ``"bool"``).
         constant: depends on no real input of the model: a weight.
+        integer_bytes: bytes per element where the target computes in int8, if not those of its
+            type (:mod:`autoturbo.graph.integers`): 1 of real values that are held as 8-bit ones, 0
+            of scales that are part of the instructions.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     constant: bool = False
+    integer_bytes: int | None = None
 
     @property
     def elements(self) -> int:
@@ -116,6 +120,8 @@ class Operator:
             normalisation with scale), so that a layer holds at most one.
         attributes: what else distinguishes it (``(("epsilon", "1e-05"),)``), for hashes only.
         opaque: why it has no access maps (never split, runs alone), or None.
+        integer: its arithmetic where the target computes in int8, at that type's rates; None: it is
+            computed in the run's type.
     """
 
     name: str
@@ -131,6 +137,7 @@ class Operator:
     parameterised: bool = False
     attributes: tuple[tuple[str, str], ...] = ()
     opaque: str | None = None
+    integer: Work | None = None
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -267,11 +274,16 @@ def _canonical(graph: Graph) -> list[object]:
     return [
         GRAPH_SCHEMA,
         graph.batch,
-        [[list(t.shape), t.dtype, int(t.constant)] for t in graph.tensors],
+        [[list(t.shape), t.dtype, int(t.constant), *_mark(t)] for t in graph.tensors],
         [operator_key(operator) for operator in graph.operators],
         list(graph.inputs),
         list(graph.outputs),
     ]
+
+
+def _mark(tensor: Tensor) -> list[int]:
+    """Return nothing for the tensors of float models: their hashes stay what they were."""
+    return [] if tensor.integer_bytes is None else [tensor.integer_bytes]
 
 
 def operator_key(operator: Operator) -> list[object]:
@@ -281,17 +293,22 @@ def operator_key(operator: Operator) -> list[object]:
         for access in (*operator.input_maps, *operator.output_maps)
     ]
     axes = [[axis.extent, axis.kind.value] for axis in operator.axes]
-    work = operator.work
+    integer = [] if operator.integer is None else [_work_key(operator.integer)]
     return [
         operator.kind,
         list(operator.inputs),
         list(operator.outputs),
         axes,
         maps,
-        [work.macs, work.vector, work.special, work.vector_per_point],
+        _work_key(operator.work),
         [operator.engine.value, int(operator.pattern), int(operator.parameterised)],
         [list(pair) for pair in operator.attributes],
+        *integer,
     ]
+
+
+def _work_key(work: Work) -> list[float]:
+    return [work.macs, work.vector, work.special, work.vector_per_point]
 
 
 _ELEMENT_BYTES = {"float64": 8, "int64": 4, "uint64": 4, "int32": 4, "uint32": 4, "int16": 2}

@@ -44,6 +44,7 @@ class Value:
         unknown: why its type or shape is not known: raised if the graph needs it.
         repeated: a constant of the file's own batch and the dimension along which this one has it
             repeated for another batch.
+        narrow: a constant that a DequantizeLinear makes of 8-bit values, perhaps rearranged.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Value:
     unfolded: Unfolded | None = None
     unknown: ModelError | None = None
     repeated: tuple[Value, int] | None = None
+    narrow: bool = False
 
     @property
     def shape(self) -> tuple[int, ...] | None:

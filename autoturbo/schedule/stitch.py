@@ -417,8 +417,9 @@ def _add_run(
 ) -> None:
     """Add bytes and runs in memory of a tensor's region to ``runs``."""
     part = region_bytes(g, tensor, low, high)
-    runs[0] += part
-    runs[1] += np.ceil(part / _run_bytes(g, layout, tensor, low, high))
+    if part > 0:  # scales of integer operators are part of the instructions
+        runs[0] += part
+        runs[1] += np.ceil(part / _run_bytes(g, layout, tensor, low, high))
 
 
 @borrowing
