@@ -76,7 +76,8 @@ def with_integers(graph: Graph) -> Graph:
         works[source] = NO_WORK if absorbed else graph.operators[source].work
     if not works and not any(tensor.integer_bytes for tensor in graph.tensors):
         return graph
-    sizes = dict.fromkeys(_scales(graph, works), 0) | dict.fromkeys(held, 1)
+    scales = _scales(graph, works) if works else set()
+    sizes = dict.fromkeys(scales, 0) | dict.fromkeys(held, 1)
     return replace(
         graph,
         tensors=tuple(replace(x, integer_bytes=sizes.get(t)) for t, x in enumerate(graph.tensors)),
@@ -91,7 +92,7 @@ def _integer_works(graph: Graph, back: set[int]) -> tuple[dict[int, Work], set[i
     works: dict[int, Work] = {}
     cores: set[int] = set()
     for index, operator in enumerate(graph.operators):
-        if operator.kind.rpartition(".")[2].startswith(_IN_INTEGERS):
+        if _in_integers(operator.kind):
             vector = _VECTOR.get(operator.kind, operator.work.vector)
             works[index] = replace(operator.work, vector=vector)
         elif _reads_bytes(graph, operator, back) and (ends := _ends(graph, operator)):
@@ -190,7 +191,28 @@ def _read_as_bytes(graph: Graph, back: set[int], cores: set[int]) -> set[int]:
 
 
 def _scales(graph: Graph, works: Mapping[int, Work]) -> set[int]:
-    """Return the scales and zero points that only conversions inside integer operators read."""
-    inside = {i for i in works if graph.operators[i].kind in _QUANTISE | _DEQUANTISE}
-    read = {t for i in inside for t in graph.operators[i].inputs[1:] if graph.tensors[t].constant}
-    return {t for t in read if inside.issuperset(graph.consumers[t])}
+    """Return the scales and zero points that are part of integer operators' instructions.
+
+    Those of single conversions at the ends of a chain are too where they are scalars.
+    """
+    read = {
+        t for index, operator in enumerate(graph.operators) for t in operator.inputs[1:]
+        if _is_instruction(graph, operator, t, inside=index in works)
+    }  # fmt: skip
+    kinds = {t: {graph.operators[i].kind for i in graph.consumers[t]} for t in read}
+    return {t for t, found in kinds.items() if all(_has_scales(kind) for kind in found)}
+
+
+def _is_instruction(graph: Graph, operator: Operator, index: int, *, inside: bool) -> bool:
+    """Return whether an input of an operator is a scale or zero point that it is made for."""
+    tensor = graph.tensors[index]
+    small = len(tensor.shape) <= inside or tensor.elements == 1
+    return _has_scales(operator.kind) and tensor.constant and small and tensor.dtype != "int32"
+
+
+def _has_scales(kind: str) -> bool:
+    return kind in _QUANTISE | _DEQUANTISE or _in_integers(kind)
+
+
+def _in_integers(kind: str) -> bool:
+    return kind.rpartition(".")[2].startswith(_IN_INTEGERS)

@@ -17,7 +17,7 @@ from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Engine, Graph, Operator, Work
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.work import WorkArrays, in_integers, work_arrays, work_of
+from autoturbo.schedule.work import WorkArrays, in_integers, second_operand, work_arrays, work_of
 
 STAGING_SHARE = 16
 """One sixteenth of LB is the staging zone: 64 KiB of 1 MiB holds two tiles of 32 KiB, enough to
@@ -173,7 +173,8 @@ def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int |
 
 def _second_operand_axis(operator: Operator) -> int | None:
     """The axis that only the second operand and the output have: output channels, columns."""
-    own = sorted((operator.input_axes(1) - operator.input_axes(0)) & operator.output_axes)
+    second = operator.input_axes(second_operand(operator))
+    own = sorted((second - operator.input_axes(0)) & operator.output_axes)
     return own[-1] if own else None
 
 

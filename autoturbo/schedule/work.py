@@ -139,13 +139,23 @@ def axis_roles(operator: Operator) -> list[int]:
     """
     if operator.engine is not Engine.MATRIX or len(operator.inputs) < 2:  # noqa: PLR2004
         return [OTHER] * len(operator.axes)
-    first, second = operator.input_axes(0), operator.input_axes(1)
+    first, second = operator.input_axes(0), operator.input_axes(second_operand(operator))
     out = operator.output_axes
     roles = [_role(axis, first, second, out) for axis in range(len(operator.axes))]
     return [
         WINDOW if role == DEPTH and axis.kind is AxisKind.WINDOW else role
         for role, axis in zip(roles, operator.axes, strict=True)
     ]
+
+
+def second_operand(operator: Operator) -> int:
+    """Return the place among the inputs of a product's second operand.
+
+    Operators on quantised values have scales and zero points, of few axes, between the two.
+    """
+    if "QLinear" not in operator.kind:
+        return 1
+    return max(range(1, len(operator.inputs)), key=lambda at: len(operator.input_axes(at)))
 
 
 def _role(axis: int, first: set[int], second: set[int], out: set[int]) -> int:
