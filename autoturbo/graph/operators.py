@@ -170,6 +170,17 @@ class Operator:
         """Transcendental operations of the whole operator."""
         return self.work.special * self.output_points
 
+    @property
+    def reduces_all(self) -> bool:
+        """True for a sum, an extreme or a range of all elements of its input.
+
+        Parts of the input give partial results, which one further step combines.
+        """
+        if self.kind == "DynamicQuantizeLinear":
+            return self.opaque is None
+        split = any(a.kind is AxisKind.PARALLEL and a.extent > 1 for a in self.axes)
+        return self.pattern is Pattern.REDUCE and not split and not self.work.macs
+
     def input_axes(self, position: int) -> set[int]:
         """Axes that address an input."""
         return {axis for dim in self.input_maps[position].dims for axis, _ in dim.terms}

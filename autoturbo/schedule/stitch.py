@@ -86,6 +86,10 @@ class Stage(IntEnum):
 
 STAGE_COLUMNS = len(Stage)
 
+PARTIAL_BYTES = 8
+"""What a core finds in its part of a whole that is reduced: a least and a largest value, or a sum
+and a count, of 32 bits."""
+
 MAX_RANK = 16
 """Most dimensions of a tensor."""
 
@@ -376,6 +380,20 @@ def _add_operator(
 
 
 @borrowing
+def _share_out(w: WorkArrays, ops: Ints, row: Floats) -> None:
+    """Let all cores reduce their parts of one whole; one of them combines what they found."""
+    cores = 1
+    for op in ops:
+        cores = max(cores, w.sharing[op])
+    if cores == 1 or row[Stage.MACS] > 0:
+        return
+    for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
+        row[column] /= cores
+    row[Stage.VECTOR] += cores - 1
+    row[Stage.EXCHANGED] += PARTIAL_BYTES * (cores - 1)
+
+
+@borrowing
 def _output_bytes(g: GraphArrays, op: int, low: Ints, high: Ints, seen: Ints) -> int:
     total = 0
     for position in range(g.out_start[op], g.out_start[op + 1]):
@@ -598,6 +616,7 @@ def fill_stages(
         for tensor in outputs:
             if core_seen[tensor]:
                 row[Stage.WRITTEN] += region_bytes(g, tensor, core_low, core_high)
+        _share_out(w, ops, row)
         _add_runs(g, a, layout, layer, low, high, seen, room.runs, row)
         element = max(g.element[output], 1)
         row[Stage.STEPS] = max(row[Stage.WRITTEN] // element, 1)

@@ -48,7 +48,8 @@ class WorkArrays(NamedTuple):
     Work is counted in operations of the run's compute type (:func:`priced`).
     ``role`` and ``shown`` are per axis: its role in a matrix product, and 1 if it appears in the
     outputs. ``whole`` is what the reduction over channels is rounded up to at every kernel position
-    (1: kernel positions and channels make one reduction).
+    (1: kernel positions and channels make one reduction). ``sharing`` is the number of cores that
+    reduce parts of one whole (1: those that its outputs are spread over do the work).
     """
 
     engine: Ints
@@ -59,6 +60,7 @@ class WorkArrays(NamedTuple):
     role: Ints
     shown: Ints
     whole: Ints
+    sharing: Ints
 
 
 @borrowing
@@ -85,6 +87,7 @@ def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
         role=np.asarray([role for op in operators for role in axis_roles(op)], np.int64),
         shown=np.asarray([int(a.kind in shown) for op in operators for a in op.axes], np.int64),
         whole=np.full(len(operators), whole_depth(target), np.int64),
+        sharing=np.asarray([target.cores if op.reduces_all else 1 for op in operators], np.int64),
     )
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
@@ -122,8 +123,6 @@ def test_integers_beside_real_values_take_the_time_of_a_run_in_int8() -> None:
 
 
 def imported(model: ModelProto) -> Graph:
-    from tempfile import TemporaryDirectory
-
     with TemporaryDirectory() as folder:
         onnx.save(model, Path(folder) / "g.onnx")
         return import_model(Path(folder) / "g.onnx")
