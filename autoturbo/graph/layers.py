@@ -4,7 +4,8 @@ GraphTurbo, OSDI '23, section 1.1: a layer is a straight line of nodes of which 
 learned parameters. Two additions of ours, both stated here because the paper is silent: a layer
 holds at most one operator of the matrix engine (two would need the whole of the first), and an
 elementwise diamond that closes on itself (SiLU's ``x * sigmoid(x)``, a GELU written out) counts as
-straight, as it is in every compiler's fusion pass.
+straight, as it is in every compiler's fusion pass. A reduction of all elements follows elementwise
+operators only: every part of what it begins with would need the whole of the rest.
 """
 
 from __future__ import annotations

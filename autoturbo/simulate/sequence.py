@@ -360,15 +360,22 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
 
 def _mac_energy(schedule: Schedule, per_mac: Mapping[str, float]) -> float:
     """Return the picojoules of a model's multiply-accumulates, each in its operator's type."""
+    real = per_mac.get(schedule.problem.dtype, 0.0)
+    own = _integer_macs(schedule)
+    return (schedule.model.macs - own) * real + own * per_mac.get("int8", real)
+
+
+def _integer_macs(schedule: Schedule) -> int:
+    """Return how many of a model's multiply-accumulates are in int8, remembered."""
     problem, model = schedule.problem, schedule.model
-    found = problem.memory.get("integer macs")
-    if not isinstance(found, tuple) or found[0] is not model:
-        on = in_integers(problem.target, problem.dtype)
-        own = sum(o.macs for o in model.operators if on and o.integer is not None)
-        found = problem.memory["integer macs"] = (model, own)
-    own = found[1]
-    real = per_mac.get(problem.dtype, 0.0)
-    return (model.macs - own) * real + own * per_mac.get("int8", real)
+    if not in_integers(problem.target, problem.dtype):
+        return 0
+    key = ("integer macs", model.batch)
+    found = problem.memory.get(key)
+    if not isinstance(found, int):
+        found = sum(o.macs for o in model.operators if o.integer is not None)
+        problem.memory[key] = found
+    return found
 
 
 def _tensor_counts(schedule: Schedule) -> dict[str, int]:
