@@ -73,10 +73,10 @@ def parquet_lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]
     arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
     number = 0
     try:
-        source = parquet.ParquetFile(file, read_dictionary=["record"])
-        if "record" not in source.schema_arrow.names:
+        if "record" not in parquet.read_schema(file).names:
             hint = "expected a file of 'autoturbo db export FILE.parquet'"
             raise DatabaseError("a Parquet file without records", Location(path), hint)
+        source = parquet.ParquetFile(file, read_dictionary=["record"])
         stored, unpacked = file.seek(0, os.SEEK_END), 0
         for part in source.iter_batches(batch_size=_ROWS, columns=["record"]):
             for text in part.column(0):  # one at a time: a dictionary may say one text often

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.domain import AccessMap, AxisKind
-from autoturbo.graph.operators import MAX_AXES, Graph, check_limits, element_bytes
+from autoturbo.graph.operators import MAX_AXES, Graph, Tensor, check_limits, element_bytes
 
 Ints = NDArray[np.int64]
 
@@ -78,8 +78,13 @@ class _Maps:
         return len(self.slot_dim) - 2
 
 
-def graph_arrays(graph: Graph, dtype: str) -> GraphArrays:
+def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphArrays:
     """Flatten a graph; element sizes are those of the compute type ``dtype``.
+
+    Args:
+        graph: the graph.
+        dtype: the compute type.
+        integers: quantised operators are computed in int8, which some tensors take fewer bytes for.
 
     Raises:
         ModelError: compiled code has no room for it, see :func:`check_limits`.
@@ -92,7 +97,7 @@ def graph_arrays(graph: Graph, dtype: str) -> GraphArrays:
     return GraphArrays(
         dim_start=_starts([len(t.shape) for t in graph.tensors]),
         extent=_ints([e for t in graph.tensors for e in t.shape]),
-        element=_ints([element_bytes(t.dtype, dtype) for t in graph.tensors]),
+        element=_ints([_element(t, dtype, integers=integers) for t in graph.tensors]),
         constant=_ints([int(t.constant) for t in graph.tensors]),
         axis_start=_starts([len(op.axes) for op in graph.operators]),
         axis_extent=_ints([axis.extent for axis in axes]),
@@ -110,6 +115,12 @@ def graph_arrays(graph: Graph, dtype: str) -> GraphArrays:
         term_axis=_ints(maps.axis),
         term_step=_ints(maps.step),
     )
+
+
+def _element(tensor: Tensor, dtype: str, *, integers: bool) -> int:
+    if integers and tensor.integer_bytes is not None:
+        return tensor.integer_bytes
+    return element_bytes(tensor.dtype, dtype)
 
 
 def _ints(values: list[int]) -> Ints:

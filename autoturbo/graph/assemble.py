@@ -12,6 +12,7 @@ from onnx import AttributeProto, NodeProto, helper, numpy_helper
 
 from autoturbo.graph.external_data import is_stored
 from autoturbo.graph.infer import schema_of
+from autoturbo.graph.integers import with_integers
 from autoturbo.graph.operators import Graph, Operator, Tensor
 from autoturbo.graph.source import Source, domain_of, kind_of
 from autoturbo.graph.table import NodeView, ValueView, describe
@@ -68,16 +69,18 @@ def build_graph(program: Program, source: Source) -> Assembled:
         *(_operator(step, name, read, tensors, source) for step, name in named), strict=True
     )
     outputs = tuple(tensors.index(value) for value in program.outputs)
-    graph = Graph(
-        name=source.path.stem,
-        tensors=tensors.all(),
-        operators=operators,
-        inputs=tuple(range(len(program.inputs))),
-        outputs=outputs,
-        batch=_batch(program.inputs, source),
-        source=str(source.path),
-        notes=tuple(source.notes),
-        given=tuple(dict.fromkeys(source.given)),
+    graph = with_integers(
+        Graph(
+            name=source.path.stem,
+            tensors=tensors.all(),
+            operators=operators,
+            inputs=tuple(range(len(program.inputs))),
+            outputs=outputs,
+            batch=_batch(program.inputs, source),
+            source=str(source.path),
+            notes=tuple(source.notes),
+            given=tuple(dict.fromkeys(source.given)),
+        )
     )
     return Assembled(graph, tuple(steps), positions, tensors)
 
@@ -216,7 +219,9 @@ class Tensors:
             self._index[value] = len(self._tensors)
             name = _fresh(value.name, self._names)
             shape = value.shape or ()
-            self._tensors.append(Tensor(name, shape, value.dtype, constant=value.constant))
+            own = 1 if value.narrow else None
+            made = Tensor(name, shape, value.dtype, constant=value.constant, integer_bytes=own)
+            self._tensors.append(made)
         return self._index[value]
 
     def known(self, value: Value) -> int:

@@ -4,7 +4,8 @@ GraphTurbo, OSDI '23, section 1.1: a layer is a straight line of nodes of which 
 learned parameters. Two additions of ours, both stated here because the paper is silent: a layer
 holds at most one operator of the matrix engine (two would need the whole of the first), and an
 elementwise diamond that closes on itself (SiLU's ``x * sigmoid(x)``, a GELU written out) counts as
-straight, as it is in every compiler's fusion pass.
+straight, as it is in every compiler's fusion pass. A reduction of all elements follows elementwise
+operators only: every part of what it begins with would need the whole of the rest.
 """
 
 from __future__ import annotations
@@ -145,6 +146,8 @@ def _may_join(graph: Graph, chain: list[int], more: list[int]) -> bool:
     operators = [graph.operators[index] for index in (*chain, *more)]
     matrix = sum(op.engine is Engine.MATRIX for op in operators)
     learned = sum(op.parameterised for op in operators)
+    if any(graph.operators[index].reduces_all for index in more):
+        return _all_elementwise(graph, chain)  # what it waits for all of is computed by all cores
     return matrix <= 1 and learned <= 1 and not any(op.opaque for op in operators)
 
 

@@ -50,12 +50,16 @@ class Tensor:
         shape: elements per dimension; ``()`` for a scalar.
         dtype: element type in numpy's spelling (``"float32"``, ``"int64"``, ``"bool"``).
         constant: depends on no real input of the model: a weight.
+        integer_bytes: bytes per element where the target computes in int8, if not those of its
+            type (:mod:`autoturbo.graph.integers`): 1 of real values that are held as 8-bit ones, 0
+            of scales that are part of the instructions.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     constant: bool = False
+    integer_bytes: int | None = None
 
     @property
     def elements(self) -> int:
@@ -132,6 +136,8 @@ class Operator:
         attributes: what else distinguishes it (``(("epsilon", "1e-05"),)``), for hashes only.
         opaque: why it has no access maps (never split, runs alone), or None.
         counted: its work is known; where it is not, figures of the graph are incomplete.
+        integer: its arithmetic where the target computes in int8, at that type's rates; None: it is
+            computed in the run's type.
     """
 
     name: str
@@ -148,6 +154,7 @@ class Operator:
     attributes: tuple[tuple[str, str], ...] = ()
     opaque: str | None = None
     counted: bool = True
+    integer: Work | None = None
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -179,6 +186,17 @@ class Operator:
     def special_ops(self) -> float:
         """Transcendental operations of the whole operator."""
         return self.work.special * self.output_points
+
+    @property
+    def reduces_all(self) -> bool:
+        """True for a sum, an extreme or a range of all elements of its input.
+
+        Parts of the input give partial results, which one further step combines.
+        """
+        if self.kind == "DynamicQuantizeLinear":
+            return self.opaque is None
+        split = any(a.kind is AxisKind.PARALLEL and a.extent > 1 for a in self.axes)
+        return self.pattern is Pattern.REDUCE and not split and not self.work.macs
 
     def input_axes(self, position: int) -> set[int]:
         """Axes that address an input."""
@@ -371,11 +389,16 @@ def _canonical(graph: Graph) -> list[object]:
     return [
         GRAPH_SCHEMA,
         graph.batch,
-        [[list(t.shape), t.dtype, int(t.constant)] for t in graph.tensors],
+        [[list(t.shape), t.dtype, int(t.constant), *_mark(t)] for t in graph.tensors],
         [operator_key(operator) for operator in graph.operators],
         list(graph.inputs),
         list(graph.outputs),
     ]
+
+
+def _mark(tensor: Tensor) -> list[int]:
+    """Return nothing for the tensors of float models: their hashes stay what they were."""
+    return [] if tensor.integer_bytes is None else [tensor.integer_bytes]
 
 
 def operator_key(operator: Operator) -> list[object]:
@@ -385,17 +408,22 @@ def operator_key(operator: Operator) -> list[object]:
         for access in (*operator.input_maps, *operator.output_maps)
     ]
     axes = [[axis.extent, axis.kind.value] for axis in operator.axes]
-    work = operator.work
+    integer = [] if operator.integer is None else [_work_key(operator.integer)]
     return [
         operator.kind,
         list(operator.inputs),
         list(operator.outputs),
         axes,
         maps,
-        [work.macs, work.vector, work.special, work.vector_per_point],
+        _work_key(operator.work),
         [operator.engine.value, int(operator.pattern), int(operator.parameterised)],
         [list(pair) for pair in operator.attributes],
+        *integer,
     ]
+
+
+def _work_key(work: Work) -> list[float]:
+    return [work.macs, work.vector, work.special, work.vector_per_point]
 
 
 _ELEMENT_BYTES = {"float64": 8, "int64": 4, "uint64": 4, "int32": 4, "uint32": 4, "int16": 2}

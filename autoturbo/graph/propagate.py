@@ -32,6 +32,7 @@ from autoturbo.graph.fold import (
 )
 from autoturbo.graph.foreign import foreign_types
 from autoturbo.graph.infer import InferenceError, infer, merge, schema_of
+from autoturbo.graph.integers import made_of_bytes
 from autoturbo.graph.source import Source, domain_of, kind_of, label, one_line
 from autoturbo.graph.structure import bodies, captured_names, check_names, in_order
 from autoturbo.graph.unknown_extents import upper_bounds
@@ -226,6 +227,7 @@ class Propagation:
                 literal=constant and all(value.literal for value in step.inputs if value),
                 missing=missing if constant else None,
                 unfolded=unfolded,
+                narrow=constant and made_of_bytes(step),
             )
             if name
             else None

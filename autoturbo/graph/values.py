@@ -43,6 +43,7 @@ class Value:
         unfolded: why its elements were not computed, where it is a constant without ``data``.
         unknown: why its type or shape is not known: raised if the graph needs it.
         repeated: the constant of the file's own batch that this one has repeated for another.
+        narrow: a constant that a DequantizeLinear makes of 8-bit values, perhaps rearranged.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Value:
     unfolded: Unfolded | None = None
     unknown: ModelError | None = None
     repeated: Repetition | None = None
+    narrow: bool = False
 
     @property
     def shape(self) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from autoturbo.graph.extract import extract
 from autoturbo.hardware.target import storage_ratio
+from autoturbo.schedule.work import in_integers
 from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.shares import ScheduleShares, Shares
 
@@ -111,7 +112,8 @@ def _needs(schedule: Schedule, layer: int) -> float:
     except ValueError:  # nothing that it makes is used
         return 0.0
     bound = lower_bound(part, problem.target, problem.dtype)
-    read = weight_bytes(part, problem.dtype) * storage_ratio(problem.dtype)
+    integers = in_integers(problem.target, problem.dtype)
+    read = weight_bytes(part, problem.dtype, integers=integers) * storage_ratio(problem.dtype)
     passes = share.loops * share.copies
     return max(
         bound.matrix_s * passes, bound.vector_s * passes, read / problem.target.ddr.bandwidth

@@ -106,7 +106,7 @@ def _kinds_of(problem: Problem) -> _Kinds:
     kinds = _Kinds(
         _numbered(_operator_kind(operator) for operator in graph.operators),
         _numbered(
-            (t.shape, t.dtype, t.constant, order, index in outputs, bool(readers))
+            (t.shape, t.dtype, t.constant, t.integer_bytes, order, index in outputs, bool(readers))
             for index, (t, order, readers) in enumerate(
                 zip(graph.tensors, problem.loop_order, problem.consumers, strict=True)
             )
@@ -126,6 +126,7 @@ def _operator_kind(operator: Operator) -> Hashable:
         operator.kind, tuple((axis.extent, axis.kind) for axis in operator.axes),
         operator.input_maps, operator.output_maps, operator.work, operator.engine,
         operator.pattern, operator.parameterised, operator.attributes, operator.opaque,
+        operator.integer,
     )  # fmt: skip
 
 

@@ -337,7 +337,7 @@ def _seconds(problem: Problem, index: int) -> float:
     axes = slice(problem.arrays.axis_start[index], problem.arrays.axis_start[index + 1])
     shown = int(np.prod(problem.arrays.axis_extent[axes][work.shown[axes] == 1]))
     points = operator.points
-    macs = points * float(work.macs[index])
+    macs = points * work.macs[index]
     plain = shown * work.vector[index] + points * work.per_point[index] + macs * (code == VECTOR)
     special = float(shown * work.special[index])
     return work_seconds(target, problem.dtype, macs * (code == MATRIX), float(plain), special)

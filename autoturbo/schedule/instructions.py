@@ -612,7 +612,8 @@ def tile_shape(row: Floats, tiles: Ints, rules: Ints, amounts: Floats) -> None:
     """
     products, columns = tiles[Tiling.PRODUCTS], tiles[Tiling.COLUMNS]
     depths, rows = tiles[Tiling.DEPTHS], tiles[Tiling.ROWS]
-    amounts[Amount.COUNT] = max(row[Stage.COUNT], 1.0) / products
+    count = row[Stage.COUNT] if row[Stage.COUNT] > 0 else 1.0  # a fraction of faster types
+    amounts[Amount.COUNT] = count / products
     amounts[Amount.ROWS] = row[Stage.ROWS] / rows
     amounts[Amount.COLUMNS] = row[Stage.COLUMNS] / columns
     amounts[Amount.DEPTH] = row[Stage.DEPTH] / depths

@@ -15,10 +15,12 @@ from typing import Any
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.files import buffer_entries
+from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import SCHEDULER_VERSION, SPLITS, Schedule
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import Tiling, tile_counts
+from autoturbo.schedule.work import MATRIX, Floats
 
 KERNELS_FORMAT = "autoturbo-kernels"
 KERNELS_SCHEMA = 1
@@ -139,7 +141,7 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
             "operators": list(problem.layers[layer].operators),
             "cores": list(binding),
             "core_work": {
-                "products": int(stage[Stage.COUNT]), "rows": int(stage[Stage.ROWS]),
+                "products": _products(problem, layer, stage), "rows": int(stage[Stage.ROWS]),
                 "columns": int(stage[Stage.COLUMNS]), "depth": int(stage[Stage.DEPTH]),
                 "vector_operations": int(stage[Stage.VECTOR] + stage[Stage.SPECIAL]),
             },
@@ -154,6 +156,14 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
             template.layers, template.bindings, template.stages, counts, strict=True
         )
     ]  # fmt: skip
+
+
+def _products(problem: Problem, layer: int, stage: Floats) -> int:
+    """Return the products of a layer, which are counted as fewer in a type that is faster."""
+    work, operators = problem.work, problem.graph.operators
+    own = [op for op in problem.layers[layer].operators if work.engine[op] == MATRIX]
+    counted = float(stage[Stage.COUNT])
+    return round(counted * operators[own[0]].work.macs / work.macs[own[0]]) if own else int(counted)
 
 
 def _buffers(schedule: Schedule) -> Iterable[tuple[dict[str, Any], int]]:

@@ -15,9 +15,9 @@ import numpy as np
 from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.layers import Layer, layers_of
-from autoturbo.graph.operators import Engine, Graph, Operator
+from autoturbo.graph.operators import Engine, Graph, Operator, Work
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.work import WorkArrays, work_arrays
+from autoturbo.schedule.work import WorkArrays, in_integers, second_operand, work_arrays, work_of
 
 STAGING_SHARE = 16
 """One sixteenth of LB is the staging zone: 64 KiB of 1 MiB holds two tiles of 32 KiB, enough to
@@ -95,6 +95,7 @@ def make_problem(
         layers: a cut into layers other than :func:`layers_of` (the baselines').
     """
     layers = layers_of(graph) if layers is None else layers
+    integers = in_integers(target, dtype)
     producer = [-1] * len(graph.tensors)
     readers: list[list[int]] = [[] for _ in graph.tensors]
     for layer in layers:
@@ -103,13 +104,13 @@ def make_problem(
         for tensor in layer.inputs:
             readers[tensor].append(layer.index)
     return Problem(
-        graph, target, dtype, graph_arrays(graph, dtype),
-        work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers),
+        graph, target, dtype, graph_arrays(graph, dtype, integers=integers),
+        work_arrays(graph, target, dtype), layers, _layer_arrays(graph, layers, integers=integers),
         loop_orders(graph), tuple(producer), tuple(tuple(r) for r in readers),
     )  # fmt: skip
 
 
-def _layer_arrays(graph: Graph, layers: tuple[Layer, ...]) -> LayerArrays:
+def _layer_arrays(graph: Graph, layers: tuple[Layer, ...], *, integers: bool) -> LayerArrays:
     def flat(groups: list[tuple[int, ...]]) -> tuple[Ints, Ints]:
         starts = np.concatenate(([0], np.cumsum([len(g) for g in groups]))).astype(np.int64)
         return starts, np.asarray([x for g in groups for x in g], dtype=np.int64)
@@ -118,17 +119,16 @@ def _layer_arrays(graph: Graph, layers: tuple[Layer, ...]) -> LayerArrays:
     in_start, in_tensor = flat([layer.inputs for layer in layers])
     out_start, out_tensor = flat([layer.outputs for layer in layers])
     in_place = np.asarray([layer.in_place for layer in layers], dtype=np.int64)
-    work = np.asarray([_work(operator) for operator in graph.operators], dtype=np.int64)
+    works = [work_of(operator, integers=integers) for operator in graph.operators]
+    work = np.asarray([_work(one) for one in works], dtype=np.int64)
     return LayerArrays(op_start, op, in_start, in_tensor, out_start, out_tensor, in_place, work)
 
 
-def _work(operator: Operator) -> int:
+def _work(work: Work) -> int:
     """Cost of one domain point in vector-lane operations; a matrix engine is many lanes wide."""
-    if operator.work.macs:
-        return operator.work.macs
-    return round(32 * (operator.work.vector + operator.work.vector_per_point)) + 128 * round(
-        operator.work.special
-    )
+    if work.macs:
+        return work.macs
+    return round(32 * (work.vector + work.vector_per_point)) + 128 * round(work.special)
 
 
 def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
@@ -173,7 +173,8 @@ def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int |
 
 def _second_operand_axis(operator: Operator) -> int | None:
     """The axis that only the second operand and the output have: output channels, columns."""
-    own = sorted((operator.input_axes(1) - operator.input_axes(0)) & operator.output_axes)
+    second = operator.input_axes(second_operand(operator))
+    own = sorted((second - operator.input_axes(0)) & operator.output_axes)
     return own[-1] if own else None
 
 

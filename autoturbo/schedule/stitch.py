@@ -86,6 +86,10 @@ class Stage(IntEnum):
 
 STAGE_COLUMNS = len(Stage)
 
+PARTIAL_BYTES = 8
+"""What a core finds in its part of a whole that is reduced: a least and a largest value, or a sum
+and a count, of 32 bits."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
@@ -386,6 +390,20 @@ def _add_operator(
 
 
 @borrowing
+def _share_out(w: WorkArrays, ops: Ints, row: Floats) -> None:
+    """Let all cores reduce their parts of one whole; one of them combines what they found."""
+    cores = 1
+    for op in ops:
+        cores = max(cores, w.sharing[op])
+    if cores == 1 or row[Stage.MACS] > 0:
+        return
+    for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
+        row[column] /= cores
+    row[Stage.VECTOR] += cores - 1
+    row[Stage.EXCHANGED] += PARTIAL_BYTES * (cores - 1)
+
+
+@borrowing
 def _output_bytes(g: GraphArrays, op: int, low: Ints, high: Ints, seen: Ints) -> int:
     total = 0
     for position in range(g.out_start[op], g.out_start[op + 1]):
@@ -427,8 +445,9 @@ def _add_run(
 ) -> None:
     """Add bytes and runs in memory of a tensor's region to ``runs``."""
     part = region_bytes(g, tensor, low, high)
-    runs[0] += part
-    runs[1] += np.ceil(part / _run_bytes(g, layout, tensor, low, high))
+    if part > 0:  # scales of integer operators are part of the instructions
+        runs[0] += part
+        runs[1] += np.ceil(part / _run_bytes(g, layout, tensor, low, high))
 
 
 @borrowing
@@ -607,6 +626,7 @@ def fill_stages(
         for tensor in outputs:
             if core_seen[tensor]:
                 row[Stage.WRITTEN] += region_bytes(g, tensor, core_low, core_high)
+        _share_out(w, ops, row)
         _add_runs(g, a, layout, layer, low, high, seen, room.runs, row)
         element = max(g.element[output], 1)
         row[Stage.STEPS] = max(row[Stage.WRITTEN] // element, 1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.graph.domain import AxisKind
-from autoturbo.graph.operators import Engine, Graph, Operator
+from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Work
 from autoturbo.hardware.target import MatrixEngine, Target
 
 Floats = NDArray[np.float64]
@@ -45,19 +45,22 @@ of its products."""
 class WorkArrays(NamedTuple):
     """Per operator: engine code and vector work per output point and per domain point.
 
+    Work is counted in operations of the run's compute type (:func:`priced`).
     ``role`` and ``shown`` are per axis: its role in a matrix product, and 1 if it appears in the
     outputs. ``whole`` is what the reduction over channels is rounded up to at every kernel position
-    (1: kernel positions and channels make one reduction).
+    (1: kernel positions and channels make one reduction). ``sharing`` is the number of cores that
+    reduce parts of one whole (1: those that its outputs are spread over do the work).
     """
 
     engine: Ints
     vector: Floats
     special: Floats
     per_point: Floats
-    macs: Ints
+    macs: Floats
     role: Ints
     shown: Ints
     whole: Ints
+    sharing: Ints
 
 
 @borrowing
@@ -73,17 +76,62 @@ def shown_points(g: GraphArrays, w: WorkArrays, op: int, box_low: Ints, box_high
 def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
     """Flatten the work of a graph's operators for one target."""
     operators = graph.operators
+    own = [priced(op, target, dtype) for op in operators]
     shown = (AxisKind.PARALLEL, AxisKind.WHOLE)
     return WorkArrays(
-        engine=np.asarray([engine_code(op, target, dtype) for op in operators], np.int64),
-        vector=np.asarray([op.work.vector for op in operators], np.float64),
-        special=np.asarray([op.work.special for op in operators], np.float64),
-        per_point=np.asarray([op.work.vector_per_point for op in operators], np.float64),
-        macs=np.asarray([op.work.macs for op in operators], np.int64),
+        engine=np.asarray([one.engine for one in own], np.int64),
+        vector=np.asarray([one.vector for one in own], np.float64),
+        special=np.asarray([one.special for one in own], np.float64),
+        per_point=np.asarray([one.per_point for one in own], np.float64),
+        macs=np.asarray([one.macs for one in own], np.float64),
         role=np.asarray([role for op in operators for role in axis_roles(op)], np.int64),
         shown=np.asarray([int(a.kind in shown) for op in operators for a in op.axes], np.int64),
         whole=np.full(len(operators), whole_depth(target), np.int64),
+        sharing=np.asarray([target.cores if op.reduces_all else 1 for op in operators], np.int64),
     )
+
+
+class Priced(NamedTuple):
+    """An operator's arithmetic on a target, in operations of the run's compute type.
+
+    ``engine`` is the code of the engine that does it. ``macs`` and ``per_point`` are per point of
+    its domain, ``vector`` and ``special`` per output point.
+    """
+
+    engine: int
+    macs: float
+    vector: float
+    special: float
+    per_point: float
+
+
+def in_integers(target: Target, dtype: str) -> bool:
+    """Return whether a target computes quantised operators in int8 beside a run's type."""
+    types, lanes = ("int8", dtype), target.vector.elements_per_cycle
+    return all(target.supports(one) and lanes(one) > 0 for one in types)
+
+
+def work_of(operator: Operator, *, integers: bool) -> Work:
+    """Return an operator's arithmetic per point, in int8 where that is so."""
+    return operator.integer if integers and operator.integer is not None else operator.work
+
+
+def priced(operator: Operator, target: Target, dtype: str) -> Priced:
+    """Return what an operator costs: the one count of work, of simulator and bounds alike.
+
+    What is computed in int8 counts as so many operations of the run's type as take the same time.
+    """
+    integers = in_integers(target, dtype) and operator.integer is not None
+    work = work_of(operator, integers=integers)
+    code = engine_code(operator, target, dtype)
+    lanes = macs = 1.0
+    if integers:
+        lanes = target.vector.elements_per_cycle(dtype) / target.vector.elements_per_cycle("int8")
+        macs = target.matrix.macs_per_cycle(dtype) / target.matrix.macs_per_cycle("int8")
+    return Priced(
+        code, work.macs * (macs if code == MATRIX else lanes),
+        work.vector * lanes, work.special, work.vector_per_point * lanes,
+    )  # fmt: skip
 
 
 def axis_roles(operator: Operator) -> list[int]:
@@ -94,13 +142,23 @@ def axis_roles(operator: Operator) -> list[int]:
     """
     if operator.engine is not Engine.MATRIX or len(operator.inputs) < 2:  # noqa: PLR2004
         return [OTHER] * len(operator.axes)
-    first, second = operator.input_axes(0), operator.input_axes(1)
+    first, second = operator.input_axes(0), operator.input_axes(second_operand(operator))
     out = operator.output_axes
     roles = [_role(axis, first, second, out) for axis in range(len(operator.axes))]
     return [
         WINDOW if role == DEPTH and axis.kind is AxisKind.WINDOW else role
         for role, axis in zip(roles, operator.axes, strict=True)
     ]
+
+
+def second_operand(operator: Operator) -> int:
+    """Return the place among the inputs of a product's second operand.
+
+    Operators on quantised values have scales and zero points, of few axes, between the two.
+    """
+    if "QLinear" not in operator.kind:
+        return 1
+    return max(range(1, len(operator.inputs)), key=lambda at: len(operator.input_axes(at)))
 
 
 def _role(axis: int, first: set[int], second: set[int], out: set[int]) -> int:
@@ -152,6 +210,9 @@ def engine_code(operator: Operator, target: Target, dtype: str) -> int:
     convolution, one output channel per product) goes to the vector engine.
     """
     code = _CODES[operator.engine]
+    if operator.integer is not None and in_integers(target, dtype):
+        dtype = "int8"
+        code = NONE if operator.integer == NO_WORK and code == VECTOR else code
     if code != MATRIX:
         return code
     lanes = target.vector.elements_per_cycle(dtype)

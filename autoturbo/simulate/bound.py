@@ -3,7 +3,8 @@
 The largest of: matrix work at the chip's peak, vector work at peak, and compulsory DDR traffic
 (weights, inputs and outputs once) at full bandwidth. Only what the outputs depend on counts: a row
 of the input that no window reaches is neither read nor computed. Operators whose work goes to the
-vector engine on this target (:func:`autoturbo.schedule.work.engine_code`) count there.
+vector engine on this target (:func:`autoturbo.schedule.work.priced`) count there, and those of
+quantised models at the rates of int8 where it has them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays, propagate, r
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.hardware.target import Target, storage_ratio
-from autoturbo.schedule.work import MATRIX, VECTOR, engine_code
+from autoturbo.schedule.work import MATRIX, VECTOR, in_integers, priced
 from autoturbo.simulate.measurement import LowerBound
 
 
@@ -42,9 +43,9 @@ class Needs:
     steps: Ints
 
     @staticmethod
-    def of(graph: Graph, dtype: str) -> Needs:
-        """Follow whole outputs back to the inputs."""
-        arrays = graph_arrays(graph, dtype)
+    def of(graph: Graph, dtype: str, *, integers: bool = False) -> Needs:
+        """Follow whole outputs back to the inputs; sizes as :func:`graph_arrays` has them."""
+        arrays = graph_arrays(graph, dtype, integers=integers)
         low, high = np.zeros_like(arrays.extent), np.zeros_like(arrays.extent)
         seen = np.zeros(len(graph.tensors), np.int64)
         for tensor in graph.outputs:
@@ -97,7 +98,7 @@ _SHOWN = (AxisKind.PARALLEL, AxisKind.WHOLE)
 
 def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     """The bound for one evaluation of the whole batch on the whole chip."""
-    needs = Needs.of(graph, dtype)
+    needs = Needs.of(graph, dtype, integers=in_integers(target, dtype))
     matrix, vector, special = _work(needs, target, dtype)
     slow = target.vector.special_lanes * target.clusters * target.cores * target.clock
     simple_s = vector / target.vector_ops_per_second(dtype) if vector else 0.0
@@ -114,21 +115,21 @@ def _work(needs: Needs, target: Target, dtype: str) -> tuple[float, float, float
     matrix = vector = special = 0.0
     for index, operator in enumerate(needs.graph.operators):
         points, shown = needs.points(index)
-        code = engine_code(operator, target, dtype)
-        if code == MATRIX:
-            matrix += points * operator.work.macs
-        elif code == VECTOR:
-            vector += points * operator.work.macs
-        vector += shown * operator.work.vector + points * operator.work.vector_per_point
-        special += shown * operator.work.special
+        work = priced(operator, target, dtype)
+        if work.engine == MATRIX:
+            matrix += points * work.macs
+        elif work.engine == VECTOR:
+            vector += points * work.macs
+        vector += shown * work.vector + points * work.per_point
+        special += shown * work.special
     return matrix, vector, special
 
 
-def compulsory_bytes(graph: Graph, dtype: str) -> int:
+def compulsory_bytes(graph: Graph, dtype: str, *, integers: bool = False) -> int:
     """Bytes that any schedule moves from or to DDR: used weights, inputs and outputs once."""
-    return Needs.of(graph, dtype).compulsory_bytes()
+    return Needs.of(graph, dtype, integers=integers).compulsory_bytes()
 
 
-def weight_bytes(graph: Graph, dtype: str) -> int:
+def weight_bytes(graph: Graph, dtype: str, *, integers: bool = False) -> int:
     """Bytes of constants that one pass reads; a look-up counts what it picks."""
-    return Needs.of(graph, dtype).weight_bytes()
+    return Needs.of(graph, dtype, integers=integers).weight_bytes()

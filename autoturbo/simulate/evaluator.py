@@ -25,6 +25,7 @@ from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.statistics import statistics_of
 from autoturbo.schedule.timeline import Timeline, handed_over
+from autoturbo.schedule.work import in_integers
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import SIMULATOR, PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -331,7 +332,8 @@ def _weights_in_ddr(problem: Problem) -> int:
     """Bytes of the weights that one pass reads, remembered with the problem."""
     found = problem.memory.get("weight bytes")
     if not isinstance(found, int):
-        found = weight_bytes(problem.graph, problem.dtype)
+        integers = in_integers(problem.target, problem.dtype)
+        found = weight_bytes(problem.graph, problem.dtype, integers=integers)
         problem.memory["weight bytes"] = found
     return found
 

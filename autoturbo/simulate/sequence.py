@@ -12,6 +12,7 @@ kernel also waits for those on other clusters that still read what it made two p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.timeline import KINDS, Step
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.work import Floats, in_integers
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.kernels import (
     BUSY,
@@ -348,14 +349,33 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
     passes = schedule.share.loops * schedule.share.copies
     local_bytes = template_book(schedule.problem).local_bytes.rows
     local = float(local_bytes[schedule.timeline.templates[_launched(schedule)]].sum())
-    per_mac = dict(energy.mac).get(schedule.problem.dtype, 0.0)
     picojoules = (
-        schedule.model.macs * per_mac
+        _mac_energy(schedule, dict(energy.mac))
         + local * schedule.problem.target.cores * passes * energy.lb
         + gb * energy.gb
         + ddr * energy.ddr
     )
     return picojoules * 1e-12 + energy.static * latency
+
+
+def _mac_energy(schedule: Schedule, per_mac: Mapping[str, float]) -> float:
+    """Return the picojoules of a model's multiply-accumulates, each in its operator's type."""
+    real = per_mac.get(schedule.problem.dtype, 0.0)
+    own = _integer_macs(schedule)
+    return (schedule.model.macs - own) * real + own * per_mac.get("int8", real)
+
+
+def _integer_macs(schedule: Schedule) -> int:
+    """Return how many of a model's multiply-accumulates are in int8, remembered."""
+    problem, model = schedule.problem, schedule.model
+    if not in_integers(problem.target, problem.dtype):
+        return 0
+    key = ("integer macs", model.batch)
+    found = problem.memory.get(key)
+    if not isinstance(found, int):
+        found = sum(o.macs for o in model.operators if o.integer is not None)
+        problem.memory[key] = found
+    return found
 
 
 def _tensor_counts(schedule: Schedule) -> dict[str, int]:

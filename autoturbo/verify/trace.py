@@ -192,7 +192,7 @@ def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
     if stage[Stage.MACS] <= 0:
         return bool(tiles[Tiling.PRODUCTS] >= min(stage[Stage.STEPS], MAX_TILES))
     most = (
-        max(stage[Stage.COUNT], 1), max(int(stage[Stage.COLUMNS]), 1),
+        max(int(stage[Stage.COUNT]), 1), max(int(stage[Stage.COLUMNS]), 1),
         max(stage[Stage.DEPTH] // rules.native_rows, 1),
     )  # fmt: skip
     return all(tiles[column] >= limit for column, limit in enumerate(most))

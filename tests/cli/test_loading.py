@@ -56,7 +56,7 @@ def test_data_types() -> None:
 def test_tune_and_resume_in_python() -> None:
     model = autoturbo.load_model(MODEL, batch=2)
     target = autoturbo.load_target("stcp920")
-    first = autoturbo.tune(model, target, trials=1, seed=3)
+    first = autoturbo.tune(model, target, trials=1, seed=3, database="autoturbo.db")
     again = autoturbo.resume(first.run[:8], trials=17)
     assert (again.run, again.trials, again.seed) == (first.run, 17, 3)
     whole = autoturbo.tune(model, target, trials=17, seed=3, database="other.db")
@@ -67,7 +67,8 @@ def test_tune_and_resume_in_python() -> None:
 
 def test_a_run_without_its_file_cannot_be_found_again() -> None:
     model = dataclasses.replace(autoturbo.load_model(MODEL, batch=1), source="")
-    first = autoturbo.tune(model, autoturbo.load_target("stcp920"), trials=1)
+    target = autoturbo.load_target("stcp920")
+    first = autoturbo.tune(model, target, trials=1, database="autoturbo.db")
     with pytest.raises(RunError, match=f"run {first.run}: the file of its model is not recorded"):
         autoturbo.resume(first.run)
 

@@ -27,7 +27,7 @@ from autoturbo.tuner import Progress, TuneResult
 MEASUREMENT = [
     *["latency_s", "throughput_per_s", "ddr_bytes", "gb_bytes", "matrix_utilization"],
     *["vector_utilization", "peak_lb_bytes", "peak_gb_bytes", "kernels", "lower_bound_s"],
-    *["bound_fraction", "energy_j"],
+    *["bound_fraction", "energy_j", "incomplete"],
 ]
 MODEL = "squeezenet1_1"
 

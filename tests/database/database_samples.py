@@ -155,8 +155,11 @@ _any_measurements = st.builds(
 
 def _bounded(found: Measurement) -> Measurement:
     """The same with a bound that its latency does not break."""
-    parts = dataclasses.astuple(found.bound)
-    return dataclasses.replace(found, bound=LowerBound(*(min(p, found.latency) for p in parts)))
+    bound = found.bound
+    matrix, vector, ddr = (
+        min(p, found.latency) for p in (bound.matrix_s, bound.vector_s, bound.ddr_s)
+    )
+    return dataclasses.replace(found, bound=LowerBound(matrix, vector, ddr))
 
 
 measurements = _any_measurements.map(_bounded)

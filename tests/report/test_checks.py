@@ -30,9 +30,9 @@ def test_one_row_a_check() -> None:
 
 def test_numbers_that_were_not_run() -> None:
     skipped = Numbers(2, whole=True, seed=0, max_abs_error=None, skipped="too large")
-    assert rendered(verdicts(Verification((), ()), COUNTED))[-1].endswith("not asked for")
+    assert rendered(verdicts(Verification((), ()), COUNTED))[-1].endswith("--no-numbers")
     lines = rendered(verdicts(Verification((), (), skipped), COUNTED))
-    assert lines[-1].split() == ["numbers", "skipped", "too", "large"]
+    assert lines[-1].split() == ["numbers", "not", "checked", "too", "large"]
 
 
 def test_one_row_an_output() -> None:

@@ -169,7 +169,7 @@ def test_a_comparison_is_what_the_command_prints() -> None:
     assert found.outcomes["tvm"] == evaluator.measure_scheduler("tvm")
     latencies = [o.latency for o in found.outcomes.values() if isinstance(o, Measurement)]
     assert latencies == sorted(latencies, reverse=True)
-    assert list(found.as_json()) == ["model", "target", "schedulers"]
+    assert list(found.as_json()) == ["model", "target", "mixed_samples", "schedulers"]
 
 
 def test_energy_and_chips_without_a_global_buffer() -> None:

@@ -69,7 +69,7 @@ def _reduction(
         operator, name=f"{operator.name} {kind}", kind=kind, inputs=inputs, outputs=(output,),
         axes=axes, input_maps=maps, output_maps=(statistic,),
         work=Work(vector=1.0, vector_per_point=per_element), pattern=Pattern.REDUCE,
-        parameterised=False, attributes=(),
+        parameterised=False, attributes=(), integer=None,
     )  # fmt: skip
 
 
@@ -88,4 +88,5 @@ def _rest(operator: Operator, inputs: tuple[int, ...], maps: tuple[AccessMap, ..
         operator, name=f"{operator.name} Normalize", kind="Normalize",
         inputs=(*inputs, *operator.inputs[1:]), axes=axes,
         input_maps=(*maps, *operator.input_maps[1:]), work=work, pattern=Pattern.BROADCAST,
+        integer=None,
     )  # fmt: skip

@@ -26,7 +26,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
-from autoturbo.schedule.work import MATRIX, VECTOR, Floats, engine_code
+from autoturbo.schedule.work import MATRIX, VECTOR, Floats, in_integers, priced
 from autoturbo.simulate.bound import Needs, lower_bound
 
 SLACK = 1 - 1e-9
@@ -76,7 +76,8 @@ def least_seconds(problem: Problem) -> Floats:
     """
     found = problem.memory.get("least seconds")
     if not isinstance(found, np.ndarray):
-        needs = Needs.of(problem.graph, problem.dtype)
+        integers = in_integers(problem.target, problem.dtype)
+        needs = Needs.of(problem.graph, problem.dtype, integers=integers)
         readers = [set(c) for c in problem.graph.consumers]
         own = [
             _row(problem, needs, index, operator, readers)
@@ -92,9 +93,10 @@ def _row(
 ) -> tuple[float, float, float]:
     target, dtype = problem.target, problem.dtype
     points, shown = needs.points(index)
-    code, work = engine_code(operator, target, dtype), operator.work
+    work = priced(operator, target, dtype)
+    code = work.engine
     macs = points * work.macs
-    plain = shown * work.vector + points * work.vector_per_point + macs * (code == VECTOR)
+    plain = shown * work.vector + points * work.per_point + macs * (code == VECTOR)
     special = shown * work.special
     slow = target.vector.special_lanes * target.cores * target.clock
     matrix_s = 0.0

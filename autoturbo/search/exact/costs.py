@@ -37,7 +37,7 @@ from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.streams import IN_DDR, LATE_DDR, OUT_DDR
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.timeline import build_timeline
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.work import Floats, in_integers
 from autoturbo.search.exact.bounds import SLACK, least_seconds
 from autoturbo.search.exact.groups import Layers
 from autoturbo.simulate.bound import Needs
@@ -183,7 +183,8 @@ def _written(problem: Problem) -> list[int]:
     """Bytes of every tensor that the model's outputs depend on, remembered."""
     found = problem.memory.get("needed bytes")
     if not isinstance(found, list):
-        needs = Needs.of(problem.graph, problem.dtype)
+        integers = in_integers(problem.target, problem.dtype)
+        needs = Needs.of(problem.graph, problem.dtype, integers=integers)
         found = [needs.bytes(t) for t in range(len(problem.graph.tensors))]
         problem.memory["needed bytes"] = found
     return found

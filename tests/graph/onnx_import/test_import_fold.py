@@ -26,6 +26,7 @@ from import_models import (
 from onnx import TensorProto, helper, numpy_helper
 
 from autoturbo.errors import ModelError
+from autoturbo.graph.external_data import INDICES
 from autoturbo.graph.fold import Folder
 from autoturbo.graph.values import Value, tensor_type
 
@@ -125,7 +126,7 @@ def test_an_error_names_the_constant_that_is_too_large_to_be_computed(load: Load
         ],
         [value("x", [1])],
         [value("y", None)],
-        [ints("table", *range(5000)), ints("one", 1)],
+        [ints("table", *range(INDICES + 1)), ints("one", 1)],
     )
     with pytest.raises(ModelError, match="widest: ReduceMax of opset 17 was not computed"):
         load(made)

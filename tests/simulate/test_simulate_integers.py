@@ -1,0 +1,260 @@
+"""Quantised models are computed in int8 where the target has it, and take no longer for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper
+from quantised_nets import Net, detector, quantised, residual
+from simulate_samples import target_of
+
+from autoturbo.datasets import workloads
+from autoturbo.graph.arrays import graph_arrays
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.operators import NO_WORK, Graph, Work
+from autoturbo.hardware import Target
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.work import MATRIX, NONE, priced
+from autoturbo.simulate.bound import lower_bound
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement
+from autoturbo.tuner import tune
+
+FASTER = ("stcp920", "ascend-910", "mlu100")
+"""Targets of which the matrix engine is twice as fast in int8."""
+
+NETS = {"residual": residual, "detector": detector}
+
+
+@functools.cache
+def graphs(kind: str, folder: Path) -> tuple[Graph, Graph]:
+    """A network as it is, and quantised with pairs."""
+    onnx.save(NETS[kind](), folder / f"{kind}.onnx")
+    file = quantised(folder / f"{kind}.onnx", per_channel=kind == "detector")
+    return import_model(folder / f"{kind}.onnx"), import_model(file)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("nets")
+
+
+def measured(graph: Graph, target: Target, dtype: str | None = None) -> Measurement:
+    found = Evaluator(graph, target, dtype or target.default_dtype).evaluate(Knobs())
+    assert isinstance(found, Measurement)
+    assert found.latency >= found.bound.seconds
+    return found
+
+
+@pytest.mark.parametrize("kind", NETS)
+@pytest.mark.parametrize("preset", FASTER)
+def test_pairs_take_no_longer_than_real_values(preset: str, kind: str, folder: Path) -> None:
+    plain, pairs = graphs(kind, folder)
+    before, after = (measured(graph, target_of(preset)) for graph in (plain, pairs))
+    assert after.latency <= before.latency
+    assert after.bound.matrix_s == pytest.approx(before.bound.matrix_s / 2, rel=0.1)
+    assert after.bound.ddr_s < before.bound.ddr_s
+    assert after.energy is not None
+    assert before.energy is not None
+    assert after.energy < before.energy
+
+
+@pytest.mark.parametrize("preset", FASTER[:2])
+def test_tuned_pairs_take_no_longer_either(preset: str, folder: Path, tmp_path: Path) -> None:
+    best = [
+        tune(
+            graph, target_of(preset), trials=16, baselines=(), database=tmp_path / "a.db",
+            runs_folder=tmp_path / f"runs{place}",
+        ).best.measurement
+        for place, graph in enumerate(graphs("detector", folder))
+    ]  # fmt: skip
+    assert best[1].latency <= best[0].latency
+    assert best[1].latency >= best[1].bound.seconds
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("preset", FASTER)
+def test_a_quantised_mobilenet_is_faster(preset: str, tmp_path: Path) -> None:
+    file = tmp_path / "net.onnx"
+    onnx.save(onnx.load(workloads.materialize("mobilenet_v2", tmp_path)), file)
+    plain, pairs = import_model(file), import_model(quantised(file))
+    target = target_of(preset)
+    assert measured(pairs, target).latency < 0.7 * measured(plain, target).latency
+
+
+def test_operators_on_8_bit_values_are_priced_like_pairs(tmp_path: Path) -> None:
+    onnx.save(residual(), tmp_path / "net.onnx")
+    target = target_of()
+    pairs = measured(import_model(quantised(tmp_path / "net.onnx")), target)
+    operators = measured(import_model(quantised(tmp_path / "net.onnx", pairs=False)), target)
+    plain = measured(import_model(tmp_path / "net.onnx"), target)
+    assert operators.bound.matrix_s == pytest.approx(pairs.bound.matrix_s)
+    assert operators.bound.vector_s == pytest.approx(pairs.bound.vector_s)
+    assert operators.latency <= plain.latency
+
+
+def test_integers_beside_real_values_take_the_time_of_a_run_in_int8() -> None:
+    """Products alone, so that nothing but their rate counts."""
+
+    def product(kind: str, dtype: int) -> Graph:
+        shapes = {"a": (4, 512, 512), "b": (4, 512, 512)}
+        given = [helper.make_tensor_value_info(n, dtype, s) for n, s in shapes.items()]
+        whole = TensorProto.INT32 if kind == "MatMulInteger" else dtype
+        out = helper.make_tensor_value_info("y", whole, (4, 512, 512))
+        node = helper.make_node(kind, ["a", "b"], ["y"])
+        return imported(helper.make_model(helper.make_graph([node], "g", given, [out])))
+
+    integer = product("MatMulInteger", TensorProto.INT8)
+    real = product("MatMul", TensorProto.FLOAT)
+    for preset in FASTER:
+        target = target_of(preset)
+        mixed = measured(integer, target)
+        alone = measured(integer, target, "int8")
+        assert mixed.busy["matrix"] == pytest.approx(alone.busy["matrix"], rel=0.05)
+        assert mixed.bound.matrix_s == pytest.approx(alone.bound.matrix_s)
+        assert mixed.busy["matrix"] < 0.7 * measured(real, target).busy["matrix"]
+
+
+def imported(model: ModelProto) -> Graph:
+    with TemporaryDirectory() as folder:
+        onnx.save(model, Path(folder) / "g.onnx")
+        return import_model(Path(folder) / "g.onnx")
+
+
+def test_without_int8_a_quantised_model_costs_what_its_nodes_say(folder: Path) -> None:
+    target = target_of("ipu-mk2")
+    assert not target.supports("int8")
+    _, graph = graphs("residual", folder)
+    unmarked = dataclasses.replace(
+        graph,
+        operators=tuple(dataclasses.replace(x, integer=None) for x in graph.operators),
+        tensors=tuple(dataclasses.replace(x, integer_bytes=None) for x in graph.tensors),
+    )
+    assert measured(graph, target) == measured(unmarked, target)
+    assert lower_bound(unmarked, target_of(), "float16").matrix_s == pytest.approx(
+        2 * lower_bound(graph, target_of(), "float16").matrix_s
+    )
+
+
+# ------------------------------------------------------------------------- what is an integer
+
+
+PAIR = 0.1, 3
+
+
+class Pairs(Net):
+    """A network with pairs that are written out."""
+
+    def there(self, data: str) -> str:
+        return self.node("QuantizeLinear", [data, *self.scales()])
+
+    def back(self, data: str) -> str:
+        return self.node("DequantizeLinear", [data, *self.scales()])
+
+    def pair(self, data: str) -> str:
+        return self.back(self.there(data))
+
+    def scales(self) -> tuple[str, str]:
+        names = (f"s{len(self.stored)}", f"z{len(self.stored)}")
+        self.stored.append(helper.make_tensor(names[0], TensorProto.FLOAT, (), [PAIR[0]]))
+        self.stored.append(helper.make_tensor(names[1], TensorProto.UINT8, (), [PAIR[1]]))
+        return names
+
+    def weights(self, *shape: int) -> str:
+        name = f"q{len(self.stored)}"
+        values = self.rng.integers(0, 255, shape).astype(np.uint8)
+        self.stored.append(onnx.numpy_helper.from_array(values, name))
+        return self.back(name)
+
+
+def built(make: Callable[[Pairs], str], shape: tuple[int, ...] = (1, 64, 8, 8)) -> Graph:
+    net = Pairs(shape)
+    return imported(net.model(make(net)))
+
+
+def integers(graph: Graph) -> dict[str, Work | None]:
+    """Per kind of operator the arithmetic in integers, of the last of its kind."""
+    return {operator.kind: operator.integer for operator in graph.operators}
+
+
+def test_a_pair_on_either_side_makes_an_operator_one_in_integers() -> None:
+    graph = built(lambda net: net.pair(net.relu(net.node(
+        "Conv", [net.pair("x"), net.weights(80, 64, 1, 1)]
+    ))))  # fmt: skip
+    conv, target = next(x for x in graph.operators if x.kind == "Conv"), target_of()
+    assert conv.integer == conv.work
+    assert priced(conv, target, "float16").macs == 0.5
+    assert priced(conv, target, "float16").engine == MATRIX
+    (relu,) = [x for x in graph.operators if x.kind == "Relu"]
+    assert relu.integer == NO_WORK
+    assert priced(relu, target, "float16").engine == NONE
+    first, last = [x for x in graph.operators if x.kind == "QuantizeLinear"]
+    assert (first.integer, last.integer) == (None, Work(vector=1.0))
+    back = [x for x in graph.operators if x.kind == "DequantizeLinear"]
+    assert [x.integer for x in back] == [NO_WORK, None]
+    held = {t.name: t.integer_bytes for t in graph.tensors if t.integer_bytes is not None}
+    sizes = dict(zip((t.name for t in graph.tensors), graph_arrays(
+        graph, "float16", integers=True).element.tolist(), strict=True))  # fmt: skip
+    weights = graph.tensors[conv.inputs[1]]
+    assert weights.integer_bytes == sizes[weights.name] == 1
+    assert sizes["x"] == 2
+    assert sizes[graph.tensors[conv.inputs[0]].name] == 1
+    assert sorted(held.values()).count(1) == 2
+
+
+NOT_INTEGER: dict[str, Callable[[Pairs], str]] = {
+    "real weights": lambda net: net.pair(net.conv(net.pair("x"), (8, 64, 1))),
+    "a real operand": lambda net: net.pair(net.node("Add", [net.pair("x"), "x"])),
+    "a real result": lambda net: net.node("Conv", [net.pair("x"), net.weights(8, 64, 1, 1)]),
+    "a result read twice": lambda net: net.node("Add", [
+        made := net.node("Conv", [net.pair("x"), net.weights(64, 64, 1, 1)]), net.pair(made)
+    ]),
+    "weights alone": lambda net: net.node("Conv", ["x", net.weights(8, 64, 1, 1)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_INTEGER)
+def test_what_holds_real_values_is_computed_in_them(case: str) -> None:
+    graph = built(NOT_INTEGER[case])
+    assert {operator.integer for operator in graph.operators} == {None}
+    assert {tensor.integer_bytes for tensor in graph.tensors} == {None}
+
+
+def test_who_reads_real_values_beside_integers_pays_for_them() -> None:
+    def both(net: Pairs) -> str:
+        shared = net.pair("x")
+        inner = net.pair(net.node("Conv", [shared, net.weights(64, 64, 1, 1)]))
+        return net.node("Add", [shared, inner])
+
+    graph = built(both)
+    shared = next(x for x in graph.operators if x.kind == "DequantizeLinear")
+    assert shared.integer == shared.work
+    assert graph.tensors[shared.outputs[0]].integer_bytes == 1
+
+
+def test_values_that_only_move_are_not_scaled_where_the_scales_are_one() -> None:
+    def moved(net: Pairs, *, alike: bool) -> str:
+        scales = net.scales()
+        data = net.node("DequantizeLinear", [net.node("QuantizeLinear", ["x", *scales]), *scales])
+        turned = net.node("Transpose", [data], perm=[0, 2, 3, 1])
+        own = scales if alike else net.scales()
+        return net.node("DequantizeLinear", [net.node("QuantizeLinear", [turned, *own]), *own])
+
+    for alike, work in ((True, NO_WORK), (False, Work(vector=1.0))):
+        graph = built(functools.partial(moved, alike=alike))
+        assert integers(graph)["QuantizeLinear"] == work
+
+
+def test_marks_are_part_of_what_a_graph_is_known_by(folder: Path) -> None:
+    _, graph = graphs("residual", folder)
+    changed = dataclasses.replace(
+        graph, operators=tuple(dataclasses.replace(x, integer=None) for x in graph.operators)
+    )
+    assert changed.hash != graph.hash
