@@ -312,7 +312,7 @@ def _overflow(schedule: Schedule) -> Failure | None:
     demand = max(demands)
     if demand <= capacity:
         return None
-    largest = tuple(_largest(schedule, schedule.timelines[demands.index(demand)]))
+    largest = tuple(dict.fromkeys(_largest(schedule, schedule.timelines[demands.index(demand)])))
     return Failure(
         "DDR", f"DDR of a cluster holds {capacity} bytes, the schedule keeps {demand} there",
         demand, capacity, largest,
