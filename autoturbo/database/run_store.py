@@ -213,7 +213,7 @@ class RunStore(Connection):
         return names[0]
 
     def _no_run(self, run: str) -> RunError:
-        names = [name for (name,) in self._connection.execute("SELECT id FROM runs")]
+        names = [str(name) for (name,) in self._connection.execute("SELECT id FROM runs")]
         close = difflib.get_close_matches(run, names, 1)
         hint = f"did you mean {close[0]!r}?" if close else "'autoturbo runs' lists them"
         return RunError(f"no run {run!r}", Location(self.path), hint)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -252,6 +254,19 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_goes_on_later(here: Cli) ->
         more = ["--trials", str(unfinished["trials"] + 5), "-q"]
         ran = here("resume", unfinished["run"], *more, "--db", disk / "at.db")
         assert ran.status == 0, ran.err
+
+
+def test_a_run_without_an_id_is_no_internal_error(here: Cli) -> None:
+    strict, loose = "id TEXT NOT NULL PRIMARY KEY", "id TEXT PRIMARY KEY"
+    relax = "UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE name = 'runs'"
+    for statement, values in ((relax, (strict, loose)), ("UPDATE runs SET id = NULL", ()),
+                              (relax, (loose, strict))):  # fmt: skip
+        with contextlib.closing(sqlite3.connect("autoturbo.db")) as connection, connection:
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute(statement, values)
+    ran = here("replay", "abcdef", "0")
+    assert (ran.status, "internal" in ran.err) == (2, False)
+    assert ran.err.startswith("error: autoturbo.db: no run 'abcdef'; ")
 
 
 def test_a_run_that_another_process_works_on_is_not_resumed(here: Cli) -> None:
