@@ -31,6 +31,9 @@ EXAMPLE = "autoturbo space examples/models/resnet50.onnx --target goya"
 _SAMPLES = 8
 """Settings measured for the estimate."""
 
+_ENOUGH_S = 1.0
+"""Seconds of measuring after which no further setting is tried for it."""
+
 
 def add_arguments(parser: Parser) -> None:
     """The model and the target."""
@@ -84,16 +87,21 @@ def seconds_per_trial(
     samples: int = _SAMPLES,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Mean time of a measurement over a few random settings, the first one not counted."""
+    """Mean time of a measurement over a few random settings, the first one not counted.
+
+    Of a large model one has to do: an estimate is not worth more than :data:`_ENOUGH_S`.
+    """
     import numpy as np
 
     evaluator = pair.evaluator()
     genes = space.random(np.random.default_rng(0), samples + 1)
     evaluator.evaluate(space.knobs_of(genes[0]))  # compiles what is not compiled yet
-    start = clock()
-    for setting in genes[1:]:
-        evaluator.evaluate(space.knobs_of(setting))
-    return (clock() - start) / samples
+    start, count, took = clock(), 0, 0.0
+    while count < samples and took < _ENOUGH_S:
+        count += 1
+        evaluator.evaluate(space.knobs_of(genes[count]))
+        took = clock() - start
+    return took / max(count, 1)
 
 
 def _time(name: str, seconds: float, trials: int) -> str:
