@@ -109,8 +109,11 @@ def check_work(schedule: Schedule, step: Step) -> None:
     regions, boxes = needs.regions, needs.boxes
     loose = _loose_operators(problem, template.layers, regions, boxes)
     for position, layer in enumerate(template.layers):
-        busy = cores_used(template.bindings[position])
         row = template.stages[position]
+        busy = cores_used(template.bindings[position])
+        if not row[Stage.MACS]:  # cores that have no part of the result reduce a part of a whole
+            operators = list(problem.layers[layer].operators)
+            busy = max(busy, int(problem.work.sharing[operators].max()))
         macs = vector = special = 0.0
         for index in sorted(set(problem.layers[layer].operators) - loose):
             operator, box = problem.graph.operators[index], boxes.get(index, ((0, 0),))
