@@ -296,7 +296,7 @@ def _edit_database(connection: sqlite3.Connection, rng: random.Random) -> None:
         case 3:
             rows = connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall()  # noqa: S608
             row, old = rng.choice(rows or [(0, b"")])
-            raw = shaken(old.encode() if isinstance(old, str) else bytes(old or b""), rng)
+            raw = shaken(old if isinstance(old, bytes) else str(old or "").encode(), rng)
             new: object = raw if isinstance(old, bytes) else raw.decode(errors="replace")
             connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (new, row))  # noqa: S608
         case _:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoturbo.database import tables
-from autoturbo.database.failures import explained
+from autoturbo.database.failures import UNREADABLE, explained
 from autoturbo.database.merging import TABLES
 from autoturbo.database.records import RunInfo
 from autoturbo.database.rows import readable_texts, sound_rows
@@ -54,7 +54,8 @@ def check(path: str | Path) -> Checked:
         connection = tables.connect(path, create=False, read_only=True, timeout_s=30.0)
     except DatabaseError as error:
         code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
-        if code not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        unread = isinstance(error.__cause__, UnicodeDecodeError)
+        if code not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) and not unread:
             raise
         return Checked(0, (error.message,))
     try:
@@ -63,7 +64,7 @@ def check(path: str | Path) -> Checked:
         found = list(_structure(connection))
         count, wrong = _records(connection)
         found += wrong
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         return Checked(0, (str(getattr(explained(error, path), "message", error)),))
     finally:
         connection.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from autoturbo.database import tables
-from autoturbo.database.failures import explained
+from autoturbo.database.failures import UNREADABLE, explained
 from autoturbo.database.formats import decode
 from autoturbo.database.records import BestSchedule, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
@@ -96,7 +96,7 @@ class Connection:
             connection.execute(begin)
             yield connection
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             raise explained(error, self.path) from error
         finally:
             _roll_back(connection)

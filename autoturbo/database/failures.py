@@ -34,8 +34,14 @@ _LOG_INDEX = 2 * 32768
 """Bytes that opening a database takes at most besides the file."""
 
 
-def explained(error: sqlite3.Error, path: Path) -> Exception:
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a database raises; the second where a message of SQLite's quotes damaged text."""
+
+
+def explained(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exception:
     """The error to raise in place of SQLite's; a mistake of the caller's stays as it is."""
+    if isinstance(error, UnicodeDecodeError):
+        return DatabaseError("the database is damaged", Location(path), _RESTORE)
     if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bits say more than needed

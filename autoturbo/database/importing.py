@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 from autoturbo.database import tables
-from autoturbo.database.failures import explained
+from autoturbo.database.failures import UNREADABLE, explained
 from autoturbo.database.formats import canonical, parse_line
 from autoturbo.database.merging import TABLES, merge
 from autoturbo.database.records import (
@@ -163,7 +163,7 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
             raise DatabaseError("the database is damaged", Location(path), hint)
         readable_texts(other)
         yield other
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         raise explained(error, path) from error
     finally:
         other.close()

@@ -12,7 +12,7 @@ from autoturbo.database.connection import Connection
 from autoturbo.database.holding import hold, is_held
 from autoturbo.database.merging import column, put, row_of
 from autoturbo.database.records import LIMITS, Refused, RunInfo, RunState, TrialRecord
-from autoturbo.errors import Location, RunError
+from autoturbo.errors import DatabaseError, Location, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +28,10 @@ _RUNS = """SELECT record,
 
 _FASTEST = """SELECT number, latency FROM trials WHERE run = ? AND latency IS NOT NULL
     ORDER BY latency, number"""
+
+
+_FIGURES = (int, float, type(None))
+"""What counts and latencies are; None where there is none."""
 
 
 class RunStore(Connection):
@@ -189,6 +193,9 @@ class RunStore(Connection):
         info = self._decoded(row[0], RunInfo)
         names = ("trials", "best_trial", "best_latency", "default_latency")
         found = dict(zip(names, row[1:], strict=True))
+        if wrong := [name for name, one in found.items() if not isinstance(one, _FIGURES)]:
+            message = f"a damaged row of run {info.id}: {wrong[0]} is {found[wrong[0]]!r}"
+            raise DatabaseError(message, Location(self.path), "restore the file from a copy")
         if info.refused:
             found |= zip(names[1:3], self._best_but(info), strict=True)
         return dataclasses.replace(info, **found)

@@ -15,7 +15,7 @@ import stat
 import time
 from pathlib import Path
 
-from autoturbo.database.failures import explained
+from autoturbo.database.failures import UNREADABLE, explained
 from autoturbo.errors import DatabaseError, Location
 
 _CANNOT_SHARE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
@@ -131,7 +131,7 @@ def _connected(path: Path, how: str, timeout_s: float) -> sqlite3.Connection:
         _set_up(connection, path, read_only="mode=rw" not in how, timeout_s=timeout_s)
     except BaseException as error:
         connection.close()
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, UNREADABLE):
             raise explained(error, path) from error
         raise
     return connection

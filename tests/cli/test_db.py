@@ -269,6 +269,21 @@ def test_a_run_without_an_id_is_no_internal_error(here: Cli) -> None:
     assert ran.err.startswith("error: autoturbo.db: no run 'abcdef'; ")
 
 
+def test_damaged_figures_and_a_damaged_schema_are_no_internal_errors(here: Cli) -> None:
+    with contextlib.closing(sqlite3.connect("autoturbo.db")) as connection, connection:
+        connection.execute("UPDATE trials SET latency = 'x'")
+    ran = here("runs")
+    assert (ran.status, "internal" in ran.err) == (2, False)
+    assert "a damaged row of run " in ran.err
+    whole = Path("autoturbo.db").read_bytes()
+    assert whole.count(b"CREATE TABLE runs") == 1
+    Path("autoturbo.db").write_bytes(whole.replace(b"CREATE TABLE runs", b"CREATE TA\xffLE runs"))
+    ran = here("runs")
+    assert (ran.status, "internal" in ran.err) == (2, False)
+    assert ran.err.startswith("error: autoturbo.db: the database is damaged; ")
+    assert here("db", "check").status == 1
+
+
 def test_a_run_that_another_process_works_on_is_not_resumed(here: Cli) -> None:
     with Database.open(here.folder / "autoturbo.db") as database:
         run = database.runs()[0].id
