@@ -20,7 +20,8 @@ from check import ENVIRONMENT, ROOT
 
 LONG_TESTS = (
     "tests/cli/test_orderly_ends.py",
-    "tests/benchmarks/test_kills.py",
+    "tests/benchmarks/test_kills.py::test_kills_of_drivers_and_workers_lose_nothing",
+    "tests/benchmarks/test_zoo.py",
 )
 """Files whose long tests are run: those without which something that is promised is not tried."""
 
