@@ -61,6 +61,8 @@ def small_array(tensor: TensorProto) -> np.ndarray | None:
     """
     if not is_stored(tensor) or math.prod(tensor.dims) > most_elements(tensor.data_type):
         return None
+    if tensor.data_type not in TensorProto.DataType.values():
+        raise ValueError(f"element type {tensor.data_type} is none of ONNX's")
     return np.asarray(numpy_helper.to_array(tensor))
 
 

@@ -35,7 +35,7 @@ def schema_of(node: NodeProto, source: Source) -> defs.OpSchema | None:
     domain = domain_of(node)
     try:
         return defs.get_schema(node.op_type, source.opsets.get(domain, 1), domain)
-    except defs.SchemaError:
+    except (defs.SchemaError, TypeError):  # the second of a name that is no text
         return None
 
 

@@ -282,7 +282,7 @@ class Rebatch:
 
     def _in_batches(self, value: Value, data: Value, entry: slice | None) -> Value:
         """Some numbers of a constant as many of the new batch as they are of the file's own."""
-        if entry is None or value.data is None or not value.literal:
+        if entry is None or value.data is None or value.data.ndim != 1 or not value.literal:
             return value
         extent, inner = self._extent(data), self._layouts[data].inner
         bounds = value.data.astype(np.int64)

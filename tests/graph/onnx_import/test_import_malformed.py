@@ -542,3 +542,12 @@ def test_an_error_survives_the_way_to_another_process() -> None:
         import_model("nowhere.onnx")
     copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes
     assert str(copy) == str(caught.value)
+
+
+def test_an_element_type_that_onnx_does_not_have(load: Load) -> None:
+    made = model(
+        [node("Add", ["x", "w"], ["y"])], [value("x", [2])], [value("y", None)], [weight("w", 2)]
+    )
+    made.graph.initializer[0].data_type = 29
+    with pytest.raises(ModelError):
+        load(made)
