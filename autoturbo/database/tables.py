@@ -211,6 +211,8 @@ def _check_place(path: Path, *, create: bool) -> None:
     if stat.S_ISDIR(status.st_mode):
         hint = f"name a file in it, for example {path / 'autoturbo.db'}"
         raise DatabaseError("a folder, not a database file", at, hint)
+    if not stat.S_ISREG(status.st_mode):  # to open a named pipe would wait for its writer
+        raise DatabaseError("not a regular file", at, "give another file with --db")
     # A file that is large enough is SQLite's to judge: a process that opens one besides SQLite and
     # closes it loses the locks of all its connections to it.
     if status.st_size < _LEAST_BYTES and (status.st_size or not create):
