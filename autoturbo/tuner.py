@@ -319,6 +319,8 @@ def resume_all(
                 if changes.limits:
                     store.set_limits(run.info.id, run.info.settings[LIMITS])
                 store.set_state(run.info.id, "running")
+                if changes.on_begin is not None:
+                    changes.on_begin(run.info)
             return carry_out(carried, means)
 
 

@@ -98,7 +98,7 @@ def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> s
     Raises:
         DatabaseError: there is no such file, or it is not a database of ours that we can use.
     """
-    _check_place(path, create=create and not read_only)
+    check_place(path, create=create and not read_only)
     if read_only:
         return _connect_to_read(path, timeout_s)
     return _connected(path, "mode=rwc" if create else "mode=rw", timeout_s)
@@ -197,8 +197,12 @@ def _schema_of(version: int) -> frozenset[tuple[object, ...]]:
         return _schema_rows(empty, -1)
 
 
-def _check_place(path: Path, *, create: bool) -> None:
-    """Say plainly what SQLite would call 'unable to open database file'."""
+def check_place(path: Path, *, create: bool) -> None:
+    """Say plainly what SQLite would call 'unable to open database file'.
+
+    Raises:
+        DatabaseError: it cannot be a database.
+    """
     at = Location(path)
     try:
         status = path.stat()
