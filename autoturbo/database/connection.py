@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from autoturbo.atomic import check_writable
 from autoturbo.database import tables
-from autoturbo.database.failures import UNREADABLE, explained
+from autoturbo.database.failures import UNREADABLE, WRITABLE, explained
 from autoturbo.database.formats import decode
 from autoturbo.database.records import BestSchedule, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
@@ -71,7 +71,10 @@ class Connection:
             cls.open(path).close()
             return
         tables.check_place(path, create=True)
-        check_writable(path, DatabaseError)
+        try:
+            check_writable(path, DatabaseError)
+        except DatabaseError as error:
+            raise DatabaseError(error.message, Location(path), WRITABLE) from None
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
