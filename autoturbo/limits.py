@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
+import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from autoturbo.errors import Location, UsageError
 
@@ -77,6 +79,36 @@ def is_bomb(unpacked: int, stored: int) -> bool:
     return unpacked > max(MEMORY.most * _MIB, _RATIO * stored)
 
 
+_WRITER_S: Final = 5
+"""Seconds for the first byte of a named pipe."""
+
+_STREAMS: Final = ("/dev/", "/proc/")
+"""Where pipes are that the shell has opened, whose writers are there."""
+
+
+def open_input(path: Path) -> BinaryIO:
+    """Return a file opened for reading; a named pipe once something has been written to it.
+
+    Raises:
+        OSError: it cannot be opened, or is a named pipe to which nobody writes.
+    """
+    try:
+        named_pipe = stat.S_ISFIFO(path.stat().st_mode) and not str(path).startswith(_STREAMS)
+        if not named_pipe:
+            return path.open("rb")
+    except ValueError as error:  # a name with a NUL
+        raise OSError(errno.EINVAL, str(error)) from None
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opened plainly, it would wait for ever
+    waiting = select.poll()
+    waiting.register(handle, select.POLLIN)
+    if not waiting.poll(_WRITER_S * 1000):
+        os.close(handle)
+        message = f"a named pipe to which nobody has written within {_WRITER_S} s"
+        raise OSError(errno.ETIMEDOUT, message)
+    os.set_blocking(handle, True)
+    return os.fdopen(handle, "rb")
+
+
 def read_text(path: Path) -> str:
     """Return the text of a file, whatever kind of file it is, as long as it is not too long.
 
@@ -85,11 +117,8 @@ def read_text(path: Path) -> str:
         UnicodeDecodeError: it is not UTF-8.
     """
     most = MEMORY.most * _MIB
-    try:
-        with path.open("rb") as file:
-            content = file.read(most + 1)
-    except ValueError as error:  # a name with a NUL
-        raise OSError(errno.EINVAL, str(error)) from None
+    with open_input(path) as file:
+        content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"too large, {MEMORY.hint}")
     return content.decode("utf-8")

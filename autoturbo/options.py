@@ -175,6 +175,7 @@ class Changes:
     bound_gap: float | None = None
     storage: str | None = field(default=None, repr=False)
     began: float | None = None
+    on_begin: Callable[[RunInfo], None] | None = None
 
     @property
     def limits(self) -> bool:

@@ -103,6 +103,7 @@ class TuneResult:
         stopped: why it ended.
         origins: where the settings came from that it began with, besides the heuristic.
         notes: what it could have begun with and did not, and why.
+        objective: what was sought; several are parted by commas.
         scratch: keeps the temporary folder.
     """
 
@@ -124,6 +125,7 @@ class TuneResult:
     stopped: Stop = Stop.TRIALS
     origins: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    objective: str = "latency"
     scratch: object = None
 
     @property
@@ -527,6 +529,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         target=run.info.target,
         trials=len(loop.trials),
         seed=run.asked.seed,
+        objective=run.asked.objective,
         default=default if isinstance(default, Measurement) else None,
         best=best,
         baselines=baselines,

@@ -129,10 +129,9 @@ class _Point:
     run: RunInfo | None = None
     failure: AutoTurboError | None = None
 
-    @property
-    def key(self) -> PairKey:
+    def key(self, options: Options) -> PairKey:
         dtype = self.pair.dtype or self.pair.target.default_dtype
-        return pair_key(self.pair.graph, self.pair.target, dtype)
+        return pair_key(self.pair.graph, self.pair.target, dtype, make=options.evaluator)
 
 
 def _tune(grid: Sequence[_Point], options: Options) -> int:
@@ -186,7 +185,7 @@ def _look_up(points: Sequence[_Point], options: Options) -> None:
         ours = [info for info in store.runs() if SWEEP in info.settings]
     for one in points:
         asked = _comparable(options.asked_of(one.pair))
-        key = one.key
+        key = one.key(options)
         mine = [i for i in ours if i.key == key and _comparable(stored_settings(i)) == asked]
         one.run = next((i for i in mine if i.state == "done"), mine[0] if mine else None)
 

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.database import LIMITS, Database, PairKey, RunInfo, run_id
+from autoturbo.database import LIMITS, OTHER_EVALUATOR, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.hardware.machine import Machine
 from autoturbo.masking import masked
@@ -198,7 +198,7 @@ def _in_call(draft: RunInfo, before: Sequence[Run]) -> RunInfo:
 def _draft(pair: Pair, options: Options, means: Means, known: Database | None) -> RunInfo:
     """The record of a run to be, with what it starts from."""
     graph, target, asked = pair.graph, pair.target, options.asked_of(pair)
-    key = pair_key(graph, target, asked.dtype, asked.measurer)
+    key = pair_key(graph, target, asked.dtype, asked.measurer, means.make)
     start = _start(graph, target, asked, means, known, key)
     more = {
         **pair.settings,
@@ -319,6 +319,8 @@ def resume_all(
                 if changes.limits:
                     store.set_limits(run.info.id, run.info.settings[LIMITS])
                 store.set_state(run.info.id, "running")
+                if changes.on_begin is not None:
+                    changes.on_begin(run.info)
             return carry_out(carried, means)
 
 
@@ -331,7 +333,7 @@ def _carried(info: RunInfo, changes: Changes, means: Means, store: Database) -> 
     target = changes.load_target(info) if changes.load_target else stored_target(info)
     graph = changes.load_graph(info)
     asked = stored_settings(info)
-    _refuse_changed(info, pair_key(graph, target, asked.dtype, asked.measurer))
+    _refuse_changed(info, pair_key(graph, target, asked.dtype, asked.measurer, means.make))
     asked = dataclasses.replace(asked, storage=changes.storage_of(info))
     asked = asked.extended(changes.trials, changes.time_budget, changes.patience, changes.bound_gap)
     if changes.limits:
@@ -416,13 +418,27 @@ def _check(asked: Settings, means: Means, target: AnyTarget) -> None:
         raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
 
 
-def pair_key(graph: Graph, target: AnyTarget, dtype: str, measurer: str = SIMULATOR) -> PairKey:
+def pair_key(
+    graph: Graph,
+    target: AnyTarget,
+    dtype: str,
+    measurer: str = SIMULATOR,
+    make: MakeWorkshop | None = None,
+) -> PairKey:
     """What a measurement of the pair holds for, by this version of the scheduler.
+
+    Args:
+        graph: the model.
+        target: the accelerator.
+        dtype: the compute type.
+        measurer: what measures.
+        make: another evaluator than ours, whose schedules are not mixed with ours.
 
     Raises:
         UsageError: no measurer of that name.
     """
-    return PairKey(graph.hash, target.hash, dtype, scheduler_version(measurer))
+    version = scheduler_version(measurer) + ("" if make is None else OTHER_EVALUATOR)
+    return PairKey(graph.hash, target.hash, dtype, version)
 
 
 def measurer_of(info: RunInfo) -> str:

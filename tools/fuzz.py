@@ -35,7 +35,10 @@ GIB = 4
 """Address space of a mutant beyond what its process has when it begins."""
 
 SECONDS = 20.0
-"""Longest that a mutant may take."""
+"""Longest that a mutant may take, unless another limit is given."""
+
+_SHOWN = 8
+"""Mutants named of every finding."""
 
 _WHOLE = (0, 1, -1, 2, 3, 7, 63, 64, 65, 255, 2**15, 2**31 - 1, 2**31, 2**40, 2**62, -(2**63))
 
@@ -276,6 +279,7 @@ def database_mutant(seeds: Path, rng: random.Random) -> Run:
         ["runs"], ["show", run], ["db", "list"], ["db", "stats"], ["db", "check"],
         ["db", "export", "out.jsonl"], ["explain", run], ["replay", run, "0"],
         ["db", "best"], ["trace", run, "-o", "t.json"],
+        ["db", "merge", "autoturbo.db", "--db", "own.db"],
     )))  # fmt: skip
 
 
@@ -458,7 +462,9 @@ def _child(kind: str, seed: int, number: int, seeds: Path, folder: Path) -> None
     os._exit(status)
 
 
-def run_mutant(kind: str, seed: int, number: int, seeds: Path, folder: Path) -> Finding | None:
+def run_mutant(
+    kind: str, seed: int, number: int, seeds: Path, folder: Path, *, seconds: float = SECONDS
+) -> Finding | None:
     """Run one mutant in a fork, in a folder of its own; return what is wrong with how it ended."""
     process = os.fork()
     if process == 0:
@@ -469,17 +475,17 @@ def run_mutant(kind: str, seed: int, number: int, seeds: Path, folder: Path) -> 
 
             traceback.print_exc()
         os._exit(70)
-    status = _waited(process)
+    status = _waited(process, seconds)
     name = folder / "command"
     text = (folder / "log").read_text(errors="replace") if (folder / "log").exists() else ""
-    what = _fault(status, text)
+    what = f"no end within {seconds:.0f} s" if status is None else _fault(status, text)
     told = name.read_text() if name.exists() else ""
     return Finding(kind, number, what, told) if what else None
 
 
-def _waited(process: int) -> int | None:
+def _waited(process: int, seconds: float) -> int | None:
     """Return the exit status of a child, negative for a signal; None where it took too long."""
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + seconds
     pause = 0.001
     while time.monotonic() < end:
         done, status = os.waitpid(process, os.WNOHANG)
@@ -492,10 +498,8 @@ def _waited(process: int) -> int | None:
     return None
 
 
-def _fault(status: int | None, text: str) -> str:
+def _fault(status: int, text: str) -> str:
     """Return what is wrong with an end, in words that alike faults share; empty for nothing."""
-    if status is None:
-        return f"no end within {SECONDS:.0f} s"
     lines = [line for line in text.splitlines() if line.strip()]
     said = next((line for line in reversed(lines) if "internal: " in line), "")
     if not said and "Traceback" in text:
@@ -505,25 +509,33 @@ def _fault(status: int | None, text: str) -> str:
     return re.sub(r"\d+", "N", said)[:160]
 
 
-def fuzz(kind: str, numbers: Sequence[int], seeds: Path, *, seed: int = 0) -> Iterator[Finding]:
+def fuzz(
+    kind: str, numbers: Sequence[int], seeds: Path, *, seed: int = 0, seconds: float = SECONDS
+) -> Iterator[Finding]:
     """Yield what is wrong with some mutants of a kind."""
     for number in numbers:
         with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-            found = run_mutant(kind, seed, number, seeds, Path(folder))
+            found = run_mutant(kind, seed, number, seeds, Path(folder), seconds=seconds)
         if found is not None:
             yield found
 
 
 def fuzz_together(
-    kind: str, mutants: int, seeds: Path, *, seed: int = 0, jobs: int = 1
+    kind: str,
+    numbers: Sequence[int],
+    seeds: Path,
+    *,
+    seed: int = 0,
+    seconds: float = SECONDS,
+    jobs: int = 1,
 ) -> list[Finding]:
-    """Return what is wrong with mutants from 0 on, shared out among forks of this process."""
+    """Return what is wrong with some mutants, shared out among forks of this process."""
     reads = []
     for job in range(jobs):
         read, write = os.pipe()
         if os.fork() == 0:
             with os.fdopen(write, "w") as out:
-                for found in fuzz(kind, range(job, mutants, jobs), seeds, seed=seed):
+                for found in fuzz(kind, numbers[job::jobs], seeds, seed=seed, seconds=seconds):
                     fields = (found.kind, found.number, found.what, found.command)
                     print(json.dumps(fields), file=out, flush=True)
             os._exit(0)
@@ -543,7 +555,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kind", choices=KINDS, action="append", help="(default: all)")
     parser.add_argument("--mutants", type=int, default=200, help="of each kind (default: 200)")
+    parser.add_argument("--only", type=int, action="append", metavar="N", help="mutant N again")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="allowed for each mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     worst = 0
@@ -552,14 +566,17 @@ def main() -> int:
         gc.freeze()  # or every child copies all memory when it collects
         for kind in options.kind or KINDS:
             start = time.monotonic()
+            numbers = options.only or range(options.mutants)
             found = fuzz_together(
-                kind, options.mutants, Path(folder), seed=options.seed, jobs=options.jobs
-            )
-            pace = options.mutants / (time.monotonic() - start)
-            print(f"{kind}: {options.mutants} mutants, {pace:.0f} a second, {len(found)} findings")
-            first = {one.what: one for one in reversed(found)}
+                kind, numbers, Path(folder),
+                seed=options.seed, seconds=options.seconds, jobs=options.jobs,
+            )  # fmt: skip
+            pace = len(numbers) / (time.monotonic() - start)
+            print(f"{kind}: {len(numbers)} mutants, {pace:.0f} a second, {len(found)} findings")
             for what, times in Counter(one.what for one in found).most_common():
-                print(f"  {times} x {what}  (mutant {first[what].number}: {first[what].command})")
+                alike = [one for one in found if one.what == what]
+                shown = ", ".join(str(one.number) for one in alike[:_SHOWN])
+                print(f"  {times} x {what}  (mutant {shown}: {alike[0].command})")
             worst = max(worst, int(bool(found)))
     return worst
 

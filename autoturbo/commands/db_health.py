@@ -84,6 +84,9 @@ def _check(options: argparse.Namespace, console: Console) -> int:
         console.emit({"sound": found.sound, **dataclasses.asdict(found)})
         if found.sound:
             console.say(f"{options.db}: sound, {found.records} records read")
+            if found.unchecked:
+                what = "of other evaluators hold schedules that only these can read"
+                console.say(f"{found.unchecked} records {what}: those texts are not checked")
         else:
             _complain(found.findings, found.more, options.db, console)
         return 0 if found.sound else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from autoturbo.commands.tuning import (
     finish,
     finish_all,
     machine_options,
+    starting_lines,
     stopping_options,
     write_copy,
 )
@@ -78,6 +80,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             storage=options.storage,
             on_progress=line,
             began=began,
+            on_begin=functools.partial(_introduce, console=console, database=options.db),
             **stopping_options(options),
             **machine,
         )
@@ -88,6 +91,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
         return finish_all(ended, console, options.db)
     result = tuner.only(ended)
     return finish(result, console, options.db, _copies(result, options))
+
+
+def _introduce(info: RunInfo, console: Console, database: str) -> None:
+    """Say what a run that goes on began with, as ``tune`` did."""
+    console.say(f"{info.model} @ {info.target}")
+    for line in starting_lines(info, database):
+        console.say(line)
 
 
 def _copies(result: TuneResult, options: argparse.Namespace) -> list[Path]:

@@ -21,6 +21,7 @@ from autoturbo.commands.tuning import (
     LiveLine,
     add_machine_options,
     add_stopping_options,
+    check_places,
     machine_options,
     stopping_options,
 )
@@ -79,6 +80,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     outputs = outputs_of(options)
     _check_outputs(options.output, outputs)
+    check_places(options)
     pair = load_pair(options)
     grid = grid_of(pair.target, axes_of(options.vary))
     if options.save_targets is not None:

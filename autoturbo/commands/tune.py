@@ -27,9 +27,10 @@ from autoturbo.commands.tuning import (
     add_machine_options,
     add_stopping_options,
     add_storage_option,
+    check_places,
     finish_all,
     machine_options,
-    origins,
+    starting_lines,
     stopping_options,
 )
 from autoturbo.commands.values import duration, objectives, one_of, whole_number, wrong
@@ -83,6 +84,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     began = time.monotonic()
     if options.verify:
         require_runtime("--verify")
+    check_places(options)
     pairs = load_pairs(options)
     outputs = outputs_of(options).reading(*(pair.model.source for pair in pairs))
     _check_output(options.output, len(pairs), outputs)
@@ -136,16 +138,12 @@ class _Beginning:
 
     def __init__(self, pairs: Sequence[AnyPair], console: Console, database: str) -> None:
         self._console, self._database, self._several = console, database, len(pairs) > 1
-        self._machines = {pair.target.name for pair in pairs if isinstance(pair, MachinePair)}
 
     def __call__(self, info: RunInfo) -> None:
         """Say it."""
-        settings, on_machine = info.settings, info.target in self._machines
         pair = f"{info.model} @ {info.target}: " if self._several else ""
-        self._console.say(f"  run     {pair}{info.id} of {self._database}")
-        self._console.say(f"  starts  {pair}{origins(settings['origins'], on_machine=on_machine)}")
-        for note in settings["notes"]:
-            self._console.say(f"  note    {pair}{note}")
+        for line in starting_lines(info, self._database, pair):
+            self._console.say(line)
 
 
 def _introduce(pair: AnyPair, options: argparse.Namespace, console: Console) -> None:

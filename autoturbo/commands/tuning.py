@@ -22,13 +22,14 @@ from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from rich.live import Live
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
+    from autoturbo.database import RunInfo
     from autoturbo.outputs import Outputs
     from autoturbo.tuner import Progress, Trial, TuneResult
 
@@ -393,17 +394,29 @@ def _further(result: TuneResult, database: str) -> list[str]:
 
 
 def _overtaken(result: TuneResult) -> str:
-    """Return which schedulers are faster than all trials; what they decide is no setting here.
+    """Return which schedulers no trial equals or beats; what they decide is no setting here.
 
-    Empty where there is none, or where it was not the latency that was sought.
+    With several objectives, in none of them. Empty where there is no such scheduler.
     """
-    best = result.best.measurement.latency
-    measured = [t.outcome.latency for t in result.history if isinstance(t.outcome, Measurement)]
-    found = [name for name, m in result.baselines.items() if m.latency < best]
-    if not found or best > min(measured):
+    from autoturbo.search.objectives import figures, find_objectives
+
+    objectives = find_objectives(result.objective)
+    tried = [figures(objectives, trial.outcome) for trial in result.history]
+    found = [
+        name
+        for name, measured in result.baselines.items()
+        if not any(
+            all(a <= b for a, b in zip(one, figures(objectives, measured), strict=True))
+            for one in tried
+        )
+    ]
+    if not found:
         return ""
+    ahead = "faster than all that was tried"
+    if result.objective != "latency":
+        ahead = f"ahead of all that was tried in {' or '.join(o.name for o in objectives)}"
     verb = "is" if len(found) == 1 else "are"
-    return f"{', '.join(found)} {verb} faster than all that was tried ('autoturbo simulate -h')"
+    return f"{', '.join(found)} {verb} {ahead} ('autoturbo simulate -h')"
 
 
 def origins(found: Sequence[str], *, on_machine: bool) -> str:
@@ -418,6 +431,36 @@ def origins(found: Sequence[str], *, on_machine: bool) -> str:
         return "every unit alone and what published schedulers decide"
     more = [f"{number} x {text}" if number > 1 else text for text, number in counts.items()]
     return "; ".join(["the heuristic", *more])
+
+
+def starting_lines(info: RunInfo, database: str, pair: str = "") -> Iterator[str]:
+    """Yield lines that say which run it is, what it starts from and what it leaves out.
+
+    Args:
+        info: the run.
+        database: where it is kept.
+        pair: stands before each, where several are tuned together.
+    """
+    settings = info.settings
+    on_machine = "units" in settings["target_description"]
+    yield f"  run     {pair}{info.id} of {database}"
+    yield f"  starts  {pair}{origins(settings.get('origins', ()), on_machine=on_machine)}"
+    for note in settings.get("notes", ()):
+        yield f"  note    {pair}{note}"
+
+
+def check_places(options: argparse.Namespace) -> None:
+    """Refuse a database and a folder of runs that cannot be written, before the work.
+
+    Raises:
+        InputError: one cannot.
+    """
+    from autoturbo.database import Database
+
+    Database.check_place(options.db)
+    runs = Path(options.runs_folder)
+    if runs.exists() and not runs.is_dir():
+        raise wrong("--runs-folder", f"{runs} is a file", "name a folder")
 
 
 def _stopped(result: TuneResult) -> str:

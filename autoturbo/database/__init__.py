@@ -11,6 +11,7 @@ from autoturbo.database.formats import record_schema
 from autoturbo.database.records import (
     DATABASE_SCHEMA,
     LIMITS,
+    OTHER_EVALUATOR,
     RECORD_SCHEMA,
     RUN_STATES,
     BestSchedule,
@@ -31,6 +32,7 @@ from autoturbo.database.store import BestFilter, Database
 __all__ = [
     "DATABASE_SCHEMA",
     "LIMITS",
+    "OTHER_EVALUATOR",
     "RECORD_SCHEMA",
     "RESULT_SETTINGS",
     "RUN_STATES",

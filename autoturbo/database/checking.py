@@ -11,7 +11,7 @@ from autoturbo.database import tables
 from autoturbo.database.failures import UNREADABLE, explained
 from autoturbo.database.merging import TABLES
 from autoturbo.database.records import RunInfo
-from autoturbo.database.rows import readable_texts, sound_rows
+from autoturbo.database.rows import is_unchecked, readable_texts, sound_rows
 from autoturbo.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -31,11 +31,13 @@ class Checked:
         records: records that were read.
         findings: what is wrong, one line each, the first ones; empty where all is sound.
         more: findings that are not told.
+        unchecked: records of other evaluators, whose schedules only these can read.
     """
 
     records: int
     findings: tuple[str, ...]
     more: int = 0
+    unchecked: int = 0
 
     @property
     def sound(self) -> bool:
@@ -62,13 +64,13 @@ def check(path: str | Path) -> Checked:
         readable_texts(connection)
         connection.execute("BEGIN")
         found = list(_structure(connection))
-        count, wrong = _records(connection)
+        count, unchecked, wrong = _records(connection)
         found += wrong
     except UNREADABLE as error:
         return Checked(0, (str(getattr(explained(error, path), "message", error)),))
     finally:
         connection.close()
-    return Checked(count, tuple(found[:_MOST]), max(len(found) - _MOST, 0))
+    return Checked(count, tuple(found[:_MOST]), max(len(found) - _MOST, 0), unchecked)
 
 
 def _structure(connection: sqlite3.Connection) -> Iterator[str]:
@@ -82,9 +84,9 @@ def _structure(connection: sqlite3.Connection) -> Iterator[str]:
         yield f"trials of run {run!r}, which is not there"
 
 
-def _records(connection: sqlite3.Connection) -> tuple[int, list[str]]:
-    """How many records can be read, and what is wrong with the others."""
-    count, wrong = 0, list[str]()
+def _records(connection: sqlite3.Connection) -> tuple[int, int, list[str]]:
+    """How many records can be read, of how many not all, and what is wrong with the others."""
+    count, unchecked, wrong = 0, 0, list[str]()
     keys: dict[str, PairKey] = {}
     for kind in TABLES:
         for name, record, finding in sound_rows(connection, kind, keys):
@@ -92,6 +94,7 @@ def _records(connection: sqlite3.Connection) -> tuple[int, list[str]]:
                 wrong.append(f"{name}: {finding}")
                 continue
             count += 1
+            unchecked += is_unchecked(record)
             if isinstance(record, RunInfo):
                 keys[record.id] = record.key
-    return count, wrong
+    return count, unchecked, wrong

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from autoturbo.atomic import check_writable
 from autoturbo.database import tables
-from autoturbo.database.failures import UNREADABLE, explained
+from autoturbo.database.failures import UNREADABLE, WRITABLE, explained
 from autoturbo.database.formats import decode
 from autoturbo.database.records import BestSchedule, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
@@ -54,11 +55,26 @@ class Connection:
         Raises:
             DatabaseError: it cannot be opened, is damaged, of a newer version, or something else.
         """
-        if not str(path):
-            raise DatabaseError("the name of the database is empty", hint="give a file with --db")
-        path = Path(path)
+        path = _named(path)
         connection = tables.connect(path, create=create, read_only=read_only, timeout_s=timeout_s)
         return cls(connection, path, read_only=read_only)
+
+    @classmethod
+    def check_place(cls, path: str | Path) -> None:
+        """Raise what opening a file to write would, before the work; where none is, none is made.
+
+        Raises:
+            DatabaseError: as :meth:`open`.
+        """
+        path = _named(path)
+        if path.is_file() and path.stat().st_size:
+            cls.open(path).close()
+            return
+        tables.check_place(path, create=True)
+        try:
+            check_writable(path, DatabaseError)
+        except DatabaseError as error:
+            raise DatabaseError(error.message, Location(path), WRITABLE) from None
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -116,3 +132,9 @@ def _roll_back(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
     except sqlite3.Error:
         connection.close()
+
+
+def _named(path: str | Path) -> Path:
+    if not str(path):
+        raise DatabaseError("the name of the database is empty", hint="give a file with --db")
+    return Path(path)

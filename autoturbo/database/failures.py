@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 _RESTORE = "'autoturbo db check --repair' saves what can be read, or restore it from a copy"
 NO_DATABASE = "give another file with --db, or 'autoturbo db check --repair' if it was one"
 _FREE = "free some space and resume: what was recorded is safe"
-_WRITABLE = "the file and its folder must be writable, or give another --db"
+WRITABLE = "the file and its folder must be writable, or give another --db"
 
 # By SQLite's primary result code. The words are ours: SQLite's own differ from version to version.
 _MEANINGS = {
     sqlite3.SQLITE_BUSY: ("locked by another process for too long", "try again when it is done"),
     sqlite3.SQLITE_LOCKED: ("locked by another process for too long", "try again when it is done"),
-    sqlite3.SQLITE_READONLY: ("the database cannot be written", _WRITABLE),
-    sqlite3.SQLITE_PERM: ("the database may not be opened", _WRITABLE),
-    sqlite3.SQLITE_CANTOPEN: ("the database cannot be opened", _WRITABLE),
+    sqlite3.SQLITE_READONLY: ("the database cannot be written", WRITABLE),
+    sqlite3.SQLITE_PERM: ("the database may not be opened", WRITABLE),
+    sqlite3.SQLITE_CANTOPEN: ("the database cannot be opened", WRITABLE),
     sqlite3.SQLITE_FULL: ("the disk is full", _FREE),
     sqlite3.SQLITE_CORRUPT: ("the database is damaged", _RESTORE),
     sqlite3.SQLITE_NOTADB: ("not an SQLite database", NO_DATABASE),

@@ -27,6 +27,7 @@ from autoturbo.database.records import (
 from autoturbo.database.rows import contradiction, readable_texts, sound_rows
 from autoturbo.database.run_folder import MANIFEST
 from autoturbo.errors import DatabaseError, Location
+from autoturbo.limits import open_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -134,7 +135,7 @@ def _open(path: Path) -> BinaryIO:
         DatabaseError: the file cannot be read.
     """
     try:
-        file = path.open("rb")
+        file = open_input(path)
         if file.seekable():
             return file
         with file:

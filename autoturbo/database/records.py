@@ -24,6 +24,9 @@ DATABASE_SCHEMA = 3
 RECORD_SCHEMA = 1
 """Version of the JSON form of every record, in the database and in exports."""
 
+OTHER_EVALUATOR = "+evaluator"
+"""End of the scheduler's version where an evaluator given from Python makes the schedules."""
+
 RunState = Literal["running", "done", "interrupted", "failed"]
 RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 

@@ -14,6 +14,7 @@ from autoturbo.database.formats import parse_line
 from autoturbo.database.merging import TABLES, row_of
 from autoturbo.database.packing import unpack
 from autoturbo.database.records import (
+    OTHER_EVALUATOR,
     BestSchedule,
     KernelRecord,
     PairKey,
@@ -98,9 +99,18 @@ def contradiction(record: Record, keys: Mapping[str, PairKey]) -> str:
             key = keys.get(record.run)
             return _of_measurement(record.outcome, key) if key is not None else ""
         case BestSchedule():
-            return _of_measurement(record.measurement, record.key) or _of_schedule(record)
+            wrong = _of_measurement(record.measurement, record.key)
+            return wrong or ("" if is_unchecked(record) else _of_schedule(record))
         case KernelRecord():
             return "" if record.seconds > 0 else "seconds: a kernel takes some time"
+
+
+def is_unchecked(record: Record) -> bool:
+    """Return whether a record's schedule is a text that only its own evaluator can read."""
+    if not isinstance(record, BestSchedule):
+        return False
+    other = record.key.scheduler_version.endswith(OTHER_EVALUATOR)
+    return other and not any(name in record.schedule for name in _SCHEDULES)
 
 
 def _of_run(info: RunInfo) -> str:

@@ -160,6 +160,8 @@ class _Sieve:
 
 def _contents(path: Path) -> tuple[bytes, bytes]:
     """The file and its write-ahead log, which may be gone."""
+    if path.exists() and not path.is_file():
+        raise DatabaseError("not a regular file", Location(path))
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -98,7 +98,7 @@ def connect(path: Path, *, create: bool, read_only: bool, timeout_s: float) -> s
     Raises:
         DatabaseError: there is no such file, or it is not a database of ours that we can use.
     """
-    _check_place(path, create=create and not read_only)
+    check_place(path, create=create and not read_only)
     if read_only:
         return _connect_to_read(path, timeout_s)
     return _connected(path, "mode=rwc" if create else "mode=rw", timeout_s)
@@ -197,8 +197,12 @@ def _schema_of(version: int) -> frozenset[tuple[object, ...]]:
         return _schema_rows(empty, -1)
 
 
-def _check_place(path: Path, *, create: bool) -> None:
-    """Say plainly what SQLite would call 'unable to open database file'."""
+def check_place(path: Path, *, create: bool) -> None:
+    """Say plainly what SQLite would call 'unable to open database file'.
+
+    Raises:
+        DatabaseError: it cannot be a database.
+    """
     at = Location(path)
     try:
         status = path.stat()
@@ -211,6 +215,8 @@ def _check_place(path: Path, *, create: bool) -> None:
     if stat.S_ISDIR(status.st_mode):
         hint = f"name a file in it, for example {path / 'autoturbo.db'}"
         raise DatabaseError("a folder, not a database file", at, hint)
+    if not stat.S_ISREG(status.st_mode):  # to open a named pipe would wait for its writer
+        raise DatabaseError("not a regular file", at, "give another file with --db")
     # A file that is large enough is SQLite's to judge: a process that opens one besides SQLite and
     # closes it loses the locks of all its connections to it.
     if status.st_size < _LEAST_BYTES and (status.st_size or not create):

@@ -66,6 +66,8 @@ def _read(source: Source, *, weights: bool) -> ModelProto:
     try:
         if path.is_dir():
             raise source.error("is a directory", hint="name the .onnx file in it")
+        if not path.is_file() and path.exists():
+            raise source.error("not a regular file", hint="save the model as one first")
         if path.stat().st_size == 0:
             raise source.error("the file is empty")
         head = _head(source)

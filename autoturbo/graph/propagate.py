@@ -178,6 +178,9 @@ class Propagation:
         branch = _certain_branch(node, inputs)
         if branch is not None:
             results = self._graph(branch, scope.new_child())
+            if len(results) < len(node.output):
+                message = f"its branch has {len(results)} outputs, not {len(node.output)}"
+                raise self.source.error(message, step.name)
             scope.update(zip(node.output, results, strict=False))
         elif self._written_out(step, scope):
             return

@@ -15,7 +15,7 @@ from typing import Any
 from autoturbo.database import Refused
 from autoturbo.errors import MeasurerError, RefusedError
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.search.objectives import Objective, pareto
+from autoturbo.search.objectives import Objective, figures, pareto
 from autoturbo.search.progress import Trial
 from autoturbo.search.workshop import Scheduled, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement
@@ -126,7 +126,7 @@ class Handover:
         measured = [t for t in self.trials if isinstance(t.outcome, Measurement)]
 
         def rank(trial: Trial) -> tuple[object, ...]:
-            return (*scores(objectives, trial), trial.number != liked, trial.number)
+            return (*figures(objectives, trial.outcome), trial.number != liked, trial.number)
 
         for trial in sorted(measured, key=rank):
             if self._passes(trial):
@@ -143,7 +143,8 @@ class Handover:
         """
         left = [t for t in self.trials if None not in [o.score(t.outcome) for o in objectives]]
         while len(objectives) > 1:
-            found = [left[i] for i in pareto([scores(objectives, trial) for trial in left])]
+            measured = [figures(objectives, trial.outcome) for trial in left]
+            found = [left[i] for i in pareto(measured)]
             good = [trial for trial in found if self._passes(trial)]
             if len(good) == len(found):
                 return tuple(found)
@@ -181,12 +182,6 @@ class Handover:
         message = f"{self.name}: {which} fails a check"
         hint = "this is a defect of the scheduler or of the checks; please report it"
         return RefusedError(f"{message}: trial {first.trial}: {first.failures[0]}", hint=hint)
-
-
-def scores(objectives: Iterable[Objective], trial: Trial) -> tuple[float, ...]:
-    """Of all objectives, lower is better; infinite where there is none."""
-    found = (objective.score(trial.outcome) for objective in objectives)
-    return tuple(float("inf") if score is None else score for score in found)
 
 
 def _measured_again(workshop: Workshop, trial: Trial) -> Measurement:

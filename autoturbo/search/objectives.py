@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,6 +46,12 @@ OBJECTIVES = {
 
 OF_KERNELS = ("latency", "throughput")
 """Objectives that a sum of kernel times predicts."""
+
+
+def figures(objectives: Iterable[Objective], outcome: Outcome) -> tuple[float, ...]:
+    """Return an outcome's figures, lower is better; infinite where there is none."""
+    found = (objective.score(outcome) for objective in objectives)
+    return tuple(float("inf") if score is None else score for score in found)
 
 
 def find_objectives(names: str | Sequence[str]) -> tuple[Objective, ...]:

@@ -26,6 +26,23 @@ def test_kills_on_a_cluster_lose_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     assert kills.kill_in("ray", 4, 3, tmp_path / "all").killed.total() >= 4
 
 
+def test_a_run_draws_settings_that_misbehave_in_every_way(tmp_path: Path) -> None:
+    from ray_measurers import SIDES, lot, making, toy_graph, toy_target
+
+    from autoturbo.database import Database
+    from autoturbo.tuner import tune
+
+    path = tmp_path / "tuned.db"
+    tune(
+        toy_graph(), toy_target(), trials=kills.TRIALS, sampler="random", baselines=(),
+        evaluator=making(), database=path, runs_folder=tmp_path / "runs",
+    )  # fmt: skip
+    with Database.open(path) as database:
+        trials = database.trials(database.runs()[0].id)[1:]  # the first is never spoilt
+    drawn = {lot(trial.knobs, SIDES) for trial in trials}
+    assert drawn >= kills.SPOILT.keys()
+
+
 def test_what_is_acknowledged_and_not_there_is_found(tmp_path: Path) -> None:
     """The check can fail: a log that acknowledges more than the database has."""
     from ray_measurers import making, toy_graph, toy_target

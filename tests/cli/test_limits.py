@@ -61,6 +61,32 @@ def test_a_file_may_be_as_large_as_is_allowed(
     assert not is_bomb(2**30, 2**21)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("inspect pipe", "pipe: not a regular file; save the model as one first"),
+        ("simulate tiny.onnx --target pipe", "pipe: not a regular file; name a YAML file"),
+        ("simulate tiny.onnx --knobs pipe", "pipe: cannot read: a named pipe to which nobody has"),
+        ("simulate tiny.onnx --schedule pipe", "pipe: cannot read: a named pipe to which nobody"),
+        ("runs --db pipe", "pipe: not a regular file; give another file with --db"),
+        ("tune tiny.onnx --trials 1 --db pipe", "pipe: not a regular file; give another"),
+        ("db check --db pipe --salvage new.db", "pipe: not a regular file"),
+        ("db import pipe", "pipe: cannot read: a named pipe to which nobody has written"),
+        ("db merge pipe", "pipe: cannot read: a named pipe to which nobody has written"),
+    ],
+)
+def test_a_named_pipe_that_nobody_writes_to(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str
+) -> None:
+    monkeypatch.setattr("autoturbo.limits._WRITER_S", 0.1)
+    Path(saved(cli, tiny())).rename(tmp_path / "tiny.onnx")
+    os.mkfifo(tmp_path / "pipe")
+    ran = cli(*line.split())
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1), ran
+    assert ran.err.startswith(f"error: {said}")
+
+
 def run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **settings}
     line = [sys.executable, "-m", "autoturbo", *arguments]

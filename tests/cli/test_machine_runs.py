@@ -96,3 +96,25 @@ def test_a_schedule_for_something_else_is_refused(cli: Cli, run: str) -> None:
     assert done.status == 2
     assert "kernels are spelled out for a target" in done.err
     assert run
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ("latency", "is faster than all that was tried"),
+        ("throughput", "is ahead of all that was tried in throughput"),
+        ("ddr-bytes", "is ahead of all that was tried in ddr-bytes"),
+    ],
+)
+def test_a_scheduler_that_no_trial_equals_is_named(cli: Cli, objective: str, said: str) -> None:
+    on = ("--target", "kirin-970", "--objective", objective, "--trials", "1")
+    shown = cli("tune", "squeezenet1_1", "--batch", "1", *on).out
+    (note,) = [line for line in shown.splitlines() if said in line]
+    (name, *_) = note.removeprefix("note").split()
+    assert name in ("cpu", "static", "profiled")
+
+
+def test_resume_says_what_the_run_began_with(cli: Cli, run: str) -> None:
+    lines = cli("resume", run).out.splitlines()
+    assert lines[:2] == ["fork @ zcu102-vta4", f"  run     {run} of autoturbo.db"]
+    assert lines[2] == "  starts  every unit alone and what published schedulers decide"

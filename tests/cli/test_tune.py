@@ -298,6 +298,29 @@ def test_resume_goes_on_with_a_larger_total(cli: Cli) -> None:
     assert again["best"] == whole["best"]
 
 
+def test_resume_says_what_tune_said_of_the_beginning(cli: Cli) -> None:
+    begun = cli("tune", MODEL, "--batch", "1", "--trials", "2").out.splitlines()
+    (only,) = cli("--json", "runs").object["runs"]
+    lines = cli("resume", only["run"], "--trials", "3").out.splitlines()
+    said = [line for line in begun if line.startswith(("  run ", "  starts ", "  note    not "))]
+    assert lines[: 1 + len(said)] == [begun[0], *said]
+    assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--db", "no/a.db"], "no/a.db: no folder 'no'; create it first"),
+        (["--db", "file"], "file: not an SQLite database; give another file with --db"),
+        (["--runs-folder", "file"], "--runs-folder: file is a file; name a folder"),
+    ],
+)
+def test_places_are_checked_before_the_model_is_read(cli: Cli, flags: list[str], said: str) -> None:
+    cli.write("file", b"something else")
+    ran = cli("tune", "no-such-model.onnx", *flags)
+    assert (ran.status, ran.out, ran.err) == (2, "", f"error: {said}\n")
+
+
 def test_resume_writes_the_copy_anew(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tuned(cli, "-o", "best.json", trials=1)
     before = (cli.folder / "best.json").read_text()

@@ -133,7 +133,7 @@ def test_what_is_kept(go: Tune, tmp_path: Path) -> None:
         records = store.trials(result.run)
         (best,) = store.best()
     assert (info.state, info.model, info.model_file, info.batch) == ("done", "toy", "toy.onnx", 64)
-    assert info.key.scheduler_version == scheduler_version()
+    assert info.key.scheduler_version == f"{scheduler_version()}+evaluator"
     assert info.settings["shapes"] == {"x": [64, 8]}
     assert [(r.number, r.knobs, r.outcome) for r in records] == [
         (t.number, t.knobs, t.outcome) for t in result.history
@@ -710,3 +710,23 @@ def test_kill_9_of_the_tuner_loses_nothing_that_matters(
     assert info.state == "running"
     assert info.trials < 60
     assert story(carry_on()) == story(go("whole", trials=60))
+
+
+def test_schedules_of_another_evaluator_are_kept_and_not_mixed_with_ours(tmp_path: Path) -> None:
+    from ray_measurers import making, toy_graph, toy_target
+
+    from autoturbo.database import check
+
+    theirs, ours = tmp_path / "theirs.db", tmp_path / "ours.db"
+    result = tune(
+        toy_graph(), toy_target(), trials=3, sampler="random", baselines=(), evaluator=making(),
+        database=theirs, runs_folder=tmp_path / "runs",
+    )  # fmt: skip
+    found = check(theirs)
+    assert (found.findings, found.unchecked) == ((), 1)
+    with Database.open(ours) as database:
+        merged = database.take_in(theirs)
+        assert (merged.findings, merged.changed.best) == ((), 1)
+        (best,) = database.best()
+    assert best.schedule == result.best.schedule.text
+    assert best.key.scheduler_version == f"{scheduler_version()}+evaluator"

@@ -551,3 +551,15 @@ def test_an_element_type_that_onnx_does_not_have(load: Load) -> None:
     made.graph.initializer[0].data_type = 29
     with pytest.raises(ModelError):
         load(made)
+
+
+def test_a_branch_with_fewer_outputs_than_its_node(load: Load) -> None:
+    made = value("v", [2])
+    full = onnx.helper.make_graph([node("Exp", ["x"], ["v"])], "else", [], [made])
+    bare = onnx.helper.make_graph([node("Exp", ["x"], ["v"])], "then", [], [])
+    flag = onnx.helper.make_tensor("flag", TensorProto.BOOL, [], [True])
+    choice = node("If", ["flag"], ["y"], "choice", then_branch=bare, else_branch=full)
+    last = node("Relu", ["y"], ["z"])
+    with pytest.raises(ModelError) as caught:
+        load(model([choice, last], [value("x", [2])], [value("z", None)], [flag]))
+    assert_says(caught.value, "choice: its branch has 0 outputs, not 1")
