@@ -101,6 +101,7 @@ class Grouping:
     def __init__(self, bench: Workbench, kernels: Kernels) -> None:
         self._bench, self._kernels = bench, kernels
         self._known: dict[_Terms, _Numbered] = {}
+        self._problems: dict[int, Problem] = {}
         self._rooms, self._sets = Numbering(), RowNumbering(2)
         self.layers: list[list[str]] = []
 
@@ -113,8 +114,10 @@ class Grouping:
         return self._bench.share(knobs.batches_per_cluster, knobs.cluster_split)
 
     def problem(self, share: Share) -> Problem:
-        """What the clusters schedule."""
-        return self._bench.problem(share.batches)
+        """What the clusters schedule, always the same: parts are known by its books' numbers."""
+        if share.batches not in self._problems:
+            self._problems[share.batches] = self._bench.problem(share.batches)
+        return self._problems[share.batches]
 
     def grouped(self, share: Share, rules: Rules) -> Grouped:
         """Sub-graphs of several plans."""

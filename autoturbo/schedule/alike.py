@@ -18,6 +18,7 @@ from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
+from autoturbo.schedule.layer_sets import note_set
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.stores import Store, mix
 
@@ -82,7 +83,7 @@ class Alike:
         Args:
             sets: by number; a number always stands for the same layers.
             start: by number of a set, its first entry in ``members``; of one more than there are.
-            members: layers.
+            members: layers, in rows of first and one past the last.
         """
         known = self._known
         known.reach(int(sets.max(initial=-1)) + 1, _UNKNOWN)
@@ -117,7 +118,8 @@ def _kinds_of(problem: Problem) -> _Kinds:
         np.asarray([layer for readers in problem.consumers for layer in readers], np.int64),
     )  # fmt: skip
     every, nowhere = np.arange(count + 1), kinds._replace(maker=np.full(len(place), -1))
-    hashes = _hashes(problem.arrays, problem.layer_arrays, nowhere, every[:-1], every, every[:-1])
+    alone = np.stack((every[:-1], every[1:]), axis=1)
+    hashes = _hashes(problem.arrays, problem.layer_arrays, nowhere, every[:-1], every, alone)
     return kinds._replace(alone=_numbered(map(tuple, hashes.tolist())))
 
 
@@ -148,9 +150,9 @@ def _hashes(
         np.full(len(k.tensor), -1, np.int64), np.full(len(k.layer), -1, np.int64),
         np.zeros(len(k.layer), np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64),
     )  # fmt: skip
-    found = np.zeros((len(sets), 2), np.int64)
+    found, room = np.zeros((len(sets), 2), np.int64), np.zeros(len(k.layer), np.int64)
     for at in range(len(sets)):
-        layers = members[start[sets[at]] : start[sets[at] + 1]]
+        layers = room[: note_set(start, members, sets[at], room)]
         r.hashes[0], r.hashes[1], r.counts[0], r.counts[1] = 1, -7046029254386353131, 0, 0
         for layer in layers:
             r.inside[layer] = 1

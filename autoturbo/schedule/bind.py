@@ -196,10 +196,10 @@ def layer_bindings(
         Per layer the binding of its output, and per external input the binding wanted of it.
     """
     key = ("bound", tuple(layers), last, tuple(map(tuple, extents.values())))
-    found = problem.memory.get(key)
+    found = problem.books.get(key)
     if not isinstance(found, tuple):
         found = _layer_bindings(problem, layers, extents, last)
-        problem.memory[key] = found
+        problem.books[key] = found
     return found
 
 
@@ -269,7 +269,7 @@ def chosen_binding(problem: Problem, shape: int, cores: int, depth: int | None) 
         depth: the loop that spreading begins with; the outermost if None.
     """
     key = ("chosen", shape, cores, depth)
-    found = problem.memory.get(key)
+    found = problem.books.get(key)
     if isinstance(found, tuple):
         return found
     layers = part_book(problem).shapes[shape].layers
@@ -279,7 +279,7 @@ def chosen_binding(problem: Problem, shape: int, cores: int, depth: int | None) 
     if depth is not None and depth < len(order):
         order = order[depth:] + order[:depth]
     binding = plain_for(problem, layers[-1], extents, order, min(cores, problem.target.cores))
-    problem.memory[key] = binding
+    problem.books[key] = binding
     return binding
 
 
@@ -335,10 +335,10 @@ class BindingBook:
 
 def binding_book(problem: Problem) -> BindingBook:
     """The book of a problem, with every class of parts that is known by now."""
-    found = problem.memory.get("bindings")
+    found = problem.books.get("bindings")
     if not isinstance(found, BindingBook):
         found = BindingBook(part_book(problem).rank)
-        problem.memory["bindings"] = found
+        problem.books["bindings"] = found
     for shape in range(found.plain.count, len(part_book(problem).shapes)):
         layers = part_book(problem).shapes[shape].layers
         output = problem.layers[layers[-1]].outputs[0]

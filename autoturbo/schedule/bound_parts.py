@@ -185,10 +185,10 @@ class BoundParts:
 
 def bound_parts(problem: Problem) -> BoundParts:
     """The bound parts of a problem."""
-    found = problem.memory.get("bound parts")
+    found = problem.books.get("bound parts")
     if not isinstance(found, BoundParts):
         found = BoundParts(part_book(problem).rank)
-        problem.memory["bound parts"] = found
+        problem.books["bound parts"] = found
     return found
 
 

@@ -19,9 +19,11 @@ import numpy as np
 from autoturbo.schedule.bind import Placement
 from autoturbo.schedule.clusters import Home, clusters_at_work
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import Block, InstanceGraph
+from autoturbo.schedule.instances import Block, InstanceGraph, part_book
+from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.schedule.stores import Recent
+from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.timeline import Timeline
 
 MIB = 1 << 20
@@ -71,6 +73,21 @@ def array_bytes(value: object) -> int:
 
 _SHARED = ("problem", "graph", "parts", "subgraphs")
 """Fields that are shared among results, or are no arrays."""
+
+
+BOOKS = 64 * MIB
+"""Bytes, about, that the books of a workbench's problems may take before they begin anew."""
+
+_PART, _TEMPLATE, _ROW = 1 << 10, 1 << 10, 3 << 9
+"""Bytes of a cut sub-graph or class of its parts, of a template, and of a layer of one, about."""
+
+
+def book_bytes(problem: Problem) -> int:
+    """Return how much memory the books of a problem take, about."""
+    parts, templates = part_book(problem), template_book(problem)
+    regions = 16 * parts.rank * parts.regions.count
+    known = _PART * (len(parts.parts) + len(parts.shapes))
+    return regions + known + _TEMPLATE * templates.heads.count + _ROW * templates.rows.count
 
 
 def _plan_bytes(plan: Plan) -> int:
@@ -137,6 +154,11 @@ class SchedulerCache:
     def number(self, result: object, size: int) -> int:
         """Return the number of a result, of which so many bytes are remembered to know it again."""
         return self.numbers.get(result, lambda: (next(self.counter), size))[0]
+
+    def forget_graphs(self) -> None:
+        """Drop what holds problems, or numbers of their books."""
+        for store in (self.graphs, self.blocks, self.timelines):
+            store.forget()
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return hits and misses of each kind of result, by the name of its field."""

@@ -59,10 +59,10 @@ def shared_out(
 def middle_bytes(problem: Problem, layers: tuple[int, ...], split: Split) -> int:
     """Bytes of local buffers that the middle part needs, remembered."""
     key = ("middle", layers, split.axes)
-    found = problem.memory.get(key)
+    found = problem.books.get(key)
     if not isinstance(found, int):
         found = _middle_bytes(problem, layers, split)
-        problem.memory[key] = found
+        problem.books[key] = found
     return found
 
 

@@ -71,11 +71,11 @@ def _cluster_axis(problem: Problem, layer: int, kind: str) -> int:
 def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
     """:func:`rows_for` as sub-graphs, remembered."""
     key = ("group for", rules, split)
-    found = problem.memory.get(key)
+    found = problem.books.get(key)
     if not isinstance(found, tuple):
         rows = rows_for(problem, rules_table(problem, [rules]), split)[0].tolist()
         found = tuple(subgraph_of(problem, index, row) for index, row in enumerate(rows))
-        problem.memory[key] = found
+        problem.books[key] = found
     return found
 
 

@@ -62,9 +62,9 @@ def commonest_parts(problem: Problem, subgraphs: Sequence[SubGraph]) -> list[Par
 
 
 def _known(problem: Problem) -> dict[CutKey, Parts]:
-    found = problem.memory.get("commonest parts")
+    found = problem.books.get("commonest parts")
     if not isinstance(found, dict):
-        found = problem.memory["commonest parts"] = {}
+        found = problem.books["commonest parts"] = {}
     return found
 
 

@@ -32,7 +32,7 @@ from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.alike import Alike
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.layer_sets import Flags, Rules
+from autoturbo.schedule.layer_sets import Flags, Rules, layers_at
 from autoturbo.schedule.merging import Merger
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import DIMS, POLICIES, Split, SplitRules
@@ -129,8 +129,7 @@ def layers_in(problem: Problem, number: int) -> tuple[int, ...]:
 
 def layer_at(problem: Problem, sets: Ints, places: Ints) -> Ints:
     """The layers at some places of sets by number, ``(sets,)``; any layer where a place is not."""
-    start, members = _merger(problem).sets
-    found: Ints = members[start[sets] + np.maximum(places, 0)]
+    found: Ints = layers_at(*_merger(problem).sets, sets, places)
     return found
 
 
@@ -145,15 +144,15 @@ def alike(problem: Problem, sets: Ints) -> Ints:
     """
     found = problem.memory.get("alike")
     if not isinstance(found, Alike):
-        found = problem.memory["alike"] = Alike(problem)
+        found = problem.memory["alike"] = Alike(problem.renewed())
     return found.of(sets, *_merger(problem).sets)
 
 
 def _merger(problem: Problem) -> Merger:
-    """What groups a problem's layers, remembered."""
+    """What groups a problem's layers, remembered; it outlives the problem's books."""
     found = problem.memory.get("merger")
     if not isinstance(found, Merger):
-        found = Merger(problem, _enlarging(problem), _opaque(problem))
+        found = Merger(problem.renewed(), _enlarging(problem), _opaque(problem))
         problem.memory["merger"] = found
     return found
 

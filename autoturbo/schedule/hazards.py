@@ -18,30 +18,49 @@ def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...
     Those that it waits for anyway, directly or through others, are left out.
     """
     key = ("clearances", layers)
-    found = problem.memory.get(key)
+    found = problem.books.get(key)
     if not isinstance(found, list):
         found = _clearances(problem, layers)
-        problem.memory[key] = found
+        problem.books[key] = found
     return found
 
 
 def _clearances(problem: Problem, layers: Sequence[int]) -> list[tuple[int, ...]]:
+    """As above. Sets of positions are the bits of integers: a kernel may have all layers."""
     maker = {t: at for at, layer in enumerate(layers) for t in problem.layers[layer].outputs}
-    last = _last_uses(problem, layers)
-    over: list[set[int]] = []
+    last, touching = _last_uses(problem, layers), _touching(problem, layers)
+    over: list[int] = []
     found = []
+    free = 0
     for at, layer in enumerate(layers):
         read = {t: maker[t] for t in problem.layers[layer].inputs if t in maker}
-        before = set(read.values()).union(*(over[p] for p in read.values()))
-        taken = {t for t in read if last[t] == at} if problem.layers[layer].in_place else set()
+        before = 0
+        for maker_at in read.values():
+            before |= over[maker_at] | 1 << maker_at
+        waiting = free
+        if problem.layers[layer].in_place:
+            for tensor in read:
+                waiting |= touching[tensor] if last[tensor] == at else 0
+        waiting &= (1 << at) - 1 & ~before
         own = []
-        for earlier in range(at - 1, -1, -1):
-            used = _touched(problem, layers[earlier])
-            if earlier not in before and any(last[t] < at or t in taken for t in used):
-                own.append(earlier)
-                before |= over[earlier] | {earlier}
+        while waiting:
+            latest = waiting.bit_length() - 1
+            own.append(latest)
+            before |= over[latest] | 1 << latest
+            waiting &= ~before
         over.append(before)
         found.append(tuple(own))
+        for tensor in _touched(problem, layer):
+            free |= touching[tensor] if last[tensor] == at else 0
+    return found
+
+
+def _touching(problem: Problem, layers: Sequence[int]) -> dict[int, int]:
+    """Per tensor, the positions of the layers that have to do with it."""
+    found: dict[int, int] = {}
+    for at, layer in enumerate(layers):
+        for tensor in _touched(problem, layer):
+            found[tensor] = found.get(tensor, 0) | 1 << at
     return found
 
 

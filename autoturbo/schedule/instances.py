@@ -133,11 +133,11 @@ class PartBook:
 
 def part_book(problem: Problem) -> PartBook:
     """The book of a problem."""
-    found = problem.memory.get("parts")
+    found = problem.books.get("parts")
     if not isinstance(found, PartBook):
         rank = max((len(t.shape) for t in problem.graph.tensors), default=1)
         found = PartBook(max(rank, 1))
-        problem.memory["parts"] = found
+        problem.books["parts"] = found
     return found
 
 
@@ -264,12 +264,12 @@ def _rows(start: Ints, values: Ints) -> tuple[tuple[int, ...], ...]:
 def external_inputs(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
     """Tensors that a sub-graph reads and does not make, in order of first use; remembered."""
     key = ("external inputs", tuple(layers))
-    found = problem.memory.get(key)
+    found = problem.books.get(key)
     if not isinstance(found, tuple):
         made = {t for layer in layers for t in problem.layers[layer].outputs}
         read = (t for layer in layers for t in problem.layers[layer].inputs)
         found = tuple(dict.fromkeys(t for t in read if t not in made))
-        problem.memory[key] = found
+        problem.books[key] = found
     return found
 
 

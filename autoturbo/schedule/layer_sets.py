@@ -38,8 +38,8 @@ _MARGIN: Final = 1e-9
 _SPARE: Final = 512
 """Entries that each table has free before a merge is tried: more than one merge can add.
 
-A merge adds one set, with no more members than there are layers, and finding out about a set as
-many parts as there are dimensions and factors that are tried.
+A merge adds one set, with no more rows of members than there are layers, and finding out about a
+set as many parts as there are dimensions and factors that are tried.
 """
 
 MOST_SETS: Final = 1 << 25
@@ -172,9 +172,10 @@ class LayerSets(NamedTuple):
     """Layer sets met so far, single layers first, and what parts of them need.
 
     ``set_keys`` and ``set_numbers`` are a hash table of sets, ``members`` their layers from
-    ``start`` on, ``whole`` footprint and work uncut (-1: not known yet). ``part_keys`` and
-    ``parts`` are a hash table of footprint, work and operators cut, by set, axis and factor.
-    ``counts`` has :class:`Count`.
+    ``start`` on, in rows of first and one past the last of consecutive ones (a set of a long chain
+    has nearly all layers, and there are as many such sets), ``whole`` footprint and work uncut (-1:
+    not known yet). ``part_keys`` and ``parts`` are a hash table of footprint, work and operators
+    cut, by set, axis and factor. ``counts`` has :class:`Count`.
     """
 
     set_keys: Ints
@@ -206,7 +207,7 @@ def _room(least: int) -> int:
 def _tables(sets: int, members: int, parts: int, layers: int) -> LayerSets:
     return LayerSets(
         np.zeros(sets, np.int64), np.full(sets, -1, np.int64), np.zeros(sets + 1, np.int64),
-        np.zeros(members + layers, np.int64), np.full((sets, 2), -1, np.int64),
+        np.zeros((members + layers, 2), np.int64), np.full((sets, 2), -1, np.int64),
         np.full(parts, -1, np.int64), np.zeros((parts, 3), np.int64), np.zeros(5, np.int64),
     )  # fmt: skip
 
@@ -239,7 +240,8 @@ def grown(known: LayerSets, layers: int) -> LayerSets:
 def _note_layers(names: Ints, k: LayerSets) -> None:
     for layer in range(len(names)):
         slot = slot_of(names[layer], k.set_keys, k.set_numbers)
-        k.set_keys[slot], k.set_numbers[slot], k.members[layer] = names[layer], layer, layer
+        k.set_keys[slot], k.set_numbers[slot] = names[layer], layer
+        k.members[layer, 0], k.members[layer, 1] = layer, layer + 1
         k.start[layer + 1] = layer + 1
     k.counts[Count.SETS] = k.counts[Count.MEMBERS] = len(names)
 
@@ -254,6 +256,41 @@ def _rehash(old: LayerSets, new: LayerSets) -> None:
         if old.part_keys[at] >= 0:
             slot = slot_of(old.part_keys[at], new.part_keys, new.part_keys)
             new.part_keys[slot], new.parts[slot] = old.part_keys[at], old.parts[at]
+
+
+@borrowing
+def size_of(k: LayerSets, number: int) -> int:
+    """Layers of a set."""
+    size = 0
+    for row in range(k.start[number], k.start[number + 1]):
+        size += k.members[row, 1] - k.members[row, 0]
+    return int(size)
+
+
+@borrowing
+def note_set(start: Ints, members: Ints, number: int, layers: Ints) -> int:
+    """Note the layers of a set, ascending, where there is room; how many they are."""
+    count = 0
+    for row in range(start[number], start[number + 1]):
+        for layer in range(members[row, 0], members[row, 1]):
+            layers[count] = layer
+            count += 1
+    return count
+
+
+@njit(cache=True)
+def layers_at(start: Ints, members: Ints, sets: Ints, places: Ints) -> Ints:
+    """The layers at places of sets, the last one beyond a set's end."""
+    found = np.empty(len(sets), np.int64)
+    for at in range(len(sets)):
+        left = max(places[at], 0)
+        for row in range(start[sets[at]], start[sets[at] + 1]):
+            first, end = members[row]
+            found[at] = min(first + left, end - 1)
+            if first + left < end:
+                break
+            left -= end - first
+    return found
 
 
 @borrowing
@@ -295,7 +332,8 @@ def find_out(
     number: int,
 ) -> None:
     """What parts of a set need, as far as rules ask for it."""
-    layers = k.members[k.start[number] : k.start[number + 1]].copy()
+    layers = np.empty(size_of(k, number), np.int64)
+    note_set(k.start, k.members, number, layers)
     ops = operators_of(a, layers)
     if k.whole[number, 0] < 0:
         found = cost(g, a, layers, ops, space, -1, 0, 0)
@@ -360,10 +398,10 @@ def best_split_of(
     numbers.
     """
     whole, work = k.whole[number, 0], k.whole[number, 1]
-    last = k.members[k.start[number + 1] - 1]
+    last = k.members[k.start[number + 1] - 1, 1] - 1
     out[0], out[1], out[2], out[3], out[4] = -1, 0, 0, 0, whole
     if 0 <= whole <= r.room:
-        out[1], out[3] = 1, k.start[number + 1] - k.start[number]
+        out[1], out[3] = 1, size_of(k, number)
         return True
     rank, best = ranks[:3], ranks[3:]
     for way in ways_of(axes, r.dims, last):

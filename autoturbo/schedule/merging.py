@@ -183,7 +183,7 @@ class Merger:
 
     @property
     def sets(self) -> tuple[Ints, Ints]:
-        """Where the layers of each set start, and all of them, for compiled code."""
+        """Where the layers of each set start, and rows of all of them, for compiled code."""
         return self._known.start, self._known.members
 
     def layers(self, number: int) -> tuple[int, ...]:
@@ -191,7 +191,8 @@ class Merger:
         found = self._layers.get(number)
         if found is None:
             start, members = self.sets
-            found = tuple(members[start[number] : start[number + 1]].tolist())
+            rows = members[start[number] : start[number + 1]].tolist()
+            found = tuple(layer for first, end in rows for layer in range(first, end))
             self._layers[number] = found
         return found
 
@@ -304,8 +305,10 @@ def _number(n: _Nodes, k: LayerSets, named: int) -> int:
         number, at = k.counts[Count.SETS], k.counts[Count.MEMBERS]
         for layer in range(len(n.owner)):
             if n.mark[n.owner[layer]]:
-                k.members[at] = layer
-                at += 1
+                if at == k.start[number] or k.members[at - 1, 1] < layer:
+                    k.members[at, 0] = layer
+                    at += 1
+                k.members[at - 1, 1] = layer + 1
         k.set_keys[slot], k.set_numbers[slot] = named, number
         k.start[number + 1], k.counts[Count.MEMBERS], k.counts[Count.SETS] = at, at, number + 1
     return int(k.set_numbers[slot])
@@ -394,7 +397,8 @@ def _join(k: LayerSets, n: _Nodes, nodes: Ints, number: int) -> None:
         for word in range(n.producers.shape[1]):
             n.producers[kept, word] |= n.producers[node, word]
     for at in range(k.start[number], k.start[number + 1]):
-        n.owner[k.members[at]] = kept
+        for layer in range(k.members[at, 0], k.members[at, 1]):
+            n.owner[layer] = kept
     for node in nodes:
         _drop(n.producers[kept], node)
     n.maker[kept], n.reader[kept] = _only(n.producers[kept]), _only(n.consumers[kept])

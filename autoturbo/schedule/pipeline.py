@@ -24,7 +24,15 @@ from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.bind import Binding, Placement, Scope, bind_instances, chosen_binding
-from autoturbo.schedule.cache import ORDERED, PLACED, SUBGRAPH, Plan, SchedulerCache
+from autoturbo.schedule.cache import (
+    BOOKS,
+    ORDERED,
+    PLACED,
+    SUBGRAPH,
+    Plan,
+    SchedulerCache,
+    book_bytes,
+)
 from autoturbo.schedule.clusters import (
     Home,
     clusters_of,
@@ -80,6 +88,12 @@ class Workbench:
             graph = rebatch(self.model, batches, self.trace)
             self.problems[batches] = make_problem(graph, self.target, self.dtype)
         return self.problems[batches]
+
+    def forget_when_full(self) -> None:
+        """Let problems begin anew where their books take more than :data:`BOOKS`."""
+        if sum(map(book_bytes, self.problems.values())) > BOOKS:
+            self.problems = {b: problem.renewed() for b, problem in self.problems.items()}
+            self.cache.forget_graphs()
 
     def share(self, batches: int | str = AUTO, split: str = AUTO) -> Share:
         """How the clusters share out the work.
@@ -208,6 +222,7 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
     if knobs.units is not None:
         message = "it is for machines of several processing units, and this target is one unit"
         raise KnobsError(message, Location(field="units"), "take it out")
+    bench.forget_when_full()
     problem, share, planned = _planned(bench, knobs)
     cache, subgraphs = bench.cache, planned.subgraphs
     overrides = resolve(problem, subgraphs, knobs)

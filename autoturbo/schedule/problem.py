@@ -7,6 +7,7 @@ memory of splits already computed.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -57,7 +58,9 @@ class Problem:
             rows, columns, then channels, whatever the file's layout (the paper's is NHWC).
         producer: per tensor, the layer that makes it, -1 for inputs and weights.
         consumers: per tensor, the layers that read it.
-        memory: results of passes that depend on few knobs, by key.
+        memory: what follows from the model and its layers alone, by key.
+        books: what is known of parts, templates and other results that every setting adds to, by
+            key; they refer to each other by number and are forgotten together.
     """
 
     graph: Graph
@@ -71,6 +74,11 @@ class Problem:
     producer: tuple[int, ...]
     consumers: tuple[tuple[int, ...], ...]
     memory: dict[object, object] = field(default_factory=dict)
+    books: dict[object, object] = field(default_factory=dict)
+
+    def renewed(self) -> Problem:
+        """Return the same problem with empty books; whoever has this one keeps its own."""
+        return dataclasses.replace(self, books={})
 
     @property
     def cluster_lb_bytes(self) -> int:

@@ -31,12 +31,12 @@ staging zone; bytes a second of DDR and GB for one cluster; launch and barrier."
 def rooms_of(problem: Problem, layers: tuple[int, ...]) -> Floats:
     """A row of :data:`ROOMS` for the sub-graph of some layers, remembered."""
     key = ("rooms", layers)
-    found = problem.memory.get(key)
+    found = problem.books.get(key)
     if not isinstance(found, np.ndarray):
         made = [t for t in external_inputs(problem, layers) if problem.producer[t] >= 0]
         own = [_bytes(problem, made), _bytes(problem, problem.layers[layers[-1]].outputs)]
         found = np.concatenate((own, _memories(problem)))
-        problem.memory[key] = found
+        problem.books[key] = found
     return found
 
 

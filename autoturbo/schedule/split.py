@@ -167,10 +167,10 @@ def best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> 
 def splits_of(problem: Problem, rules: SplitRules) -> dict[tuple[int, ...], Split]:
     """The splits that are known for some rules, by the sub-graph's layers."""
     key = ("splits", rules)
-    found = problem.memory.get(key)
+    found = problem.books.get(key)
     if not isinstance(found, dict):
         found = {}
-        problem.memory[key] = found
+        problem.books[key] = found
     return found
 
 

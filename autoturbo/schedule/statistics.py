@@ -58,10 +58,10 @@ def part_rows(problem: Problem, subgraphs: Sequence[SubGraph]) -> Floats:
     Remembered.
     """
     keys = [("statistics", s.layers, s.split.axes) for s in subgraphs]
-    new = [key for key in dict.fromkeys(keys) if key not in problem.memory]
+    new = [key for key in dict.fromkeys(keys) if key not in problem.books]
     if new:
         works = part_works(problem, [key[1:] for key in new])
         rooms = np.stack([rooms_of(problem, layers) for _, layers, _ in new])
-        problem.memory.update(zip(new, np.concatenate((works, rooms), axis=1), strict=True))
-    rows = [problem.memory[key] for key in keys]
+        problem.books.update(zip(new, np.concatenate((works, rooms), axis=1), strict=True))
+    rows = [problem.books[key] for key in keys]
     return np.asarray(rows, np.float64).reshape(len(keys), len(COLUMNS) + len(ROOMS))

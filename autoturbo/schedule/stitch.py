@@ -128,10 +128,10 @@ def stitch(
     """The template of a part, remembered by sub-graph, extents and binding."""
     extents = extents_in(problem, layers, shape)
     key = ("stitch", layers, binding, _lengths_digest(shape))
-    found = problem.memory.get(key)
+    found = problem.books.get(key)
     if not isinstance(found, Template):
         found = _stitch(problem, layers, shape, binding, extents)
-        problem.memory[key] = found
+        problem.books[key] = found
     return found
 
 
@@ -208,10 +208,10 @@ def _local_edges(problem: Problem, layers: Sequence[int]) -> list[tuple[int, ...
 def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Per layer of a kernel, the positions of the layers that it waits for, remembered."""
     key = ("edges", layers)
-    found = problem.memory.get(key)
+    found = problem.books.get(key)
     if not isinstance(found, list):
         found = _local_edges(problem, layers)
-        problem.memory[key] = found
+        problem.books[key] = found
     return found
 
 

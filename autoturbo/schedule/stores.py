@@ -91,6 +91,11 @@ class Recent(Generic[Key, Value]):
         """Bytes that the results take, as weighed."""
         return self._bytes
 
+    def forget(self) -> None:
+        """Drop all results; hits and misses count on."""
+        self._found.clear()
+        self._bytes = 0
+
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """Return the result for a key, made if it is not remembered."""
         found = self._found.pop(key, None)

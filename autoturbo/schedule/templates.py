@@ -129,10 +129,10 @@ class TemplateBook:
 
 def template_book(problem: Problem) -> TemplateBook:
     """The book of a problem."""
-    found = problem.memory.get("templates")
+    found = problem.books.get("templates")
     if not isinstance(found, TemplateBook):
         found = TemplateBook(binding_book(problem))
-        problem.memory["templates"] = found
+        problem.books["templates"] = found
     return found
 
 

@@ -91,8 +91,8 @@ def placing_seconds(graph: Graph, target: Target, dtype: str) -> float:
     limits, ways = _limits(len(layers_of(graph))), 0
     with suppress(AutoTurboError):
         costs = NearCosts(evaluator.bench, FREE)
-        sets, _ = groups_of(costs.problem, limits, SplitRules.of(FREE))
         likeness = Likeness(costs.problem)
+        sets, _ = groups_of(costs.problem, limits, SplitRules.of(FREE), likeness)
         kinds = {likeness.of(s): s for row in sets for s in row}
         alone = [
             Variant((layer.index,), 0, -1, 1, SubGraphKnobs("")) for layer in costs.problem.layers

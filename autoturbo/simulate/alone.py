@@ -208,11 +208,11 @@ def _assemble(
 
 
 def _book(problem: Problem) -> _Book:
-    found = problem.memory.get("alone")
+    found = problem.books.get("alone")
     if not isinstance(found, _Book):
         found = _Book()
         found.start.add([0])
-        problem.memory["alone"] = found
+        problem.books["alone"] = found
     return found
 
 

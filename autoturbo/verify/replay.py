@@ -7,7 +7,7 @@ has it; every use of a buffer is noted, for :mod:`autoturbo.verify.trace`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.movement import STAY
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import Stage, Template
-from autoturbo.schedule.templates import template_book
+from autoturbo.schedule.templates import last_readers, template_book
 from autoturbo.schedule.timeline import (
     IN_DDR,
     IN_GB,
@@ -157,7 +157,10 @@ def _run(replay: Replay) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kernel:
-    """One kernel being replayed."""
+    """One kernel being replayed.
+
+    ``made`` and ``last`` are the positions of the layers that make a tensor and read it last.
+    """
 
     replay: Replay
     cluster: _Cluster
@@ -166,6 +169,8 @@ class _Kernel:
     sizes: Sizes
     inputs: Regions
     links: Sequence[int]
+    made: Mapping[int, int]
+    last: Mapping[int, int]
 
     @property
     def schedule(self) -> Schedule:
@@ -198,13 +203,15 @@ class _Kernel:
 
 def _kernel(replay: Replay, cluster: _Cluster, index: int) -> None:
     schedule, timeline = replay.schedule, cluster.timeline
-    graph = schedule.instances
-    template = template_book(schedule.problem).templates[int(timeline.templates[index])]
+    graph, problem = schedule.instances, schedule.problem
+    template = template_book(problem).templates[int(timeline.templates[index])]
     kernel = _Kernel(
         replay, cluster, index, template,
-        Sizes.of(schedule.problem, template, needs_of(schedule)[index]),
+        Sizes.of(problem, template, needs_of(schedule)[index]),
         read_regions(schedule, index),
         range(int(graph.links.start[index]), int(graph.links.start[index + 1])),
+        {t: at for at, x in enumerate(template.layers) for t in problem.layers[x].outputs},
+        last_readers(problem, template),
     )  # fmt: skip
     moved = _bring(kernel)
     cluster.clock += 1
@@ -410,7 +417,7 @@ def _layer(kernel: _Kernel, position: int, moved: dict[Content, int], row: Ints)
     """One layer: reads, then writes; bytes that pass by LB are added to a row of streams."""
     problem, template = kernel.schedule.problem, kernel.template
     layer = problem.layers[template.layers[position]]
-    inner = {t for x in template.layers[:position] for t in problem.layers[x].outputs}
+    inner = {t for t in layer.inputs if kernel.made.get(t, position) < position}
     for tensor in layer.inputs:
         if tensor in inner:
             _read_late(kernel, position, tensor, row)
@@ -419,9 +426,9 @@ def _layer(kernel: _Kernel, position: int, moved: dict[Content, int], row: Ints)
             kernel.note(position, Use.READ, -1, (-1, tensor))
         else:
             _read_pieces(kernel, position, tensor, moved, row)
-    later = {t for x in template.layers[position + 1 :] for t in problem.layers[x].inputs}
     crossing = dict(zip(layer.inputs, template.exchanged[position], strict=True))
-    dying = [t for t in layer.inputs if t in inner and t not in later and not crossing[t]]
+    ends = {t for t in inner if kernel.last[t] == position}
+    dying = [t for t in layer.inputs if t in ends and not crossing[t]]
     dying = dying if layer.in_place else []
     for tensor in layer.outputs:
         _write(kernel, position, tensor, dying, row)

@@ -23,7 +23,7 @@ from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import SplitRules
 from autoturbo.search.exact.costs import RULES, Costs, Variant
-from autoturbo.search.exact.groups import Layers, groups_of
+from autoturbo.search.exact.groups import Layers, Likeness, groups_of
 from autoturbo.search.exact.partition import Cover, cheapest_cover
 from autoturbo.search.exact.table import Best, Grid, Table
 from autoturbo.simulate.evaluator import Evaluator, Simulator
@@ -201,9 +201,10 @@ class Programme:
         _check(knobs)
         usable = _usable(evaluator, grid, knobs)
         own = costs(evaluator.bench, knobs, _memory(evaluator))
-        sets, complete = groups_of(own.problem, usable.limits, SplitRules.of(knobs))
+        likeness = Likeness(own.problem)
+        sets, complete = groups_of(own.problem, usable.limits, SplitRules.of(knobs), likeness)
         costed = Table(own, usable, prune=prune, progress=progress)
-        table = costed.of(sets)
+        table = costed.of(sets, likeness)
         every = complete and usable.near is None
         return Programme(evaluator, usable, own, table, costed.ways, every)
 

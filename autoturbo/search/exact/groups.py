@@ -8,10 +8,13 @@ no two of them can wait for each other, since what leaves a set leaves it by its
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+from array import array
 from collections import deque
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 
+from autoturbo.graph.layers import Layer
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import SplitRules, best_split
 
@@ -33,18 +36,33 @@ class GroupLimits:
 
 
 def groups_of(
-    problem: Problem, limits: GroupLimits, rules: SplitRules
+    problem: Problem, limits: GroupLimits, rules: SplitRules, likeness: Likeness | None = None
 ) -> tuple[list[list[Layers]], bool]:
-    """Per layer, the sets that end in it, and whether these are all within ``limits.layers``.
+    """Return per layer the sets that end in it, and whether these are all within ``limits.layers``.
 
     A set of several layers that no split makes fit the local buffers is left out, as Algorithm 2
     refuses it whatever the knobs.
+
+    Args:
+        problem: whose layers.
+        limits: of the sets.
+        rules: of splits.
+        likeness: of sets of the problem; what is alike fits alike.
     """
-    readers, found, complete = _readers(problem), [], True
+    likeness = likeness or Likeness(problem)
+    wiring, found, complete = _Wiring.of(problem), [], True
+    fits: dict[bytes, bool] = {}
     for end in range(len(problem.layers)):
-        sets, all_of_them = _ending_in(problem, readers, end, limits)
+        sets, all_of_them = _ending_in(wiring, end, limits)
         complete = complete and all_of_them
-        found.append([s for s in sets if len(s) == 1 or _fits(problem, s, rules)])
+        usable = sets[:1]
+        for layers in sets[1:]:
+            kind = likeness.of(layers)
+            if kind not in fits:
+                fits[kind] = _fits(problem, layers, rules)
+            if fits[kind]:
+                usable.append(layers)
+        found.append(usable)
     return found, complete
 
 
@@ -52,31 +70,42 @@ _SEEN = -1
 """The reader that a model's outputs have."""
 
 
-def _readers(problem: Problem) -> list[frozenset[int]]:
-    """Per layer, the layers that read it."""
-    outputs = set(problem.graph.outputs)
-    return [
-        frozenset({r for t in layer.outputs for r in problem.consumers[t]})
-        | ({_SEEN} if outputs & set(layer.outputs) else set())
-        for layer in problem.layers
-    ]
+@dataclass(frozen=True, slots=True)
+class _Wiring:
+    """Per layer, the layers that read it, those that it reads from, and whether it is opaque."""
+
+    readers: list[frozenset[int]]
+    makers: list[frozenset[int]]
+    opaque: list[bool]
+
+    @staticmethod
+    def of(problem: Problem) -> _Wiring:
+        outputs, operators = set(problem.graph.outputs), problem.graph.operators
+        return _Wiring(
+            [
+                frozenset({r for t in layer.outputs for r in problem.consumers[t]})
+                | ({_SEEN} if outputs & set(layer.outputs) else set())
+                for layer in problem.layers
+            ],
+            [frozenset({problem.producer[t] for t in x.inputs} - {-1}) for x in problem.layers],
+            [any(operators[op].opaque for op in layer.operators) for layer in problem.layers],
+        )  # fmt: skip
 
 
-def _ending_in(
-    problem: Problem, readers: list[frozenset[int]], end: int, limits: GroupLimits
-) -> tuple[list[Layers], bool]:
-    """Sets grown from their end by layers that nothing outside them reads."""
+def _ending_in(wiring: _Wiring, end: int, limits: GroupLimits) -> tuple[list[Layers], bool]:
+    """Sets grown from their end, which comes first, by layers that nothing outside them reads."""
     alone = frozenset({end})
-    if _opaque(problem, end):
+    if wiring.opaque[end]:
         return [(end,)], True
     found, queue, full = {alone: None}, deque([alone]), True
     while queue:
         one = queue.popleft()
         if len(one) == limits.layers:
             continue
-        for layer in _producers(problem, one):
+        makers = frozenset().union(*(wiring.makers[layer] for layer in one)) - one
+        for layer in sorted(makers, reverse=True):
             grown = one | {layer}
-            if not readers[layer] <= one or grown in found or _opaque(problem, layer):
+            if not wiring.readers[layer] <= one or grown in found or wiring.opaque[layer]:
                 continue
             if len(found) == limits.sets:
                 full = False
@@ -84,17 +113,6 @@ def _ending_in(
             found[grown] = None
             queue.append(grown)
     return [tuple(sorted(s)) for s in found], full
-
-
-def _producers(problem: Problem, layers: Iterable[int]) -> list[int]:
-    """Layers that a set reads from, the latest first."""
-    own = set(layers)
-    made_by = {problem.producer[t] for layer in own for t in problem.layers[layer].inputs}
-    return sorted(made_by - own - {-1}, reverse=True)
-
-
-def _opaque(problem: Problem, layer: int) -> bool:
-    return any(problem.graph.operators[op].opaque for op in problem.layers[layer].operators)
 
 
 def _fits(problem: Problem, layers: Layers, rules: SplitRules) -> bool:
@@ -110,32 +128,58 @@ class Likeness:
     """
 
     problem: Problem
-    _operators: dict[Hashable, int] = dataclasses.field(default_factory=dict)
-    _number: dict[int, int] = dataclasses.field(default_factory=dict)
+    _numbers: dict[Hashable, int] = field(default_factory=dict)
+    _layers: list[tuple[int, tuple[int, ...]]] = field(init=False)
+    _outside: list[int] = field(init=False)
+    _inside: list[int] = field(init=False)
+    _known: dict[Layers, bytes] = field(default_factory=dict)
 
-    def of(self, layers: Layers) -> Hashable:
-        """Equal for sets with the same operators on the same extents, wired and read alike."""
+    def __post_init__(self) -> None:
+        self._layers = [self._layer(layer) for layer in self.problem.layers]
+        outputs = frozenset(self.problem.graph.outputs)
+        tensors = range(len(self.problem.graph.tensors))
+        self._outside = [self._tensor(t, outputs, made=False) for t in tensors]
+        self._inside = [self._tensor(t, outputs, made=True) for t in tensors]
+
+    def of(self, layers: Layers) -> bytes:
+        """Return what is equal for sets with the same operators, extents, wires and readers."""
+        found = self._known.get(layers)
+        if found is None:
+            found = self._known[layers] = self._of(layers)
+        return found
+
+    def _of(self, layers: Layers) -> bytes:
+        """A digest: sets are many, and what there is to say of one takes some kilobytes."""
         names: dict[int, int] = {}
-        wired = tuple(self._layer(layer, names) for layer in layers)
-        made = {t for layer in layers for t in self.problem.layers[layer].outputs}
-        return wired, tuple(self._tensor(t, made) for t in names)
+        wires = [names.setdefault(t, len(names)) for x in layers for t in self._layers[x][1]]
+        made = {t for x in layers for t in self.problem.layers[x].outputs}
+        numbers = array("q", [len(layers)])
+        numbers.extend(self._layers[x][0] for x in layers)
+        numbers.extend(wires)
+        numbers.extend(self._inside[t] if t in made else self._outside[t] for t in names)
+        return hashlib.blake2b(numbers.tobytes(), digest_size=16).digest()
 
-    def _layer(self, layer: int, names: dict[int, int]) -> Hashable:
-        found = self.problem.layers[layer]
-        return found.in_place, tuple(self._operator(op, names) for op in found.operators)
+    def _layer(self, layer: Layer) -> tuple[int, tuple[int, ...]]:
+        """A number of what a layer is besides its wires, and its tensors operator by operator."""
+        operators = [self.problem.graph.operators[op] for op in layer.operators]
+        kinds = tuple(
+            (
+                self._number(dataclasses.replace(o, name="", inputs=(), outputs=())),
+                len(o.inputs), len(o.outputs),
+            )
+            for o in operators
+        )  # fmt: skip
+        wires = tuple(t for o in operators for t in (*o.inputs, *o.outputs))
+        return self._number((layer.in_place, kinds)), wires
 
-    def _operator(self, index: int, names: dict[int, int]) -> Hashable:
-        operator = self.problem.graph.operators[index]
-        if index not in self._number:
-            plain = dataclasses.replace(operator, name="", inputs=(), outputs=())
-            self._number[index] = self._operators.setdefault(plain, len(self._operators))
-        tensors = (*operator.inputs, *operator.outputs)
-        wires = tuple(names.setdefault(t, len(names)) for t in tensors)
-        return self._number[index], len(operator.inputs), wires
-
-    def _tensor(self, tensor: int, made: set[int]) -> Hashable:
+    def _tensor(self, tensor: int, outputs: frozenset[int], *, made: bool) -> int:
         """What of a tensor matters: its extents and where it comes from and goes."""
         problem, found = self.problem, self.problem.graph.tensors[tensor]
-        source = "made" if tensor in made else "read" if problem.producer[tensor] >= 0 else "given"
-        read = bool(problem.consumers[tensor]), tensor in problem.graph.outputs
-        return found.shape, found.dtype, found.constant, problem.loop_order[tensor], source, read
+        source = "made" if made else "read" if problem.producer[tensor] >= 0 else "given"
+        return self._number((
+            found.shape, found.dtype, found.integer_bytes, found.constant,
+            problem.loop_order[tensor], source, bool(problem.consumers[tensor]), tensor in outputs,
+        ))  # fmt: skip
+
+    def _number(self, kind: Hashable) -> int:
+        return self._numbers.setdefault(kind, len(self._numbers))

@@ -8,7 +8,7 @@ its cost is below the cheapest such cover (which the dynamic programme can take 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -108,54 +108,59 @@ class Table:
     progress: Callable[[float], None] | None = None
     ways: int = 0
     simulated: int = 0
-    _best: dict[Hashable, Best | None] = field(default_factory=dict)
-    _upper: dict[int, float] = field(default_factory=dict)
+    _best: dict[bytes, Best | None] = field(default_factory=dict)
+    _upper: dict[_Place, float] = field(default_factory=dict)
 
-    def of(self, sets: list[list[Layers]]) -> list[list[Best]]:
+    def of(self, sets: list[list[Layers]], likeness: Likeness | None = None) -> list[list[Best]]:
         """Per layer, the best of the sets that end in it; sets that no cover needs are left out."""
-        likeness = Likeness(self.costs.problem)
-        kinds = {s: likeness.of(s) for row in sets for s in row}
-        masks = [[(_mask(s), s) for s in row] for row in sets]
-        done = 0
-        for size in sorted({len(s) for s in kinds}):
-            level = [s for s in kinds if len(s) == size]
-            self._limit(level, masks)
+        likeness = likeness or Likeness(self.costs.problem)
+        ending = [[_place(s)[1] for s in row] for row in sets]
+        levels: dict[int, list[Layers]] = {}
+        for row in sets:
+            for layers in row:
+                levels.setdefault(len(layers), []).append(layers)
+        done, total = 0, sum(map(len, sets))
+        for _, level in sorted(levels.items()):
+            kinds = [likeness.of(s) for s in level]
+            self._limit(level, ending)
             self._cost(level, kinds)
             done += len(level)
             if self.progress is not None:
-                self.progress(done / len(kinds))
-            for layers in level:
-                best = self._best[kinds[layers]]
-                mask = _mask(layers)
+                self.progress(done / total)
+            for layers, kind in zip(level, kinds, strict=True):
+                best = self._best[kind]
                 if best is not None:
-                    self._upper[mask] = min(self._upper.get(mask, np.inf), best.seconds)
-        return [[b for s in row if (b := self._own(kinds[s], s)) is not None] for row in sets]
+                    place = _place(layers)
+                    self._upper[place] = min(self._upper.get(place, np.inf), best.seconds)
+        return [[b for s in row if (b := self._own(likeness.of(s), s)) is not None] for row in sets]
 
-    def _own(self, kind: Hashable, layers: Layers) -> Best | None:
+    def _own(self, kind: bytes, layers: Layers) -> Best | None:
         """What is known of its kind, for a set."""
         best = self._best[kind]
         if best is None:
             return None
         return Best(dataclasses.replace(best.variant, layers=layers), best.seconds)
 
-    def _limit(self, level: list[Layers], masks: list[list[tuple[int, Layers]]]) -> None:
+    def _limit(self, level: list[Layers], ending: list[list[int]]) -> None:
         """Note the cheapest cover of each set by two that are smaller."""
         for layers in level:
-            mask, least = _mask(layers), np.inf
-            for part, _ in masks[layers[-1]]:
+            (end, mask), least = _place(layers), np.inf
+            for part in ending[end]:
                 if part & mask == part != mask:
-                    pair = self._upper.get(part, np.inf) + self._upper.get(mask ^ part, np.inf)
-                    least = min(least, pair)
-            self._upper[mask] = least
+                    rest = mask ^ part
+                    back = (rest & -rest).bit_length() - 1
+                    other = self._upper.get((end - back, rest >> back), np.inf)
+                    least = min(least, self._upper.get((end, part), np.inf) + other)
+            self._upper[end, mask] = least
 
-    def _cost(self, level: list[Layers], kinds: dict[Layers, Hashable]) -> None:
+    def _cost(self, level: list[Layers], kinds: list[bytes]) -> None:
         """Cost the sets of a level whose kind is new."""
-        new: dict[Hashable, Layers] = {}
-        for layers in level:
-            if kinds[layers] not in self._best:
-                new.setdefault(kinds[layers], layers)
+        new: dict[bytes, Layers] = {}
+        for layers, kind in zip(level, kinds, strict=True):
+            if kind not in self._best:
+                new.setdefault(kind, layers)
         found = [
-            (kind, variant, self._upper[_mask(layers)] if self.prune else np.inf)
+            (kind, variant, self._upper[_place(layers)] if self.prune else np.inf)
             for kind, layers in new.items()
             for variant in variants_of(self.costs.problem, layers, self.grid)
         ]
@@ -171,5 +176,13 @@ class Table:
                 self._best[kind] = Best(variant, own)
 
 
-def _mask(layers: Layers) -> int:
-    return sum(1 << layer for layer in layers)
+_Place = tuple[int, int]
+"""A set of layers: its end, and a bit for each of its layers that says how far it is before that.
+
+Counted from the model's first layer instead, every set would take memory that grows with the model.
+"""
+
+
+def _place(layers: Layers) -> _Place:
+    end = layers[-1]
+    return end, sum(1 << (end - layer) for layer in layers)
