@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.verify.scheduled_file import Applied
+    from autoturbo.verify.onnx_writer.scheduled_file import Applied
 
 USAGE = "MODEL [--db PATH | --schedule FILE | --knobs FILE | --scheduler NAME] -o FILE [options]"
 EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.stcp920.onnx"

@@ -99,7 +99,7 @@ def _verify(
     import dataclasses
 
     from autoturbo.verify import verify_schedule
-    from autoturbo.verify.units import check_any_numbers
+    from autoturbo.verify.machine import check_any_numbers
 
     _tell(console, f"{pair.model.name} @ {pair.target.name}: checking regions and memory")
     found = verify_schedule(chosen.schedule, numbers=False)

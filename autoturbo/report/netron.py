@@ -26,7 +26,7 @@ from autoturbo.report.units import percent
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.timeline import KINDS
 from autoturbo.simulate.shares import LayerShare, schedule_shares
-from autoturbo.verify.metadata import annotate, model_facts
+from autoturbo.verify.onnx_writer.metadata import annotate, model_facts
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto

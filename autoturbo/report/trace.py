@@ -20,7 +20,7 @@ from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import ENGINES, Amount, Column, Role
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals
-from autoturbo.verify.names import instance_name
+from autoturbo.verify.findings import instance_name
 
 DETAILS = ("kernels", "layers", "instructions")
 """How deep slices are nested."""

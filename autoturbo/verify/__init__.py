@@ -38,9 +38,9 @@ def verify_schedule(
     """
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.findings import Verification
+    from autoturbo.verify.machine import verify_machine_schedule
     from autoturbo.verify.memory import check_memory
     from autoturbo.verify.regions import check_regions
-    from autoturbo.verify.units import verify_machine_schedule
 
     if isinstance(schedule, MachineSchedule):
         return verify_machine_schedule(schedule, path=path, seed=seed, numbers=numbers)

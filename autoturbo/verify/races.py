@@ -18,10 +18,15 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import ENGINES, Column, Role
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.findings import Check, Finding
-from autoturbo.verify.names import buffer_name, instance_name, layer_name, tensor_name
-from autoturbo.verify.rings import Event, Ring
-from autoturbo.verify.trace import COMPUTE, Access, Phase, Program, Trace, Wait
+from autoturbo.verify.findings import (
+    Check,
+    Finding,
+    buffer_name,
+    instance_name,
+    layer_name,
+    tensor_name,
+)
+from autoturbo.verify.trace import COMPUTE, Access, Event, Phase, Program, Ring, Trace, Wait
 
 _NEVER = np.iinfo(np.int64).max
 """What a clock of no instructions says: it asks for nothing."""

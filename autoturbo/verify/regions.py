@@ -8,17 +8,109 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.graph.domain import Region, meet, volume
+from autoturbo.graph.domain import Interval, Region, hull, meet, volume
 from autoturbo.schedule.instances import part_book
+from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.findings import Check, Finding
-from autoturbo.verify.names import instance_name, layer_name, tensor_name
-from autoturbo.verify.needs import made_regions, needs_of, read_regions
+from autoturbo.verify.findings import (
+    Check,
+    Finding,
+    instance_name,
+    layer_name,
+    region_text,
+    tensor_name,
+)
+
+Regions = dict[int, Region]
+"""Regions by tensor; a tensor without one is not touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What one part computes.
+
+    Attributes:
+        regions: per tensor that it touches, the part of it: made, if a layer of the sub-graph makes
+            it, else needed.
+        boxes: per operator that it runs, the steps of its loops.
+    """
+
+    regions: Regions
+    boxes: dict[int, tuple[Interval, ...]]
+
+
+def part_needs(problem: Problem, layers: Sequence[int], outputs: Mapping[int, Region]) -> Needs:
+    """What some outputs of a sub-graph need, going back from its last operator.
+
+    Args:
+        problem: where the layers come from.
+        layers: the sub-graph's, in topological order.
+        outputs: regions of tensors that its last layer makes.
+    """
+    regions = {t: r for t, r in outputs.items() if volume(r)}
+    boxes: dict[int, tuple[Interval, ...]] = {}
+    for index in reversed([op for x in layers for op in problem.layers[x].operators]):
+        operator = problem.graph.operators[index]
+        wanted = {p: regions[t] for p, t in enumerate(operator.outputs) if t in regions}
+        if not wanted:
+            continue
+        boxes[index] = operator.axis_region(wanted)
+        for position, tensor in enumerate(operator.inputs):
+            shape = problem.graph.tensors[tensor].shape
+            region = operator.input_region(position, boxes[index], shape)
+            if volume(region):
+                regions[tensor] = hull(regions.get(tensor, region), region)
+    return Needs(regions, boxes)
+
+
+def made_regions(schedule: Schedule, index: int) -> Regions:
+    """What an instance makes, as its schedule says: empty regions included."""
+    graph = schedule.instances
+    outputs = graph.parts[int(graph.subgraph[index])].outputs
+    return _regions_at(schedule, outputs, int(graph.out_region[index]))
+
+
+def read_regions(schedule: Schedule, index: int) -> Regions:
+    """What an instance reads from outside, as its schedule says: empty regions included."""
+    graph = schedule.instances
+    inputs = graph.parts[int(graph.subgraph[index])].inputs
+    return _regions_at(schedule, inputs, int(graph.in_region[index]))
+
+
+def _regions_at(schedule: Schedule, tensors: Sequence[int], first: int) -> Regions:
+    problem = schedule.problem
+    rows: Ints = part_book(problem).regions.rows[first : first + len(tensors)]
+    shapes = [problem.graph.tensors[t].shape for t in tensors]
+    return {
+        tensor: tuple((low, high) for low, high in row[: len(shape)])
+        for tensor, shape, row in zip(tensors, shapes, rows.tolist(), strict=True)
+    }
+
+
+_KNOWN: WeakKeyDictionary[Schedule, tuple[Regions, ...]] = WeakKeyDictionary()
+
+
+def needs_of(schedule: Schedule) -> tuple[Regions, ...]:
+    """Per instance, the regions of all tensors that its outputs need, remembered."""
+    found = _KNOWN.get(schedule)
+    if found is None:
+        graph = schedule.instances
+        found = tuple(
+            part_needs(
+                schedule.problem, graph.subgraphs[int(graph.subgraph[index])].layers,
+                made_regions(schedule, index),
+            ).regions
+            for index in range(graph.count)
+        )  # fmt: skip
+        _KNOWN[schedule] = found
+    return found
 
 
 def check_regions(schedule: Schedule) -> tuple[Finding, ...]:
@@ -203,16 +295,14 @@ def _halos(schedule: Schedule) -> Iterator[Finding]:
             need = needs.get(tensor)
             if need is not None and not _holds(given, need):
                 name, what = instance_name(schedule, index), tensor_name(schedule, tensor)
-                message = f"{name} needs {_span(need)} of {what} and reads {_span(given)}"
+                message = (
+                    f"{name} needs {region_text(need)} of {what} and reads {region_text(given)}"
+                )
                 yield _finding(schedule, "halo", message, index)
 
 
 def _holds(outer: Region, inner: Region) -> bool:
     return all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(outer, inner, strict=True))
-
-
-def _span(region: Region) -> str:
-    return f"[{', '.join(f'{low}:{high}' for low, high in region)}]"
 
 
 def _links(schedule: Schedule) -> Iterator[Finding]:

@@ -1,9 +1,14 @@
-"""What happens when, and where: a schedule's instructions and the places that each touches.
+"""What happens when, and where: a schedule's instructions and the memory that each touches.
 
 A cluster's trace is a list of phases: the movements before a kernel, where there are any, and the
 kernel. A barrier ends each, and a kernel waits for those on other clusters that make what it reads.
 Within a phase, engines issue and finish their instructions in order, and instructions wait for
 those that their program names. Nothing else orders anything.
+
+Streams and weights pass through ring buffers of a few slots each. What is brought in is a piece; a
+slot holds a unit of one or more pieces, and is filled anew when as many units have come after it
+as the ring has slots. Which tile uses what is worked out from the table of tiles, not from the
+program.
 """
 
 from __future__ import annotations
@@ -15,19 +20,250 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import Role
+from autoturbo.schedule.instructions import Column, Role
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import Stage, Template
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import MAX_TILES, InstructionRules, Tiling, tile_counts
 from autoturbo.schedule.timeline import Timeline
 from autoturbo.schedule.work import Floats
-from autoturbo.verify.buffers import sizes_of
 from autoturbo.verify.replay import Use, Used, replay_of
-from autoturbo.verify.rings import events_of, ring_slots, tiles_of
+
+Bools = NDArray[np.bool_]
+
+
+class Ring(IntEnum):
+    """Rings of slots, in LB of every core and in GB."""
+
+    WEIGHTS_IN_LB = 0
+    WEIGHTS_IN_GB = 1
+    INPUTS_IN_LB = 2
+    INPUTS_IN_GB = 3
+    KEPT_INPUTS_IN_GB = 4
+    LATE_INPUTS_IN_LB = 5
+    LATE_INPUTS_IN_GB = 6
+    RESULTS_IN_LB = 7
+    RESULTS_IN_GB = 8
+    SUMS_IN_LB = 9
+
+
+class Event(IntEnum):
+    """Columns of a table of events: instruction, ring, piece, unit, 1 for writing."""
+
+    INSTRUCTION = 0
+    RING = 1
+    PIECE = 2
+    UNIT = 3
+    WRITES = 4
+
+
+def ring_slots(rules: InstructionRules) -> Ints:
+    """How many slots each ring has.
+
+    One is computed from while ``ahead`` are fetched, and one more is on its way from DDR to GB.
+    What tiles exchange is fetched one tile ahead; inputs that stay in GB are those of two layers;
+    the matrix engine makes one tile's sums while the vector engine works on another's.
+    """
+    here = rules.ahead + 1
+    return np.asarray([here, here + 1, here, here + 1, 2, 2, 2, here, here, 2], np.int64)
+
+
+class Tiles(NamedTuple):
+    """The tiles of a kernel in order; all entries but the last two count over the whole kernel.
+
+    ``weight`` is the tile of weights that a tile reads; ``source`` the tile whose inputs it reads
+    in LB, ``from_gb`` the one whose inputs in GB; ``held`` the first tile of those whose inputs
+    share a slot; ``final`` is True where a reduction is complete; ``kept`` where inputs stay in GB.
+    """
+
+    first: Ints
+    weight: Ints
+    source: Ints
+    from_gb: Ints
+    held: Ints
+    final: Bools
+    kept: Bools
+    first_weight: Ints
+
+
+def tiles_of(counts: Ints, stages: Floats) -> Tiles:
+    """What the tiles of a kernel share, from its table of tiles."""
+    first, first_weight = [0], [0]
+    columns: list[list[NDArray[np.int64]]] = [[] for _ in range(6)]
+    for row, stage in zip(counts, stages, strict=True):
+        own = _layer_tiles(row)
+        for column, values, base in zip(
+            columns, own, (first_weight[-1], *(first[-1],) * 3, 0, 0), strict=True
+        ):
+            column.append(values + base)
+        has = stage[Stage.WEIGHTS] > 0
+        first_weight.append(first_weight[-1] + (int(own[0].max()) + 1 if has else 0))
+        first.append(first[-1] + len(own[0]))
+    weight, source, from_gb, held, final, kept = (np.concatenate(c) for c in columns)
+    return Tiles(
+        np.asarray(first), weight, source, from_gb, held, final > 0, kept > 0,
+        np.asarray(first_weight),
+    )  # fmt: skip
+
+
+def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
+    """Per tile of a layer: weight tile, source, source in GB, slot, final and kept."""
+    products, columns, depths, rows, outside, keeps = row.tolist()
+    weights = columns * depths
+    tile = np.arange(products * weights * rows)
+    base, inner = tile // (weights * rows) * (weights * rows), tile % (weights * rows)
+    weight, line = (inner % weights, inner // weights) if outside else (inner // rows, inner % rows)
+    depth = weight % depths
+    begin = base + depth * rows + line
+    source = base + line * weights if outside else begin if keeps == 2 else tile  # noqa: PLR2004
+    from_gb = tile if outside or not keeps else begin
+    held = source if outside or columns == 1 or keeps != 2 else base  # noqa: PLR2004
+    return (
+        tile if outside else tile // rows, source, from_gb, held,
+        (depth == depths - 1).astype(np.int64), np.full(len(tile), keeps == 1 and not outside),
+    )  # fmt: skip
+
+
+def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int) -> Ints:
+    """All fillings and readings of slots by a program: a row per :class:`Event`."""
+    kernel = _TiledProgram(where, tiles, rules)
+    found = [
+        *_weight_events(kernel, resident),
+        *_input_events(kernel),
+        *_late_input_events(kernel),
+        *_result_events(kernel),
+    ]
+    return np.concatenate(found) if found else np.zeros((0, len(Event)), np.int64)
+
+
+class _TiledProgram:
+    """A program by roles: instructions and the tiles, over the whole kernel, that they are for."""
+
+    def __init__(self, where: Ints, tiles: Tiles, rules: InstructionRules) -> None:
+        role, layer = where[:, Column.ROLE], where[:, Column.LAYER]
+        self.tiles, self.rules = tiles, rules
+        self.role, self.layer = role, layer
+        brings = (role == Role.FETCH_WEIGHTS) | (role == Role.PASS_WEIGHTS)
+        base = np.where(brings, tiles.first_weight[layer], tiles.first[layer])
+        self.tile = base + where[:, Column.TILE]
+
+    def of(self, *roles: Role) -> Ints:
+        """Instructions with some roles."""
+        return np.flatnonzero(np.isin(self.role, roles))
+
+    @property
+    def computes(self) -> Ints:
+        """Instructions that compute."""
+        return self.of(Role.MULTIPLY, Role.APPLY)
+
+
+def _event_rows(ring: Ring, instructions: Ints, pieces: Ints, units: Ints, *, writes: bool) -> Ints:
+    table = np.empty((len(instructions), len(Event)), np.int64)
+    table[:, Event.INSTRUCTION], table[:, Event.RING] = instructions, ring
+    table[:, Event.PIECE], table[:, Event.UNIT] = pieces, units
+    table[:, Event.WRITES] = writes
+    return table
+
+
+def _ring_events(
+    ring: Ring, writers: Ints, written: Ints, readers: Ints, read: Ints, held: Ints | None = None
+) -> list[Ints]:
+    """Events of one ring: who writes and reads which pieces, and the unit of each piece.
+
+    Units are numbered as they come; readers of what is not brought in do not take part.
+    """
+    if not len(writers):
+        return []
+    kept = np.isin(read, written)
+    readers, read = readers[kept], read[kept]
+    unit_of = written if held is None else held[written]
+    order = np.unique(unit_of)
+    reads = np.searchsorted(order, read if held is None else held[read])
+    return [
+        _event_rows(ring, writers, written, np.searchsorted(order, unit_of), writes=True),
+        _event_rows(ring, readers, read, reads, writes=False),
+    ]
+
+
+def _weight_events(kernel: _TiledProgram, resident: int) -> list[Ints]:
+    """Weights: from DDR to GB and on to LB, or straight to LB where there is no GB."""
+    fetched, passed = kernel.of(Role.FETCH_WEIGHTS), kernel.of(Role.PASS_WEIGHTS)
+    arriving = passed if kernel.rules.has_gb else fetched
+    computes = kernel.computes
+    has = np.diff(kernel.tiles.first_weight) > 0
+    computes = computes[has[kernel.layer[computes]]] if resident != 2 else computes[:0]  # noqa: PLR2004
+    weight = kernel.tiles.weight[kernel.tile[computes]]
+    found = _ring_events(Ring.WEIGHTS_IN_LB, arriving, kernel.tile[arriving], computes, weight)
+    if kernel.rules.has_gb:
+        tile = kernel.tile
+        found += _ring_events(Ring.WEIGHTS_IN_GB, fetched, tile[fetched], passed, tile[passed])
+    return found
+
+
+def _input_events(kernel: _TiledProgram) -> list[Ints]:
+    """Inputs that were there before the kernel."""
+    fetched, passed = kernel.of(Role.FETCH_INPUT), kernel.of(Role.PASS_INPUT)
+    found = _arriving_events(kernel, Ring.INPUTS_IN_LB, passed if kernel.rules.has_gb else fetched)
+    if not kernel.rules.has_gb:
+        return found
+    kept, tile = kernel.tiles.kept, kernel.tile
+    for ring, stays in ((Ring.INPUTS_IN_GB, False), (Ring.KEPT_INPUTS_IN_GB, True)):
+        put = fetched[kept[tile[fetched]] == stays]
+        taken = passed[kept[tile[passed]] == stays]
+        held = _first_of_layer(kernel.tiles) if stays else None
+        source = kernel.tiles.from_gb[tile[taken]]
+        found += _ring_events(ring, put, tile[put], taken, source, held)
+    return found
+
+
+def _first_of_layer(tiles: Tiles) -> Ints:
+    return np.repeat(tiles.first[:-1], np.diff(tiles.first))
+
+
+def _arriving_events(kernel: _TiledProgram, ring: Ring, arriving: Ints) -> list[Ints]:
+    """What arrives in LB for tiles."""
+    computes, tiles = kernel.computes, kernel.tiles
+    source = tiles.source[kernel.tile[computes]]
+    return _ring_events(ring, arriving, kernel.tile[arriving], computes, source, tiles.held)
+
+
+def _late_input_events(kernel: _TiledProgram) -> list[Ints]:
+    """What comes from other cores, and what the kernel itself spilled."""
+    fetched, passed = kernel.of(Role.FETCH_LATE), kernel.of(Role.PASS_LATE)
+    if not kernel.rules.has_gb:
+        return _arriving_events(kernel, Ring.LATE_INPUTS_IN_LB, np.sort(np.append(fetched, passed)))
+    tile = kernel.tile
+    found = _arriving_events(kernel, Ring.LATE_INPUTS_IN_LB, passed)
+    return found + _ring_events(
+        Ring.LATE_INPUTS_IN_GB, fetched, tile[fetched], passed, tile[passed]
+    )
+
+
+def _result_events(kernel: _TiledProgram) -> list[Ints]:
+    """Results on their way to GB and DDR, once their reductions are complete."""
+    stored, saved, tile = kernel.of(Role.STORE), kernel.of(Role.SAVE), kernel.tile
+    leaving = stored if kernel.rules.has_gb else saved
+    computes = kernel.computes
+    made = computes[np.isin(tile[computes], tile[leaving])]
+    found = _sum_events(kernel) + _ring_events(
+        Ring.RESULTS_IN_LB, made, tile[made], leaving, tile[leaving]
+    )
+    if kernel.rules.has_gb:
+        put = stored[np.isin(tile[stored], tile[saved])]
+        found += _ring_events(Ring.RESULTS_IN_GB, put, tile[put], saved, tile[saved])
+    return found
+
+
+def _sum_events(kernel: _TiledProgram) -> list[Ints]:
+    """Products that vector work follows."""
+    multiplied, applied, tile = kernel.of(Role.MULTIPLY), kernel.of(Role.APPLY), kernel.tile
+    multiplied = multiplied[np.isin(tile[multiplied], tile[applied])]
+    return _ring_events(Ring.SUMS_IN_LB, multiplied, tile[multiplied], applied, tile[applied])
+
 
 COMPUTE = 1 << Role.MULTIPLY | 1 << Role.APPLY
 """Set of the roles that compute."""
@@ -40,7 +276,7 @@ class Program:
     Attributes:
         where: as :class:`autoturbo.schedule.instructions.Column` says.
         amounts: as :class:`autoturbo.schedule.instructions.Amount` says.
-        events: what is done to slots, as :class:`autoturbo.verify.rings.Event` says.
+        events: what is done to slots, as :class:`Event` says.
         slots: per ring, how many there are.
         finest: per layer, True if its weights cannot be cut into smaller tiles.
     """
@@ -154,7 +390,7 @@ def _phases(
     for one in used:
         movement = one.use in (Use.BRING_FROM, Use.BRING_TO)
         (before if movement else during)[one.kernel].append(one)
-    places = _Places.of(schedule, timeline)
+    places = _BufferAddresses.of(schedule, timeline)
     phases = []
     for kernel, signature in enumerate(schedule.signatures(cluster)):
         instance = int(timeline.order[kernel])
@@ -210,7 +446,7 @@ def _crossing(schedule: Schedule, template: Template) -> frozenset[tuple[int, in
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Places:
+class _BufferAddresses:
     """Where the buffers of a cluster are: (scope, first byte, one past the last).
 
     ``exchanging`` has per kernel the layers, with the tensors, of which cores get some from others.
@@ -221,7 +457,7 @@ class _Places:
     exchanging: Sequence[frozenset[tuple[int, int]]]
 
     @staticmethod
-    def of(schedule: Schedule, timeline: Timeline) -> _Places:
+    def of(schedule: Schedule, timeline: Timeline) -> _BufferAddresses:
         buffers = timeline.buffers
         number = np.arange(len(buffers.scope))
         low = np.where(buffers.scope == Scope.DDR, number, buffers.address)
@@ -234,7 +470,7 @@ class _Places:
             _crossing(schedule, templates[int(timeline.templates[index])])
             for index in timeline.order
         ]
-        return _Places(spans, schedule.rules.has_gb, exchanging)
+        return _BufferAddresses(spans, schedule.rules.has_gb, exchanging)
 
     def table(self, used: Sequence[Used]) -> Ints:
         """Accesses of a phase, each once."""
@@ -272,3 +508,9 @@ _ROLES = {
     Use.KEEP: (1 << Role.PASS_WEIGHTS, 1 << Role.FETCH_WEIGHTS, 0),
 }
 """Roles by use and scope. A copy of an output has a place of its own in DDR."""
+
+
+def sizes_of(timeline: Timeline, level: int) -> Ints:
+    """Bytes that every buffer takes at a level."""
+    buffers = timeline.buffers
+    return buffers.core_bytes if level == Scope.LB else buffers.cluster_bytes

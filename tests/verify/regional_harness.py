@@ -15,8 +15,8 @@ from operator_harness import Array, Case, Described, random_region, slices
 from autoturbo.graph.domain import Interval, Region, hull, volume
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
-from autoturbo.verify.body import Body
-from autoturbo.verify.regional import Rule, restrict
+from autoturbo.verify.onnx_writer.builder import Body
+from autoturbo.verify.onnx_writer.restriction import Rule, restrict
 
 Evaluate = Callable[[ModelProto, Mapping[str, Array]], list[Array]]
 

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 from regional_harness import element, in_runtime
 
 from autoturbo.graph.model_nodes import Operand
-from autoturbo.verify.body import LAYER, Body, used
+from autoturbo.verify.onnx_writer.builder import LAYER, Body, used
 
 Array = np.ndarray[Any, Any]
 

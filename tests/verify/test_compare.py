@@ -8,9 +8,9 @@ from onnx import ModelProto, TensorProto, helper
 from verify_samples import SAMPLES, reordered, saved, with_wrong_row
 
 from autoturbo.graph.weight_values import Array
-from autoturbo.verify.compare import Arithmetic, Comparison, arithmetic_of, compare
+from autoturbo.verify.comparison import Arithmetic, Comparison, arithmetic_of, compare
+from autoturbo.verify.execution import open_session, run
 from autoturbo.verify.inputs import random_inputs
-from autoturbo.verify.sessions import open_session, run
 from autoturbo.verify.weights import seeded_weights, with_weights
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from verify_samples import QdqWriter, cnn
 
 from autoturbo.graph.weight_fills import BIAS, EMBEDDING, SCALE, VARIANCE, Fill
-from autoturbo.verify.fills import Draw, draws
-from autoturbo.verify.weights import stored_tensors
+from autoturbo.verify.weights import ValueSource, stored_tensors, value_sources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +24,9 @@ def missing(element: int, *dims: int) -> TensorProto:
 
 def drawn(
     kind: str, inputs: Sequence[str], stored: dict[str, TensorProto], **attributes: Any
-) -> dict[str, Draw]:
+) -> dict[str, ValueSource]:
     node = helper.make_node(kind, inputs, ["y"], **attributes)
-    return draws(helper.make_graph([node], "one", [], []), stored)
+    return value_sources(helper.make_graph([node], "one", [], []), stored)
 
 
 def ones(*dims: int) -> TensorProto:
@@ -117,7 +116,7 @@ def test_missing_zero_points_are_zero_or_the_middle_of_an_unsigned_range() -> No
 
 def test_scales_become_powers_of_two_and_activations_keep_their_range() -> None:
     stored = stored_tensors(cnn(QdqWriter()).graph)
-    found = draws(helper.make_graph(cnn(QdqWriter()).graph.node, "g", [], []), stored)
+    found = value_sources(helper.make_graph(cnn(QdqWriter()).graph.node, "g", [], []), stored)
     scales = {name: draw.data for name, draw in found.items() if draw.data is not None}
     assert len(scales) >= 16
     for name, made in scales.items():
@@ -133,7 +132,7 @@ def test_a_missing_weight_scale_gives_weights_of_the_wanted_size() -> None:
         helper.make_node("MatMul", ["x", "v"], ["y"]),
     ]
     stored = {"w": missing(TensorProto.INT8, 1024, 512), "s": missing(TensorProto.FLOAT, 512)}
-    scale = draws(helper.make_graph(nodes, "g", [], []), stored)["s"].data
+    scale = value_sources(helper.make_graph(nodes, "g", [], []), stored)["s"].data
     assert scale is not None
     assert scale.shape == (512,)
     assert 0.7 < 42.5 * float(scale[0]) * 32 < 1.42

@@ -12,10 +12,10 @@ from schedule_samples import STCP920, Net, bench, networks, settings_of, target,
 from autoturbo.schedule.baselines import candidates, scheduler_names
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.verify.findings import instance_name
 from autoturbo.verify.memory import check_memory
-from autoturbo.verify.names import instance_name
 from autoturbo.verify.regions import check_regions
-from autoturbo.verify.sizes import moved_core_bytes
+from autoturbo.verify.replay import moved_core_bytes
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph

@@ -18,8 +18,8 @@ from memory_mutants import (
 )
 
 from autoturbo.schedule.instructions import Column, Role
+from autoturbo.verify.findings import instance_name
 from autoturbo.verify.memory import check_memory
-from autoturbo.verify.names import instance_name
 from autoturbo.verify.races import check_races, clocks_of
 from autoturbo.verify.regions import check_regions
 from autoturbo.verify.trace import Phase, Program, Trace, Wait, trace_of

@@ -25,8 +25,8 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.verify import verify_schedule
+from autoturbo.verify.execution import open_session, run, with_outputs
 from autoturbo.verify.inputs import random_inputs
-from autoturbo.verify.sessions import open_session, run, with_outputs
 from autoturbo.verify.weights import seeded_weights, with_weights
 
 SPLITS = ("auto", "batch", "spatial", "channel", "pipeline")

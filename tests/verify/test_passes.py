@@ -11,7 +11,7 @@ from schedule_samples import Net, target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.passes import one_pass, passes_of
+from autoturbo.verify.onnx_writer.passes import one_pass, passes_of
 
 
 def _schedule(batch: int, clusters: int, at_once: int | str, split: str = "auto") -> Schedule:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from autoturbo.graph.domain import Region
-from autoturbo.verify.body import Body
-from autoturbo.verify.pieces import Held, UncoveredError, cut_out, put_together
+from autoturbo.verify.onnx_writer.builder import Body, Held, UncoveredError, cut_out, put_together
 
 SHAPE = (6, 5, 4)
 

@@ -21,11 +21,11 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.verify import verify_schedule
+from autoturbo.verify.execution import prepare_comparison
 from autoturbo.verify.numbers import compare_models
-from autoturbo.verify.passes import passes_of
-from autoturbo.verify.scheduled_file import write_scheduled_model
-from autoturbo.verify.scheduled_model import scheduled_model
-from autoturbo.verify.setting import prepare
+from autoturbo.verify.onnx_writer.passes import passes_of
+from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
+from autoturbo.verify.onnx_writer.scheduled_model import scheduled_model
 
 PLAIN = frozenset(("Conv", "Add", "Gemm", "GlobalAveragePool"))
 """Operators that ONNX Runtime computes in integers where the pairs stand beside them."""
@@ -169,7 +169,7 @@ def test_a_wrong_layer_of_a_quantised_model_is_named(tmp_path: Path) -> None:
     schedule = schedules(Workbench(import_model(path), TARGETS[0], "float16"), 1)[-1]
     passes = passes_of(schedule)
     (tmp_path / "run").mkdir()
-    setting = prepare(schedule, path, tmp_path / "run", passes, 0)
+    setting = prepare_comparison(schedule, path, tmp_path / "run", passes, 0)
     model = scheduled_model(schedule, setting.nodes, passes)
     assert compare_models(schedule, setting, model, 0).findings == ()
     nodes = (node for function in model.proto.functions for node in function.node)

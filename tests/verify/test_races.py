@@ -25,8 +25,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage, local_edges
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of, unordered_pairs
-from autoturbo.verify.rings import Event, Ring, tiles_of
-from autoturbo.verify.trace import Access, Trace, trace_of
+from autoturbo.verify.trace import Access, Event, Ring, Trace, tiles_of, trace_of
 
 
 def program(length: int, seed: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from operator_harness import Case, ints, real
 from regional_harness import random_part, run_whole
 
-from autoturbo.verify.regional import Rule
+from autoturbo.verify.onnx_writer.restriction import Rule
 
 EXAMPLES = settings(max_examples=30, deadline=None)
 EXTENTS = st.integers(1, 5)

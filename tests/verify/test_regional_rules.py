@@ -13,7 +13,8 @@ from part_cases import CASES
 from regional_harness import Part, Whole, part_of, random_part, run_whole
 
 from autoturbo.graph.domain import AxisKind, Region, volume
-from autoturbo.verify.regional import RegionError, Rule
+from autoturbo.verify.onnx_writer.partial_operator import RegionError
+from autoturbo.verify.onnx_writer.restriction import Rule
 
 REGIONS = 10
 

@@ -13,8 +13,9 @@ from regional_harness import in_runtime
 
 from autoturbo.graph.domain import Region
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
-from autoturbo.verify.body import Body, used
-from autoturbo.verify.regional import RegionError, Rule, restrict
+from autoturbo.verify.onnx_writer.builder import Body, used
+from autoturbo.verify.onnx_writer.partial_operator import RegionError
+from autoturbo.verify.onnx_writer.restriction import Rule, restrict
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(5)

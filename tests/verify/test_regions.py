@@ -14,8 +14,7 @@ from schedule_samples import bench, chain, networks, settings_of, target, target
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.verify.needs import made_regions, needs_of, read_regions
-from autoturbo.verify.regions import _tiling, check_regions
+from autoturbo.verify.regions import _tiling, check_regions, made_regions, needs_of, read_regions
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph

@@ -9,9 +9,8 @@ from onnx import TensorProto, helper
 
 from autoturbo.graph.batch import BatchTrace
 from autoturbo.graph.operators import Tensor
-from autoturbo.verify.body import Body
-from autoturbo.verify.passes import Pass
-from autoturbo.verify.samples import Samples, samples_of
+from autoturbo.verify.onnx_writer.builder import Body
+from autoturbo.verify.onnx_writer.passes import Pass, SampleSlicer, samples_of
 
 PLACES = {
     "in front": ((6, 3), (0, 1)),
@@ -47,7 +46,7 @@ def test_samples_are_those_whose_digit_is_asked_for(name: str) -> None:
 def test_what_passes_make_is_joined_to_the_whole(name: str) -> None:
     shape, place = PLACES[name]
     passes = [Pass(0, 0, 0, 4, (0, 4)), Pass(1, 1, 2, 4, (4, 6))]
-    samples = Samples([Tensor("x", shape, "float32")], _trace(place), 6)
+    samples = SampleSlicer([Tensor("x", shape, "float32")], _trace(place), 6)
     body = Body(17)
     body.taken.add("x")
     parts = [samples.cut(body, "x", 0, p.start, p.start + p.samples, 6) for p in passes]

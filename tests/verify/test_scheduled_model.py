@@ -20,10 +20,9 @@ from autoturbo.schedule.baselines import candidates
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.verify import verify_schedule
-from autoturbo.verify.functions import FUNCTION_DOMAIN
-from autoturbo.verify.names import instance_name
-from autoturbo.verify.scheduled_file import nodes_of, write_scheduled_model
-from autoturbo.verify.scheduled_model import scheduled_model
+from autoturbo.verify.findings import instance_name
+from autoturbo.verify.onnx_writer.scheduled_file import nodes_of, write_scheduled_model
+from autoturbo.verify.onnx_writer.scheduled_model import FUNCTION_DOMAIN, scheduled_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from verify_samples import Writer, cnn, saved
 
 from autoturbo.errors import UnrunnableError
-from autoturbo.verify.sessions import open_session, run, with_outputs
+from autoturbo.verify.execution import open_session, run, with_outputs
 
 if TYPE_CHECKING:
     from pathlib import Path

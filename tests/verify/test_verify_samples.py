@@ -8,9 +8,9 @@ import pytest
 from verify_samples import SAMPLES, halve, quantise, reordered, saved, workload
 
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.verify.compare import arithmetic_of, compare
+from autoturbo.verify.comparison import arithmetic_of, compare
+from autoturbo.verify.execution import open_session, run, with_outputs
 from autoturbo.verify.inputs import random_inputs
-from autoturbo.verify.sessions import open_session, run, with_outputs
 from autoturbo.verify.weights import seeded_weights, with_weights
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from autoturbo.schedule.units.machine_schedule import MachineSchedule
 from autoturbo.schedule.units.parts import Assignment, assign
 from autoturbo.simulate.units.evaluator import MachineEvaluator
 from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
-from autoturbo.verify.scheduled_file import write_scheduled_model
-from autoturbo.verify.units import check_runs, verify_machine_schedule
+from autoturbo.verify.machine import check_runs, verify_machine_schedule
+from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
 
 FILE = workloads.get("squeezenet1_1").file
 

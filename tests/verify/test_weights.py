@@ -9,8 +9,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verify_samples import SAMPLES, Writer, cnn, saved
 
 from autoturbo.datasets import workloads
+from autoturbo.verify.execution import open_session, run
 from autoturbo.verify.inputs import random_inputs
-from autoturbo.verify.sessions import open_session, run
 from autoturbo.verify.weights import DATA_FILE, seeded_weights, with_weights
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.timeline import KINDS
 from autoturbo.simulate.intervals import KernelInterval
-from autoturbo.verify.names import instance_name, tensor_name
+from autoturbo.verify.findings import instance_name, tensor_name
 
 MOST_BOXES = 2000
 """Buffers that are drawn, those with most bytes times seconds first."""

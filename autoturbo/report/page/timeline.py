@@ -13,7 +13,7 @@ from autoturbo.report.units import duration
 from autoturbo.schedule.instructions import ENGINES, Column
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.intervals import KernelInterval
-from autoturbo.verify.names import instance_name
+from autoturbo.verify.findings import instance_name
 
 MOST_BARS = 4000
 """Bars of a timeline: an SVG of more is slow, and a screen has no room for them."""

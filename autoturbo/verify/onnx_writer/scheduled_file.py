@@ -22,8 +22,8 @@ from autoturbo.graph.model_nodes import ModelNodes
 from autoturbo.graph.source import one_line
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.at_batch import nodes_at
-from autoturbo.verify.scheduled_model import ScheduledModel, scheduled_model
+from autoturbo.verify.onnx_writer.passes import nodes_at
+from autoturbo.verify.onnx_writer.scheduled_model import ScheduledModel, scheduled_model
 
 _MOST_INSIDE = 1 << 30
 """Bytes of values that a file holds in itself; beyond, they go into a file beside it."""

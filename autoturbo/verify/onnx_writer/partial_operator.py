@@ -1,16 +1,25 @@
-"""One operator to be computed on a part of its domain, and what is at hand for it."""
+"""One operator to be computed on a part of its domain: its inputs, its node, its outputs.
+
+Normalisations that ONNX Runtime cannot run inside of a function are decomposed into simpler
+operators: there it takes the definition of MeanVarianceNormalization, whose constants it refuses,
+and crashes on SimplifiedLayerNormalization.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper
 
 from autoturbo.graph.domain import AccessMap, Interval, Region, interval_of, meet, volume
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
-from autoturbo.verify.body import Body, attributes_of
+from autoturbo.verify.onnx_writer.builder import Body, attributes_of
 
 Box = tuple[Interval, ...]
 """Intervals of the axes of an operator's domain."""
@@ -21,7 +30,7 @@ class RegionError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class PartialOperator:
     """One operator to be computed on a part of its domain.
 
     Attributes:
@@ -208,3 +217,195 @@ def extents(region: Region) -> tuple[int, ...]:
 
 def _missing(operator: str, tensor: str, need: Region, have: Region | None) -> str:
     return f"{operator} needs {need} of {tensor}; held is {have or 'nothing'}"
+
+
+_AXES_INPUT = 18
+"""Opset from which ReduceMean has its axes as an input."""
+
+_DEVIATION_FLOOR = 1e-9
+"""Added to the standard deviation by the definition of MeanVarianceNormalization."""
+
+
+def _decompose(task: PartialOperator, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+    """Spell a node out; False where it may stay as it is.
+
+    Args:
+        task: whose node.
+        inputs: names by ONNX position.
+        outputs: names by ONNX position, ``""`` where absent.
+    """
+    decomposition, data = (
+        _DECOMPOSITIONS.get(task.operator.kind),
+        next(iter(task.node.inputs), None),
+    )
+    if decomposition is None or data is None:
+        return False
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(data.element))
+    decomposition(_Decomposer(task.body, dtype, len(data.shape), task.attributes), inputs, outputs)
+    return True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Decomposer:
+    """Nodes in a body, with numbers of the type that the data have.
+
+    Attributes:
+        body: where they go.
+        dtype: of the data.
+        rank: of the data.
+        attributes: of the node that is spelt out.
+    """
+
+    body: Body
+    dtype: np.dtype[Any]
+    rank: int
+    attributes: Mapping[str, Any]
+
+    def one(self, kind: str, *inputs: str, to: str = "") -> str:
+        return self.body.node(kind, inputs, (to,) if to else 1)[0]
+
+    def number(self, value: float) -> str:
+        return self.body.constant(np.asarray(value, self.dtype))
+
+    def mean(self, name: str, axes: Sequence[int]) -> str:
+        if self.body.opset < _AXES_INPUT:
+            return self.body.node("ReduceMean", (name,), 1, axes=list(axes))[0]
+        return self.one("ReduceMean", name, self.body.integers(axes, "axes"))
+
+
+def _mean_variance(w: _Decomposer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    axes = w.attributes.get("axes", (0, 2, 3))
+    centred = w.one("Sub", inputs[0], w.mean(inputs[0], axes))
+    deviation = w.one("Sqrt", w.mean(w.one("Mul", centred, centred), axes))
+    w.one("Div", centred, w.one("Add", deviation, w.number(_DEVIATION_FLOOR)), to=outputs[0])
+
+
+def _root_mean_square(w: _Decomposer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    axes = range(int(w.attributes.get("axis", -1)) % w.rank, w.rank)
+    epsilon = w.number(float(w.attributes.get("epsilon", 1e-5)))
+    square = w.mean(w.one("Mul", inputs[0], inputs[0]), axes)
+    further = outputs[1] if len(outputs) > 1 else ""
+    inverse = w.one("Reciprocal", w.one("Sqrt", w.one("Add", square, epsilon)), to=further)
+    w.one("Mul", w.one("Mul", inputs[0], inverse), inputs[1], to=outputs[0])
+
+
+_DECOMPOSITIONS: Mapping[str, Callable[[_Decomposer, Sequence[str], Sequence[str]], None]] = {
+    "MeanVarianceNormalization": _mean_variance,
+    "SimplifiedLayerNormalization": _root_mean_square,
+}
+
+
+_NONE: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """On which regions of its tensors a node runs, and what of it changes for that.
+
+    Attributes:
+        inputs: per input of the operator; larger than needed where the node wants more.
+        outputs: per output of the operator, what the node makes.
+        attributes: that get another value, by name; None takes one away.
+        parameters: inputs that get another value, by ONNX position: a constant, or the name of a
+            value of the body; None leaves one out.
+    """
+
+    inputs: tuple[Region, ...]
+    outputs: tuple[Region, ...]
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[int, np.ndarray | str | None] = field(default_factory=dict)
+
+
+def write_node(task: PartialOperator, frames: Frames) -> bool:
+    """Add the node on its frames, its inputs cut and its outputs cut.
+
+    Returns:
+        Whether any input had to be filled up with zeros.
+
+    Raises:
+        RegionError: what is needed is not held.
+    """
+    fitted = [task.fit(index, frame) for index, frame in enumerate(frames.inputs)]
+    names = [name for name, _ in fitted]
+    made = output_names(task, frames.outputs)
+    add_node(task, _input_names(task, names, frames), [name for name, _ in made], frames.attributes)
+    task.finish(made)
+    return any(filled for _, filled in fitted)
+
+
+def output_names(task: PartialOperator, regions: Sequence[Region]) -> list[tuple[str, Region]]:
+    """Per output of the operator, the tensor's name if just that is wanted, or a passing one.
+
+    Args:
+        task: whose outputs.
+        regions: what is made of each.
+    """
+    made = []
+    for index, (wanted, region) in enumerate(zip(task.wanted, regions, strict=True)):
+        name = task.name(index)
+        made.append((name if wanted == region else task.body.fresh(f"{name}.made"), region))
+    return made
+
+
+def _input_names(task: PartialOperator, names: Sequence[str], frames: Frames) -> list[str]:
+    """Names by ONNX position, absent ones at the end left out."""
+    found = []
+    for position in range(len(task.node.inputs)):
+        index = task.input_at(position)
+        if position in frames.parameters:
+            found.append(_parameter(task, frames.parameters[position]))
+        elif index is not None:
+            found.append(names[index])
+        else:
+            found.append(task.absorbed(position))
+    for position in sorted(p for p in frames.parameters if p >= len(found)):
+        found += [""] * (position - len(found))
+        found.append(_parameter(task, frames.parameters[position]))
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+def _parameter(task: PartialOperator, value: np.ndarray | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return task.body.constant(value, "parameter")
+
+
+def add_node(
+    task: PartialOperator,
+    inputs: Sequence[str],
+    results: Sequence[str],
+    attributes: Mapping[str, object] = _NONE,
+) -> None:
+    """Add the node with other names, and with other values of some attributes; or spell it out.
+
+    Args:
+        task: whose node.
+        inputs: names by ONNX position.
+        results: names by output of the operator.
+        attributes: by name; None takes one away.
+    """
+    named = _output_names(task, results)
+    if _decompose(task, inputs, named):
+        return
+    proto = NodeProto()
+    proto.CopyFrom(task.node.proto)
+    kept = [item for item in proto.attribute if item.name not in attributes]
+    new = [helper.make_attribute(k, v) for k, v in attributes.items() if v is not None]
+    for part in (proto.attribute, proto.input, proto.output, proto.metadata_props):
+        del part[:]
+    proto.attribute.extend([*kept, *new])
+    proto.input.extend(inputs)
+    proto.output.extend(named)
+    proto.doc_string = ""
+    task.body.add(proto)
+
+
+def _output_names(task: PartialOperator, results: Sequence[str]) -> list[str]:
+    """Names by ONNX position of the outputs."""
+    by_tensor = dict(zip(task.operator.outputs, results, strict=True))
+    return [
+        "" if operand is None else by_tensor.get(operand.tensor) or task.body.fresh("unused")
+        for operand in task.node.outputs
+    ]

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoturbo.graph.domain import DimAccess, Interval, volume
-from autoturbo.verify.regional.frames import Frames
-from autoturbo.verify.regional.task import Box, Task
+from autoturbo.verify.onnx_writer.partial_operator import Box, Frames, PartialOperator
 
 _FIRST = 2
 """Samples and channels come before the dimensions that windows slide over."""
@@ -36,7 +35,7 @@ def _unclipped(dim: DimAccess, box: Box) -> Interval:
     return low, high + 1
 
 
-def _overhang(task: Task) -> _Overhang:
+def _overhang(task: PartialOperator) -> _Overhang:
     dims = task.operator.input_maps[0].dims[_FIRST:]
     pairs = list(zip((_unclipped(d, task.box) for d in dims), task.needs[0][_FIRST:], strict=True))
     before = tuple(max(need[0] - touched[0], 0) for touched, need in pairs)
@@ -44,7 +43,7 @@ def _overhang(task: Task) -> _Overhang:
     return _Overhang(before, after)
 
 
-def _explicit(task: Task, overhang: _Overhang) -> dict[str, object]:
+def _explicit(task: PartialOperator, overhang: _Overhang) -> dict[str, object]:
     """The padding attributes of a part."""
     changes: dict[str, object] = {"pads": overhang.pads}
     return {**changes, **{k: None for k in ("auto_pad", "ceil_mode") if k in task.attributes}}
@@ -53,7 +52,7 @@ def _explicit(task: Task, overhang: _Overhang) -> dict[str, object]:
 # ----------------------------------------------------------------------------------- convolutions
 
 
-def _convolution(task: Task) -> Frames | None:
+def _convolution(task: PartialOperator) -> Frames | None:
     """Groups that are at hand, halo and padding."""
     groups = _groups(task)
     if groups is None or _nothing(task):
@@ -64,19 +63,19 @@ def _convolution(task: Task) -> Frames | None:
     return Frames(task.needs, task.makes(task.box), changes)
 
 
-def _groups(task: Task) -> int | None:
+def _groups(task: PartialOperator) -> int | None:
     """Groups of channels of which the box has all, or the one of which it has some."""
     low, high = task.span(task.box, "g")
     whole = task.span(task.box, "oc") == task.span(task.full, "oc")
     return high - low if whole or high - low == 1 else None
 
 
-def _nothing(task: Task) -> bool:
+def _nothing(task: PartialOperator) -> bool:
     """Whether windows lie in the padding alone."""
     return volume(task.needs[0]) == 0
 
 
-def _deformed(task: Task) -> Frames | None:
+def _deformed(task: PartialOperator) -> Frames | None:
     """Samples and, without groups, output channels may be cut; samples lie anywhere in an image."""
     free = ("n",) if task.axis("g") is not None else ("n", "oc")
     names = [axis.name for axis in task.operator.axes]
@@ -85,7 +84,7 @@ def _deformed(task: Task) -> Frames | None:
     return Frames(task.reads(box), task.makes(box))
 
 
-def _transposed(task: Task) -> Frames | None:
+def _transposed(task: PartialOperator) -> Frames | None:
     """A transposed convolution: zeros beside its input reach just as far as is wanted.
 
     The node makes the wanted positions alone: what else it reaches is cut away as padding.
@@ -125,7 +124,7 @@ def _reach(
 # ------------------------------------------------------------------------------------------ pools
 
 
-def _pool(task: Task) -> Frames | None:
+def _pool(task: PartialOperator) -> Frames | None:
     """Halo and padding; positions of maxima count over the whole tensor and are not cut."""
     overhang = _overhang(task)
     kernel = task.attributes["kernel_shape"]
@@ -137,14 +136,14 @@ def _pool(task: Task) -> Frames | None:
     return Frames(task.needs, task.makes(task.box), _explicit(task, overhang))
 
 
-def _wants_positions(task: Task) -> bool:
+def _wants_positions(task: PartialOperator) -> bool:
     """Return whether a part of the second output of a pool is wanted."""
     positions = {value.tensor for value in task.node.outputs[1:] if value is not None}
     pairs = zip(task.operator.outputs, task.wanted, strict=True)
     return any(tensor in positions and wanted is not None for tensor, wanted in pairs)
 
 
-def _miscounts(task: Task, overhang: _Overhang) -> bool:
+def _miscounts(task: PartialOperator, overhang: _Overhang) -> bool:
     """Whether windows reach beyond the padding that a mean counts."""
     if not task.attributes.get("count_include_pad", 0):
         return False
@@ -154,7 +153,7 @@ def _miscounts(task: Task, overhang: _Overhang) -> bool:
     return not automatic and any(a > p for a, p in zip(overhang.after, pads[rank:], strict=True))
 
 
-def _neighbours(task: Task) -> Frames | None:
+def _neighbours(task: PartialOperator) -> Frames | None:
     """Normalised over neighbouring channels: run with their halo, which is cut away."""
     return None if _nothing(task) else Frames(task.needs, (task.needs[0],))
 
@@ -162,7 +161,7 @@ def _neighbours(task: Task) -> Frames | None:
 # --------------------------------------------------------------------------------------- resizing
 
 
-def _resized(task: Task) -> Frames | None:
+def _resized(task: PartialOperator) -> Frames | None:
     """Enlarged by whole factors: the halo is enlarged too, and cut away."""
     access = task.operator.input_maps[0].dims
     written = task.operator.output_maps[0].dims
@@ -183,7 +182,9 @@ def _resized(task: Task) -> Frames | None:
     return Frames(frames, (tuple(made),), parameters=_sizes(task, made))
 
 
-def _sizes(task: Task, made: Sequence[Interval]) -> Mapping[int, np.ndarray | str | None]:
+def _sizes(
+    task: PartialOperator, made: Sequence[Interval]
+) -> Mapping[int, np.ndarray | str | None]:
     """The sizes of a part, where they are given."""
     inputs = task.node.inputs
     if len(inputs) <= _SIZES or inputs[_SIZES] is None:
@@ -197,7 +198,7 @@ _SIZES = 3
 
 # ------------------------------------------------------------------------------------ the kinds
 
-Plan = Callable[[Task], Frames | None]
+Plan = Callable[[PartialOperator], Frames | None]
 """The frames of a part, or None where it has to be embedded in the whole."""
 
 PLANS: Mapping[str, Plan] = {
@@ -217,6 +218,6 @@ PLANS: Mapping[str, Plan] = {
 """By kind."""
 
 
-def plan(task: Task) -> Frames | None:
+def plan_window(task: PartialOperator) -> Frames | None:
     """The frames of a sliding window; None for other kinds, and where there is no such way."""
     return PLANS[task.operator.kind](task) if task.operator.kind in PLANS else None

@@ -8,10 +8,11 @@ handed to the functions whole. Order, cluster, cores, scope and buffers are meta
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, ValueInfoProto, helper
+from onnx import FunctionProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from autoturbo.errors import VerifyError
 from autoturbo.graph.batch import trace_batch
@@ -19,18 +20,182 @@ from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.graph.model_nodes import ModelNodes, Operand
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.movement import COPIED, REDISTRIBUTED
+from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.body import Body, used, without_unread
-from autoturbo.verify.functions import FUNCTION_DOMAIN, FunctionBook, PartFunction
-from autoturbo.verify.metadata import InstanceFacts, annotate, model_facts
-from autoturbo.verify.names import instance_name
-from autoturbo.verify.needs import made_regions, read_regions
-from autoturbo.verify.passes import Pass, passes_of
-from autoturbo.verify.pieces import Held, UncoveredError, cut_out, put_together
-from autoturbo.verify.plain_model import elements_of
-from autoturbo.verify.repeats import repeat
-from autoturbo.verify.samples import Samples
+from autoturbo.verify.findings import instance_name
+from autoturbo.verify.onnx_writer.builder import (
+    DEQUANTIZE,
+    Body,
+    Dequantised,
+    Held,
+    UncoveredError,
+    cut_out,
+    dequantised_constants,
+    elements_of,
+    put_together,
+    quantisation_of,
+    tensor_info,
+    used,
+    without_unread,
+)
+from autoturbo.verify.onnx_writer.metadata import InstanceFacts, annotate, model_facts
+from autoturbo.verify.onnx_writer.passes import Pass, SampleSlicer, passes_of, write_repeated
+from autoturbo.verify.onnx_writer.restriction import restrict
+from autoturbo.verify.regions import made_regions, part_needs, read_regions
 from autoturbo.version import __version__
+
+FUNCTION_DOMAIN = "autoturbo.instances"
+"""Domain of the functions that a scheduled model calls."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartFunction:
+    """What a part of a sub-graph computes, as nodes.
+
+    Parts that do the same (all inner parts of an image, say) share one.
+
+    Attributes:
+        name: of the function.
+        given: the names of ``inputs`` in the function.
+        inputs: tensors of the graph that it is given, each as the region that the part needs.
+        constants: weights that it is given whole.
+        outputs: tensors that it makes, each as the part's region.
+        body: its nodes.
+    """
+
+    name: str
+    given: tuple[str, ...]
+    inputs: tuple[int, ...]
+    constants: tuple[Operand, ...]
+    outputs: tuple[int, ...]
+    body: Body
+
+
+@dataclass(eq=False)
+class FunctionTable:
+    """The functions of a scheduled model.
+
+    Attributes:
+        nodes: what the model consists of.
+        problem: where sub-graphs come from.
+        functions: by the text of their nodes.
+        names: how many functions begin with a name.
+    """
+
+    nodes: ModelNodes
+    problem: Problem
+    functions: dict[tuple[object, ...], PartFunction] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], PartFunction] = field(default_factory=dict)
+    _dequantised: Mapping[str, Dequantised] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._dequantised = dequantised_constants(self.nodes)
+
+    def function(
+        self, layers: Sequence[int], inputs: Mapping[int, Region], outputs: Mapping[int, Region]
+    ) -> PartFunction:
+        """The function of a part.
+
+        Args:
+            layers: the sub-graph's.
+            inputs: per external input that it is given, the region.
+            outputs: per output, the region that it makes.
+
+        Raises:
+            RegionError: the inputs are not enough for the outputs.
+        """
+        place = (tuple(layers), tuple(inputs.items()), tuple(outputs.items()))
+        if place not in self._known:
+            body = Body(self.nodes.opsets[""], dequantised=self._dequantised)
+            body.layer = self.problem.layers[layers[0]].name
+            given = tuple(self._given(body, tensor) for tensor in inputs)
+            self._fill(body, layers, inputs, outputs)
+            self._known[place] = self._same(layers, given, tuple(inputs), tuple(outputs), body)
+        return self._known[place]
+
+    def _given(self, body: Body, tensor: int) -> str:
+        """The name under which a function is given a tensor.
+
+        One that was dequantised is quantised and dequantised again, which changes no number: the
+        nodes that read it stand behind a DequantizeLinear, as in the file.
+        """
+        name = self.problem.graph.tensors[tensor].name
+        maker = self.problem.graph.producer[tensor]
+        found = None if maker < 0 else quantisation_of(self.nodes.nodes[maker])
+        if found is None:
+            return name
+        given = body.fresh(f"{name}.given")
+        parameters = [body.operand(dataclasses.replace(one, data=None)) for one in found]
+        quantised = body.node("QuantizeLinear", (given, *parameters))
+        body.node(DEQUANTIZE, (*quantised, *parameters), (name,))
+        return given
+
+    def _fill(
+        self,
+        body: Body,
+        layers: Sequence[int],
+        inputs: Mapping[int, Region],
+        outputs: Mapping[int, Region],
+    ) -> None:
+        """Add the nodes of a part to a body."""
+        problem, graph = self.problem, self.problem.graph
+        needs = part_needs(problem, layers, outputs)
+        body.regions.update(inputs)
+        shapes = [tensor.shape for tensor in graph.tensors]
+        for layer in layers:
+            body.layer = problem.layers[layer].name
+            for index in problem.layers[layer].operators:
+                if index not in needs.boxes:
+                    continue
+                operator = graph.operators[index]
+                made = {t: needs.regions[t] for t in operator.outputs if t in needs.regions}
+                body.regions.update(made)
+                restrict(body, self.nodes.nodes[index], operator, shapes, needs.boxes[index])
+
+    def _same(
+        self,
+        layers: Sequence[int],
+        given: tuple[str, ...],
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        body: Body,
+    ) -> PartFunction:
+        """The function with these nodes, made now if there is none."""
+        text = b"".join(node.SerializeToString(deterministic=True) for node in body.nodes)
+        key = (inputs, outputs, tuple(body.reads), text)
+        if key not in self.functions:
+            stem = _identifier(self.problem.layers[layers[-1]].name)
+            self.names[stem] = self.names.get(stem, 0) + 1
+            name = f"{stem}__{self.names[stem]}"
+            constants = tuple(body.reads.values())
+            self.functions[key] = PartFunction(name, given, inputs, constants, outputs, body)
+        return self.functions[key]
+
+    def protos(self) -> list[FunctionProto]:
+        """All functions, in order of first use."""
+        return [self._proto(function) for function in self.functions.values()]
+
+    def _proto(self, function: PartFunction) -> FunctionProto:
+        tensors = self.nodes.graph.tensors
+        return helper.make_function(
+            FUNCTION_DOMAIN, function.name,
+            [*function.given, *(c.name for c in function.constants)],
+            [tensors[t].name for t in function.outputs], function.body.nodes,
+            [helper.make_opsetid(d, v) for d, v in self.opsets(function.body.nodes).items()],
+        )  # fmt: skip
+
+    def opsets(self, nodes: Sequence[NodeProto]) -> dict[str, int]:
+        """Versions of the domains that some nodes use, ONNX's own always among them."""
+        used = {"", *("" if node.domain == "ai.onnx" else node.domain for node in nodes)}
+        return {domain: self.nodes.opsets.get(domain, 1) for domain in sorted(used)}
+
+
+def _identifier(name: str) -> str:
+    """A name of letters, digits and underscores."""
+    text = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_")
+    return text or "part"
+
 
 IR_VERSION = 10
 """The first version of the format in which nodes have metadata."""
@@ -134,7 +299,7 @@ class _Writer:
     nodes: ModelNodes
     passes: tuple[Pass, ...]
     body: Body = field(init=False)
-    book: FunctionBook = field(init=False)
+    functions: FunctionTable = field(init=False)
     calls: list[Call] = field(default_factory=list)
     made: dict[tuple[int, int, int], Held] = field(default_factory=dict)
     outputs: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -144,12 +309,12 @@ class _Writer:
         self.body = Body(self.nodes.opsets[""])
         graph = self.nodes.graph
         self.body.taken.update(self.nodes.stored, (tensor.name for tensor in graph.tensors))
-        self.book = FunctionBook(self.nodes, self.schedule.problem)
+        self.functions = FunctionTable(self.nodes, self.schedule.problem)
         self.body.nodes.extend(self.nodes.constants)
         self.facts = InstanceFacts(self.schedule)
         self.batch = max(one.start + one.samples for one in self.passes)
         model = self.schedule.model
-        self.samples = Samples(model.tensors, trace_batch(model), model.batch)
+        self.samples = SampleSlicer(model.tensors, trace_batch(model), model.batch)
         self.elements = elements_of(self.nodes)
 
     # ------------------------------------------------------------------------------------ nodes
@@ -160,7 +325,7 @@ class _Writer:
             self.body.operator = f"pass{one.index}"
             given = self._given(one)
             self.constants = {r.name: f"{r.name}@{one.index}" for r in self.nodes.repeated}
-            repeat(self.body, self.nodes.repeated, self.constants, one.start)
+            write_repeated(self.body, self.nodes.repeated, self.constants, one.start)
             for instance in self.schedule.order:
                 self._call(one, instance, given)
             for tensor in self.nodes.graph.outputs:
@@ -187,7 +352,7 @@ class _Writer:
         wanted = made_regions(self.schedule, instance)
         layers = graph.subgraphs[int(graph.subgraph[instance])].layers
         try:
-            function = self.book.function(layers, regions, wanted)
+            function = self.functions.function(layers, regions, wanted)
             inputs = {t: self._input(one, instance, t, regions[t], given) for t in function.inputs}
         except UncoveredError as error:
             raise BuildError("uncovered", label, f"{label}: {error}") from None
@@ -289,7 +454,7 @@ class _Writer:
         """The model of what was written."""
         graph = self.nodes.graph
         inputs = [self._info(graph.tensors[t].name, t) for t in graph.inputs]
-        inputs += [_value(o.name, o.element, o.shape) for o in self.nodes.given]
+        inputs += [tensor_info(o.name, o.element, o.shape) for o in self.nodes.given]
         outputs = [self._output(name, value) for name, value in self.nodes.outputs]
         leaving = [value.name for value in outputs]
         nodes = without_unread(self.body.nodes, len(self.nodes.constants), leaving)
@@ -297,29 +462,25 @@ class _Writer:
             helper.make_graph(
                 nodes, graph.name, inputs, outputs, used(nodes, self.nodes.stored, leaving)
             ),
-            functions=self.book.protos(),
+            functions=self.functions.protos(),
             opset_imports=[helper.make_opsetid(d, v) for d, v in self._opsets().items()],
             ir_version=max(self.nodes.ir_version, IR_VERSION),
             producer_name="autoturbo", producer_version=__version__,
         )  # fmt: skip
         helper.set_model_props(proto, model_facts(self.schedule))
-        return ScheduledModel(proto, tuple(self.calls), self.passes, len(self.book.functions))
+        return ScheduledModel(proto, tuple(self.calls), self.passes, len(self.functions.functions))
 
     def _opsets(self) -> dict[str, int]:
         found = {FUNCTION_DOMAIN: 1}
-        for nodes in [self.body.nodes, *(f.body.nodes for f in self.book.functions.values())]:
-            found |= self.book.opsets([n for n in nodes if n.domain != FUNCTION_DOMAIN])
+        for nodes in [self.body.nodes, *(f.body.nodes for f in self.functions.functions.values())]:
+            found |= self.functions.opsets([n for n in nodes if n.domain != FUNCTION_DOMAIN])
         return dict(sorted(found.items()))
 
     def _info(self, name: str, tensor: int) -> ValueInfoProto:
-        return _value(name, self.elements[tensor], self.samples.shape(tensor, self.batch))
+        return tensor_info(name, self.elements[tensor], self.samples.shape(tensor, self.batch))
 
     def _output(self, name: str, value: Operand) -> ValueInfoProto:
         if value.tensor >= 0:
             shape = self.samples.shape(value.tensor, self.batch)
-            return _value(name, value.element, shape)
-        return _value(name, value.element, value.shape)
-
-
-def _value(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:
-    return helper.make_tensor_value_info(name, element, list(shape))
+            return tensor_info(name, value.element, shape)
+        return tensor_info(name, value.element, value.shape)

@@ -10,13 +10,16 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from autoturbo.graph.domain import DimAccess, Interval, Region, volume
 from autoturbo.graph.indices import counted_from_front
-from autoturbo.verify.body import EXPANDS, PAD_INPUTS
-from autoturbo.verify.regional import frames
-from autoturbo.verify.regional.direct import settled
-from autoturbo.verify.regional.frames import Frames
-from autoturbo.verify.regional.task import Task, extents
+from autoturbo.verify.onnx_writer.builder import EXPANDS, PAD_INPUTS
+from autoturbo.verify.onnx_writer.parallel_axes import settled
+from autoturbo.verify.onnx_writer.partial_operator import (
+    Frames,
+    PartialOperator,
+    extents,
+    write_node,
+)
 
-Writer = Callable[[Task], bool]
+Writer = Callable[[PartialOperator], bool]
 """Adds the nodes of a part; False where it has no way but to embed it in the whole."""
 
 
@@ -51,7 +54,7 @@ def _run(region: Region, shape: tuple[int, ...]) -> _Run:
     return _Run(start, tuple(reversed(loops)))
 
 
-def _reshape(task: Task) -> bool:
+def _reshape(task: PartialOperator) -> bool:
     """A reshape of the part, where it is the same elements in the same order.
 
     Parts of dimensions that are taken apart or put together are computed with all of these.
@@ -69,11 +72,11 @@ def _reshape(task: Task) -> bool:
     return False
 
 
-def _alike(task: Task, source: Region, made: Region) -> bool:
+def _alike(task: PartialOperator, source: Region, made: Region) -> bool:
     return _run(source, task.input_shapes[0]) == _run(made, task.output_shapes[0])
 
 
-def _shaped(task: Task, name: str, region: Region) -> None:
+def _shaped(task: PartialOperator, name: str, region: Region) -> None:
     """A value under the extents of a region of the output, and what is wanted of it."""
     exact = region == task.wanted[0]
     made = task.body.reshape(name, extents(region), task.name(0) if exact else None)
@@ -83,7 +86,7 @@ def _shaped(task: Task, name: str, region: Region) -> None:
 # ----------------------------------------------------------------------------- slices and the like
 
 
-def _strided(task: Task) -> bool:
+def _strided(task: PartialOperator) -> bool:
     """Every output is a slice of the first input."""
     for output in range(len(task.wanted)):
         if task.wanted[output] is not None:
@@ -91,7 +94,7 @@ def _strided(task: Task) -> bool:
     return True
 
 
-def _cut(task: Task, output: int) -> None:
+def _cut(task: PartialOperator, output: int) -> None:
     """Copy the rows that a region of one output is made from."""
     region = task.wanted[output] or ()
     box = task.operator.axis_region({output: region})
@@ -102,7 +105,7 @@ def _cut(task: Task, output: int) -> None:
     task.body.slice(name, task.needs[0], need, steps, task.name(output))
 
 
-def _gathered(task: Task) -> bool:
+def _gathered(task: PartialOperator) -> bool:
     """Known indices into a tensor: they count from the first position at hand."""
     indices = task.node.inputs[1]
     if indices is None or indices.data is None:
@@ -114,11 +117,11 @@ def _gathered(task: Task) -> bool:
     first = [low for low, _ in task.needs[0][counted]]
     moved = counted_from_front(picked.reshape(-1, len(extents)), extents) - np.array(first)
     parameters = {1: moved.reshape(picked.shape)}
-    frames.write(task, Frames(task.needs[:1], made, parameters=parameters))
+    write_node(task, Frames(task.needs[:1], made, parameters=parameters))
     return True
 
 
-def _indexed(task: Task, made: Region, rank: int) -> tuple[Region, slice]:
+def _indexed(task: PartialOperator, made: Region, rank: int) -> tuple[Region, slice]:
     """The part of the indices that a part of the output takes, and what they count along."""
     if task.operator.kind == "GatherND":
         operand = task.node.inputs[1]
@@ -133,7 +136,7 @@ def _indexed(task: Task, made: Region, rank: int) -> tuple[Region, slice]:
 # --------------------------------------------------------------------------------- joins and edges
 
 
-def _concat(task: Task) -> bool:
+def _concat(task: PartialOperator) -> bool:
     """The operands that meet the part, each cut to it."""
     region = task.makes(task.box)[0]
     met = [i for i, need in enumerate(task.needs) if volume(need)]
@@ -147,7 +150,7 @@ def _concat(task: Task) -> bool:
     return True
 
 
-def _padded(task: Task) -> bool:
+def _padded(task: PartialOperator) -> bool:
     """As much of a constant padding as the part has."""
     mode = task.attributes.get("mode", b"constant")
     if mode != b"constant":
@@ -165,11 +168,11 @@ def _padded(task: Task) -> bool:
         changes, parameters = {}, {1: np.array(widths, dtype=np.int64)}
         if len(task.node.inputs) > _AXES:
             parameters[_AXES] = None
-    frames.write(task, Frames(task.needs, made, changes, parameters))
+    write_node(task, Frames(task.needs, made, changes, parameters))
     return True
 
 
-def _filled(task: Task) -> bool:
+def _filled(task: PartialOperator) -> bool:
     """A part of the padding alone."""
     region, value = task.makes(task.box)[0], task.attributes.get("value", 0.0)
     if task.body.opset < EXPANDS:
@@ -200,7 +203,7 @@ _AXES = 3
 # ---------------------------------------------------------------------------------- without inputs
 
 
-def _shape(task: Task) -> bool:
+def _shape(task: PartialOperator) -> bool:
     """The shape of a tensor, which is not needed for it."""
     operand = task.node.inputs[0]
     shape = operand.shape if operand is not None else ()
@@ -209,20 +212,20 @@ def _shape(task: Task) -> bool:
     return True
 
 
-def _size(task: Task) -> bool:
+def _size(task: PartialOperator) -> bool:
     operand = task.node.inputs[0]
     _known(task, np.array(np.prod(operand.shape if operand else (), dtype=np.int64)))
     return True
 
 
-def _known(task: Task, value: np.ndarray) -> None:
+def _known(task: PartialOperator, value: np.ndarray) -> None:
     region = task.wanted[0] or ()
     part = value[tuple(slice(low, high) for low, high in region)]
     name = task.body.constant(np.asarray(part))
     task.body.node("Identity", (name,), (task.name(0),))
 
 
-def _cast(task: Task) -> bool:
+def _cast(task: PartialOperator) -> bool:
     """The second operand of CastLike lends only its type."""
     like = task.node.inputs[1]
     if like is None:
@@ -253,7 +256,7 @@ WRITERS: Mapping[str, Writer] = {
 """By kind."""
 
 
-def write(task: Task) -> bool:
+def write_data_movement(task: PartialOperator) -> bool:
     """Add the nodes of a rearrangement; False for other kinds, and where there is no such way."""
     writer = WRITERS.get(task.operator.kind)
     return writer is not None and writer(task)

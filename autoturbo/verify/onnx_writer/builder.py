@@ -1,4 +1,9 @@
-"""The body of a model-local function under construction: nodes on regions of tensors."""
+"""Build an ONNX graph node by node, on regions of tensors.
+
+ONNX Runtime runs ``DequantizeLinear -> node -> QuantizeLinear`` as one integer node where the three
+follow each other. A part that cuts or joins values in between would end that: it cuts the quantised
+values instead, and quantises again what it is given, which gives the very same numbers.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +13,84 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from autoturbo.graph.domain import Interval, Region
-from autoturbo.graph.model_nodes import Operand
+from autoturbo.graph.domain import Interval, Region, volume
+from autoturbo.graph.model_nodes import ModelNode, ModelNodes, Operand
 from autoturbo.graph.structure import captured_names
-from autoturbo.verify.quantised import (
-    Dequantised,
-    axis_of,
-    is_dequantize,
-    plain_dequantize,
-)
+from autoturbo.verify.findings import region_text
+
+DEQUANTIZE = "DequantizeLinear"
+
+_AXIS = 1
+"""The dimension along which scales differ where a node does not say."""
+
+_ACTIVATIONS = frozenset((TensorProto.UINT8, TensorProto.INT8))
+"""Types that every version of QuantizeLinear gives."""
+
+_EXACT = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16))
+"""Types of real values that tell any two bytes apart, also after a division by the scale."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dequantised:
+    """How a constant is made from a quantised one.
+
+    Attributes:
+        proto: the node that makes it.
+        inputs: of the node: the quantised constant, its scale, and its zero point if it has one.
+    """
+
+    proto: NodeProto
+    inputs: tuple[Operand, ...]
+
+
+def is_dequantize(proto: NodeProto) -> bool:
+    """Return whether a node is ONNX's DequantizeLinear with a scale per tensor or per axis."""
+    blocks = any(item.name == "block_size" and item.i for item in proto.attribute)
+    return proto.op_type == DEQUANTIZE and proto.domain in ("", "ai.onnx") and not blocks
+
+
+def axis_of(proto: NodeProto, rank: int) -> int:
+    """Return the dimension along which the scales of a DequantizeLinear differ."""
+    return next((int(i.i) for i in proto.attribute if i.name == "axis"), _AXIS) % max(rank, 1)
+
+
+def dequantised_constants(nodes: ModelNodes) -> Mapping[str, Dequantised]:
+    """Return how each constant that a DequantizeLinear makes from stored ones is made, by name."""
+    found = {}
+    for proto in nodes.constants:
+        stored = [nodes.stored.get(name) for name in proto.input if name]
+        if is_dequantize(proto) and all(tensor is not None for tensor in stored):
+            inputs = tuple(_stored_operand(tensor) for tensor in stored if tensor is not None)
+            found[proto.output[0]] = Dequantised(proto, inputs)
+    return found
+
+
+def _stored_operand(tensor: TensorProto) -> Operand:
+    return Operand(tensor.name, -1, tuple(tensor.dims), tensor.data_type, True, None)  # noqa: FBT003
+
+
+def quantisation_of(node: ModelNode) -> tuple[Operand, Operand] | None:
+    """Return scale and zero point with which the result of a node may be quantised again.
+
+    None where the node is no DequantizeLinear of bytes with one constant scale.
+    """
+    given = [value for value in node.inputs if value is not None]
+    if not is_dequantize(node.proto) or len(given) != 3:  # noqa: PLR2004 - with a zero point
+        return None
+    values, scale, zero = given
+    single = all(value.constant and value.shape in ((), (1,)) for value in (scale, zero))
+    exact = values.element in _ACTIVATIONS and scale.element in _EXACT
+    return (scale, zero) if single and exact else None
+
+
+def plain_dequantize(proto: NodeProto, inputs: list[str], output: str) -> NodeProto:
+    """Return a DequantizeLinear with other names."""
+    made = helper.make_node(DEQUANTIZE, inputs, [output])
+    made.attribute.extend(proto.attribute)
+    return made
+
 
 LAYER = "autoturbo.layer"
 """Key under which the metadata of every node names its layer."""
@@ -204,7 +276,7 @@ class Body:
 
     def _slice(self, name: str, have: Region, want: Region, steps: Sequence[int], to: str) -> str:
         rows = zip(range(len(have)), have, want, steps, strict=True)
-        cuts = [_bounds(dim, h, w, step) for dim, h, w, step in rows if h != w or step != 1]
+        cuts = [_slice_bounds(dim, h, w, step) for dim, h, w, step in rows if h != w or step != 1]
         if not cuts:
             return self.node("Identity", (name,), (to,))[0]
         maker = self._dequantisers.get(name)
@@ -307,7 +379,7 @@ def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
     return name
 
 
-def _bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, int, int, int]:
+def _slice_bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, int, int, int]:
     """Dimension, start, end and step of a slice, the positions of ``have`` counted from 0."""
     low, high, extent = want[0] - have[0], want[1] - have[0], have[1] - have[0]
     if step > 0:
@@ -354,3 +426,96 @@ def without_unread(
 def attributes_of(proto: NodeProto) -> Mapping[str, Any]:
     """The attributes of a node as Python values."""
     return {item.name: helper.get_attribute_value(item) for item in proto.attribute}
+
+
+class UncoveredError(Exception):
+    """Pieces that do not make up the region wanted of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value that holds a region of a tensor.
+
+    Attributes:
+        name: of the value.
+        region: which part of the tensor it is.
+    """
+
+    name: str
+    region: Region
+
+
+def put_together(builder: Body, pieces: Sequence[Held], want: Region) -> str:
+    """The name of a region, concatenated from pieces that tile it.
+
+    Raises:
+        UncoveredError: they leave a gap, overlap or stick out.
+    """
+    if len(pieces) == 1 and pieces[0].region == want:
+        return pieces[0].name
+    for dim in range(len(want)):
+        groups = _along(pieces, dim)
+        if len(groups) > 1:
+            return _joined(builder, groups, dim, want)
+    raise UncoveredError(f"{len(pieces)} pieces for {region_text(want)}")
+
+
+def _along(pieces: Sequence[Held], dim: int) -> list[list[Held]]:
+    """Pieces in groups that follow each other along a dimension."""
+    groups: list[list[Held]] = []
+    end = None
+    for piece in sorted(pieces, key=lambda p: p.region[dim]):
+        low, high = piece.region[dim]
+        if end is None or low >= end:
+            groups.append([])
+        groups[-1].append(piece)
+        end = high if end is None else max(end, high)
+    return groups
+
+
+def _joined(builder: Body, groups: list[list[Held]], dim: int, want: Region) -> str:
+    names, at = [], want[dim][0]
+    for group in groups:
+        low, high = group[0].region[dim][0], max(piece.region[dim][1] for piece in group)
+        if low != at:
+            raise UncoveredError(f"nothing from {at} to {low} of dimension {dim}")
+        names.append(put_together(builder, group, (*want[:dim], (low, high), *want[dim + 1 :])))
+        at = high
+    if at != want[dim][1]:
+        raise UncoveredError(f"nothing from {at} to {want[dim][1]} of dimension {dim}")
+    return builder.concat(names, dim)
+
+
+def cut_out(builder: Body, held: Held, want: Region) -> str:
+    """The name of a part of what is held.
+
+    Raises:
+        UncoveredError: it is not all there.
+    """
+    inside = all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(held.region, want, strict=True))
+    if volume(want) and not inside:
+        raise UncoveredError(f"{region_text(want)} of {region_text(held.region)}")
+    return held.name if held.region == want else builder.slice(held.name, held.region, want)
+
+
+def elements_of(nodes: ModelNodes) -> dict[int, int]:
+    """ONNX element type of every tensor of the graph that is an input, or that a node uses.
+
+    Inputs of which only the extents are asked for are read by no node.
+    """
+    values = [v for n in nodes.nodes for v in (*n.inputs, *n.captured, *n.outputs)]
+    values += [value for _, value in nodes.outputs]
+    found = {v.tensor: v.element for v in values if v is not None and v.tensor >= 0}
+    unread = [t for t in nodes.graph.inputs if t not in found]
+    return found | {t: _element_of(nodes.graph.tensors[t].dtype) for t in unread}
+
+
+def _element_of(dtype: str) -> int:
+    if dtype == "string":
+        return TensorProto.STRING
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def tensor_info(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:
+    """Return the declaration of a graph's input or output."""
+    return helper.make_tensor_value_info(name, element, list(shape))

@@ -1,4 +1,4 @@
-"""Proof that a schedule on a machine of several units computes its model.
+"""The checks of a schedule on a machine of several units.
 
 Regions, memory and numbers as of any schedule: those of the whole model, and of every part on its
 unit. And what only a machine has: who runs when, where tensors are by then, and what each unit
@@ -84,11 +84,11 @@ def check_machine_numbers(schedule: MachineSchedule, path: str | Path, *, seed: 
 
 def check_runs(schedule: MachineSchedule) -> list[Finding]:
     """What is wrong with when parts run, and with what units hold by then."""
-    checker = _Checker(schedule)
-    return [*checker.overlaps(), *checker.waits(), *checker.rooms()]
+    checker = _TimeChecker(schedule)
+    return [*checker.overlaps(), *checker.waits(), *checker.capacities()]
 
 
-class _Checker:
+class _TimeChecker:
     """The times of a schedule, by part and unit."""
 
     def __init__(self, schedule: MachineSchedule) -> None:
@@ -140,7 +140,7 @@ class _Checker:
                 message = f"part {index} never runs on {self.names[part.unit]}"
                 yield _finding("not there", message)
 
-    def rooms(self) -> Iterator[Finding]:
+    def capacities(self) -> Iterator[Finding]:
         """Memories that hold more than they may at some moment."""
         machine, whole = self.schedule.machine, self.schedule.machine.ddr.capacity
         limits = [whole if one.memory is None else one.memory for one in machine.units]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.schedule.units.whole import OnUnits
 
+
 PREFIX = "autoturbo."
 """Keys of ours in ``metadata_props`` begin so."""
 

@@ -198,24 +198,24 @@ def compare_part(
         scale: of the whole tensor of the reference.
     """
     if found is None:
-        return _differs(name, "is not computed")
+        return _mismatch(name, "is not computed")
     if found.shape != wanted.shape:
-        return _differs(name, f"has extents {list(found.shape)}, wanted {list(wanted.shape)}")
+        return _mismatch(name, f"has extents {list(found.shape)}, wanted {list(wanted.shape)}")
     if wanted.size == 0:
         return Comparison(name, 0.0, 0.0, 0.0, remark="has no elements")
-    if _counts(wanted, arithmetic):
+    if _compared_exactly(wanted, arithmetic):
         return _compare_exactly(name, wanted, found, _BOUNDS[arithmetic.element].ties)
     values = wanted.astype(np.float64), found.astype(np.float64)
     return _compare_numbers(name, *values, arithmetic, scale)
 
 
-def _counts(values: Array, arithmetic: Arithmetic) -> bool:
+def _compared_exactly(values: Array, arithmetic: Arithmetic) -> bool:
     """Positions, truth values and texts; integers of quantised numbers are numbers."""
     bytes_ = values.dtype.kind in "iu" and values.dtype.itemsize == 1
     return values.dtype.kind in "iubOSU" and not (arithmetic.quantised and bytes_)
 
 
-def _differs(name: str, remark: str, at: tuple[int, ...] = ()) -> Comparison:
+def _mismatch(name: str, remark: str, at: tuple[int, ...] = ()) -> Comparison:
     infinity = float("inf")
     return Comparison(name, infinity, 0.0, infinity, at, remark)
 
@@ -225,19 +225,19 @@ def _compare_exactly(name: str, wanted: Array, found: Array, allowed: float) -> 
     numbers = wanted.dtype.kind in "iu"
     errors = np.abs(wanted.astype(np.float64) - found) if numbers else differing.astype(np.float64)
     share, largest = float(differing.mean()), float(errors.max())
-    return Comparison(name, share, allowed, largest, _position(differing), _remark(wanted))
+    return Comparison(name, share, allowed, largest, _position(differing), _constant_remark(wanted))
 
 
 def _compare_numbers(
     name: str, wanted: Array, found: Array, arithmetic: Arithmetic, scale: Scale
 ) -> Comparison:
     finite = np.isfinite(wanted)
-    alike = np.where(finite, np.isfinite(found), _same(wanted, found))
+    alike = np.where(finite, np.isfinite(found), _equal(wanted, found))
     if not alike.all():
-        return _differs(name, "differs where one is not finite", _position(~alike))
+        return _mismatch(name, "differs where one is not finite", _position(~alike))
     if not finite.any():
         return Comparison(name, 0.0, 0.0, 0.0, remark="is not finite anywhere")
-    remark = _remark(wanted) if finite.all() else "is not finite everywhere"
+    remark = _constant_remark(wanted) if finite.all() else "is not finite everywhere"
     wanted, found = np.where(finite, wanted, 0), np.where(finite, found, 0)
     errors = np.abs(found - wanted)
     bounds = _bounds(wanted, errors, arithmetic, scale)
@@ -245,7 +245,7 @@ def _compare_numbers(
     return Comparison(name, float(errors[at]), float(bounds[at]), float(errors.max()), at, remark)
 
 
-def _same(wanted: Array, found: Array) -> Array:
+def _equal(wanted: Array, found: Array) -> Array:
     """Equal, not-a-number being equal to itself."""
     return np.asarray((wanted == found) | (np.isnan(wanted) & np.isnan(found)))
 
@@ -274,7 +274,7 @@ def _position(values: Array) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))
 
 
-def _remark(wanted: Array) -> str | None:
+def _constant_remark(wanted: Array) -> str | None:
     return "is constant" if wanted.size > 1 and wanted.min() == wanted.max() else None
 
 
