@@ -93,7 +93,7 @@ _QUANTISING = frozenset(
 
 
 def arithmetic_of(model: ModelProto) -> Arithmetic:
-    """What a model computes in, by the types of its inputs, weights and conversions."""
+    """Return what a model computes in, by the types of its inputs, weights and conversions."""
     used = set(_elements(model))
     element = next((e for e in _BOUNDS if e in used), TensorProto.FLOAT)
     quantised = any(node.op_type in _QUANTISING for node in model.graph.node)
@@ -153,12 +153,12 @@ class Scale:
     factor: float = 1.0
 
     def times(self, factor: float) -> Scale:
-        """With bounds so many times as wide."""
+        """Return the scale with bounds so many times as wide."""
         return Scale(self.centre, self.spread, self.factor * factor)
 
     @staticmethod
     def of(values: Array) -> Scale:
-        """Of a tensor; what is not finite counts as zero."""
+        """Return the scale of a tensor; what is not finite counts as zero."""
         if values.dtype.kind not in "fiu" or not values.size:
             return Scale(0.0, 0.0)
         known = np.where(np.isfinite(values), values, 0).astype(np.float64)
@@ -210,7 +210,7 @@ def compare_part(
 
 
 def _compared_exactly(values: Array, arithmetic: Arithmetic) -> bool:
-    """Positions, truth values and texts; integers of quantised numbers are numbers."""
+    """Return whether values must be equal: positions, truth values, texts."""
     bytes_ = values.dtype.kind in "iu" and values.dtype.itemsize == 1
     return values.dtype.kind in "iubOSU" and not (arithmetic.quantised and bytes_)
 
@@ -246,12 +246,12 @@ def _compare_numbers(
 
 
 def _equal(wanted: Array, found: Array) -> Array:
-    """Equal, not-a-number being equal to itself."""
+    """Return where values are equal, not-a-number being equal to itself."""
     return np.asarray((wanted == found) | (np.isnan(wanted) & np.isnan(found)))
 
 
 def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic, scale: Scale) -> Array:
-    """The largest difference that each element may have."""
+    """Return the largest difference that each element may have."""
     bounds = tolerances(wanted, arithmetic.element, scale)
     if arithmetic.quantised and (errors > bounds).mean() <= _FLIPPED:
         return np.maximum(bounds, _FLIP * _variation(wanted, scale))
@@ -259,7 +259,7 @@ def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic, scale: Scale) 
 
 
 def tolerances(wanted: Array, element: int, scale: Scale) -> Array:
-    """The largest difference that each element of an output may have by rounding, as float64."""
+    """Return the largest difference that rounding may make in each element, as float64."""
     bounds = _BOUNDS[element]
     noise = bounds.noise * _variation(wanted, scale)
     return np.asarray(scale.factor * (noise + bounds.rounding * np.abs(wanted)))
@@ -270,7 +270,7 @@ def _variation(wanted: Array, scale: Scale) -> Array:
 
 
 def _position(values: Array) -> tuple[int, ...]:
-    """Where the largest of the values is."""
+    """Return the index of the largest value."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))
 
 
@@ -279,7 +279,7 @@ def _constant_remark(wanted: Array) -> str | None:
 
 
 def described(comparison: Comparison) -> str:
-    """An output that differs, in words: its name, how far it is off, and where."""
+    """Return an output that differs in words: its name, how far it is off, and where."""
     if comparison.remark is not None and not comparison.ok:
         return f"{comparison.name} {comparison.remark}"
     where = ", ".join(map(str, comparison.index))

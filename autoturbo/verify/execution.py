@@ -27,7 +27,12 @@ from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.comparison import Arithmetic, arithmetic_of
 from autoturbo.verify.inputs import random_inputs
-from autoturbo.verify.onnx_writer.builder import Body, elements_of, tensor_info, used
+from autoturbo.verify.onnx_writer.builder import (
+    GraphBuilder,
+    element_types,
+    stored_constants,
+    tensor_info,
+)
 from autoturbo.verify.onnx_writer.passes import Pass, input_shapes, nodes_at, write_repeated
 from autoturbo.verify.onnx_writer.restriction import restrict
 from autoturbo.verify.weights import seeded_weights, with_weights
@@ -46,7 +51,7 @@ _CONTEXT = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
 def open_session(path: Path) -> onnxruntime.InferenceSession:
-    """A session for the model in a file, its nodes run as written.
+    """Return a session for the model in a file, its nodes run as written.
 
     Raises:
         UnrunnableError: ONNX Runtime is not installed, or has no implementation of an operator.
@@ -63,7 +68,7 @@ def run(
     feeds: Mapping[str, Array],
     outputs: Sequence[str] | None = None,
 ) -> dict[str, Array]:
-    """The values of a model's outputs by name.
+    """Return the values of a model's outputs by name.
 
     Args:
         session: of the model.
@@ -82,7 +87,7 @@ def run(
 
 
 def with_outputs(model: ModelProto, names: Sequence[str]) -> ModelProto:
-    """A copy of a model that has the named values as outputs too, in front of its own.
+    """Return a copy of a model that has the named values as outputs too, before its own.
 
     ONNX Runtime finds out their types and extents itself; names that are outputs already stay.
     """
@@ -107,7 +112,7 @@ def _runtime() -> Any:
 
 
 def _options(runtime: Any) -> Any:
-    """Settings under which nodes run one after the other, in the file's order, and repeatably."""
+    """Return options under which nodes run in the file's order, one by one, and repeatably."""
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
@@ -126,31 +131,31 @@ def _unrunnable(error: Exception, path: Path | None) -> UnrunnableError:
 
 
 def plain_model(nodes: ModelNodes) -> ModelProto:
-    """The model of some nodes; every tensor of the graph has its name there."""
+    """Return the model of some nodes; every tensor of the graph has its name there."""
     graph = nodes.graph
-    body = Body(nodes.opsets[""])
-    body.nodes.extend(nodes.constants)
-    body.taken.update(nodes.stored, (tensor.name for tensor in graph.tensors))
-    write_repeated(body, nodes.repeated, {})
-    body.regions.update({t: graph.tensors[t].whole for t in graph.inputs})
+    builder = GraphBuilder(nodes.opsets[""])
+    builder.nodes.extend(nodes.constants)
+    builder.taken.update(nodes.stored, (tensor.name for tensor in graph.tensors))
+    write_repeated(builder, nodes.repeated, {})
+    builder.regions.update({t: graph.tensors[t].whole for t in graph.inputs})
     shapes = [tensor.shape for tensor in graph.tensors]
     for node, operator in zip(nodes.nodes, graph.operators, strict=True):
-        body.layer = operator.name
-        body.regions.update({t: graph.tensors[t].whole for t in operator.outputs})
+        builder.layer = operator.name
+        builder.regions.update({t: graph.tensors[t].whole for t in operator.outputs})
         full = tuple((0, extent) for extent in operator.extents)
-        restrict(body, node, operator, shapes, full)
+        restrict(builder, node, operator, shapes, full)
     for name, value in nodes.outputs:
         if name != value.name:
-            body.node("Identity", [value.name], [name])
-    types = elements_of(nodes)
+            builder.node("Identity", [value.name], [name])
+    types = element_types(nodes)
     inputs = [
         tensor_info(graph.tensors[t].name, types[t], graph.tensors[t].shape) for t in graph.inputs
     ]
     inputs += [tensor_info(o.name, o.element, o.shape) for o in nodes.given]
     outputs = [tensor_info(name, value.element, value.shape) for name, value in nodes.outputs]
-    stored = used(body.nodes, nodes.stored, (name for name, _ in nodes.outputs))
+    stored = stored_constants(builder.nodes, nodes.stored, (name for name, _ in nodes.outputs))
     return helper.make_model(
-        helper.make_graph(body.nodes, graph.name, inputs, outputs, stored),
+        helper.make_graph(builder.nodes, graph.name, inputs, outputs, stored),
         opset_imports=[helper.make_opsetid(d, v) for d, v in nodes.opsets.items()],
         ir_version=nodes.ir_version,
     )
@@ -186,7 +191,7 @@ class ComparisonSetup:
 def prepare_comparison(
     schedule: Schedule, path: Path, folder: Path, passes: tuple[Pass, ...], seed: int
 ) -> ComparisonSetup:
-    """Random weights and inputs, and the model to compare with, in a folder.
+    """Write random weights and the model to compare with to a folder; draw the inputs.
 
     What an earlier check of the same model with the same seed left there is used again.
 
@@ -217,7 +222,7 @@ def prepare_comparison(
 
 
 def _given_elements(feeds: Mapping[str, Array], graph: Graph) -> dict[str, Array]:
-    """The elements that the user gave to inputs."""
+    """Return the elements that the user gave to inputs, by input name."""
     kinds = {name: helper.np_dtype_to_tensor_dtype(feeds[name].dtype) for name, _ in graph.given}
     return {name: spread(numbers, feeds[name].shape, kinds[name]) for name, numbers in graph.given}
 
@@ -235,7 +240,7 @@ def _readable(proto: ModelProto, path: Path) -> ModelProto:
 
 
 def _takes(proto: ModelProto, feeds: Mapping[str, Array]) -> bool:
-    """Whether a model's inputs may have the extents of some arrays."""
+    """Return whether a model's inputs may have the extents of some arrays."""
     for value in proto.graph.input:
         if value.name not in feeds:
             continue
@@ -255,7 +260,7 @@ class ModelRuns:
     """What gives values of both models on the inputs of a setting.
 
     Attributes:
-        setting: with the original.
+        setup: with the original.
         graph: the whole model.
         proto: the scheduled model.
     """
@@ -281,7 +286,7 @@ class ModelRuns:
         return frozenset(name for node in self._reference.graph.node for name in node.output)
 
     def originals(self, tensors: Sequence[int]) -> dict[int, Array]:
-        """Tensors of the original, of all samples that are run.
+        """Return tensors of the original, of all samples that are run, by tensor index.
 
         Raises:
             UnrunnableError: ONNX Runtime cannot run it.
@@ -289,7 +294,7 @@ class ModelRuns:
         return self.outputs_and(tensors)[1]
 
     def outputs_and(self, tensors: Sequence[int]) -> tuple[dict[str, Array], dict[int, Array]]:
-        """The original's outputs, and tensors of it.
+        """Return the original's outputs by name, and tensors of it by index.
 
         Raises:
             UnrunnableError: ONNX Runtime cannot run it.
@@ -306,7 +311,7 @@ class ModelRuns:
         return outputs, {t: values[name] for t, name in names.items()}
 
     def scheduled(self, names: Sequence[str]) -> dict[str, Array]:
-        """Values of the scheduled model; its inputs may be among them.
+        """Return values of the scheduled model by name; its inputs may be among them.
 
         Raises:
             BrokenModelError: it does not run.

@@ -39,7 +39,7 @@ class Finding:
     layer: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """As ``verify --json`` lists it under ``failures``."""
+        """Return the object that ``verify --json`` lists under ``failures``."""
         return {
             "check": self.check.value, "kind": self.kind, "message": self.message,
             "instance": self.instance, "layer": self.layer,
@@ -96,7 +96,7 @@ class Verification:
         return not self.findings
 
     def as_json(self) -> dict[str, Any]:
-        """The object that ``verify --json`` prints."""
+        """Return the object that ``verify --json`` prints."""
         numbers = self.numbers
         ran = numbers is not None and numbers.skipped is None
         return {
@@ -112,7 +112,7 @@ def _word(findings: tuple[Finding, ...]) -> str:
 
 
 def instance_name(schedule: Schedule, index: int) -> str:
-    """An instance by the last layer of its sub-graph, its part and their number.
+    """Return an instance's name: the last layer of its sub-graph, its part and their number.
 
     ``"layer4.0.conv1[2/8]"`` is the second of eight; a sub-graph that is not cut has its name only.
     """
@@ -127,17 +127,17 @@ def instance_name(schedule: Schedule, index: int) -> str:
 
 
 def tensor_name(schedule: Schedule, tensor: int) -> str:
-    """A tensor by its name in the model file."""
+    """Return a tensor's name in the model file."""
     return schedule.problem.graph.tensors[tensor].name
 
 
 def layer_name(schedule: Schedule, layer: int) -> str:
-    """A layer by its anchor's name in the model file."""
+    """Return the name that a layer's anchor has in the model file."""
     return schedule.problem.layers[layer].name
 
 
 def buffer_name(schedule: Schedule, timeline: Timeline, buffer: int) -> str:
-    """A buffer by its number, what it holds and for which instance."""
+    """Return a buffer's number, what it holds and for which instance, in words."""
     held = timeline.names[buffer]
     what = tensor_name(schedule, held.tensor) if held.tensor >= 0 else held.kind
     moved = "" if held.kind in ("tensor", what) else f"{held.kind} "

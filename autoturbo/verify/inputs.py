@@ -48,7 +48,7 @@ _EMBEDDINGS = {"EmbedLayerNormalization": {0: 2, 1: 4}}
 
 
 def index_ranges(model: ModelProto, extents: Extents) -> dict[str, Range]:
-    """The range of every input that indexes something, by name.
+    """Return the range of every input that indexes something, by name.
 
     Indices are followed through conversions, views, joins and the addition of constants to the
     tables that they look up; of several tables the smallest counts.
@@ -77,7 +77,7 @@ _ON_THE_WAY = frozenset(("Cast", "Sub", "Add", "Reshape", "Squeeze", "Unsqueeze"
 
 
 def _full_masks(model: ModelProto) -> dict[str, Range]:
-    """Masks that say how long samples are: ones, for a sample has its new tokens at least."""
+    """Return the ranges of masks that say how long samples are: ones alone."""
     makers = {name: node for node in model.graph.node for name in node.output}
     op_type, place = _LENGTHS
     readers = (node for node in model.graph.node if node.op_type == op_type)
@@ -137,7 +137,7 @@ class _IndexTrace:
             self._origins.update(dict.fromkeys(node.output, origins))
 
     def _add(self, node: NodeProto) -> None:
-        """Offsets into joined tables: the result is an index, the operand a constant."""
+        """Follow an index to which a constant is added: an offset into joined tables."""
         left, right = node.input
         if node.op_type == "Add" and left in self._known:
             left, right = right, left
@@ -152,7 +152,7 @@ class _IndexTrace:
         }
 
     def _lookups(self, node: NodeProto) -> Iterator[tuple[str, int]]:
-        """Indices that a node reads, each with the extent of what they index."""
+        """Yield the indices that a node reads, each with the extent of what they index."""
         dims = self._shapes.get(node.input[0]) if node.input else None
         match node.op_type:
             case "Gather" | "GatherElements" | "ScatterElements" if dims:
@@ -174,7 +174,7 @@ def _axis(node: NodeProto) -> int:
 
 
 def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
-    """Static extents by value name, as far as the file and shape inference know them."""
+    """Return static extents by value name, as far as file and shape inference know them."""
     try:
         graph = shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception:  # noqa: BLE001 - what is declared is enough for most models
@@ -265,7 +265,7 @@ def _shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[int, ...
 
 
 def _limits(model: ModelProto, extents: Extents) -> dict[str, Range]:
-    """Ranges of integer inputs: the metadata's where there are any, else by what they index."""
+    """Return ranges of integer inputs: the metadata's if any, else by what they index."""
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     named: dict[str, list[int]] = json.loads(metadata.get(LIMITS_KEY, "{}"))
     found = index_ranges(model, extents)

@@ -19,6 +19,7 @@ from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
 from autoturbo.schedule.units.parts import part_producers
 from autoturbo.verify.findings import Check, Finding, Numbers, Verification
 from autoturbo.verify.memory import check_memory
+from autoturbo.verify.numbers import check_numbers
 from autoturbo.verify.regions import check_regions
 
 
@@ -55,8 +56,6 @@ def check_any_numbers(
     schedule: Schedule | MachineSchedule, path: str | Path, *, seed: int = 0
 ) -> Numbers:
     """Run a schedule on a target or a machine beside its model; see both."""
-    from autoturbo.verify.numbers import check_numbers
-
     if isinstance(schedule, MachineSchedule):
         return check_machine_numbers(schedule, path, seed=seed)
     return check_numbers(schedule, path, seed=seed)
@@ -73,8 +72,6 @@ def check_machine_numbers(schedule: MachineSchedule, path: str | Path, *, seed: 
     Raises:
         ModelError: the file is not usable.
     """
-    from autoturbo.verify.numbers import check_numbers
-
     try:
         whole = schedule.whole
     except VerifyError as error:
@@ -83,7 +80,7 @@ def check_machine_numbers(schedule: MachineSchedule, path: str | Path, *, seed: 
 
 
 def check_runs(schedule: MachineSchedule) -> list[Finding]:
-    """What is wrong with when parts run, and with what units hold by then."""
+    """Return findings about when parts run, and about what units hold by then."""
     checker = _TimeChecker(schedule)
     return [*checker.overlaps(), *checker.waits(), *checker.capacities()]
 
@@ -104,7 +101,7 @@ class _TimeChecker:
         }
 
     def overlaps(self) -> Iterator[Finding]:
-        """Units and links that do two things at once."""
+        """Yield findings about units and links that do two things at once."""
         lanes: dict[tuple[int, int], list[Run]] = {}
         for run in self.schedule.runs:
             other = self.parts[run.part].unit if run.copied else run.unit
@@ -120,7 +117,7 @@ class _TimeChecker:
                     )
 
     def waits(self) -> Iterator[Finding]:
-        """Parts and copies that begin before what they read is there."""
+        """Yield findings about parts and copies that begin before what they read is there."""
         producers = part_producers(self.graph, self.schedule.layers, self.parts)
         for run in self.schedule.runs:
             own = self.parts[run.part].unit
@@ -141,7 +138,7 @@ class _TimeChecker:
                 yield _finding("not there", message)
 
     def capacities(self) -> Iterator[Finding]:
-        """Memories that hold more than they may at some moment."""
+        """Yield findings about memories that hold more than they may at some moment."""
         machine, whole = self.schedule.machine, self.schedule.machine.ddr.capacity
         limits = [whole if one.memory is None else one.memory for one in machine.units]
         for index, most in enumerate([*limits, whole]):
@@ -152,11 +149,11 @@ class _TimeChecker:
                 yield _finding("memory", f"{who} holds {peak} bytes at once and may hold {most}")
 
     def _peak(self, unit: int | None) -> int:
-        """Most bytes that a unit holds at once, or all together."""
-        held = sum(self._bytes(tensor) for tensor in self._lasting(unit))
+        """Return the most bytes that a unit holds at once; all units together if None."""
+        held = sum(self._bytes(tensor) for tensor in self._permanent_tensors(unit))
         changes = [
             change
-            for place, size, begin, end in self._spans()
+            for place, size, begin, end in self._allocations()
             if unit in (None, place)
             for change in ((begin, size), (end, -size))
         ]
@@ -166,8 +163,8 @@ class _TimeChecker:
             peak = max(peak, held)
         return peak
 
-    def _lasting(self, unit: int | None) -> set[int]:
-        """Weights and inputs that a unit reads and outputs that it makes; all if None."""
+    def _permanent_tensors(self, unit: int | None) -> set[int]:
+        """Return weights and inputs that a unit reads and outputs that it makes; all if None."""
         graph, found = self.graph, set[int]()
         if unit is None:
             constants = (t for t, one in enumerate(graph.tensors) if one.constant)
@@ -179,18 +176,18 @@ class _TimeChecker:
                 found |= {t for t in one.outputs if t in graph.outputs}
         return found
 
-    def _spans(self) -> Iterator[tuple[int, int, float, float]]:
-        """Unit, bytes, begin and end of all that lies there for a time."""
+    def _allocations(self) -> Iterator[tuple[int, int, float, float]]:
+        """Yield unit, bytes, begin and end in seconds of all that is held for a time."""
         for index, spilled in enumerate(self.schedule.spilled):
             run = self.at.get((index, self.parts[index].unit))
             if run is not None and spilled:
                 yield run.unit, spilled, run.begin, run.end
         for tensor, producer in enumerate(self.graph.producer):
             if producer >= 0:
-                yield from self._spans_of(tensor, self.owner[producer])
+                yield from self._allocations_of(tensor, self.owner[producer])
 
-    def _spans_of(self, tensor: int, made_by: int) -> Iterator[tuple[int, int, float, float]]:
-        """Where a tensor lies: on the unit that makes it, and on those that it is copied to."""
+    def _allocations_of(self, tensor: int, made_by: int) -> Iterator[tuple[int, int, float, float]]:
+        """Yield the allocations of a tensor: where it is made, and where it is copied to."""
         home = self.parts[made_by].unit
         readers = {self.owner[o] for o in self.graph.consumers[tensor]} - {made_by}
         runs = [

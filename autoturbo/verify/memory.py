@@ -32,11 +32,11 @@ from autoturbo.verify.findings import (
 )
 from autoturbo.verify.races import check_races
 from autoturbo.verify.replay import check_replay
-from autoturbo.verify.trace import Program, Ring, Trace, sizes_of, trace_of
+from autoturbo.verify.trace import Program, RingBuffer, Trace, sizes_of, trace_of
 
 
 def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
-    """What is wrong with a schedule's buffers; empty if nothing is.
+    """Return the findings about a schedule's buffers; empty if there are none.
 
     Kinds: ``"overlap"``, ``"capacity"``, ``"alignment"``, ``"lifetime"``, ``"freed buffer"``,
     ``"foreign buffer"``, ``"too small"``, ``"handed over"``, ``"output"``, ``"stream"``,
@@ -48,7 +48,7 @@ def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
 
 
 def check_buffers(schedule: Schedule) -> tuple[Finding, ...]:
-    """Findings of all clusters' buffers."""
+    """Return findings about the addresses and lifetimes of all clusters' buffers."""
     return tuple(f for timeline in schedule.timelines for f in _check_cluster(schedule, timeline))
 
 
@@ -70,7 +70,7 @@ def _check_cluster(schedule: Schedule, timeline: Timeline) -> Iterator[Finding]:
 
 
 def _zones(schedule: Schedule, zones: Zones) -> Iterator[Finding]:
-    """What is handed out and what is kept for streams fit a buffer together."""
+    """Yield findings about buffer and streaming zones that together exceed a memory."""
     target = schedule.problem.target
     for name, used, limit in (
         ("LB", zones.lb + zones.lb_staging, target.lb.capacity),
@@ -103,7 +103,7 @@ def _check_scope(
 
 @njit(cache=True)
 def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
-    """Pairs of intervals that meet in space and in time, in order of their birth."""
+    """Return pairs of intervals that meet in space and time, ``(n, 2)``, by birth."""
     order = np.argsort(birth, kind="mergesort")
     alive, count = np.empty(len(order), np.int64), 0
     found = [(0, 0) for _ in range(0)]
@@ -125,7 +125,7 @@ def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
 
 
 def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
-    """Findings of kind ``"capacity"`` about tiles of weights."""
+    """Return findings of kind ``"capacity"`` about tiles of weights."""
     found: list[Finding] = []
     known: dict[int, tuple[int, int]] = {}
     for cluster, phases in enumerate(trace.clusters):
@@ -142,7 +142,7 @@ def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
 
 
 def _weight_tile_limits(schedule: Schedule, cluster: int) -> dict[int, int]:
-    """Bytes of a core for tiles of weights, by the instances that take more; ``-1`` for others."""
+    """Return a core's bytes for weight tiles by instance; ``-1`` stands for all others."""
     target, timeline = schedule.problem.target, schedule.timelines[cluster]
     own = max(target.lb.weight_capacity, Zones.of(target).lb_staging)
     buffers = np.flatnonzero(timeline.kind == TILES).tolist()
@@ -151,7 +151,7 @@ def _weight_tile_limits(schedule: Schedule, cluster: int) -> dict[int, int]:
 
 
 def _largest_weight_tiles(program: Program) -> tuple[int, int]:
-    """Bytes of all slots if each held the largest tile of weights, and the layer that has it.
+    """Return the bytes of all slots with the largest weight tile, and the layer that has it.
 
     Of those that could be smaller.
     """
@@ -163,7 +163,7 @@ def _largest_weight_tiles(program: Program) -> tuple[int, int]:
         return 0, -1
     tiles = program.amounts[own, Amount.CORE]
     layer = int(program.where[own[tiles.argmax()], Column.LAYER])
-    return int(tiles.max() * program.slots[Ring.WEIGHTS_IN_LB]), layer
+    return int(tiles.max() * program.slots[RingBuffer.WEIGHTS_IN_LB]), layer
 
 
 def _check_weight_tiles(

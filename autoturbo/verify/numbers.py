@@ -39,7 +39,12 @@ from autoturbo.verify.execution import (
     run,
 )
 from autoturbo.verify.findings import Check, Finding, Numbers, instance_name
-from autoturbo.verify.onnx_writer.builder import Body, elements_of, tensor_info, used
+from autoturbo.verify.onnx_writer.builder import (
+    GraphBuilder,
+    element_types,
+    stored_constants,
+    tensor_info,
+)
 from autoturbo.verify.onnx_writer.partial_operator import RegionError
 from autoturbo.verify.onnx_writer.passes import (
     Pass,
@@ -78,19 +83,19 @@ class Compared:
     findings: tuple[Finding, ...]
 
 
-def compare_calls(schedule: Schedule, setting: ComparisonSetup, model: ScheduledModel) -> Compared:
+def compare_calls(schedule: Schedule, setup: ComparisonSetup, model: ScheduledModel) -> Compared:
     """Compare the outputs of a model, and the results of every call.
 
     Raises:
         UnrunnableError: ONNX Runtime cannot run the original.
         BrokenModelError: it cannot run the scheduled model.
     """
-    search = _FaultLocator(schedule, setting, model)
+    search = _FaultLocator(schedule, setup, model)
     outputs: tuple[Comparison, ...] = ()
     for chunk in search.chunks():
-        compared, suspects = search.compared(chunk)
+        compared, suspects = search.compare_chunk(chunk)
         outputs = outputs or compared
-        found = next(filter(None, map(search.explained, suspects)), None)
+        found = next(filter(None, map(search.diagnose, suspects)), None)
         if found is not None:
             return Compared(outputs, (found,))
     return Compared(outputs, ())
@@ -99,13 +104,13 @@ def compare_calls(schedule: Schedule, setting: ComparisonSetup, model: Scheduled
 @dataclass(eq=False)
 class _FaultLocator:
     schedule: Schedule
-    setting: ComparisonSetup
+    setup: ComparisonSetup
     model: ScheduledModel
 
     @functools.cached_property
     def runs(self) -> ModelRuns:
         """Values of both models."""
-        return ModelRuns(self.setting, self.schedule.model, self.model.proto)
+        return ModelRuns(self.setup, self.schedule.model, self.model.proto)
 
     @functools.cached_property
     def trace(self) -> BatchTrace:
@@ -113,7 +118,7 @@ class _FaultLocator:
         return trace_batch(self.schedule.model)
 
     def chunks(self) -> Iterator[list[Call]]:
-        """The calls in order, so many at a time as may be compared at once."""
+        """Yield the calls in order, so many at a time as may be compared at once."""
         chunk: list[Call] = []
         size = 0
         for call in self.model.calls:
@@ -136,47 +141,49 @@ class _FaultLocator:
     def _pass(self, call: Call) -> Pass:
         return next(one for one in self.model.passes if one.index == call.number)
 
-    def _part(self, whole: Array, tensor: int, call: Call, region: Region) -> Array:
-        """What a call should have of a tensor."""
+    def _original_part(self, whole: Array, tensor: int, call: Call, region: Region) -> Array:
+        """Return the region of an original tensor that a call should have."""
         one, trace = self._pass(call), self.trace
-        own = samples_of(whole, trace, tensor, (one.start, one.samples), self.setting.samples)
+        own = samples_of(whole, trace, tensor, (one.start, one.samples), self.setup.samples)
         return own[tuple(slice(low, high) for low, high in region)]
 
     # ------------------------------------------------------------------------------- comparison
 
-    def compared(self, calls: Sequence[Call]) -> tuple[tuple[Comparison, ...], list[Call]]:
-        """The outputs of the model, and those of some calls whose results are suspect."""
+    def compare_chunk(self, calls: Sequence[Call]) -> tuple[tuple[Comparison, ...], list[Call]]:
+        """Return the compared outputs of the model, and the calls whose results are suspect."""
         tensors = [t for call in calls for t in call.outputs]
         outputs, originals = self.runs.outputs_and(tensors)
         made = [name for call in calls for name in call.outputs.values()]
         values = self.runs.scheduled([*made, *outputs])
         own = {name: values[name] for name in outputs}
-        found = compare(outputs, own, self.setting.arithmetic)
+        found = compare(outputs, own, self.setup.arithmetic)
         scales = {tensor: Scale.of(whole).times(SUSPECT) for tensor, whole in originals.items()}
-        return found, [c for c in calls if not self._right(c, originals, values, scales)]
+        return found, [c for c in calls if not self._matches(c, originals, values, scales)]
 
-    def _right(
+    def _matches(
         self,
         call: Call,
         originals: Mapping[int, Array],
         values: Mapping[str, Array],
         scales: Mapping[int, Scale],
     ) -> bool:
-        """Whether a call's results are the original's."""
+        """Return whether a call's results are the original's."""
         return all(
-            self._alike(
-                tensor, self._part(originals[tensor], tensor, call, region),
+            self._compare_tensor(
+                tensor, self._original_part(originals[tensor], tensor, call, region),
                 values[call.outputs[tensor]], scales[tensor],
             ).ok
             for tensor, region in self._made(call).items()
         )  # fmt: skip
 
-    def _alike(self, tensor: int, want: Array, got: Array | None, scale: Scale) -> Comparison:
-        name = self.setting.nodes.graph.tensors[tensor].name
-        return compare_part(name, want, got, self.setting.arithmetic, scale)
+    def _compare_tensor(
+        self, tensor: int, want: Array, got: Array | None, scale: Scale
+    ) -> Comparison:
+        name = self.setup.nodes.graph.tensors[tensor].name
+        return compare_part(name, want, got, self.setup.arithmetic, scale)
 
-    def explained(self, call: Call) -> Finding | None:
-        """Why a call's results differ; None if nothing but rounding has added up.
+    def diagnose(self, call: Call) -> Finding | None:
+        """Return why a call's results differ; None if nothing but rounding has added up.
 
         It is right if it is given what others made, makes of that what its layers make of it, and
         its layers make of the original's inputs what the original makes.
@@ -191,20 +198,20 @@ class _FaultLocator:
         )
 
     def _wrong_input(self, call: Call, label: str, given: Mapping[int, Array]) -> Finding | None:
-        """An input that is not, to the bit, what other calls made of it."""
+        """Return a finding about an input that is not, to the bit, what other calls made of it."""
         for tensor, region in self._read(call).items():
-            made = self._gathered(call, tensor, region, given[tensor])
+            made = self._gather_made(call, tensor, region, given[tensor])
             if not np.array_equal(made, given[tensor], equal_nan=made.dtype.kind == "f"):
-                name = self.setting.nodes.graph.tensors[tensor].name
+                name = self.setup.nodes.graph.tensors[tensor].name
                 message = f"{label} is given something else of {name} than was made of it"
                 return Finding(Check.NUMBERS, "wrong input", message, label)
         return None
 
-    def _gathered(self, call: Call, tensor: int, region: Region, like: Array) -> Array:
-        """A region of a tensor from the values that the calls of the same pass made."""
-        name = self.setting.nodes.graph.tensors[tensor].name
-        if name in self.setting.feeds:
-            return self._part(self.setting.feeds[name], tensor, call, region)
+    def _gather_made(self, call: Call, tensor: int, region: Region, like: Array) -> Array:
+        """Return a region of a tensor from the values that calls of the same pass made."""
+        name = self.setup.nodes.graph.tensors[tensor].name
+        if name in self.setup.feeds:
+            return self._original_part(self.setup.feeds[name], tensor, call, region)
         makers = [c for c in self.model.calls if c.number == call.number and tensor in c.outputs]
         parts = [(c, meet(self._made(c)[tensor], region)) for c in makers]
         parts = [(c, common) for c, common in parts if volume(common)]
@@ -218,17 +225,19 @@ class _FaultLocator:
     def _wrong_call(
         self, call: Call, label: str, given: Mapping[int, Array], values: Mapping[str, Array]
     ) -> Finding | None:
-        """Results that are not what the instance's layers make of what it was given."""
+        """Return a finding about results that the layers do not make of what the call was given."""
         alone = self._run_alone(call, list(call.outputs), given)
         for tensor, name in call.outputs.items():
-            found = self._alike(tensor, alone[tensor], values[name], Scale.of(alone[tensor]))
+            found = self._compare_tensor(
+                tensor, alone[tensor], values[name], Scale.of(alone[tensor])
+            )
             if not found.ok:
                 message = f"{label} does not make what its layers make: {described(found)}"
                 return Finding(Check.NUMBERS, "wrong call", message, label)
         return None
 
     def _wrong_layer(self, call: Call, label: str) -> Finding | None:
-        """The first layer that is wrong on the original's inputs."""
+        """Return a finding about the first layer that is wrong on the original's inputs."""
         problem = self.schedule.problem
         subgraph = int(self.schedule.instances.subgraph[call.instance])
         layers = self.schedule.instances.subgraphs[subgraph].layers
@@ -242,11 +251,11 @@ class _FaultLocator:
         ]
         regions, tensors = self._read(call), [t for _, t in made]
         originals = self.runs.originals([*regions, *tensors])
-        inputs = {t: self._part(originals[t], t, call, r) for t, r in regions.items()}
+        inputs = {t: self._original_part(originals[t], t, call, r) for t, r in regions.items()}
         values = self._run_alone(call, tensors, inputs)
         for layer, tensor in made:
-            want = self._part(originals[tensor], tensor, call, held[tensor])
-            found = self._alike(tensor, want, values[tensor], Scale.of(originals[tensor]))
+            want = self._original_part(originals[tensor], tensor, call, held[tensor])
+            found = self._compare_tensor(tensor, want, values[tensor], Scale.of(originals[tensor]))
             if not found.ok:
                 name = problem.layers[layer].name
                 message = f"{label}: layer {name}: {described(found)}"
@@ -256,38 +265,38 @@ class _FaultLocator:
     def _run_alone(
         self, call: Call, tensors: Sequence[int], inputs: Mapping[int, Array]
     ) -> dict[int, Array]:
-        """What the layers of an instance make of given inputs."""
-        nodes = self.setting.nodes
+        """Return what the layers of an instance make of given inputs, by tensor index."""
+        nodes = self.setup.nodes
         own = next(f.node for f in self.model.proto.functions if f.name == call.function.name)
         names = {t: nodes.graph.tensors[t].name for t in (*tensors, *inputs)}
         names |= dict(zip(call.function.inputs, call.function.given, strict=True))
-        elements = elements_of(nodes)
+        elements = element_types(nodes)
         given = [tensor_info(names[t], elements[t], array.shape) for t, array in inputs.items()]
         given += [tensor_info(o.name, o.element, o.shape) for o in nodes.given]
         start = self._pass(call).start
-        before = Body(nodes.opsets[""], taken=set(names.values()) | set(nodes.stored))
+        before = GraphBuilder(nodes.opsets[""], taken=set(names.values()) | set(nodes.stored))
         made = {name for node in own for name in node.output}
         before.nodes.extend(n for n in nodes.constants if made.isdisjoint(n.output))
         write_repeated(before, nodes.repeated, {}, start)
         graph = helper.make_graph(
             [*before.nodes, *own], "instance", given,
             [ValueInfoProto(name=names[t]) for t in dict.fromkeys(tensors)],
-            used([*before.nodes, *own], nodes.stored),
+            stored_constants([*before.nodes, *own], nodes.stored),
         )  # fmt: skip
         model = helper.make_model(
             graph, opset_imports=self.model.proto.opset_import,
             ir_version=self.model.proto.ir_version,
         )  # fmt: skip
-        path = self.setting.folder / "instance.onnx"
+        path = self.setup.folder / "instance.onnx"
         onnx.save(model, path)
         feeds = {names[t]: array for t, array in inputs.items()}
-        feeds |= {o.name: self.setting.feeds[o.name] for o in nodes.given}
+        feeds |= {o.name: self.setup.feeds[o.name] for o in nodes.given}
         values = run(open_session(path), feeds)
         return {t: values[names[t]] for t in tensors}
 
 
 def _slices(region: Region, within: Region) -> tuple[slice, ...]:
-    """Where a region lies in an array that holds a larger one."""
+    """Return where a region lies in an array that holds a larger one."""
     return tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(region, within, strict=True))
 
 
@@ -329,11 +338,11 @@ def check_numbers(
     all_of_it = samples == schedule.model.batch
     with TemporaryDirectory(prefix="autoturbo-verify-") as temporary:
         try:
-            setting = prepare_comparison(
+            setup = prepare_comparison(
                 schedule, Path(path), folder or Path(temporary), passes, seed
             )
-            model = scheduled_model(schedule, setting.nodes, passes)
-            return compare_models(schedule, setting, model, seed)
+            model = scheduled_model(schedule, setup.nodes, passes)
+            return compare_models(schedule, setup, model, seed)
         except (VerifyError, UnrunnableError) as error:
             return Numbers(samples, all_of_it, seed, None, skipped=str(error))
         except BuildError as error:
@@ -344,13 +353,13 @@ def check_numbers(
 
 
 def fits_whole(schedule: Schedule, memory_bytes: int = MOST_BYTES) -> bool:
-    """Whether all samples of the model can be run in reasonable time and memory."""
+    """Return whether all samples of the model can be run in reasonable time and memory."""
     model = schedule.model
     return model.macs <= MOST_MACS and 2 * live_bytes(model) <= memory_bytes
 
 
 def live_bytes(graph: Graph) -> int:
-    """Most bytes of activations that are alive at once, operator by operator, in float32."""
+    """Return the most bytes of float32 activations alive at once, operator by operator."""
     last = {t: index for index, op in enumerate(graph.operators) for t in op.inputs}
     last |= dict.fromkeys(graph.outputs, len(graph.operators))
     alive = sum(_tensor_bytes(graph, t) for t in graph.inputs)
@@ -369,7 +378,7 @@ def _tensor_bytes(graph: Graph, tensor: int) -> int:
 
 
 def compare_models(
-    schedule: Schedule, setting: ComparisonSetup, model: ScheduledModel, seed: int
+    schedule: Schedule, setup: ComparisonSetup, model: ScheduledModel, seed: int
 ) -> Numbers:
     """Run a scheduled model beside what it is compared with.
 
@@ -377,13 +386,13 @@ def compare_models(
         UnrunnableError: ONNX Runtime cannot run the original.
     """
     try:
-        compared = compare_calls(schedule, setting, model)
+        compared = compare_calls(schedule, setup, model)
     except BrokenModelError as error:
         finding = Finding(Check.NUMBERS, "cannot run", f"the original runs, but {error}")
-        return Numbers(setting.samples, setting.whole, seed, None, findings=(finding,))
+        return Numbers(setup.samples, setup.whole, seed, None, findings=(finding,))
     wrong = tuple(_difference(one) for one in compared.outputs if not one.ok)
     return Numbers(
-        setting.samples, setting.whole, seed, _largest(compared.outputs),
+        setup.samples, setup.whole, seed, _largest(compared.outputs),
         tuple((one.name, one.difference, one.tolerance) for one in compared.outputs),
         wrong + compared.findings, remarks=_remarks(compared.outputs),
     )  # fmt: skip

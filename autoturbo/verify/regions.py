@@ -47,7 +47,7 @@ class Needs:
 
 
 def part_needs(problem: Problem, layers: Sequence[int], outputs: Mapping[int, Region]) -> Needs:
-    """What some outputs of a sub-graph need, going back from its last operator.
+    """Return what outputs of a sub-graph need, going back from its last operator.
 
     Args:
         problem: where the layers come from.
@@ -71,14 +71,14 @@ def part_needs(problem: Problem, layers: Sequence[int], outputs: Mapping[int, Re
 
 
 def made_regions(schedule: Schedule, index: int) -> Regions:
-    """What an instance makes, as its schedule says: empty regions included."""
+    """Return what an instance makes, as its schedule says: empty regions included."""
     graph = schedule.instances
     outputs = graph.parts[int(graph.subgraph[index])].outputs
     return _regions_at(schedule, outputs, int(graph.out_region[index]))
 
 
 def read_regions(schedule: Schedule, index: int) -> Regions:
-    """What an instance reads from outside, as its schedule says: empty regions included."""
+    """Return what an instance reads from outside, as its schedule says, empty regions too."""
     graph = schedule.instances
     inputs = graph.parts[int(graph.subgraph[index])].inputs
     return _regions_at(schedule, inputs, int(graph.in_region[index]))
@@ -98,7 +98,7 @@ _KNOWN: WeakKeyDictionary[Schedule, tuple[Regions, ...]] = WeakKeyDictionary()
 
 
 def needs_of(schedule: Schedule) -> tuple[Regions, ...]:
-    """Per instance, the regions of all tensors that its outputs need, remembered."""
+    """Return, per instance, the regions of all tensors that its outputs need."""
     found = _KNOWN.get(schedule)
     if found is None:
         graph = schedule.instances
@@ -114,7 +114,7 @@ def needs_of(schedule: Schedule) -> tuple[Regions, ...]:
 
 
 def check_regions(schedule: Schedule) -> tuple[Finding, ...]:
-    """What is wrong with a schedule's regions, links and order; empty if nothing is.
+    """Return the findings about a schedule's regions, links and order.
 
     Kinds: ``"missing operator"``, ``"repeated operator"``, ``"missing layer"``, ``"repeated
     layer"``, ``"missing instance"``, ``"repeated instance"``, ``"order"``, ``"gap"``,
@@ -138,7 +138,7 @@ def _finding(
 
 
 def _structure(schedule: Schedule) -> Iterator[Finding]:
-    """Every operator in one layer, every layer in one sub-graph."""
+    """Check that every operator is in one layer, and every layer in one sub-graph."""
     problem = schedule.problem
     operators = Counter(op for layer in problem.layers for op in layer.operators)
     for index, operator in enumerate(problem.graph.operators):
@@ -156,7 +156,7 @@ def _structure(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _left_inside(schedule: Schedule) -> Iterator[Finding]:
-    """What a sub-graph makes for others comes from its last layer."""
+    """Check that what a sub-graph makes for others comes from its last layer."""
     problem = schedule.problem
     for subgraph in schedule.instances.subgraphs:
         inside = set(subgraph.layers)
@@ -170,7 +170,7 @@ def _left_inside(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _order(schedule: Schedule) -> Iterator[Finding]:
-    """Every instance runs once, after all that it reads from."""
+    """Check that every instance runs once, after all that it reads from."""
     graph = schedule.instances
     runs = Counter(schedule.order)
     for index in range(graph.count):
@@ -191,7 +191,7 @@ def _order(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _kernels(schedule: Schedule) -> Iterator[Finding]:
-    """Clusters run what the order says, in its order."""
+    """Check that clusters run what the order says, in its order."""
     for cluster, timeline in enumerate(schedule.timelines):
         own = list(schedule.order)
         if schedule.cluster:
@@ -209,7 +209,7 @@ def _or_nothing(schedule: Schedule, index: int | None) -> str:
 
 
 def _tilings(schedule: Schedule) -> Iterator[Finding]:
-    """The parts of a sub-graph make every element of its outputs exactly once."""
+    """Check that the parts of a sub-graph make every output element exactly once."""
     graph = schedule.instances
     rows = part_book(schedule.problem).regions.rows
     for subgraph, parts in enumerate(graph.parts):
@@ -221,7 +221,7 @@ def _tilings(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator[Finding]:
-    """Boxes ``(parts, rank, 2)`` that should tile a tensor."""
+    """Check that boxes ``(parts, rank, 2)`` tile a tensor."""
     name = tensor_name(schedule, tensor)
     extents = np.asarray(schedule.problem.graph.tensors[tensor].shape, np.int64)
     solid = (boxes[..., 1] > boxes[..., 0]).all(axis=1)
@@ -254,7 +254,7 @@ def _place(corner: Ints) -> str:
 
 
 def _bounds(intervals: Ints, extent: int) -> Ints:
-    """Where boxes begin and end along a dimension, the ends of the tensor included."""
+    """Return where boxes begin and end along a dimension, the tensor's ends included."""
     return np.unique(np.concatenate((intervals.ravel(), (0, extent))))
 
 
@@ -263,13 +263,13 @@ def _corner(bounds: Sequence[Ints], cell: Ints) -> Ints:
 
 
 def _nearest(boxes: Ints, corner: Ints) -> int:
-    """The box with the least distance from an element."""
+    """Return the index of the box with the least distance from an element."""
     away = np.maximum(boxes[..., 0] - corner, corner - boxes[..., 1] + 1)
     return int(np.maximum(away, 0).sum(axis=1).argmin())
 
 
 def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
-    """Per cell of the grid of all bounds, how many boxes hold it.
+    """Return, per cell of the grid of all bounds, how many boxes hold it.
 
     Boxes add one at their low corner and take it off past their high ones; sums along every
     dimension then count.
@@ -289,7 +289,7 @@ def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
 
 
 def _halos(schedule: Schedule) -> Iterator[Finding]:
-    """Every part has all that its outputs need of what it reads."""
+    """Check that every part has all that its outputs need of what it reads."""
     for index, needs in enumerate(needs_of(schedule)):
         for tensor, given in read_regions(schedule, index).items():
             need = needs.get(tensor)
@@ -306,7 +306,7 @@ def _holds(outer: Region, inner: Region) -> bool:
 
 
 def _links(schedule: Schedule) -> Iterator[Finding]:
-    """What a part reads is covered by what it is linked to, or given to the model."""
+    """Check that a part's linked makers, or the model's inputs, cover what it reads."""
     graph, given = schedule.instances, set(schedule.problem.graph.inputs)
     makers = {t: s for s, parts in enumerate(graph.parts) for t in parts.outputs}
     made = [made_regions(schedule, index) for index in range(graph.count)]
@@ -336,7 +336,7 @@ def _covered(
     home: int,
     made: Sequence[dict[int, Region]],
 ) -> Iterator[Finding]:
-    """One input of one part: its links' regions add up to it.
+    """Check that the regions of the links of one input of one part add up to it.
 
     Makers tile the tensor (that is checked for itself), so equal sums mean that none is missing;
     only where they differ are all makers looked at.
@@ -365,7 +365,7 @@ def _covered(
 
 
 def _edges(schedule: Schedule) -> Iterator[Finding]:
-    """Producers and consumers, which clusters wait by, are those of the links."""
+    """Check that producers and consumers, which clusters wait by, are those of the links."""
     graph = schedule.instances
     reader = np.repeat(np.arange(graph.count), np.diff(graph.links.start)).tolist()
     linked = set(zip(graph.links.maker.tolist(), reader, strict=True))

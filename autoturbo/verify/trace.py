@@ -36,7 +36,7 @@ from autoturbo.verify.replay import Use, Used, replay_of
 Bools = NDArray[np.bool_]
 
 
-class Ring(IntEnum):
+class RingBuffer(IntEnum):
     """Rings of slots, in LB of every core and in GB."""
 
     WEIGHTS_IN_LB = 0
@@ -62,7 +62,7 @@ class Event(IntEnum):
 
 
 def ring_slots(rules: InstructionRules) -> Ints:
-    """How many slots each ring has.
+    """Return how many slots each ring buffer has, by :class:`RingBuffer`.
 
     One is computed from while ``ahead`` are fetched, and one more is on its way from DDR to GB.
     What tiles exchange is fetched one tile ahead; inputs that stay in GB are those of two layers;
@@ -91,7 +91,7 @@ class Tiles(NamedTuple):
 
 
 def tiles_of(counts: Ints, stages: Floats) -> Tiles:
-    """What the tiles of a kernel share, from its table of tiles."""
+    """Return what the tiles of a kernel share, from its table of tiles."""
     first, first_weight = [0], [0]
     columns: list[list[NDArray[np.int64]]] = [[] for _ in range(6)]
     for row, stage in zip(counts, stages, strict=True):
@@ -111,7 +111,7 @@ def tiles_of(counts: Ints, stages: Floats) -> Tiles:
 
 
 def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
-    """Per tile of a layer: weight tile, source, source in GB, slot, final and kept."""
+    """Return, per tile of a layer: weight tile, source, source in GB, slot, final, kept."""
     products, columns, depths, rows, outside, keeps = row.tolist()
     weights = columns * depths
     tile = np.arange(products * weights * rows)
@@ -129,7 +129,7 @@ def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
 
 
 def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int) -> Ints:
-    """All fillings and readings of slots by a program: a row per :class:`Event`."""
+    """Return all writes and reads of slots by a program: a row per :class:`Event`."""
     kernel = _TiledProgram(where, tiles, rules)
     found = [
         *_weight_events(kernel, resident),
@@ -152,7 +152,7 @@ class _TiledProgram:
         self.tile = base + where[:, Column.TILE]
 
     def of(self, *roles: Role) -> Ints:
-        """Instructions with some roles."""
+        """Return the instructions with some roles."""
         return np.flatnonzero(np.isin(self.role, roles))
 
     @property
@@ -161,7 +161,9 @@ class _TiledProgram:
         return self.of(Role.MULTIPLY, Role.APPLY)
 
 
-def _event_rows(ring: Ring, instructions: Ints, pieces: Ints, units: Ints, *, writes: bool) -> Ints:
+def _event_rows(
+    ring: RingBuffer, instructions: Ints, pieces: Ints, units: Ints, *, writes: bool
+) -> Ints:
     table = np.empty((len(instructions), len(Event)), np.int64)
     table[:, Event.INSTRUCTION], table[:, Event.RING] = instructions, ring
     table[:, Event.PIECE], table[:, Event.UNIT] = pieces, units
@@ -170,9 +172,14 @@ def _event_rows(ring: Ring, instructions: Ints, pieces: Ints, units: Ints, *, wr
 
 
 def _ring_events(
-    ring: Ring, writers: Ints, written: Ints, readers: Ints, read: Ints, held: Ints | None = None
+    ring: RingBuffer,
+    writers: Ints,
+    written: Ints,
+    readers: Ints,
+    read: Ints,
+    held: Ints | None = None,
 ) -> list[Ints]:
-    """Events of one ring: who writes and reads which pieces, and the unit of each piece.
+    """Return the events of one ring buffer, with the unit of each piece.
 
     Units are numbered as they come; readers of what is not brought in do not take part.
     """
@@ -190,28 +197,34 @@ def _ring_events(
 
 
 def _weight_events(kernel: _TiledProgram, resident: int) -> list[Ints]:
-    """Weights: from DDR to GB and on to LB, or straight to LB where there is no GB."""
+    """Return the events of weights: DDR to GB to LB, or straight to LB without a GB."""
     fetched, passed = kernel.of(Role.FETCH_WEIGHTS), kernel.of(Role.PASS_WEIGHTS)
     arriving = passed if kernel.rules.has_gb else fetched
     computes = kernel.computes
     has = np.diff(kernel.tiles.first_weight) > 0
     computes = computes[has[kernel.layer[computes]]] if resident != 2 else computes[:0]  # noqa: PLR2004
     weight = kernel.tiles.weight[kernel.tile[computes]]
-    found = _ring_events(Ring.WEIGHTS_IN_LB, arriving, kernel.tile[arriving], computes, weight)
+    found = _ring_events(
+        RingBuffer.WEIGHTS_IN_LB, arriving, kernel.tile[arriving], computes, weight
+    )
     if kernel.rules.has_gb:
         tile = kernel.tile
-        found += _ring_events(Ring.WEIGHTS_IN_GB, fetched, tile[fetched], passed, tile[passed])
+        found += _ring_events(
+            RingBuffer.WEIGHTS_IN_GB, fetched, tile[fetched], passed, tile[passed]
+        )
     return found
 
 
 def _input_events(kernel: _TiledProgram) -> list[Ints]:
-    """Inputs that were there before the kernel."""
+    """Return the events of inputs that were there before the kernel."""
     fetched, passed = kernel.of(Role.FETCH_INPUT), kernel.of(Role.PASS_INPUT)
-    found = _arriving_events(kernel, Ring.INPUTS_IN_LB, passed if kernel.rules.has_gb else fetched)
+    found = _arriving_events(
+        kernel, RingBuffer.INPUTS_IN_LB, passed if kernel.rules.has_gb else fetched
+    )
     if not kernel.rules.has_gb:
         return found
     kept, tile = kernel.tiles.kept, kernel.tile
-    for ring, stays in ((Ring.INPUTS_IN_GB, False), (Ring.KEPT_INPUTS_IN_GB, True)):
+    for ring, stays in ((RingBuffer.INPUTS_IN_GB, False), (RingBuffer.KEPT_INPUTS_IN_GB, True)):
         put = fetched[kept[tile[fetched]] == stays]
         taken = passed[kept[tile[passed]] == stays]
         held = _first_of_layer(kernel.tiles) if stays else None
@@ -224,45 +237,47 @@ def _first_of_layer(tiles: Tiles) -> Ints:
     return np.repeat(tiles.first[:-1], np.diff(tiles.first))
 
 
-def _arriving_events(kernel: _TiledProgram, ring: Ring, arriving: Ints) -> list[Ints]:
-    """What arrives in LB for tiles."""
+def _arriving_events(kernel: _TiledProgram, ring: RingBuffer, arriving: Ints) -> list[Ints]:
+    """Return the events of what arrives in LB for tiles."""
     computes, tiles = kernel.computes, kernel.tiles
     source = tiles.source[kernel.tile[computes]]
     return _ring_events(ring, arriving, kernel.tile[arriving], computes, source, tiles.held)
 
 
 def _late_input_events(kernel: _TiledProgram) -> list[Ints]:
-    """What comes from other cores, and what the kernel itself spilled."""
+    """Return the events of what comes from other cores, and what the kernel spilled."""
     fetched, passed = kernel.of(Role.FETCH_LATE), kernel.of(Role.PASS_LATE)
     if not kernel.rules.has_gb:
-        return _arriving_events(kernel, Ring.LATE_INPUTS_IN_LB, np.sort(np.append(fetched, passed)))
+        return _arriving_events(
+            kernel, RingBuffer.LATE_INPUTS_IN_LB, np.sort(np.append(fetched, passed))
+        )
     tile = kernel.tile
-    found = _arriving_events(kernel, Ring.LATE_INPUTS_IN_LB, passed)
+    found = _arriving_events(kernel, RingBuffer.LATE_INPUTS_IN_LB, passed)
     return found + _ring_events(
-        Ring.LATE_INPUTS_IN_GB, fetched, tile[fetched], passed, tile[passed]
+        RingBuffer.LATE_INPUTS_IN_GB, fetched, tile[fetched], passed, tile[passed]
     )
 
 
 def _result_events(kernel: _TiledProgram) -> list[Ints]:
-    """Results on their way to GB and DDR, once their reductions are complete."""
+    """Return the events of results on their way to GB and DDR, once they are complete."""
     stored, saved, tile = kernel.of(Role.STORE), kernel.of(Role.SAVE), kernel.tile
     leaving = stored if kernel.rules.has_gb else saved
     computes = kernel.computes
     made = computes[np.isin(tile[computes], tile[leaving])]
     found = _sum_events(kernel) + _ring_events(
-        Ring.RESULTS_IN_LB, made, tile[made], leaving, tile[leaving]
+        RingBuffer.RESULTS_IN_LB, made, tile[made], leaving, tile[leaving]
     )
     if kernel.rules.has_gb:
         put = stored[np.isin(tile[stored], tile[saved])]
-        found += _ring_events(Ring.RESULTS_IN_GB, put, tile[put], saved, tile[saved])
+        found += _ring_events(RingBuffer.RESULTS_IN_GB, put, tile[put], saved, tile[saved])
     return found
 
 
 def _sum_events(kernel: _TiledProgram) -> list[Ints]:
-    """Products that vector work follows."""
+    """Return the events of products that vector work follows."""
     multiplied, applied, tile = kernel.of(Role.MULTIPLY), kernel.of(Role.APPLY), kernel.tile
     multiplied = multiplied[np.isin(tile[multiplied], tile[applied])]
-    return _ring_events(Ring.SUMS_IN_LB, multiplied, tile[multiplied], applied, tile[applied])
+    return _ring_events(RingBuffer.SUMS_IN_LB, multiplied, tile[multiplied], applied, tile[applied])
 
 
 COMPUTE = 1 << Role.MULTIPLY | 1 << Role.APPLY
@@ -349,7 +364,7 @@ class Trace:
 
 
 def trace_of(schedule: Schedule) -> Trace:
-    """The trace of a schedule."""
+    """Return the trace of a schedule."""
     replay = replay_of(schedule)
     programs: dict[bytes, Program] = {}
     at = {
@@ -371,7 +386,7 @@ def trace_of(schedule: Schedule) -> Trace:
 
 
 def _waits(schedule: Schedule, at: Mapping[int, tuple[int, int]]) -> frozenset[Wait]:
-    """A kernel waits for the producers of its instance that other clusters run."""
+    """Return the waits of kernels for producers that other clusters run."""
     found = (
         Wait(*at[reader], *at[maker])
         for reader, makers in enumerate(schedule.instances.producers)
@@ -404,7 +419,7 @@ def _phases(
 
 
 def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
-    """The program of a kernel, by its place in the order of a cluster, with its slots."""
+    """Return the program of a kernel, by its place in a cluster's order, with its slots."""
     timeline = schedule.timelines[cluster]
     instance = int(timeline.order[kernel])
     template = template_book(schedule.problem).templates[int(timeline.templates[instance])]
@@ -421,7 +436,7 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
 
 
 def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
-    """Whether a layer's weights are cut as finely as tiles can be.
+    """Return whether a layer's weights are cut as finely as tiles can be.
 
     Every product, column and native depth by itself, or as many rows as there are at most.
     """
@@ -435,7 +450,7 @@ def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
 
 
 def _crossing(schedule: Schedule, template: Template) -> frozenset[tuple[int, int]]:
-    """Layers of a kernel and tensors that they read of which cores get some from others."""
+    """Return the layers of a kernel, with tensors, of which cores get some from others."""
     layers = [schedule.problem.layers[layer] for layer in template.layers]
     return frozenset(
         (position, tensor)
@@ -473,7 +488,7 @@ class _BufferAddresses:
         return _BufferAddresses(spans, schedule.rules.has_gb, exchanging)
 
     def table(self, used: Sequence[Used]) -> Ints:
-        """Accesses of a phase, each once."""
+        """Return the accesses of a phase, each once."""
         rows = dict.fromkeys(row for one in used if one.buffer >= 0 for row in self._rows(one))
         return np.asarray(list(rows), np.int64).reshape(-1, len(Access))
 
@@ -483,7 +498,7 @@ class _BufferAddresses:
         return [(used.layer, roles, scope, low, high, writes, used.buffer)] if roles else []
 
     def _roles(self, used: Used, scope: int) -> int:
-        """The set of roles that carry out a use of a buffer."""
+        """Return the set of roles (bits) that carry out a use of a buffer."""
         passing = 1 << (Role.PASS_INPUT if self.has_gb else Role.FETCH_INPUT)
         if used.use is Use.BRING_TO:
             return passing | 1 << Role.PASS_INPUT
@@ -511,6 +526,6 @@ _ROLES = {
 
 
 def sizes_of(timeline: Timeline, level: int) -> Ints:
-    """Bytes that every buffer takes at a level."""
+    """Return the bytes that every buffer takes at a memory level."""
     buffers = timeline.buffers
     return buffers.core_bytes if level == Scope.LB else buffers.cluster_bytes

@@ -83,7 +83,7 @@ class ValueSource:
 
 
 def value_sources(graph: GraphProto, tensors: Mapping[str, TensorProto]) -> dict[str, ValueSource]:
-    """What to make anew of the tensors stored in a graph; those that stay are absent.
+    """Return what to draw anew of the tensors stored in a graph; others are absent.
 
     Args:
         graph: the graph that reads them.
@@ -117,7 +117,7 @@ class _SourceChooser:
         return None if is_stored(tensor) else ValueSource(self._integers(name))
 
     def _scale(self, name: str) -> Array:
-        """Powers of two near the file's, or such that dequantised weights have the wanted size.
+        """Return powers of two near the file's, or ones that give weights the wanted size.
 
         Activations keep their range or more, so that they do not saturate.
         """
@@ -131,7 +131,7 @@ class _SourceChooser:
         return np.asarray(np.exp2(rounded(np.log2(usable))))
 
     def _weight_of(self, scale: str) -> str | None:
-        """The stored tensor that a scale belongs to; None for that of an activation."""
+        """Return the stored tensor that a scale belongs to; None for that of an activation."""
         for reading in self._readings[scale]:
             position = _WEIGHT_SCALES.get((reading.kind, reading.position))
             if position is not None and reading.node.input[position] in self._tensors:
@@ -139,18 +139,18 @@ class _SourceChooser:
         return None
 
     def _given(self, name: str) -> Array | None:
-        """The values of a stored tensor, as float64; None where they are not at hand."""
+        """Return the values of a stored tensor as float64; None where they are missing."""
         tensor = self._tensors.get(name)
         if tensor is None or not is_stored(tensor):
             return None
         return np.asarray(numpy_helper.to_array(tensor), np.float64)
 
     def _quantum(self, name: str) -> float:
-        """The step of a quantised weight whose dequantised values have the wanted spread."""
+        """Return the step of a quantised weight whose dequantised values spread as wanted."""
         return self._fills[name].spread / self._quantised(name).spread
 
     def _quantised(self, name: str) -> Fill:
-        """Of integers that stand for numbers: bell-shaped around their zero, over their range."""
+        """Return the distribution of quantised numbers: bell-shaped around their zero."""
         element = self._tensors[name].data_type
         if element == TensorProto.INT32:
             return Fill(0.0, _BIAS_STEPS)
@@ -158,7 +158,7 @@ class _SourceChooser:
         return Fill(self._zero_point(name), (high - low) / 2 / _DEVIATIONS)
 
     def _zero_point(self, name: str) -> float:
-        """The integer that stands for zero: the file's, else the middle of the range."""
+        """Return the integer that stands for zero: the file's, else the middle of the range."""
         for reading in self._readings[name]:
             position = _ZERO_POINTS.get((reading.kind, reading.position), len(reading.node.input))
             given = self._given("".join(reading.node.input[position : position + 1]))
@@ -167,7 +167,7 @@ class _SourceChooser:
         return self._zero(name)
 
     def _integers(self, name: str) -> Fill:
-        """Of whole numbers whose values are not at hand: any entry of the table, else zero."""
+        """Return the distribution of missing integers: any entry of the table, else zero."""
         extents = [extent for r in self._readings[name] if (extent := self._table(r))]
         if extents:
             half = (min(extents) - 1) / 2
@@ -185,7 +185,7 @@ class _SourceChooser:
         return int(min(dims) if reading.kind.endswith("ND") else dims[axis])
 
     def _zero(self, name: str) -> float:
-        """What stands for zero where nothing says so: of short unsigned types, the middle."""
+        """Return what stands for zero by default: the middle of short unsigned types."""
         low, high = integer_range(self._tensors[name].data_type) or (-1, 0)
         return float((high + 1) // 2) if low == 0 and high < 1 << 16 else 0.0
 
@@ -196,7 +196,7 @@ def _all_parameters(read: Sequence[Reading]) -> bool:
 
 
 def _is_parameter(reading: Reading) -> bool:
-    """Whether parameters are read here; vectors are looked up for shapes and factors too."""
+    """Return whether parameters are read here; vectors are looked up for shapes too."""
     place = (reading.kind, reading.position)
     if place == _TABLE:
         return len(reading.dims) > 1
@@ -250,14 +250,14 @@ def seeded_weights(
 
 
 def stored_tensors(graph: GraphProto) -> dict[str, TensorProto]:
-    """The tensors stored in a graph, by the name under which its nodes read them."""
+    """Return the tensors stored in a graph, by the name under which its nodes read them."""
     stored = {tensor.name: tensor for tensor in graph.initializer}
     constants = ((node, _tensor_of(node)) for node in graph.node)
     return stored | {node.output[0]: tensor for node, tensor in constants if tensor is not None}
 
 
 def _tensor_of(node: NodeProto) -> TensorProto | None:
-    """The tensor of a Constant node; None where it holds plain numbers."""
+    """Return the tensor of a Constant node; None where it holds plain numbers."""
     if node.op_type != "Constant":
         return None
     return next((a.t for a in node.attribute if a.name == "value"), None)
@@ -286,7 +286,7 @@ def _values(tensor: TensorProto, source: ValueSource, seed: int) -> Iterator[byt
 
 
 def with_weights(model: ModelProto, weights: SeededWeights) -> ModelProto:
-    """A copy of a model that reads the random weights wherever it names one of them.
+    """Return a copy of a model that reads the random weights wherever it names one.
 
     Constants that hold a weight become initializers, which alone can be references.
     """

@@ -15,7 +15,7 @@ from operator_harness import Array, Case, Described, random_region, slices
 from autoturbo.graph.domain import Interval, Region, hull, volume
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
-from autoturbo.verify.onnx_writer.builder import Body
+from autoturbo.verify.onnx_writer.builder import GraphBuilder
 from autoturbo.verify.onnx_writer.restriction import Rule, restrict
 
 Evaluate = Callable[[ModelProto, Mapping[str, Array]], list[Array]]
@@ -152,13 +152,13 @@ class Part:
     held: dict[int, Region]
     weights: tuple[int, ...] = ()
 
-    def write(self) -> tuple[Body, Rule]:
+    def write(self) -> tuple[GraphBuilder, Rule]:
         first = self.whole.first_output()
-        body = Body(self.whole.case.opset, layer="layer", regions=dict(self.held))
-        body.regions.update({first + k: region for k, region in self.regions.items()})
+        builder = GraphBuilder(self.whole.case.opset, layer="layer", regions=dict(self.held))
+        builder.regions.update({first + k: region for k, region in self.regions.items()})
         node = self.whole.node(self.weights)
-        rule = restrict(body, node, operator_of(self.whole), self.whole.shapes, self.box)
-        return body, rule
+        rule = restrict(builder, node, operator_of(self.whole), self.whole.shapes, self.box)
+        return builder, rule
 
     def feeds(self, rng: np.random.Generator) -> dict[str, Array]:
         """Held regions with rubbish where they are not needed; weights with other values there."""
@@ -178,7 +178,7 @@ class Part:
                 feeds.setdefault(f"i{position}", value)
         return feeds
 
-    def model(self, body: Body, feeds: Mapping[str, Array]) -> ModelProto:
+    def model(self, builder: GraphBuilder, feeds: Mapping[str, Array]) -> ModelProto:
         """The body as a function that a model calls once."""
         opsets = list(self.whole.case.model(self.whole.values).opset_import)
         given, made = list(feeds), [f"o{k}" for k in self.regions]
@@ -194,7 +194,7 @@ class Part:
             )
             for k, region in self.regions.items()
         ]
-        function = helper.make_function("parts", "part", given, made, body.nodes, opsets)
+        function = helper.make_function("parts", "part", given, made, builder.nodes, opsets)
         call = helper.make_node("part", given, made, domain="parts")
         graph = helper.make_graph([call], "main", inputs, outputs)
         imports = [*opsets, helper.make_opsetid("parts", 1)]
@@ -202,11 +202,11 @@ class Part:
 
     def check(self, rng: np.random.Generator) -> Rule:
         """Run it, and compare with the region of the whole."""
-        body, rule = self.write()
+        builder, rule = self.write()
         feeds = self.feeds(rng)
-        feeds = {k: v for k, v in feeds.items() if k in body.reads or int(k[1:]) in self.held}
-        assert set(body.reads) <= set(feeds)
-        model = self.model(body, feeds)
+        feeds = {k: v for k, v in feeds.items() if k in builder.reads or int(k[1:]) in self.held}
+        assert set(builder.reads) <= set(feeds)
+        model = self.model(builder, feeds)
         if checks(self.whole.case.model(self.whole.values)):
             checker.check_model(model, full_check=True)
         made = self.whole.evaluate(model, feeds)

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 from regional_harness import element, in_runtime
 
 from autoturbo.graph.model_nodes import Operand
-from autoturbo.verify.onnx_writer.builder import LAYER, Body, used
+from autoturbo.verify.onnx_writer.builder import LAYER, GraphBuilder, stored_constants
 
 Array = np.ndarray[Any, Any]
 
@@ -22,11 +22,11 @@ HAVE = ((10, 16), (20, 27))
 every_opset = pytest.mark.parametrize("opset", OPSETS)
 
 
-def model_of(body: Body, result: str, value: Array, kind: int = 0) -> ModelProto:
+def model_of(builder: GraphBuilder, result: str, value: Array, kind: int = 0) -> ModelProto:
     """The body as a function that a model calls once."""
     domain = "parts"
-    opsets = [helper.make_opsetid("", body.opset), helper.make_opsetid(domain, 1)]
-    function = helper.make_function(domain, "part", ["x"], [result], body.nodes, opsets[:1])
+    opsets = [helper.make_opsetid("", builder.opset), helper.make_opsetid(domain, 1)]
+    function = helper.make_function(domain, "part", ["x"], [result], builder.nodes, opsets[:1])
     given = helper.make_tensor_value_info("x", element(value), value.shape)
     made = helper.make_tensor_value_info("y", kind or element(value), [None, None])
     call = helper.make_node("part", ["x"], ["y"], domain=domain)
@@ -34,54 +34,56 @@ def model_of(body: Body, result: str, value: Array, kind: int = 0) -> ModelProto
     return helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=10)
 
 
-def run(opset: int, write: Callable[[Body], str], value: Array = VALUE, kind: int = 0) -> Array:
-    body = Body(opset, layer="layer")
-    model = model_of(body, write(body), value, kind)
+def run(
+    opset: int, write: Callable[[GraphBuilder], str], value: Array = VALUE, kind: int = 0
+) -> Array:
+    builder = GraphBuilder(opset, layer="layer")
+    model = model_of(builder, write(builder), value, kind)
     checker.check_model(model)
     return in_runtime(model, {"x": value})[0]
 
 
 @every_opset
 def test_a_slice_counts_from_the_start_of_what_is_held(opset: int) -> None:
-    actual = run(opset, lambda body: body.slice("x", HAVE, ((11, 15), (20, 22))))
+    actual = run(opset, lambda builder: builder.slice("x", HAVE, ((11, 15), (20, 22))))
     np.testing.assert_array_equal(actual, VALUE[1:5, 0:2])
 
 
 @every_opset
 def test_a_slice_has_steps_forwards(opset: int) -> None:
-    actual = run(opset, lambda body: body.slice("x", HAVE, ((11, 16), (20, 27)), (2, 3)))
+    actual = run(opset, lambda builder: builder.slice("x", HAVE, ((11, 16), (20, 27)), (2, 3)))
     np.testing.assert_array_equal(actual, VALUE[1:6:2, ::3])
 
 
 @every_opset
 def test_a_slice_has_steps_backwards_to_the_very_first(opset: int) -> None:
-    actual = run(opset, lambda body: body.slice("x", HAVE, ((11, 15), (20, 27)), (-1, -2)))
+    actual = run(opset, lambda builder: builder.slice("x", HAVE, ((11, 15), (20, 27)), (-1, -2)))
     np.testing.assert_array_equal(actual, VALUE[4:0:-1, ::-2])
 
 
 def test_nothing_is_cut_where_all_is_wanted() -> None:
-    body = Body(21)
-    assert body.slice("x", HAVE, HAVE) == "x"
-    assert not body.nodes
+    builder = GraphBuilder(21)
+    assert builder.slice("x", HAVE, HAVE) == "x"
+    assert not builder.nodes
 
 
 def test_a_part_is_cut_once() -> None:
-    body = Body(21)
-    first = body.slice("x", HAVE, ((11, 12), (20, 27)))
-    count = len(body.nodes)
-    assert body.slice("x", HAVE, ((11, 12), (20, 27))) == first
-    assert len(body.nodes) == count
+    builder = GraphBuilder(21)
+    first = builder.slice("x", HAVE, ((11, 12), (20, 27)))
+    count = len(builder.nodes)
+    assert builder.slice("x", HAVE, ((11, 12), (20, 27))) == first
+    assert len(builder.nodes) == count
 
 
 @every_opset
 def test_a_whole_value_gets_another_name(opset: int) -> None:
-    actual = run(opset, lambda body: body.slice("x", HAVE, HAVE, to="z"))
+    actual = run(opset, lambda builder: builder.slice("x", HAVE, HAVE, to="z"))
     np.testing.assert_array_equal(actual, VALUE)
 
 
 @every_opset
 def test_padding_is_zero(opset: int) -> None:
-    actual = run(opset, lambda body: body.pad("x", (1, 0), (2, 3)))
+    actual = run(opset, lambda builder: builder.pad("x", (1, 0), (2, 3)))
     np.testing.assert_array_equal(actual, np.pad(VALUE, ((1, 2), (0, 3))))
 
 
@@ -91,46 +93,48 @@ def test_zeros_surround_values_of_every_type(opset: int, dtype: str) -> None:
     value = VALUE.astype(dtype)
     kind = helper.np_dtype_to_tensor_dtype(value.dtype)
     around = ((8, 17), (20, 29))
-    actual = run(opset, lambda body: body.surround("x", HAVE, around, kind), value)
+    actual = run(opset, lambda builder: builder.surround("x", HAVE, around, kind), value)
     np.testing.assert_array_equal(actual, np.pad(value, ((2, 1), (0, 2))))
 
 
 @every_opset
 def test_zeros_are_of_their_type(opset: int) -> None:
-    actual = run(opset, lambda body: body.zeros((2, 3), TensorProto.INT32), kind=TensorProto.INT32)
+    actual = run(
+        opset, lambda builder: builder.zeros((2, 3), TensorProto.INT32), kind=TensorProto.INT32
+    )
     np.testing.assert_array_equal(actual, np.zeros((2, 3), np.int32))
     assert actual.dtype == np.int32
 
 
 @every_opset
 def test_values_are_joined_and_reshaped(opset: int) -> None:
-    actual = run(opset, lambda body: body.reshape(body.concat(["x", "x"], 1), (4, 21)))
+    actual = run(opset, lambda builder: builder.reshape(builder.concat(["x", "x"], 1), (4, 21)))
     np.testing.assert_array_equal(actual, np.concatenate([VALUE, VALUE], 1).reshape(4, 21))
 
 
 def test_every_node_has_a_name_of_its_own_and_says_its_layer() -> None:
-    body = Body(21, layer="conv", operator="conv_relu")
-    body.slice("x", HAVE, ((11, 12), (20, 27)))
-    body.slice("x", HAVE, ((12, 13), (20, 27)))
-    names = [node.name for node in body.nodes]
+    builder = GraphBuilder(21, layer="conv", operator="conv_relu")
+    builder.slice("x", HAVE, ((11, 12), (20, 27)))
+    builder.slice("x", HAVE, ((12, 13), (20, 27)))
+    names = [node.name for node in builder.nodes]
     assert len(set(names)) == len(names)
     assert all(name.startswith("conv/conv_relu/") for name in names)
     assert all(
-        [(p.key, p.value) for p in n.metadata_props] == [(LAYER, "conv")] for n in body.nodes
+        [(p.key, p.value) for p in n.metadata_props] == [(LAYER, "conv")] for n in builder.nodes
     )
 
 
 def test_equal_constants_are_made_once() -> None:
-    body = Body(21)
-    first = body.constant(np.array([1, 2]))
-    assert body.constant(np.array([1, 2])) == first
-    assert body.constant(np.array([1, 2], np.int32)) != first
+    builder = GraphBuilder(21)
+    first = builder.constant(np.array([1, 2]))
+    assert builder.constant(np.array([1, 2])) == first
+    assert builder.constant(np.array([1, 2], np.int32)) != first
 
 
 def test_names_made_up_avoid_those_taken() -> None:
-    body = Body(21, taken={"starts@"})
-    body.slice("x", HAVE, ((11, 12), (20, 27)))
-    made = [name for node in body.nodes for name in node.output]
+    builder = GraphBuilder(21, taken={"starts@"})
+    builder.slice("x", HAVE, ((11, 12), (20, 27)))
+    made = [name for node in builder.nodes for name in node.output]
     assert "starts@" not in made
     assert len(set(made)) == len(made)
 
@@ -140,33 +144,33 @@ def _operand(tensor: int, data: Array | None) -> Operand:
 
 
 def test_a_weight_is_given_to_the_function_once() -> None:
-    body = Body(21)
+    builder = GraphBuilder(21)
     weight = _operand(3, np.array([1, 2]))
-    assert [body.operand(weight), body.operand(weight)] == ["w", "w"]
-    assert body.reads == {"w": weight}
-    assert not body.nodes
+    assert [builder.operand(weight), builder.operand(weight)] == ["w", "w"]
+    assert builder.reads == {"w": weight}
+    assert not builder.nodes
 
 
 def test_what_the_graph_does_not_hold_is_made_in_the_body() -> None:
-    body = Body(21)
-    body.operand(_operand(-1, np.array([1, 2])))
-    body.operand(_operand(-1, np.array([1, 2])))
-    assert not body.reads
-    (node,) = body.nodes
+    builder = GraphBuilder(21)
+    builder.operand(_operand(-1, np.array([1, 2])))
+    builder.operand(_operand(-1, np.array([1, 2])))
+    assert not builder.reads
+    (node,) = builder.nodes
     assert list(node.output) == ["w"]
     np.testing.assert_array_equal(numpy_helper.to_array(node.attribute[0].t), [1, 2])
 
 
 def test_what_is_not_known_is_given_to_the_function() -> None:
-    body = Body(21)
-    body.operand(_operand(-1, None))
-    assert list(body.reads) == ["w"]
+    builder = GraphBuilder(21)
+    builder.operand(_operand(-1, None))
+    assert list(builder.reads) == ["w"]
 
 
 def test_a_constant_that_a_node_makes_is_not_stored_too() -> None:
     tensor = numpy_helper.from_array(np.array([1, 2]), "w")
-    body = Body(21)
-    body.node("Identity", ["w"], ["x"])
-    assert used(body.nodes, {"w": tensor}) == [tensor]
-    body.operand(_operand(-1, np.array([1, 2])))
-    assert used(body.nodes, {"w": tensor}) == []
+    builder = GraphBuilder(21)
+    builder.node("Identity", ["w"], ["x"])
+    assert stored_constants(builder.nodes, {"w": tensor}) == [tensor]
+    builder.operand(_operand(-1, np.array([1, 2])))
+    assert stored_constants(builder.nodes, {"w": tensor}) == []

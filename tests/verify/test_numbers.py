@@ -100,13 +100,13 @@ def _planted(
 ) -> Numbers:
     """What the check says of a scheduled model in which something is wrong."""
     passes = passes_of(schedule)
-    setting = prepare_comparison(schedule, path, _folder(folder, 0), passes, 0)
-    model = scheduled_model(schedule, setting.nodes, passes)
-    assert compare_models(schedule, setting, model, 0).findings == ()
+    setup = prepare_comparison(schedule, path, _folder(folder, 0), passes, 0)
+    model = scheduled_model(schedule, setup.nodes, passes)
+    assert compare_models(schedule, setup, model, 0).findings == ()
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     plant(proto)
-    return compare_models(schedule, setting, dataclasses.replace(model, proto=proto), 0)
+    return compare_models(schedule, setup, dataclasses.replace(model, proto=proto), 0)
 
 
 def _calls(model: ModelProto) -> list[NodeProto]:

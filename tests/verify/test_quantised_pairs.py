@@ -169,12 +169,12 @@ def test_a_wrong_layer_of_a_quantised_model_is_named(tmp_path: Path) -> None:
     schedule = schedules(Workbench(import_model(path), TARGETS[0], "float16"), 1)[-1]
     passes = passes_of(schedule)
     (tmp_path / "run").mkdir()
-    setting = prepare_comparison(schedule, path, tmp_path / "run", passes, 0)
-    model = scheduled_model(schedule, setting.nodes, passes)
-    assert compare_models(schedule, setting, model, 0).findings == ()
+    setup = prepare_comparison(schedule, path, tmp_path / "run", passes, 0)
+    model = scheduled_model(schedule, setup.nodes, passes)
+    assert compare_models(schedule, setup, model, 0).findings == ()
     nodes = (node for function in model.proto.functions for node in function.node)
     next(node for node in nodes if node.op_type == "Add").op_type = "Sub"
-    findings = compare_models(schedule, setting, model, 0).findings
+    findings = compare_models(schedule, setup, model, 0).findings
     assert "c3" in {finding.layer for finding in findings}  # of which the addition is a part
 
 

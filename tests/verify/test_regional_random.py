@@ -84,7 +84,7 @@ def test_reshapes(data: st.DataObject, seed: int) -> None:
     source, target = (_joined(data, values) for values in (factors, order))
     assert math.prod(source) == math.prod(target)
     case = Case("Reshape", (real(*source), ints(*target)), runtime=True)
-    assert _check(case, seed) <= {Rule.LAYOUT, Rule.VERBATIM}
+    assert _check(case, seed) <= {Rule.DATA_MOVEMENT, Rule.WHOLE}
 
 
 def _joined(data: st.DataObject, factors: list[int]) -> tuple[int, ...]:
@@ -105,4 +105,4 @@ def test_repetitions(data: st.DataObject, shape: tuple[int, ...], seed: int) -> 
     _check(Case("Tile", (real(*shape), ints(*copies)), runtime=True), seed)
     wide = [extent if extent > 1 else data.draw(EXTENTS) for extent in shape]
     case = Case("Expand", (real(*shape), ints(2, *wide)), runtime=True)
-    assert _check(case, seed) <= {Rule.DIRECT, Rule.VERBATIM}
+    assert _check(case, seed) <= {Rule.PARALLEL_AXES, Rule.WHOLE}

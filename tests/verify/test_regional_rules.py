@@ -83,7 +83,7 @@ def test_common_operators_never_do_the_work_of_the_whole(case: Case) -> None:
         axes = zip(whole.described.spec.axes, box, strict=True)
         if all(axis.kind is not AxisKind.PARALLEL or b == (0, axis.extent) for axis, b in axes):
             continue
-        assert _part(whole, region).write()[1] is not Rule.EMBED
+        assert _part(whole, region).write()[1] is not Rule.EMBEDDED
 
 
 _SPLIT = [case for case in TABLE if case.inputs and callable(case.inputs[0]) and case.op != "LRN"]
@@ -129,17 +129,17 @@ def test_a_box_smaller_than_what_is_wanted_is_refused() -> None:
 
 def test_nothing_is_written_where_nothing_is_wanted() -> None:
     part = _part(_whole(_case("Relu")), ((0, 1), (0, 3), (0, 5)))
-    body, rule = replace(part, regions={0: ((0, 0),) * 3}).write()
+    builder, rule = replace(part, regions={0: ((0, 0),) * 3}).write()
     assert rule is Rule.NOTHING
-    assert not body.nodes
+    assert not builder.nodes
 
 
 def test_the_whole_is_the_node_of_the_file() -> None:
     case = Case("Conv", (real(1, 2, 5, 5), real(3, 2, 3, 3)), {"auto_pad": "SAME_UPPER"})
     whole = _whole(case)
-    body, rule = _part(whole, tuple((0, extent) for extent in whole.results[0].shape)).write()
-    assert rule is Rule.VERBATIM
-    (node,) = body.nodes
+    builder, rule = _part(whole, tuple((0, extent) for extent in whole.results[0].shape)).write()
+    assert rule is Rule.WHOLE
+    (node,) = builder.nodes
     assert [a.name for a in node.attribute] == ["auto_pad"]
     assert (list(node.input), list(node.output)) == (["i0", "i1"], ["o0"])
 
@@ -168,10 +168,10 @@ def test_parts_of_equal_halo_are_equal() -> None:
 def test_one_group_is_convolved_alone() -> None:
     case = Case("Conv", (real(1, 4, 6, 6), real(6, 2, 3, 3), real(6)), {"group": 2})
     part = _part(_whole(case), ((0, 1), (4, 5), (0, 4), (0, 4)))
-    body, rule = part.write()
-    convolution = next(node for node in body.nodes if node.op_type == "Conv")
+    builder, rule = part.write()
+    convolution = next(node for node in builder.nodes if node.op_type == "Conv")
     groups = [a.i for a in convolution.attribute if a.name == "group"]
-    assert (rule, groups) == (Rule.WINDOW, [1])
+    assert (rule, groups) == (Rule.SLIDING_WINDOW, [1])
     assert part.held[0][1] == (2, 4)
 
 
@@ -180,8 +180,8 @@ def test_padding_is_explicit_at_the_edges_and_absent_inside() -> None:
     whole = _whole(case)
     pads = []
     for low, high in ((0, 3), (3, 6), (6, 9)):
-        body, _ = _part(whole, ((0, 1), (0, 1), (low, high), (0, 9))).write()
-        node = next(node for node in body.nodes if node.op_type == "Conv")
+        builder, _ = _part(whole, ((0, 1), (0, 1), (low, high), (0, 9))).write()
+        node = next(node for node in builder.nodes if node.op_type == "Conv")
         pads.append(next(list(a.ints) for a in node.attribute if a.name == "pads"))
         assert not any(a.name == "auto_pad" for a in node.attribute)
     assert pads == [[1, 1, 0, 1], [0, 1, 0, 1], [0, 1, 1, 1]]

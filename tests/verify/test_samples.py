@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from autoturbo.graph.batch import BatchTrace
 from autoturbo.graph.operators import Tensor
-from autoturbo.verify.onnx_writer.builder import Body
+from autoturbo.verify.onnx_writer.builder import GraphBuilder
 from autoturbo.verify.onnx_writer.passes import Pass, SampleSlicer, samples_of
 
 PLACES = {
@@ -47,15 +47,15 @@ def test_what_passes_make_is_joined_to_the_whole(name: str) -> None:
     shape, place = PLACES[name]
     passes = [Pass(0, 0, 0, 4, (0, 4)), Pass(1, 1, 2, 4, (4, 6))]
     samples = SampleSlicer([Tensor("x", shape, "float32")], _trace(place), 6)
-    body = Body(17)
-    body.taken.add("x")
-    parts = [samples.cut(body, "x", 0, p.start, p.start + p.samples, 6) for p in passes]
-    body.node("Identity", [samples.join(body, parts, 0, passes)], ["y"])
-    body.node("Identity", [parts[1]], ["part"])
+    builder = GraphBuilder(17)
+    builder.taken.add("x")
+    parts = [samples.cut(builder, "x", 0, p.start, p.start + p.samples, 6) for p in passes]
+    builder.node("Identity", [samples.join(builder, parts, 0, passes)], ["y"])
+    builder.node("Identity", [parts[1]], ["part"])
     array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
     made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("y", "part")]
-    graph = helper.make_graph(body.nodes, "samples", infos, made)
+    graph = helper.make_graph(builder.nodes, "samples", infos, made)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]

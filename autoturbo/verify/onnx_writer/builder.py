@@ -112,7 +112,7 @@ PAD_INPUTS = 11
 
 
 @dataclass(eq=False)
-class Body:
+class GraphBuilder:
     """Nodes of a function, and what it reads.
 
     A tensor of the graph is held under its own name as the region that the instance has of it; a
@@ -140,16 +140,12 @@ class Body:
     dequantised: Mapping[str, Dequantised] = field(default_factory=dict)
     _labels: set[str] = field(default_factory=set)
     _counts: dict[str, int] = field(default_factory=dict)
-    _known: dict[object, str] = field(default_factory=dict)
+    _values: dict[object, str] = field(default_factory=dict)
     _dequantisers: dict[str, NodeProto] = field(default_factory=dict)
     _extents: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def held(self, index: int) -> Region | None:
-        """The region held of a tensor of the graph, or None where there is none."""
-        return self.regions.get(index)
-
-    def fresh(self, hint: str) -> str:
-        """A name not in use yet: the hint and a mark that names in files seldom have."""
+    def new_name(self, hint: str) -> str:
+        """Return a name not in use yet: the hint and a mark that names in files seldom have."""
         return _unused(f"{hint}@", self.taken, self._counts)
 
     def add(self, proto: NodeProto) -> tuple[str, ...]:
@@ -189,48 +185,48 @@ class Body:
             The names of its outputs.
         """
         if isinstance(outputs, int):
-            outputs = [self.fresh(op_type.lower()) for _ in range(outputs)]
+            outputs = [self.new_name(op_type.lower()) for _ in range(outputs)]
         return self.add(helper.make_node(op_type, inputs, outputs, domain=domain, **attributes))
 
     def constant(self, array: np.ndarray, hint: str = "constant") -> str:
-        """A constant of the body; equal ones are made once."""
+        """Return the name of a constant of the graph; equal ones are made once."""
         key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known:
-            self._known[key] = self.fresh(hint)
-            self._literal(array, self._known[key])
-        return self._known[key]
+        if key not in self._values:
+            self._values[key] = self.new_name(hint)
+            self._literal(array, self._values[key])
+        return self._values[key]
 
     def integers(self, values: Sequence[int], hint: str) -> str:
-        """A constant of one dimension: extents, axes, bounds."""
+        """Return the name of a constant of one dimension: extents, axes, bounds."""
         return self.constant(np.array(values, dtype=np.int64), hint)
 
     def operand(self, operand: Operand) -> str:
-        """A constant, whole, under its own name.
+        """Return the name of a constant operand, which is made or read whole.
 
         A tensor of the graph, a weight, is given to the function; what the graph does not hold (a
         target shape, the bounds of a slice) is made in the body where it is known.
         """
         self._extents[operand.name] = operand.shape
-        if operand.name not in self.reads and operand.name not in self._known:
+        if operand.name not in self.reads and operand.name not in self._values:
             if operand.name in self.dequantised:
                 self._dequantise(self.dequantised[operand.name])
             elif operand.data is None or operand.tensor >= 0:
                 self.reads[operand.name] = operand
             else:
-                self._known[operand.name] = operand.name
+                self._values[operand.name] = operand.name
                 self._literal(operand.data, operand.name)
             self.taken.add(operand.name)
         return operand.name
 
     def _dequantise(self, made: Dequantised) -> None:
-        """A constant from a quantised one, which the function is given."""
+        """Add a constant made from a quantised one, which the function is given."""
         name = made.proto.output[0]
-        self._known[name] = name
+        self._values[name] = name
         inputs = [self.operand(operand) for operand in made.inputs]
         self.add(plain_dequantize(made.proto, inputs, name))
 
     def _literal(self, array: np.ndarray, name: str) -> None:
-        """A constant node; early ones hold only real numbers, of which others are made."""
+        """Add a constant node; early opsets hold only real numbers, which are cast."""
         if self.opset >= _ANY_CONSTANT or np.issubdtype(array.dtype, np.floating):
             self.node("Constant", (), (name,), value=numpy_helper.from_array(array, name))
             return
@@ -239,12 +235,12 @@ class Body:
         self.node("Cast", made, (name,), to=helper.np_dtype_to_tensor_dtype(array.dtype))
 
     def zeros(self, shape: Sequence[int], element: int) -> str:
-        """A tensor of zeros of an ONNX element type."""
+        """Return the name of a tensor of zeros of an ONNX element type."""
         if self.opset < _FILLS:
             return self.constant(np.zeros(shape, helper.tensor_dtype_to_np_dtype(element)), "zeros")
         value = helper.make_tensor("zeros", element, [1], [0])
         name = self.integers(shape, "extents")
-        return self.node("ConstantOfShape", (name,), (self.fresh("zeros"),), value=value)[0]
+        return self.node("ConstantOfShape", (name,), (self.new_name("zeros"),), value=value)[0]
 
     def slice(
         self,
@@ -254,7 +250,7 @@ class Body:
         steps: Sequence[int] | None = None,
         to: str | None = None,
     ) -> str:
-        """A part of a value.
+        """Return the name of a part of a value.
 
         Args:
             name: the value.
@@ -268,10 +264,10 @@ class Body:
         if to is None and (have, name) == (want, name) and all(step == 1 for step in steps):
             return name
         key = (name, have, want, tuple(steps))
-        if to is None and key in self._known:
-            return self._known[key]
-        cut = self._slice(name, have, want, steps, to or self.fresh(f"{name}.part"))
-        self._known.setdefault(key, cut)
+        if to is None and key in self._values:
+            return self._values[key]
+        cut = self._slice(name, have, want, steps, to or self.new_name(f"{name}.part"))
+        self._values.setdefault(key, cut)
         return cut
 
     def _slice(self, name: str, have: Region, want: Region, steps: Sequence[int], to: str) -> str:
@@ -294,7 +290,7 @@ class Body:
     def _slice_quantised(
         self, maker: NodeProto, have: Region, want: Region, steps: Sequence[int], to: str
     ) -> str:
-        """A part of what a DequantizeLinear makes, as it makes it of that part."""
+        """Return a part of a DequantizeLinear's output, dequantised from that part alone."""
         values, *parameters = maker.input
         if math.prod(self._extents[maker.input[1]]) > 1:
             axis = axis_of(maker, len(have))
@@ -304,7 +300,7 @@ class Body:
         return self.add(plain_dequantize(maker, [cut, *parameters], to))[0]
 
     def _scales_fit(self, maker: NodeProto, have: Region) -> bool:
-        """Whether the scales of a DequantizeLinear are known to be one, or one per position."""
+        """Return whether a DequantizeLinear is known to have one scale, or one per position."""
         extents = self._extents.get(maker.input[1])
         if extents is None or math.prod(extents) == 1:
             return extents is not None
@@ -312,24 +308,24 @@ class Body:
         return extents == (high - low,)
 
     def _picked(self, name: str, cuts: Sequence[tuple[int, int, int, int]], to: str) -> str:
-        """Steps before Slice had them: positions are listed."""
+        """Return a strided slice made of Gather nodes, for opsets whose Slice has no steps."""
         for count, (axis, start, end, stride) in enumerate(cuts, 1):
             positions = self.integers(range(start, max(end, -1), stride), "positions")
-            target = to if count == len(cuts) else self.fresh(f"{name}.picked")
+            target = to if count == len(cuts) else self.new_name(f"{name}.picked")
             name = self.node("Gather", (name, positions), (target,), axis=axis)[0]
         return name
 
     def pad(
         self, name: str, before: Sequence[int], after: Sequence[int], to: str | None = None
     ) -> str:
-        """A floating-point value with zeros around it."""
-        widths, target = [*before, *after], to or self.fresh(f"{name}.padded")
+        """Return the name of a floating-point value with zeros around it."""
+        widths, target = [*before, *after], to or self.new_name(f"{name}.padded")
         if self.opset < PAD_INPUTS:
             return self.node("Pad", (name,), (target,), pads=widths)[0]
         return self.node("Pad", (name, self.integers(widths, "pads")), (target,))[0]
 
     def surround(self, name: str, have: Region, want: Region, element: int) -> str:
-        """A value of any element type inside of a larger region, zeros around it.
+        """Return the name of a value of any type inside a larger region, zeros around it.
 
         Joined, not padded: Pad has few element types in early opsets, and where it stands before a
         pool, ONNX Runtime makes one node of both that it then refuses.
@@ -354,22 +350,22 @@ class Body:
         return self.concat([*first, name, *last], dim)
 
     def concat(self, names: Sequence[str], axis: int, to: str | None = None) -> str:
-        """Values one after the other along a dimension."""
+        """Return the name of values joined along a dimension."""
         if len(names) == 1 and to is None:
             return names[0]
-        target = to or self.fresh("joined")
+        target = to or self.new_name("joined")
         if len(names) == 1:
             return self.node("Identity", names, (target,))[0]
         return self.node("Concat", names, (target,), axis=axis)[0]
 
     def reshape(self, name: str, shape: Sequence[int], to: str | None = None) -> str:
-        """A value under other extents."""
-        target = to or self.fresh(f"{name}.shaped")
+        """Return the name of a value under other extents."""
+        target = to or self.new_name(f"{name}.shaped")
         return self.node("Reshape", (name, self.integers(shape, "shape")), (target,))[0]
 
 
 def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
-    """The hint, with the lowest number behind it that makes it free; counted on from last time."""
+    """Return the hint with the lowest number behind it that makes it free, and take it."""
     name, count = hint, counts.get(hint, 1)
     while name in taken:
         count += 1
@@ -380,17 +376,17 @@ def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
 
 
 def _slice_bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, int, int, int]:
-    """Dimension, start, end and step of a slice, the positions of ``have`` counted from 0."""
+    """Return dimension, start, end and step of a slice, counted from the begin of ``have``."""
     low, high, extent = want[0] - have[0], want[1] - have[0], have[1] - have[0]
     if step > 0:
         return dim, low, high, step
     return dim, high - 1, low - 1 if low else -extent - 1, step
 
 
-def used(
+def stored_constants(
     nodes: Iterable[NodeProto], stored: Mapping[str, TensorProto], leaving: Iterable[str] = ()
 ) -> list[TensorProto]:
-    """The stored constants that some nodes, or the bodies inside them, read and do not make.
+    """Return the stored constants that nodes, or graphs inside them, read and do not make.
 
     Args:
         nodes: of a graph.
@@ -403,7 +399,7 @@ def used(
     return [tensor for name, tensor in stored.items() if name in read - made]
 
 
-def without_unread(
+def without_unread_constants(
     nodes: Sequence[NodeProto], first: int, leaving: Iterable[str] = ()
 ) -> list[NodeProto]:
     """Return the nodes of a graph without those among the ``first`` ones that nobody reads.
@@ -424,7 +420,7 @@ def without_unread(
 
 
 def attributes_of(proto: NodeProto) -> Mapping[str, Any]:
-    """The attributes of a node as Python values."""
+    """Return the attributes of a node as Python values, by name."""
     return {item.name: helper.get_attribute_value(item) for item in proto.attribute}
 
 
@@ -433,7 +429,7 @@ class UncoveredError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RegionValue:
     """A value that holds a region of a tensor.
 
     Attributes:
@@ -445,8 +441,8 @@ class Held:
     region: Region
 
 
-def put_together(builder: Body, pieces: Sequence[Held], want: Region) -> str:
-    """The name of a region, concatenated from pieces that tile it.
+def concatenate_pieces(builder: GraphBuilder, pieces: Sequence[RegionValue], want: Region) -> str:
+    """Return the name of a region, concatenated from pieces that tile it.
 
     Raises:
         UncoveredError: they leave a gap, overlap or stick out.
@@ -460,9 +456,9 @@ def put_together(builder: Body, pieces: Sequence[Held], want: Region) -> str:
     raise UncoveredError(f"{len(pieces)} pieces for {region_text(want)}")
 
 
-def _along(pieces: Sequence[Held], dim: int) -> list[list[Held]]:
-    """Pieces in groups that follow each other along a dimension."""
-    groups: list[list[Held]] = []
+def _along(pieces: Sequence[RegionValue], dim: int) -> list[list[RegionValue]]:
+    """Return pieces in groups that follow each other along a dimension."""
+    groups: list[list[RegionValue]] = []
     end = None
     for piece in sorted(pieces, key=lambda p: p.region[dim]):
         low, high = piece.region[dim]
@@ -473,33 +469,35 @@ def _along(pieces: Sequence[Held], dim: int) -> list[list[Held]]:
     return groups
 
 
-def _joined(builder: Body, groups: list[list[Held]], dim: int, want: Region) -> str:
+def _joined(builder: GraphBuilder, groups: list[list[RegionValue]], dim: int, want: Region) -> str:
     names, at = [], want[dim][0]
     for group in groups:
         low, high = group[0].region[dim][0], max(piece.region[dim][1] for piece in group)
         if low != at:
             raise UncoveredError(f"nothing from {at} to {low} of dimension {dim}")
-        names.append(put_together(builder, group, (*want[:dim], (low, high), *want[dim + 1 :])))
+        names.append(
+            concatenate_pieces(builder, group, (*want[:dim], (low, high), *want[dim + 1 :]))
+        )
         at = high
     if at != want[dim][1]:
         raise UncoveredError(f"nothing from {at} to {want[dim][1]} of dimension {dim}")
     return builder.concat(names, dim)
 
 
-def cut_out(builder: Body, held: Held, want: Region) -> str:
-    """The name of a part of what is held.
+def slice_region(builder: GraphBuilder, value: RegionValue, want: Region) -> str:
+    """Return the name of a part of a value.
 
     Raises:
         UncoveredError: it is not all there.
     """
-    inside = all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(held.region, want, strict=True))
+    inside = all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(value.region, want, strict=True))
     if volume(want) and not inside:
-        raise UncoveredError(f"{region_text(want)} of {region_text(held.region)}")
-    return held.name if held.region == want else builder.slice(held.name, held.region, want)
+        raise UncoveredError(f"{region_text(want)} of {region_text(value.region)}")
+    return value.name if value.region == want else builder.slice(value.name, value.region, want)
 
 
-def elements_of(nodes: ModelNodes) -> dict[int, int]:
-    """ONNX element type of every tensor of the graph that is an input, or that a node uses.
+def element_types(nodes: ModelNodes) -> dict[int, int]:
+    """Return the ONNX element type of each tensor that is an input or that a node uses.
 
     Inputs of which only the extents are asked for are read by no node.
     """

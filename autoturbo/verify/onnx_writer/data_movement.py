@@ -13,7 +13,7 @@ from autoturbo.graph.indices import counted_from_front
 from autoturbo.verify.onnx_writer.builder import EXPANDS, PAD_INPUTS
 from autoturbo.verify.onnx_writer.parallel_axes import settled
 from autoturbo.verify.onnx_writer.partial_operator import (
-    Frames,
+    NodeRegions,
     PartialOperator,
     extents,
     write_node,
@@ -40,7 +40,7 @@ class _Run:
 
 
 def _run(region: Region, shape: tuple[int, ...]) -> _Run:
-    """The elements of a region: equal for two regions of two shapes that hold the same ones."""
+    """Return the elements of a region: equal for regions that hold the same ones in order."""
     start, stride = 0, 1
     loops: list[tuple[int, int]] = []
     for (low, high), extent in zip(reversed(region), reversed(shape), strict=True):
@@ -54,145 +54,146 @@ def _run(region: Region, shape: tuple[int, ...]) -> _Run:
     return _Run(start, tuple(reversed(loops)))
 
 
-def _reshape(task: PartialOperator) -> bool:
-    """A reshape of the part, where it is the same elements in the same order.
+def _reshape(partial: PartialOperator) -> bool:
+    """Write a reshape of the part, where it is the same elements in the same order.
 
     Parts of dimensions that are taken apart or put together are computed with all of these.
     """
-    dense = settled(task, set())
+    dense = settled(partial, set())
     for box, region in (
-        (task.box, task.wanted[0]),
-        (task.box, task.makes(task.box)[0]),
-        (dense, task.makes(dense)[0]),
+        (partial.box, partial.wanted[0]),
+        (partial.box, partial.makes(partial.box)[0]),
+        (dense, partial.makes(dense)[0]),
     ):
-        source = task.reads(box)[0]
-        if region is not None and _alike(task, source, region):
-            _shaped(task, task.fit(0, source)[0], region)
+        source = partial.reads(box)[0]
+        if region is not None and _alike(partial, source, region):
+            _shaped(partial, partial.fit(0, source)[0], region)
             return True
     return False
 
 
-def _alike(task: PartialOperator, source: Region, made: Region) -> bool:
-    return _run(source, task.input_shapes[0]) == _run(made, task.output_shapes[0])
+def _alike(partial: PartialOperator, source: Region, made: Region) -> bool:
+    return _run(source, partial.input_shapes[0]) == _run(made, partial.output_shapes[0])
 
 
-def _shaped(task: PartialOperator, name: str, region: Region) -> None:
-    """A value under the extents of a region of the output, and what is wanted of it."""
-    exact = region == task.wanted[0]
-    made = task.body.reshape(name, extents(region), task.name(0) if exact else None)
-    task.finish([(made, region)])
+def _shaped(partial: PartialOperator, name: str, region: Region) -> None:
+    """Write a value under the extents of a region of the output, and cut what is wanted."""
+    exact = region == partial.wanted[0]
+    made = partial.builder.reshape(name, extents(region), partial.name(0) if exact else None)
+    partial.finish([(made, region)])
 
 
 # ----------------------------------------------------------------------------- slices and the like
 
 
-def _strided(task: PartialOperator) -> bool:
-    """Every output is a slice of the first input."""
-    for output in range(len(task.wanted)):
-        if task.wanted[output] is not None:
-            _cut(task, output)
+def _strided(partial: PartialOperator) -> bool:
+    """Write every output as a slice of the first input."""
+    for output in range(len(partial.wanted)):
+        if partial.wanted[output] is not None:
+            _cut(partial, output)
     return True
 
 
-def _cut(task: PartialOperator, output: int) -> None:
+def _cut(partial: PartialOperator, output: int) -> None:
     """Copy the rows that a region of one output is made from."""
-    region = task.wanted[output] or ()
-    box = task.operator.axis_region({output: region})
-    need = task.operator.input_region(0, box, task.input_shapes[0])
-    dims = task.operator.input_maps[0].dims
+    region = partial.wanted[output] or ()
+    box = partial.operator.axis_region({output: region})
+    need = partial.operator.input_region(0, box, partial.input_shapes[0])
+    dims = partial.operator.input_maps[0].dims
     steps = [dim.terms[0][1] if dim.terms else 1 for dim in dims]
-    name, _ = task.fit(0, task.needs[0])
-    task.body.slice(name, task.needs[0], need, steps, task.name(output))
+    name, _ = partial.fit(0, partial.needs[0])
+    partial.builder.slice(name, partial.needs[0], need, steps, partial.name(output))
 
 
-def _gathered(task: PartialOperator) -> bool:
-    """Known indices into a tensor: they count from the first position at hand."""
-    indices = task.node.inputs[1]
+def _gathered(partial: PartialOperator) -> bool:
+    """Write a gather by known indices, counted from the first position that is there."""
+    indices = partial.node.inputs[1]
     if indices is None or indices.data is None:
         return False
-    made = task.makes(task.box)
-    rows, counted = _indexed(task, made[0], len(indices.shape))
+    made = partial.makes(partial.box)
+    rows, counted = _indexed(partial, made[0], len(indices.shape))
     picked = indices.data[tuple(slice(low, high) for low, high in rows)]
-    extents = task.input_shapes[0][counted]
-    first = [low for low, _ in task.needs[0][counted]]
+    extents = partial.input_shapes[0][counted]
+    first = [low for low, _ in partial.needs[0][counted]]
     moved = counted_from_front(picked.reshape(-1, len(extents)), extents) - np.array(first)
     parameters = {1: moved.reshape(picked.shape)}
-    write_node(task, Frames(task.needs[:1], made, parameters=parameters))
+    write_node(partial, NodeRegions(partial.needs[:1], made, parameters=parameters))
     return True
 
 
-def _indexed(task: PartialOperator, made: Region, rank: int) -> tuple[Region, slice]:
-    """The part of the indices that a part of the output takes, and what they count along."""
-    if task.operator.kind == "GatherND":
-        operand = task.node.inputs[1]
+def _indexed(partial: PartialOperator, made: Region, rank: int) -> tuple[Region, slice]:
+    """Return the part of the indices that a part of the output takes, and the axes they count."""
+    if partial.operator.kind == "GatherND":
+        operand = partial.node.inputs[1]
         depth = operand.shape[-1] if operand is not None else 0
-        first = int(task.attributes.get("batch_dims", 0))
+        first = int(partial.attributes.get("batch_dims", 0))
         return made[: rank - 1], slice(first, first + depth)
-    axis = int(task.attributes.get("axis", 0)) % len(task.input_shapes[0])
-    rows = made if task.operator.kind == "GatherElements" else made[axis : axis + rank]
+    axis = int(partial.attributes.get("axis", 0)) % len(partial.input_shapes[0])
+    rows = made if partial.operator.kind == "GatherElements" else made[axis : axis + rank]
     return rows, slice(axis, axis + 1)
 
 
 # --------------------------------------------------------------------------------- joins and edges
 
 
-def _concat(task: PartialOperator) -> bool:
-    """The operands that meet the part, each cut to it."""
-    region = task.makes(task.box)[0]
-    met = [i for i, need in enumerate(task.needs) if volume(need)]
+def _concat(partial: PartialOperator) -> bool:
+    """Write a concatenation of the operands that meet the part, each cut to it."""
+    region = partial.makes(partial.box)[0]
+    met = [i for i, need in enumerate(partial.needs) if volume(need)]
     if not met:
         return False
-    names = [task.fit(index, task.needs[index])[0] for index in met]
-    exact = task.wanted[0] == region
-    axis = int(task.attributes.get("axis", 1)) % len(region)
-    joined = task.body.concat(names, axis, task.name(0) if exact else None)
-    task.finish([(joined, region)])
+    names = [partial.fit(index, partial.needs[index])[0] for index in met]
+    exact = partial.wanted[0] == region
+    axis = int(partial.attributes.get("axis", 1)) % len(region)
+    joined = partial.builder.concat(names, axis, partial.name(0) if exact else None)
+    partial.finish([(joined, region)])
     return True
 
 
-def _padded(task: PartialOperator) -> bool:
-    """As much of a constant padding as the part has."""
-    mode = task.attributes.get("mode", b"constant")
+def _padded(partial: PartialOperator) -> bool:
+    """Write as much of a constant padding as the part has."""
+    mode = partial.attributes.get("mode", b"constant")
     if mode != b"constant":
         return False
-    if volume(task.needs[0]) == 0:
-        return _filled(task)
-    made, dims = task.makes(task.box), task.operator.input_maps[0].dims
+    if volume(partial.needs[0]) == 0:
+        return _filled(partial)
+    made, dims = partial.makes(partial.box), partial.operator.input_maps[0].dims
     sides = [
-        _edge(dim, part, need) for dim, part, need in zip(dims, made[0], task.needs[0], strict=True)
+        _edge(dim, part, need)
+        for dim, part, need in zip(dims, made[0], partial.needs[0], strict=True)
     ]
     widths = [before for before, _ in sides] + [after for _, after in sides]
     changes: dict[str, object] = {"pads": widths}
     parameters: dict[int, np.ndarray | str | None] = {}
-    if task.body.opset >= PAD_INPUTS:
+    if partial.builder.opset >= PAD_INPUTS:
         changes, parameters = {}, {1: np.array(widths, dtype=np.int64)}
-        if len(task.node.inputs) > _AXES:
+        if len(partial.node.inputs) > _AXES:
             parameters[_AXES] = None
-    write_node(task, Frames(task.needs, made, changes, parameters))
+    write_node(partial, NodeRegions(partial.needs, made, changes, parameters))
     return True
 
 
-def _filled(task: PartialOperator) -> bool:
-    """A part of the padding alone."""
-    region, value = task.makes(task.box)[0], task.attributes.get("value", 0.0)
-    if task.body.opset < EXPANDS:
+def _filled(partial: PartialOperator) -> bool:
+    """Write a part that lies in the padding alone."""
+    region, value = partial.makes(partial.box)[0], partial.attributes.get("value", 0.0)
+    if partial.builder.opset < EXPANDS:
         return False
-    index = task.input_at(2)
+    index = partial.input_at(2)
     if index is not None:
-        name, _ = task.fit(index, task.needs[index])
+        name, _ = partial.fit(index, partial.needs[index])
     elif value:
-        name = task.body.constant(
-            np.array(value, tensor_dtype_to_np_dtype(task.operands[0].element))
+        name = partial.builder.constant(
+            np.array(value, tensor_dtype_to_np_dtype(partial.operands[0].element))
         )
     else:
-        name = task.body.zeros((1,), task.operands[0].element)
-    shape = task.body.integers(extents(region), "extents")
-    task.finish([(task.body.node("Expand", (name, shape))[0], region)])
+        name = partial.builder.zeros((1,), partial.operands[0].element)
+    shape = partial.builder.integers(extents(region), "extents")
+    partial.finish([(partial.builder.node("Expand", (name, shape))[0], region)])
     return True
 
 
 def _edge(dim: DimAccess, made: Interval, need: Interval) -> tuple[int, int]:
-    """Positions of an output before and after those that come from the input."""
+    """Return the positions of an output before and after those that come from the input."""
     return need[0] - (made[0] + dim.offset), made[1] + dim.offset - need[1]
 
 
@@ -203,37 +204,37 @@ _AXES = 3
 # ---------------------------------------------------------------------------------- without inputs
 
 
-def _shape(task: PartialOperator) -> bool:
-    """The shape of a tensor, which is not needed for it."""
-    operand = task.node.inputs[0]
+def _shape(partial: PartialOperator) -> bool:
+    """Write the shape of a tensor, whose elements are not needed for it."""
+    operand = partial.node.inputs[0]
     shape = operand.shape if operand is not None else ()
-    start, end = task.attributes.get("start", 0), task.attributes.get("end")
-    _known(task, np.array(shape[start:end], dtype=np.int64))
+    start, end = partial.attributes.get("start", 0), partial.attributes.get("end")
+    _known(partial, np.array(shape[start:end], dtype=np.int64))
     return True
 
 
-def _size(task: PartialOperator) -> bool:
-    operand = task.node.inputs[0]
-    _known(task, np.array(np.prod(operand.shape if operand else (), dtype=np.int64)))
+def _size(partial: PartialOperator) -> bool:
+    operand = partial.node.inputs[0]
+    _known(partial, np.array(np.prod(operand.shape if operand else (), dtype=np.int64)))
     return True
 
 
-def _known(task: PartialOperator, value: np.ndarray) -> None:
-    region = task.wanted[0] or ()
+def _known(partial: PartialOperator, value: np.ndarray) -> None:
+    region = partial.wanted[0] or ()
     part = value[tuple(slice(low, high) for low, high in region)]
-    name = task.body.constant(np.asarray(part))
-    task.body.node("Identity", (name,), (task.name(0),))
+    name = partial.builder.constant(np.asarray(part))
+    partial.builder.node("Identity", (name,), (partial.name(0),))
 
 
-def _cast(task: PartialOperator) -> bool:
-    """The second operand of CastLike lends only its type."""
-    like = task.node.inputs[1]
+def _cast(partial: PartialOperator) -> bool:
+    """Write a cast: the second operand of CastLike lends only its type."""
+    like = partial.node.inputs[1]
     if like is None:
         return False
-    name, _ = task.fit(0, task.needs[0])
-    region = task.makes(task.box)[0]
-    made = task.body.node("Cast", (name,), 1, to=like.element)[0]
-    task.finish([(made, region)])
+    name, _ = partial.fit(0, partial.needs[0])
+    region = partial.makes(partial.box)[0]
+    made = partial.builder.node("Cast", (name,), 1, to=like.element)[0]
+    partial.finish([(made, region)])
     return True
 
 
@@ -256,7 +257,7 @@ WRITERS: Mapping[str, Writer] = {
 """By kind."""
 
 
-def write_data_movement(task: PartialOperator) -> bool:
+def write_data_movement(partial: PartialOperator) -> bool:
     """Add the nodes of a rearrangement; False for other kinds, and where there is no such way."""
-    writer = WRITERS.get(task.operator.kind)
-    return writer is not None and writer(task)
+    writer = WRITERS.get(partial.operator.kind)
+    return writer is not None and writer(partial)

@@ -52,7 +52,7 @@ class InstanceFacts:
                 self._buffers.setdefault(instance, []).append(own)
 
     def of(self, instance: int, cluster: int) -> dict[str, object]:
-        """Facts of an instance.
+        """Return the facts of an instance.
 
         Args:
             instance: which.
@@ -77,7 +77,7 @@ class InstanceFacts:
         }
 
     def _on_unit(self, instance: int, on: OnUnits) -> dict[str, object]:
-        """What the schedule of its part says, but where it stands in the whole."""
+        """Return what the schedule of its unit says of an instance, at its place in the whole."""
         graph, (part, own) = self._schedule.instances, on.origin[instance]
         machine, subgraph = on.schedule.machine, int(graph.subgraph[instance])
         return {
@@ -90,7 +90,7 @@ class InstanceFacts:
 
 
 def model_facts(schedule: Schedule) -> dict[str, str]:
-    """Metadata of the whole model; of a machine its units too, and when each part runs."""
+    """Return metadata of a whole model; on a machine also its units and when parts run."""
     on = schedule.on_units
     if on is not None:
         known = _facts(on.schedule, on.schedule.machine, on.schedule.dtype)
@@ -112,7 +112,7 @@ def _facts(schedule: Schedule | MachineSchedule, target: AnyTarget, dtype: str) 
 
 
 def _facts_of_units(schedule: MachineSchedule) -> dict[str, str]:
-    """Units by number, and when each part runs and is copied."""
+    """Return units by number, and when each part runs and is copied."""
     names = [unit.name for unit in schedule.machine.units]
     runs = [{**dataclasses.asdict(run), "unit": names[run.unit]} for run in schedule.runs]
     return {PREFIX + "units": json.dumps(names), PREFIX + "runs": json.dumps(runs)}

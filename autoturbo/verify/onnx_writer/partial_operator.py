@@ -19,7 +19,7 @@ from onnx import NodeProto, helper
 from autoturbo.graph.domain import AccessMap, Interval, Region, interval_of, meet, volume
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
-from autoturbo.verify.onnx_writer.builder import Body, attributes_of
+from autoturbo.verify.onnx_writer.builder import GraphBuilder, attributes_of
 
 Box = tuple[Interval, ...]
 """Intervals of the axes of an operator's domain."""
@@ -34,14 +34,14 @@ class PartialOperator:
     """One operator to be computed on a part of its domain.
 
     Attributes:
-        body: where the nodes go.
+        builder: where the nodes go.
         node: of the operator.
         operator: its domain and access maps.
         shapes: of the graph's tensors.
         box: the part of the domain.
     """
 
-    body: Body
+    builder: GraphBuilder
     node: ModelNode
     operator: Operator
     shapes: Sequence[tuple[int, ...]]
@@ -66,10 +66,10 @@ class PartialOperator:
     @functools.cached_property
     def wanted(self) -> tuple[Region | None, ...]:
         """Per output of the operator, the region to make; None where there is nothing to make."""
-        held = [self.body.held(tensor) for tensor in self.operator.outputs]
+        regions = [self.builder.regions.get(tensor) for tensor in self.operator.outputs]
         return tuple(
             None if region is None or (volume(region) == 0 and volume(whole(shape)) > 0) else region
-            for region, shape in zip(held, self.output_shapes, strict=True)
+            for region, shape in zip(regions, self.output_shapes, strict=True)
         )
 
     @functools.cached_property
@@ -112,12 +112,12 @@ class PartialOperator:
                     raise RegionError(_missing(self.operator.name, name, wanted, have))
 
     def reads(self, box: Box) -> tuple[Region, ...]:
-        """Per input of the operator, the region that a part of the domain reads."""
+        """Return, per input of the operator, the region that a part of the domain reads."""
         regions = enumerate(self.input_shapes)
         return tuple(self.operator.input_region(i, box, shape) for i, shape in regions)
 
     def makes(self, box: Box) -> tuple[Region, ...]:
-        """Per output of the operator, the smallest region that holds what a part makes."""
+        """Return, per output, the smallest region that holds what a part of the domain makes."""
         pairs = zip(self.operator.output_maps, self.output_shapes, strict=True)
         return tuple(
             tuple(interval_of(d, box, e) for d, e in zip(access.dims, shape, strict=True))
@@ -125,22 +125,22 @@ class PartialOperator:
         )
 
     def axis(self, name: str) -> int | None:
-        """An axis by name, or None."""
+        """Return the index of an axis by name, or None."""
         names = [axis.name for axis in self.operator.axes]
         return names.index(name) if name in names else None
 
     def span(self, box: Box, name: str, default: Interval = (0, 1)) -> Interval:
-        """The interval of an axis by name; an axis left out has one point."""
+        """Return the interval of an axis by name; an axis left out has one point."""
         axis = self.axis(name)
         return default if axis is None else box[axis]
 
     def input_at(self, position: int) -> int | None:
-        """Which input of the operator an ONNX position is, or None where it is not one."""
+        """Return which input of the operator an ONNX position is, or None."""
         places = self.node.positions
         return places.index(position) if position in places else None
 
     def fit(self, index: int, frame: Region) -> tuple[str, bool]:
-        """An input of the operator as a region of it; zeros stand where it is not needed.
+        """Return an input of the operator as a region of it, zeros where it is not needed.
 
         Args:
             index: of the input.
@@ -153,29 +153,29 @@ class PartialOperator:
             RegionError: what is needed is not held.
         """
         operand, need = self.operands[index], self.needs[index]
-        have = self.body.held(operand.tensor) if operand.tensor >= 0 else None
+        have = self.builder.regions.get(operand.tensor) if operand.tensor >= 0 else None
         if have is None and operand.constant:
-            self.body.operand(operand)
+            self.builder.operand(operand)
             have = whole(operand.shape)
             need = meet(have, frame)
         if volume(need) == 0 and volume(frame) > 0:
-            return self.body.zeros([high - low for low, high in frame], operand.element), True
+            return self.builder.zeros([high - low for low, high in frame], operand.element), True
         if have is None or not within(need, have):
             raise RegionError(_missing(self.operator.name, operand.name, need, have))
         core = meet(need, frame)
-        part = self.body.slice(operand.name, have, core)
-        return self.body.surround(part, core, frame, operand.element), core != frame
+        part = self.builder.slice(operand.name, have, core)
+        return self.builder.surround(part, core, frame, operand.element), core != frame
 
     def absorbed(self, position: int) -> str:
-        """An input of which the domain has taken in all that matters, by ONNX position."""
+        """Return the name of an input whose values the domain has taken in already."""
         operand = self.values[position]
         if operand is None:
             return ""
-        if operand.constant and self.body.held(operand.tensor) is None:
-            return self.body.operand(operand)
-        if self.body.held(operand.tensor) == whole(operand.shape):
+        if operand.constant and self.builder.regions.get(operand.tensor) is None:
+            return self.builder.operand(operand)
+        if self.builder.regions.get(operand.tensor) == whole(operand.shape):
             return operand.name
-        return self.body.zeros(operand.shape, operand.element)
+        return self.builder.zeros(operand.shape, operand.element)
 
     def finish(self, made: Sequence[tuple[str, Region]]) -> None:
         """Cut the outputs to what is wanted of them, under the tensors' names.
@@ -192,26 +192,26 @@ class PartialOperator:
                 continue
             if not within(wanted, region):
                 raise RegionError(_missing(self.operator.name, name, wanted, region))
-            self.body.slice(value, region, wanted, to=name)
+            self.builder.slice(value, region, wanted, to=name)
 
     def name(self, output: int) -> str:
-        """The name of an output of the operator."""
+        """Return the name of an output of the operator."""
         tensor = self.operator.outputs[output]
         return next(o.name for o in self.node.outputs if o is not None and o.tensor == tensor)
 
 
 def whole(shape: Sequence[int]) -> Region:
-    """The region of a shape."""
+    """Return the region of a whole shape."""
     return tuple((0, extent) for extent in shape)
 
 
 def within(inner: Region, outer: Region) -> bool:
-    """Whether one region lies inside of another; an empty one lies everywhere."""
+    """Return whether one region lies inside another; an empty one lies everywhere."""
     return volume(inner) == 0 or meet(inner, outer) == inner
 
 
 def extents(region: Region) -> tuple[int, ...]:
-    """Elements per dimension."""
+    """Return the number of positions in each dimension of a region."""
     return tuple(max(high - low, 0) for low, high in region)
 
 
@@ -226,22 +226,24 @@ _DEVIATION_FLOOR = 1e-9
 """Added to the standard deviation by the definition of MeanVarianceNormalization."""
 
 
-def _decompose(task: PartialOperator, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
-    """Spell a node out; False where it may stay as it is.
+def _decompose(partial: PartialOperator, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+    """Write a node as simpler ones; return False where it may stay as it is.
 
     Args:
-        task: whose node.
+        partial: whose node.
         inputs: names by ONNX position.
         outputs: names by ONNX position, ``""`` where absent.
     """
     decomposition, data = (
-        _DECOMPOSITIONS.get(task.operator.kind),
-        next(iter(task.node.inputs), None),
+        _DECOMPOSITIONS.get(partial.operator.kind),
+        next(iter(partial.node.inputs), None),
     )
     if decomposition is None or data is None:
         return False
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(data.element))
-    decomposition(_Decomposer(task.body, dtype, len(data.shape), task.attributes), inputs, outputs)
+    decomposition(
+        _Decomposer(partial.builder, dtype, len(data.shape), partial.attributes), inputs, outputs
+    )
     return True
 
 
@@ -250,27 +252,27 @@ class _Decomposer:
     """Nodes in a body, with numbers of the type that the data have.
 
     Attributes:
-        body: where they go.
+        builder: where they go.
         dtype: of the data.
         rank: of the data.
         attributes: of the node that is spelt out.
     """
 
-    body: Body
+    builder: GraphBuilder
     dtype: np.dtype[Any]
     rank: int
     attributes: Mapping[str, Any]
 
     def one(self, kind: str, *inputs: str, to: str = "") -> str:
-        return self.body.node(kind, inputs, (to,) if to else 1)[0]
+        return self.builder.node(kind, inputs, (to,) if to else 1)[0]
 
     def number(self, value: float) -> str:
-        return self.body.constant(np.asarray(value, self.dtype))
+        return self.builder.constant(np.asarray(value, self.dtype))
 
     def mean(self, name: str, axes: Sequence[int]) -> str:
-        if self.body.opset < _AXES_INPUT:
-            return self.body.node("ReduceMean", (name,), 1, axes=list(axes))[0]
-        return self.one("ReduceMean", name, self.body.integers(axes, "axes"))
+        if self.builder.opset < _AXES_INPUT:
+            return self.builder.node("ReduceMean", (name,), 1, axes=list(axes))[0]
+        return self.one("ReduceMean", name, self.builder.integers(axes, "axes"))
 
 
 def _mean_variance(w: _Decomposer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
@@ -299,7 +301,7 @@ _NONE: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class NodeRegions:
     """On which regions of its tensors a node runs, and what of it changes for that.
 
     Attributes:
@@ -316,7 +318,7 @@ class Frames:
     parameters: Mapping[int, np.ndarray | str | None] = field(default_factory=dict)
 
 
-def write_node(task: PartialOperator, frames: Frames) -> bool:
+def write_node(partial: PartialOperator, node_regions: NodeRegions) -> bool:
     """Add the node on its frames, its inputs cut and its outputs cut.
 
     Returns:
@@ -325,55 +327,64 @@ def write_node(task: PartialOperator, frames: Frames) -> bool:
     Raises:
         RegionError: what is needed is not held.
     """
-    fitted = [task.fit(index, frame) for index, frame in enumerate(frames.inputs)]
+    fitted = [partial.fit(index, frame) for index, frame in enumerate(node_regions.inputs)]
     names = [name for name, _ in fitted]
-    made = output_names(task, frames.outputs)
-    add_node(task, _input_names(task, names, frames), [name for name, _ in made], frames.attributes)
-    task.finish(made)
+    made = output_names(partial, node_regions.outputs)
+    add_node(
+        partial,
+        _input_names(partial, names, node_regions),
+        [name for name, _ in made],
+        node_regions.attributes,
+    )
+    partial.finish(made)
     return any(filled for _, filled in fitted)
 
 
-def output_names(task: PartialOperator, regions: Sequence[Region]) -> list[tuple[str, Region]]:
-    """Per output of the operator, the tensor's name if just that is wanted, or a passing one.
+def output_names(partial: PartialOperator, regions: Sequence[Region]) -> list[tuple[str, Region]]:
+    """Return, per output, the tensor's name if just that is wanted, else a new name.
 
     Args:
-        task: whose outputs.
+        partial: whose outputs.
         regions: what is made of each.
     """
     made = []
-    for index, (wanted, region) in enumerate(zip(task.wanted, regions, strict=True)):
-        name = task.name(index)
-        made.append((name if wanted == region else task.body.fresh(f"{name}.made"), region))
+    for index, (wanted, region) in enumerate(zip(partial.wanted, regions, strict=True)):
+        name = partial.name(index)
+        made.append(
+            (name if wanted == region else partial.builder.new_name(f"{name}.made"), region)
+        )
     return made
 
 
-def _input_names(task: PartialOperator, names: Sequence[str], frames: Frames) -> list[str]:
-    """Names by ONNX position, absent ones at the end left out."""
+def _input_names(
+    partial: PartialOperator, names: Sequence[str], node_regions: NodeRegions
+) -> list[str]:
+    """Return names by ONNX position, absent ones at the end left out."""
     found = []
-    for position in range(len(task.node.inputs)):
-        index = task.input_at(position)
-        if position in frames.parameters:
-            found.append(_parameter(task, frames.parameters[position]))
+    for position in range(len(partial.node.inputs)):
+        index = partial.input_at(position)
+        if position in node_regions.parameters:
+            found.append(_parameter(partial, node_regions.parameters[position]))
         elif index is not None:
             found.append(names[index])
         else:
-            found.append(task.absorbed(position))
-    for position in sorted(p for p in frames.parameters if p >= len(found)):
+            found.append(partial.absorbed(position))
+    for position in sorted(p for p in node_regions.parameters if p >= len(found)):
         found += [""] * (position - len(found))
-        found.append(_parameter(task, frames.parameters[position]))
+        found.append(_parameter(partial, node_regions.parameters[position]))
     while found and not found[-1]:
         found.pop()
     return found
 
 
-def _parameter(task: PartialOperator, value: np.ndarray | str | None) -> str:
+def _parameter(partial: PartialOperator, value: np.ndarray | str | None) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    return task.body.constant(value, "parameter")
+    return partial.builder.constant(value, "parameter")
 
 
 def add_node(
-    task: PartialOperator,
+    partial: PartialOperator,
     inputs: Sequence[str],
     results: Sequence[str],
     attributes: Mapping[str, object] = _NONE,
@@ -381,16 +392,16 @@ def add_node(
     """Add the node with other names, and with other values of some attributes; or spell it out.
 
     Args:
-        task: whose node.
+        partial: whose node.
         inputs: names by ONNX position.
         results: names by output of the operator.
         attributes: by name; None takes one away.
     """
-    named = _output_names(task, results)
-    if _decompose(task, inputs, named):
+    named = _output_names(partial, results)
+    if _decompose(partial, inputs, named):
         return
     proto = NodeProto()
-    proto.CopyFrom(task.node.proto)
+    proto.CopyFrom(partial.node.proto)
     kept = [item for item in proto.attribute if item.name not in attributes]
     new = [helper.make_attribute(k, v) for k, v in attributes.items() if v is not None]
     for part in (proto.attribute, proto.input, proto.output, proto.metadata_props):
@@ -399,13 +410,15 @@ def add_node(
     proto.input.extend(inputs)
     proto.output.extend(named)
     proto.doc_string = ""
-    task.body.add(proto)
+    partial.builder.add(proto)
 
 
-def _output_names(task: PartialOperator, results: Sequence[str]) -> list[str]:
-    """Names by ONNX position of the outputs."""
-    by_tensor = dict(zip(task.operator.outputs, results, strict=True))
+def _output_names(partial: PartialOperator, results: Sequence[str]) -> list[str]:
+    """Return names of the outputs by ONNX position."""
+    by_tensor = dict(zip(partial.operator.outputs, results, strict=True))
     return [
-        "" if operand is None else by_tensor.get(operand.tensor) or task.body.fresh("unused")
-        for operand in task.node.outputs
+        ""
+        if operand is None
+        else by_tensor.get(operand.tensor) or partial.builder.new_name("unused")
+        for operand in partial.node.outputs
     ]

@@ -16,7 +16,7 @@ from autoturbo.graph.model_nodes import ModelNodes, Repeated, load_nodes
 from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import BATCH, Schedule
-from autoturbo.verify.onnx_writer.builder import Body
+from autoturbo.verify.onnx_writer.builder import GraphBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Pass:
 
 
 def passes_of(schedule: Schedule) -> tuple[Pass, ...]:
-    """All passes over the batch, in the order of their samples."""
+    """Return all passes over the batch, in the order of their samples."""
     full = schedule.share.batches
     return tuple(
         Pass(index, cluster, max(high - full, 0), full, (low, high))
@@ -51,7 +51,7 @@ def passes_of(schedule: Schedule) -> tuple[Pass, ...]:
 
 
 def _turns(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
-    """Cluster, and first and one past the last sample that a pass is for."""
+    """Yield cluster, first sample and one past the last that a pass is for."""
     share, batch = schedule.share, schedule.model.batch
     alike = share.split == BATCH
     for copy in range(share.copies):
@@ -62,7 +62,7 @@ def _turns(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
 
 
 def one_pass(schedule: Schedule) -> Pass:
-    """A single pass, as if the batch had no more samples than that."""
+    """Return a single pass, as if the batch had no more samples than that."""
     samples = schedule.share.batches
     cluster = 0 if schedule.share.split == BATCH else -1
     return Pass(0, cluster, 0, samples, (0, samples))
@@ -78,8 +78,10 @@ class SampleSlicer:
     def __init__(self, tensors: Sequence[Tensor], trace: BatchTrace, batch: int) -> None:
         self._tensors, self._trace, self._batch = tensors, trace, batch
 
-    def cut(self, builder: Body, name: str, tensor: int, first: int, stop: int, batch: int) -> str:
-        """Samples ``first`` to ``stop`` of a value that holds ``batch`` samples of a tensor."""
+    def cut(
+        self, builder: GraphBuilder, name: str, tensor: int, first: int, stop: int, batch: int
+    ) -> str:
+        """Return samples ``first`` to ``stop`` of a value that holds ``batch`` samples."""
         if tensor not in self._trace.tensors or (first, stop) == (0, batch):
             return name
         shape, dim = self._digits(tensor, batch)
@@ -91,8 +93,10 @@ class SampleSlicer:
             return part
         return builder.reshape(part, self.shape(tensor, stop - first))
 
-    def join(self, builder: Body, names: Sequence[str], tensor: int, passes: Sequence[Pass]) -> str:
-        """What several passes made of a tensor, the samples of each that are used."""
+    def join(
+        self, builder: GraphBuilder, names: Sequence[str], tensor: int, passes: Sequence[Pass]
+    ) -> str:
+        """Return what several passes made of a tensor, joined: the used samples of each."""
         if tensor not in self._trace.tensors:
             return names[0]
         parts = [
@@ -114,7 +118,7 @@ class SampleSlicer:
         return len(self._tensors[tensor].shape)
 
     def shape(self, tensor: int, samples: int) -> tuple[int, ...]:
-        """Extents of a tensor that holds some samples."""
+        """Return the extents of a tensor that holds some samples."""
         shape = list(self._tensors[tensor].shape)
         if tensor not in self._trace.tensors:
             return tuple(shape)
@@ -123,7 +127,7 @@ class SampleSlicer:
         return tuple(shape)
 
     def _digits(self, tensor: int, samples: int) -> tuple[tuple[int, ...], int]:
-        """The shape for some samples with the samples' digit outermost in its dimension, and it."""
+        """Return a shape with the samples in a dimension of their own, and that dimension."""
         shape = self.shape(tensor, samples)
         dim, unit = self._trace.tensors[tensor]
         outer = shape[dim] // (unit * samples)
@@ -135,7 +139,7 @@ class SampleSlicer:
 def samples_of(
     array: Array, trace: BatchTrace, tensor: int, wanted: tuple[int, int], batch: int
 ) -> Array:
-    """Some samples of a tensor.
+    """Return some samples of a tensor.
 
     Args:
         array: the tensor with ``batch`` samples.
@@ -159,12 +163,12 @@ Shape = tuple[int, ...]
 
 
 def input_shapes(graph: Graph) -> dict[str, Shape]:
-    """Extents of a graph's inputs by name."""
+    """Return the extents of a graph's inputs by name."""
     return {graph.tensors[t].name: graph.tensors[t].shape for t in graph.inputs}
 
 
 def nodes_at(path: Path, graph: Graph, model: Graph) -> ModelNodes:
-    """The nodes of a file at the extents of a graph.
+    """Return the nodes of a file at the extents of a graph.
 
     Args:
         path: the file.
@@ -187,7 +191,7 @@ def nodes_at(path: Path, graph: Graph, model: Graph) -> ModelNodes:
 
 
 def write_repeated(
-    builder: Body, constants: Iterable[Repeated], names: Mapping[str, str], start: int = 0
+    builder: GraphBuilder, constants: Iterable[Repeated], names: Mapping[str, str], start: int = 0
 ) -> None:
     """Write every constant for the samples that begin with ``start``.
 

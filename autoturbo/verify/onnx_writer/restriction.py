@@ -11,7 +11,7 @@ from autoturbo.graph.domain import Region
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
 from autoturbo.graph.structure import bodies, captured_names, initializer_names
-from autoturbo.verify.onnx_writer.builder import Body
+from autoturbo.verify.onnx_writer.builder import GraphBuilder
 from autoturbo.verify.onnx_writer.data_movement import write_data_movement
 from autoturbo.verify.onnx_writer.parallel_axes import plan_parallel
 from autoturbo.verify.onnx_writer.partial_operator import (
@@ -26,46 +26,48 @@ from autoturbo.verify.onnx_writer.partial_operator import (
 from autoturbo.verify.onnx_writer.sliding_windows import plan_window
 
 
-def _is_whole(task: PartialOperator) -> bool:
-    """Whether the whole domain is asked for, and all that it reads is held whole."""
-    read = (operand for operand in task.values if operand is not None)
-    return task.box == task.full and all(_at_hand(task, operand) for operand in read)
+def _is_whole(partial: PartialOperator) -> bool:
+    """Return whether the whole domain is asked for, and all inputs are there whole."""
+    read = (operand for operand in partial.values if operand is not None)
+    return partial.box == partial.full and all(_at_hand(partial, operand) for operand in read)
 
 
-def _at_hand(task: PartialOperator, operand: Operand) -> bool:
-    held: Region | None = task.body.held(operand.tensor) if operand.tensor >= 0 else None
-    return held == whole(operand.shape) or (held is None and operand.constant)
+def _at_hand(partial: PartialOperator, operand: Operand) -> bool:
+    region: Region | None = (
+        partial.builder.regions.get(operand.tensor) if operand.tensor >= 0 else None
+    )
+    return region == whole(operand.shape) or (region is None and operand.constant)
 
 
-def _write_whole(task: PartialOperator) -> None:
+def _write_whole(partial: PartialOperator) -> None:
     """Add the node, and cut what it makes where a part of it is wanted."""
-    for operand in task.values:
-        if operand is not None and task.body.held(operand.tensor) is None:
-            task.body.operand(operand)
-    inputs = ["" if operand is None else operand.name for operand in task.node.inputs]
-    made = output_names(task, [whole(shape) for shape in task.output_shapes])
-    add_node(task, inputs, [name for name, _ in made])
-    _rename_captured(task)
-    task.finish(made)
+    for operand in partial.values:
+        if operand is not None and partial.builder.regions.get(operand.tensor) is None:
+            partial.builder.operand(operand)
+    inputs = ["" if operand is None else operand.name for operand in partial.node.inputs]
+    made = output_names(partial, [whole(shape) for shape in partial.output_shapes])
+    add_node(partial, inputs, [name for name, _ in made])
+    _rename_captured(partial)
+    partial.finish(made)
 
 
-def _refuse(task: PartialOperator) -> None:
+def _refuse(partial: PartialOperator) -> None:
     """Say what an operator that is never split lacks.
 
     Raises:
         RegionError: always.
     """
-    lacking = [o.name for o in task.values if o is not None and not _at_hand(task, o)]
-    raise RegionError(f"{task.operator.name} is computed whole; not held whole: {lacking}")
+    lacking = [o.name for o in partial.values if o is not None and not _at_hand(partial, o)]
+    raise RegionError(f"{partial.operator.name} is computed whole; not held whole: {lacking}")
 
 
-def _rename_captured(task: PartialOperator) -> None:
+def _rename_captured(partial: PartialOperator) -> None:
     """Let the bodies of control flow read values by the names that they have here."""
-    proto = task.body.nodes[-1]
-    pairs = zip(task.node.proto.input, task.node.inputs, strict=False)
+    proto = partial.builder.nodes[-1]
+    pairs = zip(partial.node.proto.input, partial.node.inputs, strict=False)
     names = {name: operand.name for name, operand in pairs if operand is not None}
-    outer = [n for n in captured_names(task.node.proto) if n not in task.node.proto.input]
-    captured = zip(outer, task.node.captured, strict=True)
+    outer = [n for n in captured_names(partial.node.proto) if n not in partial.node.proto.input]
+    captured = zip(outer, partial.node.captured, strict=True)
     names.update({name: operand.name for name, operand in captured})
     for graph in bodies(proto):
         _rename_graph(graph, {old: new for old, new in names.items() if old != new})
@@ -92,20 +94,20 @@ class Rule(StrEnum):
 
     NOTHING = "nothing"
     """No output is asked for."""
-    VERBATIM = "verbatim"
+    WHOLE = "whole"
     """By the node of the file on whole tensors."""
-    LAYOUT = "layout"
+    DATA_MOVEMENT = "data movement"
     """By slices, joins and reshapes."""
-    WINDOW = "window"
+    SLIDING_WINDOW = "sliding window"
     """By the node with the halo of its windows and explicit padding."""
-    DIRECT = "direct"
+    PARALLEL_AXES = "parallel axes"
     """By the node on parts of its tensors."""
-    EMBED = "embed"
+    EMBEDDED = "embedded"
     """By the node on larger tensors, zeros standing where nothing is needed."""
 
 
 def restrict(
-    body: Body,
+    builder: GraphBuilder,
     node: ModelNode,
     operator: Operator,
     shapes: Sequence[tuple[int, ...]],
@@ -114,7 +116,7 @@ def restrict(
     """Add the nodes that compute what is held of an operator's outputs from what is held.
 
     Args:
-        body: holds the regions of the inputs, and those wanted of the outputs.
+        builder: holds the regions of the inputs, and those wanted of the outputs.
         node: of the operator.
         operator: its domain and access maps.
         shapes: of the graph's tensors.
@@ -126,25 +128,25 @@ def restrict(
     Raises:
         RegionError: an input's region is not inside of what is held, or the box is too small.
     """
-    body.operator = operator.name
-    task = PartialOperator(body, node, operator, shapes, box)
-    if all(wanted is None for wanted in task.wanted):
+    builder.operator = operator.name
+    partial = PartialOperator(builder, node, operator, shapes, box)
+    if all(wanted is None for wanted in partial.wanted):
         return Rule.NOTHING
-    task.check()
-    if _is_whole(task):
-        _write_whole(task)
-        return Rule.VERBATIM
+    partial.check()
+    if _is_whole(partial):
+        _write_whole(partial)
+        return Rule.WHOLE
     if node.captured:
-        _refuse(task)
-    return _part(task)
+        _refuse(partial)
+    return _part(partial)
 
 
-def _part(task: PartialOperator) -> Rule:
-    if write_data_movement(task):
-        return Rule.LAYOUT
-    sliding = plan_window(task)
+def _part(partial: PartialOperator) -> Rule:
+    if write_data_movement(partial):
+        return Rule.DATA_MOVEMENT
+    sliding = plan_window(partial)
     if sliding is not None:
-        write_node(task, sliding)
-        return Rule.WINDOW
-    filled = write_node(task, plan_parallel(task))
-    return Rule.EMBED if filled else Rule.DIRECT
+        write_node(partial, sliding)
+        return Rule.SLIDING_WINDOW
+    filled = write_node(partial, plan_parallel(partial))
+    return Rule.EMBEDDED if filled else Rule.PARALLEL_AXES

@@ -59,7 +59,7 @@ class Applied:
 
 
 def nodes_of(schedule: Schedule, path: Path) -> ModelNodes:
-    """The model's nodes at the samples that a pass of the schedule processes.
+    """Return the model's nodes at the samples that a pass of the schedule processes.
 
     Raises:
         ModelError: the file is not usable.
@@ -138,7 +138,7 @@ def _check_without_values(proto: ModelProto) -> None:
 
 
 def _all_known(proto: ModelProto) -> bool:
-    """Whether ONNX knows every operator: inference fails behind those of other libraries."""
+    """Return whether ONNX knows every operator: inference fails behind other libraries'."""
     versions = {entry.domain: entry.version for entry in proto.opset_import}
     nodes = [*proto.graph.node, *(node for one in proto.functions for node in one.node)]
     own = {one.domain for one in proto.functions}
@@ -173,7 +173,7 @@ def _keep_values(
 
 
 def _too_large(proto: ModelProto) -> list[TensorProto]:
-    """Values inside that would make the file larger than the format allows."""
+    """Return values inside the file that would make it larger than the format allows."""
     inside = [t for t in proto.graph.initializer if len(t.raw_data) > _FEW]
     return inside if sum(len(t.raw_data) for t in inside) > _MOST_INSIDE else []
 

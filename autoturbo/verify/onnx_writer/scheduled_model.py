@@ -25,18 +25,18 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import instance_name
 from autoturbo.verify.onnx_writer.builder import (
     DEQUANTIZE,
-    Body,
     Dequantised,
-    Held,
+    GraphBuilder,
+    RegionValue,
     UncoveredError,
-    cut_out,
+    concatenate_pieces,
     dequantised_constants,
-    elements_of,
-    put_together,
+    element_types,
     quantisation_of,
+    slice_region,
+    stored_constants,
     tensor_info,
-    used,
-    without_unread,
+    without_unread_constants,
 )
 from autoturbo.verify.onnx_writer.metadata import InstanceFacts, annotate, model_facts
 from autoturbo.verify.onnx_writer.passes import Pass, SampleSlicer, passes_of, write_repeated
@@ -68,7 +68,7 @@ class PartFunction:
     inputs: tuple[int, ...]
     constants: tuple[Operand, ...]
     outputs: tuple[int, ...]
-    body: Body
+    builder: GraphBuilder
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class FunctionTable:
     problem: Problem
     functions: dict[tuple[object, ...], PartFunction] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
-    _known: dict[tuple[object, ...], PartFunction] = field(default_factory=dict)
+    _by_regions: dict[tuple[object, ...], PartFunction] = field(default_factory=dict)
     _dequantised: Mapping[str, Dequantised] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class FunctionTable:
     def function(
         self, layers: Sequence[int], inputs: Mapping[int, Region], outputs: Mapping[int, Region]
     ) -> PartFunction:
-        """The function of a part.
+        """Return the function of a part, made now if there is none.
 
         Args:
             layers: the sub-graph's.
@@ -106,16 +106,18 @@ class FunctionTable:
             RegionError: the inputs are not enough for the outputs.
         """
         place = (tuple(layers), tuple(inputs.items()), tuple(outputs.items()))
-        if place not in self._known:
-            body = Body(self.nodes.opsets[""], dequantised=self._dequantised)
-            body.layer = self.problem.layers[layers[0]].name
-            given = tuple(self._given(body, tensor) for tensor in inputs)
-            self._fill(body, layers, inputs, outputs)
-            self._known[place] = self._same(layers, given, tuple(inputs), tuple(outputs), body)
-        return self._known[place]
+        if place not in self._by_regions:
+            builder = GraphBuilder(self.nodes.opsets[""], dequantised=self._dequantised)
+            builder.layer = self.problem.layers[layers[0]].name
+            given = tuple(self._given(builder, tensor) for tensor in inputs)
+            self._fill(builder, layers, inputs, outputs)
+            self._by_regions[place] = self._shared_function(
+                layers, given, tuple(inputs), tuple(outputs), builder
+            )
+        return self._by_regions[place]
 
-    def _given(self, body: Body, tensor: int) -> str:
-        """The name under which a function is given a tensor.
+    def _given(self, builder: GraphBuilder, tensor: int) -> str:
+        """Return the name under which a function is given a tensor.
 
         One that was dequantised is quantised and dequantised again, which changes no number: the
         nodes that read it stand behind a DequantizeLinear, as in the file.
@@ -125,15 +127,15 @@ class FunctionTable:
         found = None if maker < 0 else quantisation_of(self.nodes.nodes[maker])
         if found is None:
             return name
-        given = body.fresh(f"{name}.given")
-        parameters = [body.operand(dataclasses.replace(one, data=None)) for one in found]
-        quantised = body.node("QuantizeLinear", (given, *parameters))
-        body.node(DEQUANTIZE, (*quantised, *parameters), (name,))
+        given = builder.new_name(f"{name}.given")
+        parameters = [builder.operand(dataclasses.replace(one, data=None)) for one in found]
+        quantised = builder.node("QuantizeLinear", (given, *parameters))
+        builder.node(DEQUANTIZE, (*quantised, *parameters), (name,))
         return given
 
     def _fill(
         self,
-        body: Body,
+        builder: GraphBuilder,
         layers: Sequence[int],
         inputs: Mapping[int, Region],
         outputs: Mapping[int, Region],
@@ -141,39 +143,39 @@ class FunctionTable:
         """Add the nodes of a part to a body."""
         problem, graph = self.problem, self.problem.graph
         needs = part_needs(problem, layers, outputs)
-        body.regions.update(inputs)
+        builder.regions.update(inputs)
         shapes = [tensor.shape for tensor in graph.tensors]
         for layer in layers:
-            body.layer = problem.layers[layer].name
+            builder.layer = problem.layers[layer].name
             for index in problem.layers[layer].operators:
                 if index not in needs.boxes:
                     continue
                 operator = graph.operators[index]
                 made = {t: needs.regions[t] for t in operator.outputs if t in needs.regions}
-                body.regions.update(made)
-                restrict(body, self.nodes.nodes[index], operator, shapes, needs.boxes[index])
+                builder.regions.update(made)
+                restrict(builder, self.nodes.nodes[index], operator, shapes, needs.boxes[index])
 
-    def _same(
+    def _shared_function(
         self,
         layers: Sequence[int],
         given: tuple[str, ...],
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
-        body: Body,
+        builder: GraphBuilder,
     ) -> PartFunction:
-        """The function with these nodes, made now if there is none."""
-        text = b"".join(node.SerializeToString(deterministic=True) for node in body.nodes)
-        key = (inputs, outputs, tuple(body.reads), text)
+        """Return the function with these nodes, made now if there is none."""
+        text = b"".join(node.SerializeToString(deterministic=True) for node in builder.nodes)
+        key = (inputs, outputs, tuple(builder.reads), text)
         if key not in self.functions:
             stem = _identifier(self.problem.layers[layers[-1]].name)
             self.names[stem] = self.names.get(stem, 0) + 1
             name = f"{stem}__{self.names[stem]}"
-            constants = tuple(body.reads.values())
-            self.functions[key] = PartFunction(name, given, inputs, constants, outputs, body)
+            constants = tuple(builder.reads.values())
+            self.functions[key] = PartFunction(name, given, inputs, constants, outputs, builder)
         return self.functions[key]
 
     def protos(self) -> list[FunctionProto]:
-        """All functions, in order of first use."""
+        """Return all functions, in order of first use."""
         return [self._proto(function) for function in self.functions.values()]
 
     def _proto(self, function: PartFunction) -> FunctionProto:
@@ -181,18 +183,21 @@ class FunctionTable:
         return helper.make_function(
             FUNCTION_DOMAIN, function.name,
             [*function.given, *(c.name for c in function.constants)],
-            [tensors[t].name for t in function.outputs], function.body.nodes,
-            [helper.make_opsetid(d, v) for d, v in self.opsets(function.body.nodes).items()],
+            [tensors[t].name for t in function.outputs], function.builder.nodes,
+            [helper.make_opsetid(d, v) for d, v in self.opsets(function.builder.nodes).items()],
         )  # fmt: skip
 
     def opsets(self, nodes: Sequence[NodeProto]) -> dict[str, int]:
-        """Versions of the domains that some nodes use, ONNX's own always among them."""
-        used = {"", *("" if node.domain == "ai.onnx" else node.domain for node in nodes)}
-        return {domain: self.nodes.opsets.get(domain, 1) for domain in sorted(used)}
+        """Return versions of the domains that some nodes use, ONNX's own among them."""
+        stored_constants = {
+            "",
+            *("" if node.domain == "ai.onnx" else node.domain for node in nodes),
+        }
+        return {domain: self.nodes.opsets.get(domain, 1) for domain in sorted(stored_constants)}
 
 
 def _identifier(name: str) -> str:
-    """A name of letters, digits and underscores."""
+    """Return a name of letters, digits and underscores."""
     text = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_")
     return text or "part"
 
@@ -298,48 +303,48 @@ class _Writer:
     schedule: Schedule
     nodes: ModelNodes
     passes: tuple[Pass, ...]
-    body: Body = field(init=False)
+    builder: GraphBuilder = field(init=False)
     functions: FunctionTable = field(init=False)
     calls: list[Call] = field(default_factory=list)
-    made: dict[tuple[int, int, int], Held] = field(default_factory=dict)
+    made: dict[tuple[int, int, int], RegionValue] = field(default_factory=dict)
     outputs: dict[tuple[int, int], str] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.body = Body(self.nodes.opsets[""])
+        self.builder = GraphBuilder(self.nodes.opsets[""])
         graph = self.nodes.graph
-        self.body.taken.update(self.nodes.stored, (tensor.name for tensor in graph.tensors))
+        self.builder.taken.update(self.nodes.stored, (tensor.name for tensor in graph.tensors))
         self.functions = FunctionTable(self.nodes, self.schedule.problem)
-        self.body.nodes.extend(self.nodes.constants)
+        self.builder.nodes.extend(self.nodes.constants)
         self.facts = InstanceFacts(self.schedule)
         self.batch = max(one.start + one.samples for one in self.passes)
         model = self.schedule.model
         self.samples = SampleSlicer(model.tensors, trace_batch(model), model.batch)
-        self.elements = elements_of(self.nodes)
+        self.elements = element_types(self.nodes)
 
     # ------------------------------------------------------------------------------------ nodes
 
     def write(self) -> None:
-        """All passes, then the outputs."""
+        """Write all passes, then the outputs."""
         for one in self.passes:
-            self.body.operator = f"pass{one.index}"
+            self.builder.operator = f"pass{one.index}"
             given = self._given(one)
             self.constants = {r.name: f"{r.name}@{one.index}" for r in self.nodes.repeated}
-            write_repeated(self.body, self.nodes.repeated, self.constants, one.start)
+            write_repeated(self.builder, self.nodes.repeated, self.constants, one.start)
             for instance in self.schedule.order:
                 self._call(one, instance, given)
             for tensor in self.nodes.graph.outputs:
                 self.outputs[one.index, tensor] = self._whole(one, tensor, given)
-        self.body.operator = "outputs"
+        self.builder.operator = "outputs"
         self._finish()
 
     def _given(self, one: Pass) -> dict[int, str]:
-        """The samples of every input that a pass processes."""
+        """Return the names of the samples of every input that a pass processes."""
         graph = self.nodes.graph
         return {
             tensor: self.samples.cut(
-                self.body, graph.tensors[tensor].name, tensor, one.start, one.start + one.samples,
-                self.batch,
+                self.builder, graph.tensors[tensor].name, tensor, one.start,
+                one.start + one.samples, self.batch,
             )
             for tensor in graph.inputs
         }  # fmt: skip
@@ -358,17 +363,17 @@ class _Writer:
             raise BuildError("uncovered", label, f"{label}: {error}") from None
         outputs = {t: self._name(one, instance, t) for t in function.outputs}
         constants = [self.constants.get(c.name, c.name) for c in function.constants]
-        self.body.node(
+        self.builder.node(
             function.name, [*inputs.values(), *constants],
             list(outputs.values()), domain=FUNCTION_DOMAIN,
         )  # fmt: skip
-        node = self.body.nodes[-1]
+        node = self.builder.nodes[-1]
         node.name = f"{label}@{one.index}"
-        spelt = {self.nodes.graph.tensors[t].name: r for t, r in wanted.items()}
+        regions_by_name = {self.nodes.graph.tensors[t].name: r for t, r in wanted.items()}
         facts = self.facts.of(instance, one.cluster)
-        annotate(node, {"instance": label, "pass": one.index, **facts, "regions": spelt})
+        annotate(node, {"instance": label, "pass": one.index, **facts, "regions": regions_by_name})
         for tensor, name in outputs.items():
-            self.made[one.index, instance, tensor] = Held(name, wanted[tensor])
+            self.made[one.index, instance, tensor] = RegionValue(name, wanted[tensor])
         self.calls.append(Call(one.index, instance, function, inputs, outputs))
 
     def _name(self, one: Pass, instance: int, tensor: int) -> str:
@@ -380,60 +385,60 @@ class _Writer:
     def _input(
         self, one: Pass, instance: int, tensor: int, want: Region, given: Mapping[int, str]
     ) -> str:
-        """The region of a tensor that an instance reads."""
+        """Return the name of the region of a tensor that an instance reads."""
         if tensor in given:
             whole = self.nodes.graph.tensors[tensor].whole
-            return cut_out(self.body, Held(given[tensor], whole), want)
+            return slice_region(self.builder, RegionValue(given[tensor], whole), want)
         pieces = [self._piece(one, *link, want) for link in self._links(instance, tensor)]
-        joined = put_together(self.body, pieces, want)
+        joined = concatenate_pieces(self.builder, pieces, want)
         if len(pieces) > 1:
-            annotate(self.body.nodes[-1], {"movement": "concat"})
+            annotate(self.builder.nodes[-1], {"movement": "concat"})
         return joined
 
     def _links(self, instance: int, tensor: int) -> Iterator[tuple[int, int, int]]:
-        """Reader, maker and number of what an instance reads of a tensor from others."""
+        """Yield reader, maker and number of the links by which an instance reads a tensor."""
         graph = self.schedule.instances
         own = graph.parts[int(graph.subgraph[instance])]
         for link in range(int(graph.links.start[instance]), int(graph.links.start[instance + 1])):
             if own.inputs[int(graph.links.slot[link])] == tensor:
                 yield instance, int(graph.links.maker[link]), link
 
-    def _piece(self, one: Pass, reader: int, maker: int, link: int, want: Region) -> Held:
-        """What one instance made of a region, moved if the schedule moves it."""
+    def _piece(self, one: Pass, reader: int, maker: int, link: int, want: Region) -> RegionValue:
+        """Return what one instance made of a region, moved if the schedule moves it."""
         graph, schedule = self.schedule.instances, self.schedule
         output = int(graph.links.output[link])
         tensor = graph.parts[int(graph.subgraph[maker])].outputs[output]
-        held = self.made.get((one.index, maker, tensor))
+        value = self.made.get((one.index, maker, tensor))
         label = instance_name(schedule, reader)
-        if held is None:
+        if value is None:
             late = instance_name(schedule, maker)
             raise BuildError("order", label, f"{label} runs before {late}, whose output it reads")
-        region = meet(held.region, want)
-        name = cut_out(self.body, held, region)
+        region = meet(value.region, want)
+        name = slice_region(self.builder, value, region)
         timeline = schedule.timelines[schedule.cluster[reader] if schedule.cluster else 0]
         movement = _MOVEMENTS.get(int(timeline.movements.kind[link]))
         if movement is None:
-            return Held(name, region)
-        (moved,) = self.body.node("Identity", [name], 1)
+            return RegionValue(name, region)
+        (moved,) = self.builder.node("Identity", [name], 1)
         scope = schedule.placement.scopes[maker]
         annotate(
-            self.body.nodes[-1], {"movement": movement, "from": scope.name, "to": Scope.LB.name}
+            self.builder.nodes[-1], {"movement": movement, "from": scope.name, "to": Scope.LB.name}
         )
-        return Held(moved, region)
+        return RegionValue(moved, region)
 
     def _whole(self, one: Pass, tensor: int, given: Mapping[int, str]) -> str:
-        """All of an output of the model, as one pass makes it."""
+        """Return the name of a whole output of the model, as one pass makes it."""
         if tensor in given:
             return given[tensor]
         graph = self.nodes.graph
         if graph.tensors[tensor].constant:
             return graph.tensors[tensor].name
         pieces = [
-            held for (number, _, made), held in self.made.items()
+            value for (number, _, made), value in self.made.items()
             if number == one.index and made == tensor
         ]  # fmt: skip
         try:
-            return put_together(self.body, pieces, graph.tensors[tensor].whole)
+            return concatenate_pieces(self.builder, pieces, graph.tensors[tensor].whole)
         except UncoveredError as error:
             name = graph.tensors[tensor].name
             raise BuildError("gap", name, f"output {name}: {error}") from None
@@ -444,23 +449,24 @@ class _Writer:
             made = value.name
             if value.tensor >= 0 and not value.constant:
                 names = [self.outputs[one.index, value.tensor] for one in self.passes]
-                made = self.samples.join(self.body, names, value.tensor, self.passes)
+                made = self.samples.join(self.builder, names, value.tensor, self.passes)
             if made != name:
-                self.body.node("Identity", [made], [name])
+                self.builder.node("Identity", [made], [name])
 
     # ------------------------------------------------------------------------------------ model
 
     def model(self) -> ScheduledModel:
-        """The model of what was written."""
+        """Return the model of the nodes written."""
         graph = self.nodes.graph
         inputs = [self._info(graph.tensors[t].name, t) for t in graph.inputs]
         inputs += [tensor_info(o.name, o.element, o.shape) for o in self.nodes.given]
         outputs = [self._output(name, value) for name, value in self.nodes.outputs]
         leaving = [value.name for value in outputs]
-        nodes = without_unread(self.body.nodes, len(self.nodes.constants), leaving)
+        nodes = without_unread_constants(self.builder.nodes, len(self.nodes.constants), leaving)
         proto = helper.make_model(
             helper.make_graph(
-                nodes, graph.name, inputs, outputs, used(nodes, self.nodes.stored, leaving)
+                nodes, graph.name, inputs, outputs,
+                stored_constants(nodes, self.nodes.stored, leaving),
             ),
             functions=self.functions.protos(),
             opset_imports=[helper.make_opsetid(d, v) for d, v in self._opsets().items()],
@@ -472,7 +478,10 @@ class _Writer:
 
     def _opsets(self) -> dict[str, int]:
         found = {FUNCTION_DOMAIN: 1}
-        for nodes in [self.body.nodes, *(f.body.nodes for f in self.functions.functions.values())]:
+        for nodes in [
+            self.builder.nodes,
+            *(f.builder.nodes for f in self.functions.functions.values()),
+        ]:
             found |= self.functions.opsets([n for n in nodes if n.domain != FUNCTION_DOMAIN])
         return dict(sorted(found.items()))
 
