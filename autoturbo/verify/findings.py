@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autoturbo.graph.domain import Region
-from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.timeline import Timeline
+if TYPE_CHECKING:
+    from autoturbo.graph.domain import Region
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.schedule.timeline import Timeline
 
 
 class Check(StrEnum):

@@ -13,10 +13,25 @@ from schedule_samples import STCP920, Net
 from autoturbo.errors import TargetError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.report.bounds import Advice, Bounds, bounds_of
-from autoturbo.report.explained import layers, of_model, sentence, spots, subgraphs
-from autoturbo.report.remedies import Remedy, Trials, field_of, paddings, with_knob
-from autoturbo.report.spots import Spot, spots_of
+from autoturbo.report.bottlenecks import (
+    Remedy,
+    Spot,
+    Trials,
+    field_of,
+    paddings,
+    spots_of,
+    with_knob,
+)
+from autoturbo.report.explanation import (
+    Advice,
+    Bounds,
+    bounds_of,
+    layer_table,
+    model_knob_sentence,
+    spot_table,
+    subgraph_table,
+    time_sentence,
+)
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator
@@ -170,17 +185,17 @@ def test_json_says_the_same(bounds: Bounds) -> None:
 
 
 def test_tables_show_every_spot_and_the_heaviest_layers(bounds: Bounds) -> None:
-    assert sentence(bounds).count("%") >= 2
-    assert subgraphs(bounds, everything=True).row_count == len(bounds.shares.subgraphs)
-    assert layers(bounds, everything=False).row_count == min(10, len(bounds.names))
-    assert spots(bounds).row_count >= 2 * len(bounds.advice)
+    assert time_sentence(bounds).count("%") >= 2
+    assert subgraph_table(bounds, everything=True).row_count == len(bounds.shares.subgraphs)
+    assert layer_table(bounds, everything=False).row_count == min(10, len(bounds.names))
+    assert spot_table(bounds).row_count >= 2 * len(bounds.advice)
 
 
 def test_a_spot_that_nothing_helps_says_so(bounds: Bounds) -> None:
     advice = bounds.advice[0]
     worse = tuple(dataclasses.replace(r, gain=-1.0) for r in advice.remedies)
     alone = dataclasses.replace(bounds, advice=(Advice(advice.spot, worse),))
-    cells = list(spots(alone).columns[0].cells)
+    cells = list(spot_table(alone).columns[0].cells)
     assert str(cells[1]).strip() == f"none of {len(worse)} changes that were tried helps"
 
 
@@ -193,10 +208,15 @@ def test_every_value_of_the_models_knobs_is_tried_alone(bounds: Bounds) -> None:
         outcome = evaluator.evaluate(dataclasses.replace(KNOBS, **value))
         assert remedy.latency == (outcome.latency if isinstance(outcome, Measurement) else None)
     best = bounds.model_knobs[0]
-    assert of_model(bounds).startswith(f"of the model's knobs, changed alone, {best.text} gains")
+    assert model_knob_sentence(bounds).startswith(
+        f"of the model's knobs, changed alone, {best.text} gains"
+    )
     worse = tuple(dataclasses.replace(r, gain=0.0) for r in bounds.model_knobs)
     nothing = dataclasses.replace(bounds, model_knobs=worse)
-    assert of_model(nothing) == f"none of {len(worse)} changes of one knob of the model helps"
+    assert (
+        model_knob_sentence(nothing)
+        == f"none of {len(worse)} changes of one knob of the model helps"
+    )
 
 
 def test_a_change_that_does_not_fit_is_a_failure_with_its_reason(schedule: Schedule) -> None:

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 from rich.table import Table
 
-from autoturbo.report.checks import outputs, sizes, verdicts
+from autoturbo.report.tables import checked_sizes, output_table, verdict_table
 from autoturbo.verify.findings import Check, Finding, Numbers, Verification
 
 COUNTED = {"subgraphs": 1, "instances": 12, "kernels": 12, "buffers": 2_000_000}
@@ -20,7 +20,7 @@ def rendered(made: Table) -> list[str]:
 
 
 def test_one_row_a_check() -> None:
-    assert rendered(verdicts(Verification((GAP, GAP), (), RAN), COUNTED)) == [
+    assert rendered(verdict_table(Verification((GAP, GAP), (), RAN), COUNTED)) == [
         "check     verdict     what was checked",
         "regions   failed: 2   12 instances, 1 sub-graph",
         "memory    ok          2.0 x 10^6 buffers, 12 kernels",
@@ -30,13 +30,13 @@ def test_one_row_a_check() -> None:
 
 def test_numbers_that_were_not_run() -> None:
     skipped = Numbers(2, whole=True, seed=0, max_abs_error=None, skipped="too large")
-    assert rendered(verdicts(Verification((), ()), COUNTED))[-1].endswith("--no-numbers")
-    lines = rendered(verdicts(Verification((), (), skipped), COUNTED))
+    assert rendered(verdict_table(Verification((), ()), COUNTED))[-1].endswith("--no-numbers")
+    lines = rendered(verdict_table(Verification((), (), skipped), COUNTED))
     assert lines[-1].split() == ["numbers", "not", "checked", "too", "large"]
 
 
 def test_one_row_an_output() -> None:
-    assert rendered(outputs(RAN)) == [
+    assert rendered(output_table(RAN)) == [
         "output   difference   tolerance",
         r"y\n        0.000125       0.001",
     ]
@@ -52,7 +52,7 @@ def test_what_there_is_to_check() -> None:
     graph = import_model(workloads.get("squeezenet1_1").file, batch=8)
     bench = Workbench(graph, load_target("stcp920"), "float16")
     shared = build_schedule(bench, Knobs(cluster_split="pipeline"))
-    found = sizes(shared)
+    found = checked_sizes(shared)
     assert found["kernels"] == found["instances"] == len(shared.order)
     assert found["subgraphs"] == len(shared.instances.subgraphs)
     assert len(shared.timelines) > 1

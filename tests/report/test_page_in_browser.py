@@ -12,7 +12,7 @@ from browser import CHROMIUM, Page, browser
 from report_samples import HOSTILE, facts_of, long_facts, residual, small_facts
 from schedule_samples import STCP920
 
-from autoturbo.report.page.document import LARGEST, document
+from autoturbo.report.html.document import LARGEST, document
 
 pytestmark = [
     pytest.mark.browser,

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import measured
 
-from autoturbo.report.page import timeline as timeline_module
-from autoturbo.report.page.facts import Measured
-from autoturbo.report.page.layout import layout
-from autoturbo.report.page.memory import occupancy
-from autoturbo.report.page.subgraphs import layer_scopes, subgraph_facts
-from autoturbo.report.page.timeline import cores, lanes, timeline
-from autoturbo.report.page.timeuse import OVERHEADS, PARTS, WORKERS, _covered, time_use
+from autoturbo.report.html import timeline as timeline_module
+from autoturbo.report.html.facts import Measured
+from autoturbo.report.html.graph_view import graph_layout
+from autoturbo.report.html.memory import occupancy
+from autoturbo.report.html.subgraphs import layer_scopes, subgraph_facts
+from autoturbo.report.html.time_use import OVERHEADS, PARTS, WORKERS, _covered, time_use
+from autoturbo.report.html.timeline import core_lanes, engine_bars, lane_names
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import ENGINES
 
@@ -71,14 +71,14 @@ def test_the_union_of_intervals(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_bars_hold_what_engines_work(found: Measured) -> None:
-    rows = timeline(found.schedule, found.kernels).values
+    rows = engine_bars(found.schedule, found.kernels).values
     worked: dict[str, float] = defaultdict(float)
     for lane, begin, end, busy in zip(*(rows[n] for n in ("lane", "begin", "end", "busy")),
                                       strict=True):  # fmt: skip
         assert begin < end
         assert 0 < busy <= 1 + 1e-9
         worked[lane] += (end - begin) * busy
-    assert set(worked) <= set(lanes(found.schedule))
+    assert set(worked) <= set(lane_names(found.schedule))
     for kernel in found.kernels:
         where = kernel.program.where[:, 0]
         for engine in range(len(ENGINES)):
@@ -93,17 +93,17 @@ def test_bars_hold_what_engines_work(found: Measured) -> None:
 
 def test_many_bars_become_few(monkeypatch: pytest.MonkeyPatch) -> None:
     found = measured()
-    whole = timeline(found.schedule, found.kernels)
+    whole = engine_bars(found.schedule, found.kernels)
     monkeypatch.setattr(timeline_module, "MOST_BARS", len(whole) * 3 // 4)
-    fewer = timeline(found.schedule, found.kernels)
+    fewer = engine_bars(found.schedule, found.kernels)
     assert len(fewer) <= len(whole) * 3 // 4
     assert f"in {len(fewer)} bars" in fewer.note
     monkeypatch.setattr(timeline_module, "MOST_BARS", 1)  # fewer than there are kernels
-    assert len(timeline(found.schedule, found.kernels)) < len(fewer)
+    assert len(engine_bars(found.schedule, found.kernels)) < len(fewer)
 
 
 def test_cores_have_parts_while_their_kernel_runs(found: Measured) -> None:
-    names, columns = cores(found.schedule, found.kernels)
+    names, columns = core_lanes(found.schedule, found.kernels)
     rows = columns.values
     assert len(names) == found.schedule.problem.target.cores * len(found.schedule.timelines)
     assert set(rows["core"]) <= set(names)
@@ -115,10 +115,10 @@ def test_cores_have_parts_while_their_kernel_runs(found: Measured) -> None:
 
 def test_many_cores_that_work_alike_share_a_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     found = measured()
-    every = cores(found.schedule, found.kernels)
+    every = core_lanes(found.schedule, found.kernels)
     monkeypatch.setattr(timeline_module, "MOST_CORES", 4)
     monkeypatch.setattr(timeline_module, "MOST_KERNELS", 1)
-    shared = cores(found.schedule, found.kernels)
+    shared = core_lanes(found.schedule, found.kernels)
     assert len(shared.names) < len(every.names)
     assert shared.names[0].startswith("cores 0-")
     drawn = max(shared.columns.values["end"])
@@ -171,7 +171,7 @@ def test_subgraphs_share_the_time(found: Measured) -> None:
 
 
 def test_layers_lie_in_their_subgraph_below_what_they_read(found: Measured) -> None:
-    plan = layout(found.schedule)
+    plan = graph_layout(found.schedule)
     groups = {box.number: box for box in plan.groups}
     layers = {box.number: box for box in plan.layers}
     assert set(layers) == set(range(len(found.schedule.problem.layers)))

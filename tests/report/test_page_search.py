@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 from report_samples import small_facts
 from search_doubles import Landscape, measurement, toy_graph, toy_target
 
-from autoturbo.report.page.columns import Columns, evenly
-from autoturbo.report.page.predictions import predictions, spearman
-from autoturbo.report.page.search import MOST_POINTS, convergence, front, unbeaten
+from autoturbo.report.html.charts import Columns, evenly
+from autoturbo.report.html.search import (
+    MOST_POINTS,
+    convergence,
+    front,
+    predictions,
+    spearman,
+    unbeaten,
+)
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.advice import make_advisor
 from autoturbo.search.objectives import find_objectives, pareto

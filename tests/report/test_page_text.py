@@ -15,14 +15,12 @@ from schedule_samples import STCP920
 from autoturbo.commands.registry import build_parser
 from autoturbo.database import RunInfo
 from autoturbo.errors import RunError
-from autoturbo.report.page.chart import Chart
-from autoturbo.report.page.columns import Columns
-from autoturbo.report.page.facts import Facts, Measured, Trust, gather
-from autoturbo.report.page.figures import Figures
-from autoturbo.report.page.markup import element, prose, table, text
-from autoturbo.report.page.origin import commands, origin_section
-from autoturbo.report.page.summary import PART_TITLES, parts_saved, summary
-from autoturbo.report.page.timeuse import PARTS
+from autoturbo.report.html.charts import Chart, Columns, Figures
+from autoturbo.report.html.facts import Facts, Measured, Trust, gather
+from autoturbo.report.html.markup import element, prose, table, text
+from autoturbo.report.html.origin import commands, origin_section
+from autoturbo.report.html.summary import parts_saved, summary
+from autoturbo.report.html.time_use import PART_TITLES, PARTS
 from autoturbo.report.units import percent
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator

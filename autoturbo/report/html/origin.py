@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autoturbo.report.page.facts import Facts
-from autoturbo.report.page.markup import (
+from autoturbo.report.html.facts import Facts
+from autoturbo.report.html.markup import (
     Markup,
     definitions,
     element,

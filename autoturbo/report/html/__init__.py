@@ -3,8 +3,8 @@
 A reader's map::
 
     facts: all that is known of a run (measured again where the database keeps sums only)
-        -> timeuse, timeline, memory, subgraphs, search: what is drawn, as columns of numbers
-        -> schedule_charts, search_charts: Vega-Lite specifications
-        -> sections: prose, tables and figures
+        -> time_use, subgraphs, search: numbers that are shown, as columns
+        -> charts, markup: Vega-Lite specifications, figures, tables
+        -> summary, comparison, timeline, memory, graph_view, search_sections, origin: sections
         -> document: one file with its style, its script and the plotting library
 """

@@ -1,13 +1,29 @@
-"""Charts of a search: its course, what its model predicted, its knobs, its front."""
+"""Sections of the page about the search: its course, predictions, knobs and Pareto front."""
 
 from __future__ import annotations
 
-from autoturbo.report.page.chart import Chart
-from autoturbo.report.page.columns import Columns
-from autoturbo.report.page.facts import Facts
-from autoturbo.report.page.predictions import Predictions
-from autoturbo.report.page.search import UNITS, Convergence, Front
-from autoturbo.report.page.vega import Spec, colours, quantity, tips, words
+from autoturbo.report.html.charts import (
+    Chart,
+    Columns,
+    Figures,
+    Spec,
+    colours,
+    quantity,
+    tips,
+    words,
+)
+from autoturbo.report.html.facts import MOST_JUDGES, Facts
+from autoturbo.report.html.markup import Markup, folded, paragraph, table, text
+from autoturbo.report.html.search import (
+    MOST_ASKED,
+    UNITS,
+    Convergence,
+    Front,
+    Predictions,
+    convergence,
+    front,
+)
+from autoturbo.report.units import count, percent
 from autoturbo.search.importance import Importance, KnobReport
 from autoturbo.search.objectives import OF_KERNELS, Objective
 
@@ -123,7 +139,7 @@ def importance_chart(found: Importance) -> Chart:
     return Chart(spec, {"rows": rows})
 
 
-def _scale(found: Front, side: str) -> Spec:
+def _axis_scale(found: Front, side: str) -> Spec:
     """Logarithmic where values lie far apart."""
     values = [*found.points.values[side], *found.members.values[side]]
     wide = bool(values) and min(values) > 0 and max(values) > 3 * min(values)
@@ -133,8 +149,8 @@ def _scale(found: Front, side: str) -> Spec:
 def front_chart(found: Front) -> Chart:
     """Trials by two objectives, and those that nothing beats."""
     titles = [UNITS[objective.name][0] for objective in found.objectives]
-    x = quantity("x", titles[0], scale=_scale(found, "x"), axis={"tickCount": 5})
-    y = quantity("y", titles[1], scale=_scale(found, "y"), axis={"tickCount": 5})
+    x = quantity("x", titles[0], scale=_axis_scale(found, "x"), axis={"tickCount": 5})
+    y = quantity("y", titles[1], scale=_axis_scale(found, "y"), axis={"tickCount": 5})
     tip = tips(trial="trial", x=titles[0], y=titles[1])
     spec = {
         "height": 280,
@@ -149,3 +165,108 @@ def front_chart(found: Front) -> Chart:
         ],
     }  # fmt: skip
     return Chart(spec, {"points": found.points, "front": found.members})
+
+
+def course_section(facts: Facts, figures: Figures) -> list[Markup]:
+    """How the search went."""
+    found = convergence(facts.trials, facts.objectives[0])
+    failed = ", ".join(f"{reason} {number}" for reason, number in found.failures.most_common())
+    times = "once" if found.improvements == 1 else f"{found.improvements} times"
+    caption = (
+        f"{found.total} trials; a better one was found {times}, trial 0 included. The line is the"
+        f" best so far. Failed: {failed or 'none'}."
+    )
+    if found.beyond:
+        worse = f"{found.beyond} trials that are more than half worse than the first"
+        caption += f" {worse} are drawn at the edge."
+    if len(facts.objectives) == 1 and facts.objectives[0].name in ("latency", "throughput"):
+        caption += " Dashed: the lower bound, which no schedule can beat."
+    return [figures.add("convergence", convergence_chart(facts, found), caption)]
+
+
+def prediction_section(facts: Facts, figures: Figures) -> list[Markup]:
+    """What the cost model said before."""
+    found = facts.predictions
+    if found is None:
+        return [paragraph(text("The cost model cannot say anything of these trials."))]
+    of = f"the first {MOST_ASKED} of " if len(facts.trials) > MOST_ASKED else ""
+    trials = f"{found.count} measured trials ({of}{len(facts.trials)})"
+    parts = [f"{trials}, each predicted before it was measured."]
+    if found.spearman is None:
+        parts.append("Too few for a rank correlation, or all alike.")
+    else:
+        parts.append(f"Rank correlation (Spearman) {found.spearman:.2f};")
+        parts.append(f"{percent(found.pairwise or 0.0)} of pairs in their true order;")
+        parts.append(f"mean error {percent(found.error or 0.0)} after the best common factor.")
+    if facts.searched_by_model:
+        parts.append("These are settings that the model itself chose, which lie close together;")
+        parts.append("docs/cost-model.md has the figures of settings at random.")
+    else:
+        parts.append("The model did not guide this search: this is what it would have said.")
+    return [figures.add("predicted", prediction_chart(found), " ".join(parts), square=True)]
+
+
+def knob_section(facts: Facts, figures: Figures) -> list[Markup]:
+    """Which knobs mattered, and how much of each was tried."""
+    found = facts.importance
+    knobs = ranked(found)
+    own = [k for k in knobs if k.layers]
+    model = [k for k in knobs if not k.layers]
+    coverage = [
+        f"values tried of {name}: {sum(k.tried for k in some)} of {sum(k.offered for k in some)}"
+        for name, some in (("the model's knobs", model), ("sub-graphs' own knobs", own))
+        if some
+    ]
+    said = [paragraph(text(f"Coverage: {'; '.join(coverage)}."))]
+    if found.obstacle:
+        said.insert(0, paragraph(text(f"Importance: {found.obstacle}.")))
+    else:
+        explained = percent(max(found.explained or 0.0, 0.0))
+        caption = (
+            "Importance: what each choice adds to what trees predict for trials that they have not"
+            f" seen; together they predict {explained} of what differs."
+        )
+        if found.measured > MOST_JUDGES:
+            caption += f" Judged by {MOST_JUDGES} of {found.measured} trials, an even share."
+        said.insert(0, figures.add("knobs", importance_chart(found), caption))
+    borders = [f"{knob_title(k)}: {k.best} is the {k.border} offered" for k in knobs if k.border]
+    if borders:
+        said.append(paragraph(text(f"At their border: {'; '.join(borders)}.")))
+    head = ("knob", "best", "border", "share", "tried")
+    rows = [_knob_row(knob) for knob in knobs]
+    return [*said, folded("All knobs", table(head, rows, words=3, label="all knobs"), long=True)]
+
+
+def _knob_row(knob: KnobReport) -> tuple[str, ...]:
+    share = "-" if knob.share is None else percent(round(max(knob.share, 0.0), 3))
+    best = "-" if knob.best is None else str(knob.best)
+    return knob_title(knob), best, knob.border or "", share, f"{knob.tried} of {knob.offered}"
+
+
+def front_section(facts: Facts, figures: Figures) -> list[Markup]:
+    """Trials that nothing beats in two objectives."""
+    found = front(facts.trials, facts.objectives)
+    titles = [UNITS[objective.name][0] for objective in found.objectives]
+    sought = "Both were sought." if found.sought else "Only the first was sought."
+    members = len(found.members)
+    caption = (
+        f"{members} trial{'s' if members != 1 else ''} that none beats in both {titles[0]} and"
+        f" {titles[1]}. {sought}"
+    )
+    return [
+        figures.add("front", front_chart(found), caption, square=True),
+        folded("The front as a table", _front_table(found, titles)),
+    ]
+
+
+def _front_table(found: Front, titles: list[str]) -> Markup:
+    values = found.members.values
+    rows = [
+        (f"#{number}", _number(x), _number(y))
+        for number, x, y in zip(values["trial"], values["x"], values["y"], strict=True)
+    ]
+    return table(("trial", *titles), rows, label="Pareto front")
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 1e4 else count(value)  # noqa: PLR2004  of four digits

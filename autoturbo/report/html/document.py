@@ -11,24 +11,20 @@ import hashlib
 from importlib import resources
 from typing import Final
 
-from autoturbo.report.page.facts import Facts
-from autoturbo.report.page.figures import Figures
-from autoturbo.report.page.markup import Markup, element, paragraph, text
-from autoturbo.report.page.origin import origin_section
-from autoturbo.report.page.schedule_sections import (
-    graph_section,
-    roof_section,
-    side_section,
-    time_section,
-)
-from autoturbo.report.page.search_sections import (
+from autoturbo.report.html.charts import Figures, script
+from autoturbo.report.html.comparison import roof_section, side_section
+from autoturbo.report.html.facts import Facts
+from autoturbo.report.html.graph_view import graph_section
+from autoturbo.report.html.markup import Markup, element, paragraph, text
+from autoturbo.report.html.origin import origin_section
+from autoturbo.report.html.search_sections import (
     course_section,
     front_section,
     knob_section,
     prediction_section,
 )
-from autoturbo.report.page.summary import summary
-from autoturbo.report.page.vega import script
+from autoturbo.report.html.summary import summary
+from autoturbo.report.html.timeline import time_section
 
 LARGEST: Final = 5_000_000
 """Bytes that a report stays under."""
@@ -116,7 +112,7 @@ def _no_script() -> Markup:
 
 
 def _file(name: str) -> str:
-    place = resources.files("autoturbo.report.page") / name
+    place = resources.files("autoturbo.report.html") / name
     return _harmless(place.read_text(encoding="utf-8"))
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from autoturbo.database.records import no_schedule
 from autoturbo.errors import AutoTurboError, RunError
-from autoturbo.report.page.predictions import Predictions, predictions
-from autoturbo.report.page.timeuse import TimeUse, time_use
+from autoturbo.report.html.search import Predictions, predictions
+from autoturbo.report.html.time_use import TimeUse, time_use
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.advice import make_advisor
 from autoturbo.search.importance import Importance, importance_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from autoturbo.database import RunInfo, TrialRecord, Verified
     from autoturbo.graph.operators import Graph
     from autoturbo.simulate.evaluator import Evaluator
+
 
 BESIDE = ("tvm", "astitch", "graphturbo")
 """Schedulers that every report shows beside the tuned schedule."""

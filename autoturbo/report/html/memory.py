@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,7 +10,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.report.page.columns import Columns, evenly
+from autoturbo.report.html.charts import (
+    LEFT_EDGE,
+    Chart,
+    Columns,
+    Figures,
+    by_group,
+    evenly,
+    quantity,
+    time_axis,
+    time_span,
+    tips,
+    with_group_colours,
+)
+from autoturbo.report.html.facts import Measured
+from autoturbo.report.html.markup import Markup, folded, paragraph, table, text
 from autoturbo.report.trace import step_times
 from autoturbo.report.units import capacity, duration, percent
 from autoturbo.schedule.allocate import Zones
@@ -179,3 +194,81 @@ def _names(schedule: Schedule, cluster: int, buffer: int) -> tuple[str, str]:
     instance = instance_name(schedule, int(timeline.owner[buffer]))
     what = tensor_name(schedule, tensor) if tensor >= 0 else kind
     return (what if kind in ("tensor", what) else f"{what} ({kind})"), instance
+
+
+_CROWDED = 0.4
+"""A buffer that is never fuller than this is drawn up to its peak over this."""
+
+
+_SIZE = "datum.value < 1024 ? datum.value + ' KiB' : format(datum.value / 1024, '.4~g') + ' MiB'"
+
+
+def _ticks(top: float) -> list[float]:
+    """About eight sizes, powers of two apart, in KiB."""
+    step = 2.0 ** math.ceil(math.log2(top / 8))
+    return [step * at for at in range(int(top / step) + 1)]
+
+
+def memory_chart(best: Measured, found: Occupancy) -> Chart:
+    """A buffer over a pass: boxes by address, a line of how much is in use."""
+    top = found.capacity / 1024
+    if found.peak < _CROWDED * found.capacity:
+        top = found.peak / 1024 / _CROWDED
+    ticks = {"values": _ticks(top), "labelExpr": _SIZE}
+    scale = {"domain": [0, top], "nice": False}
+    address = quantity("low", None, scale=scale, axis={**LEFT_EDGE, "grid": False, **ticks})
+    spec = {
+        "params": time_span(best.kernels),
+        "height": 220,
+        "layer": [
+            {
+                "data": {"name": "boxes"},
+                "mark": {"type": "rect", "clip": True, "stroke": "var(--paper)",
+                         "strokeWidth": 0.5},
+                "encoding": {
+                    "x": time_axis(), "x2": {"field": "end"}, "y": address,
+                    "y2": {"field": "high"}, "color": by_group(),
+                    "tooltip": tips(what="tensor", of="of", low="from (KiB)", high="to (KiB)",
+                                    begin="from (us)", end="to (us)"),
+                },
+            },
+            {
+                "data": {"name": "used"},
+                "mark": {"type": "line", "interpolate": "step-after", "clip": True,
+                         "stroke": "var(--ink)", "strokeWidth": 1.5},
+                "encoding": {
+                    "x": {**time_axis(), "field": "at"},
+                    "y": {**address, "field": "KiB"},
+                },
+            },
+            {
+                "data": {"name": "zone"},
+                "mark": {"type": "rule", "strokeDash": [4, 3], "stroke": "var(--soft)"},
+                "encoding": {"y": {**address, "field": "KiB"}},
+            },
+        ],
+    }  # fmt: skip
+    zone = Columns({"KiB": [found.zone / 1024] if found.zone / 1024 <= top else []})
+    data = {"boxes": with_group_colours(found.boxes), "used": found.used, "zone": zone}
+    return Chart(spec, data, zooms=True)
+
+
+def memory_figures(best: Measured, held: Occupancy, figures: Figures, cluster: int) -> list[Markup]:
+    """Return the figure and table of what a buffer holds over a pass."""
+    if not held.capacity:
+        return []
+    several = len(best.schedule.timelines) > 1
+    name = f"{held.scope.name.lower()}{cluster if several else ''}"
+    where = f"Cluster {cluster}: " if several else ""
+    if not held.peak:
+        return [paragraph(text(f"{where}{held.sentence}"))]
+    caption = f"{where}{held.sentence} Boxes are tensors at their addresses, the line is their sum."
+    rows = [(f.name, f.instance, capacity(f.size), percent(f.size / held.peak))
+            for f in held.fillers]  # fmt: skip
+    more = [paragraph(text(f"and {held.more} more"))] if held.more else []
+    filled = table(("tensor", "of", "size", "of what is in use"), rows, words=2,
+                   label=f"what fills {held.scope.name}")  # fmt: skip
+    return [
+        figures.add(name, memory_chart(best, held), caption),
+        folded(f"What fills {held.scope.name} at its fullest", filled, *more),
+    ]

@@ -158,3 +158,27 @@ def _exposed(schedule: Schedule, kernel: KernelInterval, order: Sequence[str]) -
     found["DDR"] += max(0.0, ended - done)
     found["latency"] = max(0.0, min(done, ended) - kernel.body - covered)
     return found
+
+
+ENGINE_TITLES = {
+    "matrix": "the matrix engines",
+    "vector": "the vector engines",
+    "DDR": "DDR",
+    "transfer": "transfers between GB and LB",
+}
+
+
+PART_TITLES = {
+    **ENGINE_TITLES,
+    "latency": "latencies",
+    "movements": "movements between kernels",
+    "launch": "launches and barriers",
+    "other clusters": "waiting for other clusters",
+}
+
+
+PART_COLOURS = {
+    "matrix": "g0", "vector": "g2", "DDR": "g1", "transfer": "g3", "latency": "g5",
+    "movements": "g4", "launch": "g6", "other clusters": "g7",
+}  # fmt: skip
+"""Of the parts of the time."""

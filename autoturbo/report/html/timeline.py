@@ -8,8 +8,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.report.page.columns import Columns
+from autoturbo.report.html.charts import (
+    LEFT_EDGE,
+    Chart,
+    Columns,
+    Figures,
+    Spec,
+    by_group,
+    time_axis,
+    time_span,
+    tips,
+    with_group_colours,
+    words,
+    zoom_buttons,
+)
+from autoturbo.report.html.facts import Facts, Measured
+from autoturbo.report.html.markup import Markup, paragraph, text
+from autoturbo.report.html.memory import memory_figures, occupancy
 from autoturbo.report.units import duration
+from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import ENGINES, Column
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.intervals import KernelInterval
@@ -45,7 +62,7 @@ class _Bars(NamedTuple):
     busy: NDArray[np.float64]
 
 
-def lanes(schedule: Schedule) -> list[str]:
+def lane_names(schedule: Schedule) -> list[str]:
     """Rows of the timeline, from above: kernels, then engines, of each cluster."""
     names = ["kernel", *(TITLES[name] for name in ENGINES)]
     return [lane for at in range(len(schedule.timelines)) for lane in _of(schedule, at, names)]
@@ -56,7 +73,7 @@ def _of(schedule: Schedule, cluster: int, names: Sequence[str]) -> list[str]:
     return [f"{cluster}: {name}" if several else name for name in names]
 
 
-def timeline(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Columns:
+def engine_bars(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Columns:
     """Bars in microseconds: ``lane``, ``begin``, ``end``, ``what``, ``busy``, ``group``.
 
     ``group`` is the sub-graph. Bars of one layer that nearly touch are drawn as one, as coarsely as
@@ -134,7 +151,7 @@ class CoreLanes(NamedTuple):
     columns: Columns
 
 
-def cores(schedule: Schedule, kernels: Sequence[KernelInterval]) -> CoreLanes:
+def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> CoreLanes:
     """Which cores have a part of which kernel.
 
     All cores of a cluster issue a kernel's program at the same time, each on its part.
@@ -187,3 +204,69 @@ def _core_rows(
             begin, name = rows.pop()[0], f"kernels up to {name}"
         rows.append((begin, kernel.end * 1e6, name, group))
     return rows
+
+
+def timeline_chart(best: Measured) -> Chart:
+    """A pass, engine by engine."""
+    rows = words("lane", None, axis=LEFT_EDGE, scale={"domain": lane_names(best.schedule)})
+    shown = tips(what="layer", lane="engine", begin="from (us)", end="to (us)", busy="busy (share)")
+    return _bar_chart(best, rows, shown, engine_bars(best.schedule, best.kernels), step=22)
+
+
+def cores_chart(best: Measured) -> Chart:
+    """Which cores have parts of which kernels."""
+    found = core_lanes(best.schedule, best.kernels)
+    rows = words("core", None, axis=LEFT_EDGE, scale={"domain": found.names})
+    shown = tips(what="kernel", core="core", begin="from (us)", end="to (us)")
+    return _bar_chart(best, rows, shown, found.columns, step=12)
+
+
+def _bar_chart(best: Measured, rows: Spec, shown: list[Spec], bars: Columns, step: int) -> Chart:
+    """What happens when, in rows ``step`` pixels high."""
+    spec = {
+        "params": time_span(best.kernels),
+        "height": {"step": step},
+        "data": {"name": "bars"},
+        "mark": {"type": "bar", "clip": True, "height": step * 3 // 4},
+        "encoding": {
+            "y": rows,
+            "x": time_axis(),
+            "x2": {"field": "end"},
+            "color": by_group(),
+            "tooltip": shown,
+        },
+    }
+    return Chart(spec, {"bars": with_group_colours(bars)}, zooms=True)
+
+
+def time_section(facts: Facts, figures: Figures) -> list[Markup]:
+    """The pass in time, and what lies in the buffers then."""
+    best = facts.best
+    schedule, share = best.schedule, best.schedule.share
+    alike = (
+        f"All {share.copies} clusters work alike: it is one of them. " if share.copies > 1 else ""
+    )
+    passes = f"{share.loops} such passes make the batch. " if share.loops > 1 else ""
+    first = "The first pass" if share.loops > 1 else "The one pass"
+    about = (
+        f"{first}, {share.batches} samples. {alike}{passes}"
+        "The cores of a cluster issue a kernel's program together, each on its part: one core's"
+        " engines stand for all. Colours are sub-graphs, and begin again after eight."
+    )
+    found = [
+        paragraph(text(about)),
+        zoom_buttons(),
+        figures.add("timeline", timeline_chart(best), "Engines over time."),
+        figures.add("cores", cores_chart(best), _core_caption(best)),
+    ]
+    for cluster in range(len(schedule.timelines)):
+        for scope in (Scope.LB, Scope.GB):
+            held = occupancy(schedule, best.kernels, scope, cluster)
+            found += memory_figures(best, held, figures, cluster)
+    return found
+
+
+def _core_caption(best: Measured) -> str:
+    count = best.schedule.problem.target.cores
+    alike = " Neighbours that work alike share a lane." if count > MOST_CORES else ""
+    return f"Which of the {count} cores of a cluster have parts of each kernel.{alike}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoturbo.hardware.target import storage_ratio
-from autoturbo.report.page.timeuse import KernelUse, kernel_use
+from autoturbo.report.html.time_use import KernelUse, kernel_use
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import Amount
 from autoturbo.schedule.schedule import Schedule

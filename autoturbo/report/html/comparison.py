@@ -1,22 +1,25 @@
-"""Charts of schedulers side by side: speed, time, traffic, roofline."""
+"""Schedulers side by side: their time, speed, traffic and roofline, as charts and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from autoturbo.hardware.target import Target
-from autoturbo.report.page.chart import Chart
-from autoturbo.report.page.columns import Columns
-from autoturbo.report.page.facts import TITLES, Facts, Measured
-from autoturbo.report.page.subgraphs import SubGraphFacts
-from autoturbo.report.page.timeuse import PARTS
-from autoturbo.report.page.vega import colours, quantity, tips, words
-
-PART_COLOURS = {
-    "matrix": "g0", "vector": "g2", "DDR": "g1", "transfer": "g3", "latency": "g5",
-    "movements": "g4", "launch": "g6", "other clusters": "g7",
-}  # fmt: skip
-"""Of the parts of the time."""
+from autoturbo.report.html.charts import (
+    Chart,
+    Columns,
+    Figures,
+    colours,
+    quantity,
+    tips,
+    words,
+)
+from autoturbo.report.html.facts import TITLES, Facts, Measured
+from autoturbo.report.html.markup import Markup, folded, paragraph, table, text
+from autoturbo.report.html.subgraphs import SubGraphFacts, subgraph_facts
+from autoturbo.report.html.time_use import PART_COLOURS, PART_TITLES, PARTS
+from autoturbo.report.units import count, duration, joules, percent, ratio, size
+from autoturbo.simulate.measurement import Failure
 
 
 def time_chart(rows: Mapping[str, Measured]) -> Chart:
@@ -207,3 +210,87 @@ def traffic_chart(facts: Facts) -> Chart:
         },
     }  # fmt: skip
     return Chart(spec, {"rows": Columns(found)})
+
+
+_NOTHING = 1e-9
+"""Share of the time that is a rounding error."""
+
+
+def side_section(facts: Facts, figures: Figures) -> list[Markup]:
+    """Schedulers side by side, and where the time of each goes."""
+    rows = side_by_side(facts)
+    failed = [(n, o.message) for n, o in facts.others.items() if isinstance(o, Failure)]
+    return [
+        table(
+            ("schedule", "latency", "samples/s", "speed-up", "DDR", "energy", "kernels",
+             "matrix", "of bound"),
+            [_figures(name, row, facts.best) for name, row in rows.items()],
+            label="schedulers side by side",
+        ),
+        paragraph(
+            text("Speed-up: the tuned schedule over each. matrix: multiply-accumulates over what"
+                 " the matrix engines can do in that time."), class_="soft",
+        ),
+        *(paragraph(text(f"{name} does not fit: {message}")) for name, message in failed),
+        figures.add("speed", speed_chart(facts), "Samples per second of each scheduler."),
+        figures.add("time", time_chart(rows), _time_caption(facts)),
+        folded("The time as a table", _time_table(rows)),
+    ]  # fmt: skip
+
+
+def _figures(name: str, row: Measured, best: Measured) -> tuple[str, ...]:
+    own = row.measurement
+    return (
+        name,
+        duration(own.latency),
+        count(own.throughput),
+        ratio(own.latency / best.measurement.latency),
+        size(own.ddr_bytes),
+        "-" if own.energy is None else joules(own.energy),
+        str(own.kernels),
+        percent(own.matrix_utilization),
+        percent(own.bound_fraction),
+    )
+
+
+def _time_caption(facts: Facts) -> str:
+    first = PART_TITLES[facts.best.use.order[0]]
+    return (
+        f"Where the time of each schedule goes: all work of {first}, and of every other engine"
+        " what it does while those before it stand idle, so that the parts add up."
+    )
+
+
+def _time_table(rows: Mapping[str, Measured]) -> Markup:
+    parts = [p for p in PART_TITLES if any(row.use.exposed[p] > _NOTHING for row in rows.values())]
+    body = [(name, *(_part_time(r, p) for p in parts)) for name, r in rows.items()]
+    return table(("schedule", *parts), body, label="time of each schedule by part")
+
+
+def _part_time(row: Measured, part: str) -> str:
+    share = row.use.exposed[part]
+    return duration(share * row.measurement.latency) if share > _NOTHING else "-"
+
+
+def roof_section(facts: Facts, figures: Figures) -> list[Markup]:
+    """Roofline and traffic."""
+    groups = subgraph_facts(facts.best.schedule, facts.best.kernels)
+    target, dtype = facts.best.schedule.problem.target, facts.best.schedule.problem.dtype
+    caption = (
+        f"Roofline of the chip: {count(target.matrix_macs_per_second(dtype))}MAC/s of the matrix"
+        f" engines, {size(target.ddr.bandwidth)}/s of DDR. Circles are the tuned schedule's"
+        " sub-graphs, as large as their share of the time."
+    )
+    silent = [g for g in groups if not (g.macs and g.ddr_bytes)]
+    if silent:
+        caption += f" {len(silent)} without multiply-accumulates or without DDR are not in it."
+    rows = side_by_side(facts)
+    body = [
+        (title, *(size(row.measurement.bytes.get(level, 0)) for row in rows.values()))
+        for level, title in LEVELS.items()
+    ]
+    return [
+        figures.add("roofline", roofline_chart(facts, groups), caption),
+        figures.add("traffic", traffic_chart(facts), "Bytes moved per level, for the whole batch."),
+        table(("level", *rows), body, label="bytes moved per level"),
+    ]

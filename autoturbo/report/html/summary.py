@@ -4,27 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autoturbo.report.page.comparison_charts import PART_COLOURS
-from autoturbo.report.page.facts import TITLES, Facts, Measured
-from autoturbo.report.page.markup import Markup, element, paragraph, prose, text
+from autoturbo.report.html.facts import TITLES, Facts, Measured
+from autoturbo.report.html.markup import Markup, element, paragraph, prose, text
+from autoturbo.report.html.time_use import ENGINE_TITLES, PART_COLOURS, PART_TITLES
 from autoturbo.report.sharing import mixed_samples, mixed_sentence
 from autoturbo.report.units import clock, count, duration, percent, ratio, size
 from autoturbo.simulate.shares import schedule_shares
-
-ENGINE_TITLES = {
-    "matrix": "the matrix engines",
-    "vector": "the vector engines",
-    "DDR": "DDR",
-    "transfer": "transfers between GB and LB",
-}
-
-PART_TITLES = {
-    **ENGINE_TITLES,
-    "latency": "latencies",
-    "movements": "movements between kernels",
-    "launch": "launches and barriers",
-    "other clusters": "waiting for other clusters",
-}
 
 NOT_RUN = ": not run yet; the last command below does it"
 

@@ -1,8 +1,9 @@
-"""What would help where a schedule loses most, tried out: every gain is that of a new schedule.
+"""Where a schedule loses most, and what would help, tried out on a new schedule.
 
-A remedy is a change of one knob, of the model (channels padded to fill the matrix array), or of one
-field of the target. The schedule is built anew with the change and simulated; all else stays as it
-is, so a change of the target is not tuned for (``autoturbo sweep`` does that).
+A spot loses what it takes beyond what its work needs. A remedy is a change of one knob, of the
+model (channels padded to fill the matrix array), or of one field of the target. The schedule is
+built anew with the change and simulated; all else stays as it is, so a change of the target is not
+tuned for (``autoturbo sweep`` does that).
 """
 
 from __future__ import annotations
@@ -12,22 +13,131 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from autoturbo.errors import AutoTurboError
 from autoturbo.graph.domain import AxisKind
+from autoturbo.graph.extract import extract
 from autoturbo.graph.operators import Engine, Graph
 from autoturbo.graph.padding import channels_of, padded
 from autoturbo.hardware import with_field
+from autoturbo.hardware.target import storage_ratio
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value
+from autoturbo.schedule.work import in_integers
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import Block, blocks_of
 from autoturbo.simulate.attribution import Limit
+from autoturbo.simulate.bound import lower_bound, weight_bytes
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulate.shares import ScheduleShares, Shares
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
-    from autoturbo.report.spots import Spot
     from autoturbo.schedule.schedule import Schedule
+
+
+WORST = 5
+"""Spots that are shown."""
+
+Part = Literal["layer", "between"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Alike layers, as the blocks of a network have them, or what lies between kernels.
+
+    Attributes:
+        part: ``"layer"``; or ``"between"``: launches, barriers, and the movements before kernels,
+            of the whole schedule.
+        layers: names of the layers; none between kernels.
+        subgraphs: numbers of the sub-graphs that they belong to, alike as well.
+        anchors: the last layer of each of these, by which knobs name it.
+        seconds: that they add to the latency together.
+        shares: of that time.
+        needs: seconds that their work needs whatever the schedule: the most of matrix work and
+            vector work at peak and of reading their weights once from DDR; none between kernels.
+    """
+
+    part: Part
+    layers: tuple[str, ...]
+    subgraphs: tuple[int, ...]
+    anchors: tuple[str, ...]
+    seconds: float
+    shares: Shares
+    needs: float
+
+    @property
+    def lost(self) -> float:
+        """Seconds beyond what is needed, never negative."""
+        return max(self.seconds - self.needs, 0.0)
+
+
+def spots_of(schedule: Schedule, found: ScheduleShares, most: int = WORST) -> tuple[Spot, ...]:
+    """The spots that lose most, the worst first.
+
+    Args:
+        schedule: what is asked about.
+        found: its latency, handed out.
+        most: spots at most.
+    """
+    kinds: dict[object, list[int]] = {}
+    for subgraph in schedule.instances.subgraphs:
+        kinds.setdefault(_kind(schedule, subgraph.index), []).append(subgraph.index)
+    spots = [s for alike in kinds.values() for s in _of_kind(schedule, found, tuple(alike))]
+    spots.append(_between(found))
+    losing = [spot for spot in spots if spot.lost > 0]
+    return tuple(sorted(losing, key=lambda s: (-s.lost, s.subgraphs, s.layers)))[:most]
+
+
+def _kind(schedule: Schedule, index: int) -> object:
+    """Equal for sub-graphs of the same operators on the same extents, split alike."""
+    graph, subgraph = schedule.problem.graph, schedule.instances.subgraphs[index]
+    layers = (schedule.problem.layers[layer] for layer in subgraph.layers)
+    inside = ((graph.operators[o] for o in layer.operators) for layer in layers)
+    described = tuple(tuple((o.kind, o.extents) for o in operators) for operators in inside)
+    return subgraph.split.axes, described
+
+
+def _of_kind(schedule: Schedule, found: ScheduleShares, alike: tuple[int, ...]) -> Iterator[Spot]:
+    """The layers of alike sub-graphs, one spot for each place in them."""
+    graph, names = schedule.instances, [layer.name for layer in schedule.problem.layers]
+    anchors = tuple(found.subgraphs[i].layer for i in alike)
+    for layers in zip(*(graph.subgraphs[i].layers for i in alike), strict=True):
+        shares = _sum(found.layers[layer].shares for layer in layers)
+        yield Spot(
+            "layer", tuple(names[layer] for layer in layers), alike, anchors, shares.total, shares,
+            len(alike) * _needs(schedule, layers[0]),
+        )  # fmt: skip
+
+
+def _between(found: ScheduleShares) -> Spot:
+    """What is paid beside the work of layers, waiting for other clusters included."""
+    inside = _sum(layer.shares for layer in found.layers)
+    around = np.maximum(np.asarray(found.shares.seconds) - np.asarray(inside.seconds), 0.0)
+    every = tuple(one.subgraph for one in found.subgraphs)
+    return Spot("between", (), every, (), float(around.sum()), Shares.of(around), 0.0)
+
+
+def _sum(some: Iterable[Shares]) -> Shares:
+    return Shares.of(np.sum([one.seconds for one in some], axis=0))
+
+
+def _needs(schedule: Schedule, layer: int) -> float:
+    """Seconds of the whole chip for a layer of the whole batch."""
+    problem, share = schedule.problem, schedule.share
+    try:
+        part = extract(problem.graph, problem.layers[layer].operators)
+    except ValueError:  # nothing that it makes is used
+        return 0.0
+    bound = lower_bound(part, problem.target, problem.dtype)
+    integers = in_integers(problem.target, problem.dtype)
+    read = weight_bytes(part, problem.dtype, integers=integers) * storage_ratio(problem.dtype)
+    passes = share.loops * share.copies
+    return max(
+        bound.matrix_s * passes, bound.vector_s * passes, read / problem.target.ddr.bandwidth
+    )
+
 
 Kind = Literal["knob", "model", "target"]
 
@@ -325,9 +435,3 @@ def _changed(was: Any, value: Any) -> str:
         return ", ".join(sorted(ratios))
     shown = [f"{v:g}" if isinstance(v, int | float) else str(v) for v in (was, value)]
     return " -> ".join(shown)
-
-
-__all__ = [
-    "FIELDS", "MOST_PADDING", "Remedy", "Trials", "field_of", "limits_of", "paddings",
-    "with_knob",
-]  # fmt: skip
