@@ -51,7 +51,7 @@ class Spot:
         part: ``"layer"``; or ``"between"``: launches, barriers, and the movements before kernels,
             of the whole schedule.
         layers: names of the layers; none between kernels.
-        subgraphs: numbers of the sub-graphs that they belong to, alike as well.
+        subgraphs: numbers of the isomorphic sub-graphs that they belong to.
         anchors: the last layer of each of these, by which knobs name it.
         seconds: that they add to the latency together.
         shares: of that time.
@@ -74,7 +74,7 @@ class Spot:
 
 
 def spots_of(schedule: Schedule, found: ScheduleShares, most: int = WORST) -> tuple[Spot, ...]:
-    """The spots that lose most, the worst first.
+    """Return the spots that lose most, the worst first.
 
     Args:
         schedule: what is asked about.
@@ -91,7 +91,7 @@ def spots_of(schedule: Schedule, found: ScheduleShares, most: int = WORST) -> tu
 
 
 def _kind(schedule: Schedule, index: int) -> object:
-    """Equal for sub-graphs of the same operators on the same extents, split alike."""
+    """Return a key, equal for sub-graphs of the same operators and extents, split the same way."""
     graph, subgraph = schedule.problem.graph, schedule.instances.subgraphs[index]
     layers = (schedule.problem.layers[layer] for layer in subgraph.layers)
     inside = ((graph.operators[o] for o in layer.operators) for layer in layers)
@@ -100,7 +100,7 @@ def _kind(schedule: Schedule, index: int) -> object:
 
 
 def _of_kind(schedule: Schedule, found: ScheduleShares, alike: tuple[int, ...]) -> Iterator[Spot]:
-    """The layers of alike sub-graphs, one spot for each place in them."""
+    """Yield one spot for each place in isomorphic sub-graphs, of the layers there."""
     graph, names = schedule.instances, [layer.name for layer in schedule.problem.layers]
     anchors = tuple(found.subgraphs[i].layer for i in alike)
     for layers in zip(*(graph.subgraphs[i].layers for i in alike), strict=True):
@@ -112,7 +112,7 @@ def _of_kind(schedule: Schedule, found: ScheduleShares, alike: tuple[int, ...]) 
 
 
 def _between(found: ScheduleShares) -> Spot:
-    """What is paid beside the work of layers, waiting for other clusters included."""
+    """Return what is spent beside the work of layers, waiting for other clusters included."""
     inside = _sum(layer.shares for layer in found.layers)
     around = np.maximum(np.asarray(found.shares.seconds) - np.asarray(inside.seconds), 0.0)
     every = tuple(one.subgraph for one in found.subgraphs)
@@ -124,7 +124,7 @@ def _sum(some: Iterable[Shares]) -> Shares:
 
 
 def _needs(schedule: Schedule, layer: int) -> float:
-    """Seconds of the whole chip for a layer of the whole batch."""
+    """Return the seconds that the whole chip needs for a layer of the whole batch."""
     problem, share = schedule.problem, schedule.share
     try:
         part = extract(problem.graph, problem.layers[layer].operators)
@@ -220,7 +220,7 @@ class Trials:
         return self.schedule.problem.target
 
     def remedies(self, spot: Spot) -> tuple[Remedy, ...]:
-        """All that was tried for a spot: most gained first, what does not fit last."""
+        """Return all that was tried for a spot: most gained first, what does not fit last."""
         limits = limits_of(spot)
         found = [
             *(self._of_knobs(spot) if spot.anchors else self.model_knobs()),
@@ -229,7 +229,7 @@ class Trials:
         return _ordered(found)
 
     def model_knobs(self) -> tuple[Remedy, ...]:
-        """Every value of every knob of the model, changed alone, in the same order."""
+        """Try every value of every knob of the model alone; most gained first."""
         problem, knobs = self.schedule.problem, self.schedule.knobs
         space = Space.of(self.schedule.model, problem.target, dtype=problem.dtype)
         return _ordered(
@@ -240,7 +240,7 @@ class Trials:
         )
 
     def knob(self, layers: tuple[str, ...], name: str, value: Value) -> Remedy:
-        """One knob of alike sub-graphs, each named by a layer."""
+        """Try one knob of isomorphic sub-graphs, each named by a layer."""
         knobs = with_knob(self.schedule.knobs, layers, name, value)
         outcome = self._asked(knobs, lambda: self._evaluator.evaluate(knobs))
         where = layers[0] if len(layers) == 1 else f"{layers[0]} and {len(layers) - 1} alike"
@@ -248,7 +248,7 @@ class Trials:
         return self._remedy("knob", f"{name}={value} of {where}", change, outcome)
 
     def field(self, path: str, value: object) -> Remedy:
-        """One field of the target, named and measured as in its file.
+        """Try one field of the target, named and measured as in its file.
 
         Raises:
             TargetError: there is no such field, or the target would not be valid.
@@ -259,7 +259,7 @@ class Trials:
         return self._remedy("target", f"{path} {_changed(was, value)}", change, outcome)
 
     def padding(self, tensor: int, dim: int, extent: int) -> Remedy | None:
-        """Wider channels of a tensor of the model; None where they cannot be padded."""
+        """Try wider channels of a tensor of the model; None where they cannot be padded."""
         graph = self.schedule.model
         channels = channels_of(graph, tensor, dim)
         if channels is None:
@@ -274,7 +274,7 @@ class Trials:
         return self._remedy("model", text, change, outcome)
 
     def model_knob(self, name: str, value: Value) -> Remedy:
-        """One knob of the model."""
+        """Try one knob of the model."""
         change: dict[str, Any] = {name: value}
         knobs = dataclasses.replace(self.schedule.knobs, **change)
         outcome = self._asked(knobs, lambda: self._evaluator.evaluate(knobs))
@@ -292,7 +292,7 @@ class Trials:
         return self._known[key]
 
     def _elsewhere(self, *, graph: Graph | None = None, target: Target | None = None) -> Outcome:
-        """The same knobs on another model or target."""
+        """Evaluate the same knobs on another model or target."""
         graph, target = graph or self.schedule.model, target or self.target
         return Evaluator(graph, target, self.schedule.problem.dtype).evaluate(self.schedule.knobs)
 
@@ -307,7 +307,7 @@ class Trials:
                     yield self.knob(spot.anchors, name, value)
 
     def _block(self, spot: Spot) -> Block | None:
-        """What makes sense for a spot's own knobs, as the search sees it."""
+        """Return the knobs and values that the search would try for a spot's sub-graphs."""
         if self._blocks is None:
             problem, knobs = self.schedule.problem, self.schedule.knobs
             most = len(self.schedule.instances.subgraphs)
@@ -349,7 +349,7 @@ def _ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
 
 
 def limits_of(spot: Spot) -> tuple[Limit, ...]:
-    """What a spot is bound by: what most of its time is spent on, and a second that matters."""
+    """Return what a spot is bound by: the largest share of its time, and a second that matters."""
     ordered = sorted(Limit, key=lambda limit: -spot.shares.part(limit))
     return tuple(limit for limit in ordered[:2] if spot.shares.part(limit) >= _MINOR) or (
         ordered[0],
@@ -357,7 +357,7 @@ def limits_of(spot: Spot) -> tuple[Limit, ...]:
 
 
 def with_knob(knobs: Knobs, layers: Iterable[str], name: str, value: Value) -> Knobs:
-    """A setting with one knob of some sub-graphs changed, each named by a layer of it."""
+    """Return knobs with one knob of some sub-graphs changed, each named by a layer of it."""
     own = {override.layer: override for override in knobs.overrides}
     change: dict[str, Any] = {name: value}
     for layer in layers:
@@ -366,7 +366,7 @@ def with_knob(knobs: Knobs, layers: Iterable[str], name: str, value: Value) -> K
 
 
 def field_of(target: Target, path: str) -> Any:
-    """A field of a target as its file has it; None where it has none such.
+    """Return a field of a target as its file has it; None where it has none such.
 
     ``path`` is as for :func:`autoturbo.hardware.with_field`, with engines by kind.
     """
@@ -382,7 +382,7 @@ def field_of(target: Target, path: str) -> Any:
 
 
 def paddings(extent: int, target: Target) -> tuple[int, ...]:
-    """Numbers of channels that fill the matrix array, alone or on all cores, or spread evenly."""
+    """Return numbers of channels that fill the matrix array or spread evenly over cores."""
     matrix, cores = target.matrix, target.cores
     units = {matrix.columns, matrix.rows, matrix.columns * cores, cores}
     found = {-(-extent // unit) * unit for unit in units}
@@ -390,7 +390,7 @@ def paddings(extent: int, target: Target) -> tuple[int, ...]:
 
 
 def _channel_dims(schedule: Schedule, spot: Spot) -> Iterator[tuple[int, int]]:
-    """Dimensions of activations that a spot's product with weights reads or makes."""
+    """Yield dimensions of activations that a spot's product with weights reads or makes."""
     graph = schedule.model
     layer = next(one for one in schedule.problem.layers if one.name == spot.layers[0])
     operator = graph.operators[layer.anchor]
@@ -410,7 +410,7 @@ def _channel_dims(schedule: Schedule, spot: Spot) -> Iterator[tuple[int, int]]:
 
 
 def _near(name: str, block: Block | None, factor: int) -> tuple[Value, ...]:
-    """Values worth trying; of many factors those next to the one there is."""
+    """Return values worth trying; of many factors those next to the present one."""
     choices = block.choices.get(name, ()) if block else ()
     if name != "factor":
         return choices
@@ -421,7 +421,7 @@ def _near(name: str, block: Block | None, factor: int) -> tuple[Value, ...]:
 
 
 def _times(value: Any, factor: float) -> Any:
-    """A number, or one per data type, so many times as large; whole numbers stay whole."""
+    """Return a number, or one per data type, multiplied; whole numbers stay whole."""
     if isinstance(value, dict):
         return {name: _times(number, factor) for name, number in value.items()}
     product = value * factor
@@ -429,7 +429,7 @@ def _times(value: Any, factor: float) -> Any:
 
 
 def _changed(was: Any, value: Any) -> str:
-    """``64 -> 128``; of figures per data type only how many times as large they are."""
+    """Return ``64 -> 128``; for figures per data type the factor alone."""
     if isinstance(was, dict) and isinstance(value, dict):
         ratios = {f"x{value[name] / was[name]:g}" for name in was if was[name] and name in value}
         return ", ".join(sorted(ratios))

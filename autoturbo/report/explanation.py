@@ -34,7 +34,7 @@ class Advice:
     remedies: tuple[Remedy, ...]
 
     def helpful(self, least: float) -> tuple[Remedy, ...]:
-        """The best knob, change of the model and change of the target that gain so much.
+        """Return the best knob, change of the model and change of the target that gain so much.
 
         Args:
             least: seconds.
@@ -70,7 +70,7 @@ class Bounds:
         return tuple(sorted(self.shares.layers, key=lambda one: (-one.seconds, one.layer)))
 
     def as_json(self) -> dict[str, Any]:
-        """All of it for ``explain --json`` (docs/explain.md)."""
+        """Return the object of ``explain --json`` (docs/explain.md)."""
         found = self.shares
         return {
             "latency_s": found.latency,
@@ -158,7 +158,7 @@ MATTERS = 0.001
 
 
 def time_sentence(bounds: Bounds) -> str:
-    """What the latency is spent on, the most first, and how far it is from the lower bound."""
+    """Return what the latency is spent on in a sentence, the largest shares first."""
     shares = bounds.shares.shares
     order = sorted(LIMITS, key=lambda limit: -shares.part(limit))[:_NAMED]
     spent = [f"{limit} {percent(shares.part(limit))}" for limit in order if shares.part(limit)]
@@ -170,7 +170,7 @@ _NAMED = 5
 
 
 def bound_sentence(bounds: Bounds) -> str:
-    """The lower bound, what it follows from, and how near the schedule is."""
+    """Return the lower bound, what it follows from, and how near the schedule is."""
     parts = {
         "matrix": bounds.bound.matrix_s, "vector": bounds.bound.vector_s, "ddr": bounds.bound.ddr_s
     }  # fmt: skip
@@ -180,7 +180,7 @@ def bound_sentence(bounds: Bounds) -> str:
 
 
 def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:
-    """Sub-graphs, those that take longest first."""
+    """Return a table of sub-graphs, those that take longest first."""
     ordered = sorted(bounds.shares.subgraphs, key=lambda one: (-one.seconds, one.subgraph))
     rows = (
         (
@@ -201,7 +201,7 @@ def subgraph_table(bounds: Bounds, *, everything: bool) -> Table:
 
 
 def layer_table(bounds: Bounds, *, everything: bool) -> Table:
-    """Layers, those that take longest first."""
+    """Return a table of layers, those that take longest first."""
     rows = (
         (
             bounds.names[one.layer],
@@ -217,7 +217,7 @@ def layer_table(bounds: Bounds, *, everything: bool) -> Table:
 
 
 def spot_table(bounds: Bounds) -> Table:
-    """The worst spots, and below each what would help, by what it gains of the whole."""
+    """Return a table of the worst spots, and below each what would help, by its gain."""
     rows = (
         row for number, one in enumerate(bounds.advice, 1) for row in _spot(bounds, number, one)
     )
@@ -226,7 +226,7 @@ def spot_table(bounds: Bounds) -> Table:
 
 
 def model_knob_sentence(bounds: Bounds) -> str:
-    """The knob of the model that gains most when it alone is changed."""
+    """Return which knob of the model gains most when it alone is changed."""
     best = next(iter(bounds.model_knobs), None)
     if best is None or best.gain is None or best.gain <= MATTERS * bounds.shares.latency:
         return f"none of {len(bounds.model_knobs)} changes of one knob of the model helps"
@@ -253,7 +253,7 @@ def _spot(bounds: Bounds, number: int, advice: Advice) -> Iterator[tuple[str, ..
 
 
 def _slack(seconds: float) -> str:
-    """None at all reads better without a unit; a layer without work has no end of it."""
+    """Return a slack as text: ``0`` for none, ``-`` for a layer without work."""
     if not math.isfinite(seconds):
         return "-"
     return duration(seconds) if seconds else "0"

@@ -86,7 +86,7 @@ class Sweep:
         return tuple(one for one in measured if not any(self._beats(two, one) for two in measured))
 
     def _beats(self, one: SweepPoint, other: SweepPoint) -> bool:
-        """Whether a point is at least as good in everything, and not the same."""
+        """Return whether a point is at least as good in everything, and not the same."""
         if one is other or one.best is None or other.best is None:
             return False
         cheap = all(
@@ -96,7 +96,7 @@ class Sweep:
         return cheap and one.best.latency <= other.best.latency
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``sweep --json`` (docs/sweep.md)."""
+        """Return the object of ``sweep --json`` (docs/sweep.md)."""
         front = set(map(id, self.front))
         return {
             "model": self.model,
@@ -120,7 +120,7 @@ class Sweep:
         }
 
     def csv(self) -> str:
-        """One line a point, with a header: values, figures, whether on the front, run."""
+        """Return one line a point, with a header: values, figures, whether on the front, run."""
         text, front = io.StringIO(), set(map(id, self.front))
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*(a.path for a in self.axes), *COLUMNS, "trials", "front", "run"])
@@ -136,7 +136,7 @@ class Sweep:
 
 
 def points_table(sweep: Sweep) -> Table:
-    """One row a point; points of the front are marked."""
+    """Return a table with one row a point; points of the front are marked."""
     front = set(map(id, sweep.front))
     headers = (
         *(axis.short for axis in sweep.axes), "latency", "gain", "of bound", "DDR", "front",
@@ -161,7 +161,7 @@ def _row(point: SweepPoint, *, on_front: bool) -> tuple[str, ...]:
 
 
 def shown(value: Value) -> str:
-    """A value as a file would hold it."""
+    """Return a value as a file would hold it."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.12g}" if isinstance(value, int | float) else value
@@ -187,7 +187,7 @@ def require_matplotlib() -> None:
 
 
 def plot(sweep: Sweep, form: str = "svg") -> bytes:
-    """The picture as a file's content.
+    """Return the plot of a sweep as a file's content.
 
     Args:
         sweep: what is drawn; points that do not fit are left out.
@@ -236,7 +236,7 @@ def _draw(axes: Any, sweep: Sweep) -> None:
 
 
 def _lines(sweep: Sweep) -> list[tuple[tuple[Value, ...], list[SweepPoint]]]:
-    """Points that fit by the values of all fields but the first, in its order."""
+    """Return the points that fit by the values of all fields but the first, in its order."""
     lines: dict[tuple[Value, ...], list[SweepPoint]] = {}
     for point in sweep.points:
         if point.best is not None:

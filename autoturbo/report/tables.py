@@ -41,7 +41,7 @@ def table(
     whole: Sequence[str] = (),
     close: bool = False,
 ) -> Table:
-    """A table whose first ``words`` columns are text and whose others are numbers.
+    """Return a table whose first ``words`` columns are text and whose others are numbers.
 
     Args:
         headers: of the columns.
@@ -66,7 +66,7 @@ def table(
 
 
 def definitions(rows: Iterable[tuple[str, str, str]]) -> Table:
-    """Names at the left; at the right what each means and, indented below, the details.
+    """Return names at the left; at the right what each means, and its details below.
 
     For what has more to say than fits side by side: all but names wrap between words.
     """
@@ -82,7 +82,7 @@ def definitions(rows: Iterable[tuple[str, str, str]]) -> Table:
 def comparison(
     outcomes: Mapping[str, Outcome], reference: str | None = None, published: str = "graphturbo"
 ) -> Table:
-    """Schedulers side by side, in the order given.
+    """Return a table of schedulers side by side, in the order given.
 
     Args:
         outcomes: what each scheduler's schedule measured, by its name (``"default"`` is the
@@ -106,7 +106,7 @@ def incomplete(outcomes: Mapping[str, Outcome]) -> str:
 def comparison_rows(
     outcomes: Mapping[str, Outcome], reference: str | None = None, published: str = "graphturbo"
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Headers and cells of the same."""
+    """Return headers and cells of the comparison of schedulers."""
     measured = {n: o for n, o in outcomes.items() if isinstance(o, Measurement)}
     base = measured.get(reference or "") or next(iter(measured.values()), None)
     titles = {**_TITLES, "default": f"{published} (trial 0)"}
@@ -115,7 +115,7 @@ def comparison_rows(
 
 
 def front(points: Iterable[tuple[int, Outcome]]) -> Table:
-    """The trials of a Pareto front, the fastest first."""
+    """Return a table of the trials of a Pareto front, the fastest first."""
     measured = [(number, m) for number, m in points if isinstance(m, Measurement)]
     rows = (
         (
@@ -145,7 +145,7 @@ def _row(title: str, outcome: Outcome, base: Measurement | None) -> tuple[str, .
 
 
 def checked_sizes(schedule: Schedule | MachineSchedule) -> dict[str, int]:
-    """How many things the checks of a schedule look at; on a machine, those of all parts."""
+    """Return how many things the checks of a schedule look at; of a machine, of all parts."""
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
 
     if isinstance(schedule, MachineSchedule):
@@ -160,7 +160,7 @@ def checked_sizes(schedule: Schedule | MachineSchedule) -> dict[str, int]:
 
 
 def verdict_table(verification: Verification, counted: Mapping[str, int]) -> Table:
-    """One row a check: its verdict, and what it looked at."""
+    """Return a table with one row a check: its verdict, and what it looked at."""
     counts = {name: _counted(number, name) for name, number in counted.items()}
     numbers = verification.numbers
     rows = (
@@ -172,7 +172,7 @@ def verdict_table(verification: Verification, counted: Mapping[str, int]) -> Tab
 
 
 def output_table(numbers: Numbers) -> Table:
-    """One row an output: how far it is off where that is worst, and how far it may be there."""
+    """Return a table with one row an output: its largest difference and the tolerance there."""
     rows = ((name, f"{error:.3g}", f"{limit:.3g}") for name, error, limit in numbers.outputs)
     return table(("output", "difference", "tolerance"), rows)
 

@@ -232,9 +232,9 @@ def _compare_numbers(
     name: str, wanted: Array, found: Array, arithmetic: Arithmetic, scale: Scale
 ) -> Comparison:
     finite = np.isfinite(wanted)
-    alike = np.where(finite, np.isfinite(found), _equal(wanted, found))
-    if not alike.all():
-        return _mismatch(name, "differs where one is not finite", _position(~alike))
+    agree = np.where(finite, np.isfinite(found), _equal(wanted, found))
+    if not agree.all():
+        return _mismatch(name, "differs where one is not finite", _position(~agree))
     if not finite.any():
         return Comparison(name, 0.0, 0.0, 0.0, remark="is not finite anywhere")
     remark = _constant_remark(wanted) if finite.all() else "is not finite everywhere"

@@ -54,7 +54,7 @@ class Sizes:
     Attributes:
         problem: where the tensors come from.
         regions: of all tensors that the instance touches.
-        held: bindings of the tensors that it makes; a layer's outputs are all bound alike.
+        held: bindings of the tensors that it makes; all outputs of a layer have the same binding.
     """
 
     problem: Problem

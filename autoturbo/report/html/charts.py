@@ -38,7 +38,7 @@ class Columns:
         return len(next(iter(self.values.values()), ()))
 
     def as_json(self) -> dict[str, Any]:
-        """For the page's script: a list per column; of texts each once, with a number per row."""
+        """Return a list per column for the page's script; of texts each once, with row numbers."""
         return {name: _packed(column) for name, column in self.values.items()}
 
 
@@ -51,7 +51,7 @@ def _packed(column: Sequence[Any]) -> Any:
 
 
 def _short(value: Any) -> Any:
-    """Six digits of a number: more than a screen shows."""
+    """Return a number of six digits: more than a screen shows."""
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):
@@ -61,7 +61,7 @@ def _short(value: Any) -> Any:
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most so many positions of a list, the first and the last among them."""
+    """Return at most so many positions of a list, the first and the last among them."""
     if count <= most:
         return list(range(count))
     return sorted({round(step * (count - 1) / (most - 1)) for step in range(most)})
@@ -102,7 +102,7 @@ _CONFIG: Final[Spec] = {
 
 
 def library() -> ModuleType:
-    """The package that brings Vega.
+    """Return the package that brings Vega.
 
     Raises:
         UsageError: it is not installed, or too old.
@@ -143,13 +143,13 @@ def _check_address_space() -> None:
 
 @functools.cache
 def script() -> str:
-    """Vega and what shows it in a page, as one script."""
+    """Return Vega and what shows it in a page, as one script."""
     text: str = library().javascript_bundle(vl_version=_VERSION)
     return text
 
 
 def compiled(spec: Mapping[str, Any]) -> Spec:
-    """The Vega specification of a Vega-Lite chart of the page.
+    """Return the Vega specification of a Vega-Lite chart of the page.
 
     Raises:
         ValueError: it is none.
@@ -161,12 +161,12 @@ def compiled(spec: Mapping[str, Any]) -> Spec:
 
 
 def quantity(field: str, title: str | None, **more: Any) -> Spec:
-    """A channel of numbers."""
+    """Return a channel of numbers."""
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 
 def words(field: str, title: str | None, **more: Any) -> Spec:
-    """A channel of texts in the order of the data."""
+    """Return a channel of texts in the order of the data."""
     return {"field": field, "type": "nominal", "title": title, "sort": None, **more}
 
 
@@ -180,7 +180,7 @@ _TEXTS: Final = frozenset(
 
 
 def tips(**fields: str) -> list[Spec]:
-    """What pointing at a mark shows: titles by field; numbers with four digits."""
+    """Return what pointing at a mark shows: titles by field; numbers with four digits."""
     return [
         {"field": field, "title": title, "type": "nominal"}
         if field in _TEXTS
@@ -190,12 +190,12 @@ def tips(**fields: str) -> list[Spec]:
 
 
 def colours(names: Mapping[str, str]) -> Spec:
-    """A scale of names with the style's colours."""
+    """Return a scale of names with the style's colours."""
     return {"domain": list(names), "range": [f"var(--{colour})" for colour in names.values()]}
 
 
 def by_group(field: str = "group") -> Spec:
-    """The colour of a sub-graph by its number."""
+    """Return the colour channel of a sub-graph's number."""
     places = list(range(GROUPS))
     return {
         "field": field, "type": "ordinal", "legend": None,
@@ -272,7 +272,7 @@ class Figures:
     def add(
         self, name: str, chart: Chart, caption: str, *, tall: bool = False, square: bool = False
     ) -> Markup:
-        """A figure.
+        """Add a chart to the page and return its figure.
 
         Args:
             name: its id.
@@ -296,7 +296,7 @@ class Figures:
         return element("figure", element("div", shown, **frame), below, class_=kind)
 
     def json(self) -> str:
-        """All of them, fit to stand in a script element."""
+        """Return all charts as JSON that may stand in a script element."""
         dumped = json.dumps(self.charts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return (
             dumped.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -309,7 +309,7 @@ def _how(chart: Chart, caption: str) -> str:
 
 
 def zoom_buttons() -> Markup:
-    """Buttons for all figures that show time."""
+    """Return the buttons that zoom all figures that show time."""
     buttons = [
         element("button", text(sign), type="button", data_zoom=name, aria_label=title, title=title)
         for name, sign, title in _ZOOM

@@ -23,7 +23,7 @@ from autoturbo.simulate.measurement import Failure
 
 
 def time_chart(rows: Mapping[str, Measured]) -> Chart:
-    """What the time of each schedule went into, shares of its own time."""
+    """Return a chart of what each schedule's time went into, in shares of its own time."""
     found: dict[str, list[object]] = {n: [] for n in ("who", "part", "from", "to", "share", "ms")}
     parts = [*next(iter(rows.values())).use.order, *(p for p in PARTS if p not in _workers(rows))]
     for name, row in rows.items():
@@ -62,7 +62,7 @@ def _workers(rows: Mapping[str, Measured]) -> tuple[str, ...]:
 
 
 def roofline_chart(facts: Facts, groups: Sequence[SubGraphFacts]) -> Chart:
-    """Arithmetic against traffic, for schedules and for sub-graphs of the tuned one."""
+    """Return a roofline: arithmetic against traffic of schedules and sub-graphs."""
     schedule = facts.best.schedule
     target, dtype = schedule.problem.target, schedule.problem.dtype
     points = _roof_points(facts, groups)
@@ -139,7 +139,7 @@ def _roof_points(facts: Facts, groups: Sequence[SubGraphFacts]) -> dict[str, lis
 
 
 def side_by_side(facts: Facts) -> dict[str, Measured]:
-    """Every schedule that fits, by the title that readers see, the tuned one last."""
+    """Return every schedule that fits by the title that readers see, the tuned one last."""
     rows = {TITLES.get(n, n): m for n, m in facts.others.items() if isinstance(m, Measured)}
     own = rows.get(TITLES["graphturbo"])
     default = facts.default
@@ -149,7 +149,7 @@ def side_by_side(facts: Facts) -> dict[str, Measured]:
 
 
 def speed_chart(facts: Facts) -> Chart:
-    """Samples per second, scheduler by scheduler."""
+    """Return a chart of samples per second, scheduler by scheduler."""
     rows = side_by_side(facts)
     per_s = [row.measurement.throughput for row in rows.values()]
     kind = ["tuned" if name == TITLES["tuned"] else "other" for name in rows]
@@ -185,7 +185,7 @@ LEVELS = {
 
 
 def traffic_chart(facts: Facts) -> Chart:
-    """Megabytes per level; LB, which is far larger, is in the table."""
+    """Return a chart of megabytes per level; LB, which is far larger, is in the table."""
     found: dict[str, list[object]] = {name: [] for name in ("level", "who", "mb")}
     rows = side_by_side(facts)
     for level, title in LEVELS.items():
@@ -217,7 +217,7 @@ _NOTHING = 1e-9
 
 
 def side_section(facts: Facts, figures: Figures) -> list[Markup]:
-    """Schedulers side by side, and where the time of each goes."""
+    """Return the section of schedulers side by side, and where the time of each goes."""
     rows = side_by_side(facts)
     failed = [(n, o.message) for n, o in facts.others.items() if isinstance(o, Failure)]
     return [
@@ -273,7 +273,7 @@ def _part_time(row: Measured, part: str) -> str:
 
 
 def roof_section(facts: Facts, figures: Figures) -> list[Markup]:
-    """Roofline and traffic."""
+    """Return the section of roofline and traffic."""
     groups = subgraph_facts(facts.best.schedule, facts.best.kernels)
     target, dtype = facts.best.schedule.problem.target, facts.best.schedule.problem.dtype
     caption = (

@@ -31,7 +31,7 @@ LARGEST: Final = 5_000_000
 
 
 def document(facts: Facts) -> str:
-    """The report of a run.
+    """Return the report of a run as one HTML document.
 
     Raises:
         UsageError: the plotting library is not installed.
@@ -71,7 +71,7 @@ def document(facts: Facts) -> str:
 
 
 def _parts(facts: Facts, figures: Figures) -> list[tuple[str, str, list[Markup]]]:
-    """Sections: their ids, titles and content."""
+    """Return the sections: their ids, titles and content."""
     return [
         ("schedulers", "Schedulers side by side", side_section(facts, figures)),
         ("pass", "One pass in time", time_section(facts, figures)),
@@ -117,7 +117,7 @@ def _file(name: str) -> str:
 
 
 def _harmless(code: str) -> str:
-    """Code that may stand inside an element: nothing in it ends that element or opens another."""
+    """Return code that may stand inside an element: nothing in it ends or opens one."""
     return code.replace("</script", r"<\/script").replace("<!--", r"<\!--")
 
 

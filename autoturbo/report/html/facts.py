@@ -180,7 +180,7 @@ def gather(
 
 
 def _ignored(_line: str) -> None:
-    """The run's own log has said it."""
+    """Ignore a line that the run's own log has."""
 
 
 def _fits(trial: Trial | None) -> bool:
@@ -195,7 +195,7 @@ def _guided(info: RunInfo, objectives: Sequence[Objective]) -> bool:
 def _measured(
     evaluator: Evaluator, trial: Trial | None, order: Sequence[str] = ()
 ) -> tuple[Measured, Measurement]:
-    """A trial measured again.
+    """Build and measure a trial again.
 
     Raises:
         RunError: it fits no more.
@@ -248,6 +248,6 @@ def _trust(
 
 
 def _span(records: Sequence[TrialRecord]) -> float:
-    """Seconds between the first record and the last."""
+    """Return the seconds between the first record and the last."""
     times = [datetime.fromisoformat(record.created) for record in (records[0], records[-1])]
     return (times[1] - times[0]).total_seconds()

@@ -104,18 +104,18 @@ def graph_layout(schedule: Schedule) -> Layout:
 
 
 def _height(ranks: Mapping[int, int]) -> float:
-    """Rows of a sub-graph: a title, and its layers."""
+    """Return the rows of a sub-graph: a title, and its layers."""
     return 1.0 + (1 + max(ranks.values()) if ranks else 0) + 0.2
 
 
 def _inner(layers: Sequence[int], edges: Sequence[Edge]) -> dict[int, int]:
-    """The row of each layer of a sub-graph."""
+    """Return the row of each layer of a sub-graph."""
     own = set(layers)
     return _ranks(layers, [(a, b) for a, b in edges if a in own and b in own])
 
 
 def _ranks(nodes: Sequence[int], edges: Sequence[Edge]) -> dict[int, int]:
-    """Longest way from a node that reads nothing; nodes come in topological order."""
+    """Return each node's longest path from a node that reads nothing, in edges."""
     before: dict[int, list[int]] = {}
     for maker, reader in edges:
         before.setdefault(reader, []).append(maker)
@@ -133,7 +133,7 @@ def _rows(ranks: Mapping[int, int]) -> list[list[int]]:
 
 
 def _grid(nodes: Sequence[int], edges: Sequence[Edge]) -> list[list[int]]:
-    """Rows of nodes, each ordered by where what it reads from stands."""
+    """Return rows of nodes, each ordered by where what it reads from stands."""
     before: dict[int, list[int]] = {}
     for maker, reader in edges:
         before.setdefault(reader, []).append(maker)
@@ -151,7 +151,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _placed(group: Box, ranks: Mapping[int, int]) -> list[Box]:
-    """The layers of a sub-graph inside its box, below its title."""
+    """Return the layers of a sub-graph inside its box, below its title."""
     width = group.right - group.left
     found = []
     for rank, row in enumerate(_rows(ranks)):
@@ -168,7 +168,7 @@ SCOPE_COLOURS = {"LB": "lb", "GB": "gb", "DDR": "ddr"}
 
 def graph_chart(best: Measured, plan: Layout, facts: Sequence[SubGraphFacts],
                 scopes: Mapping[int, Scope]) -> Chart:  # fmt: skip
-    """Sub-graphs with their layers, what they read, and where their outputs lie."""
+    """Return a chart of sub-graphs, their layers, what they read, and where outputs lie."""
     layers = {box.number: box for box in plan.layers}
     places = layers or {box.number: box for box in plan.groups}
     share = {"scale": {"domain": [0, 1], "nice": False}, "axis": None}
@@ -282,7 +282,7 @@ def _places(boxes: Sequence[Box]) -> dict[str, list[float]]:
 
 
 def _edge_rows(plan: Layout, places: Mapping[int, Box]) -> Columns:
-    """Lines through up to four points; one that goes past others' rows does so at their side."""
+    """Return lines through up to four points, past others' rows at their side."""
     found: dict[str, list[float]] = {name: [] for name in ("edge", "point", "left", "top")}
     for number, (maker, reader) in enumerate(plan.edges):
         for point, (left, top) in enumerate(_way(places[maker], places[reader])):
@@ -314,7 +314,7 @@ _MOST_ROWS = 400
 
 
 def graph_section(facts: Facts, figures: Figures) -> list[Markup]:
-    """Sub-graphs, splits, scopes."""
+    """Return the section of sub-graphs, splits and scopes."""
     best = facts.best
     groups = subgraph_facts(best.schedule, best.kernels)
     plan = graph_layout(best.schedule)

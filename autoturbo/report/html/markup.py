@@ -14,7 +14,7 @@ Markup = NewType("Markup", str)
 
 
 def text(value: object) -> Markup:
-    """Any text; hidden characters as escapes."""
+    """Return any text as markup; hidden characters as escapes."""
     return Markup(html.escape(plain(value)))
 
 
@@ -22,12 +22,12 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:%|[kMGTmunp]?[sBJ]|[KMG]iB|[kMGT])(?![\w/]))"
 
 
 def prose(value: object) -> Markup:
-    """Our own words: a number and its unit stay on one line."""
+    """Return our own words as markup: a number and its unit stay on one line."""
     return Markup(_UNIT.sub("\N{NO-BREAK SPACE}", text(value)))
 
 
 def element(tag: str, *inside: str, **attributes: str | None) -> Markup:
-    """An element around text or :data:`Markup`; ``class_`` and ``aria_label`` name attributes.
+    """Return an element around :data:`Markup`; ``class_`` and ``aria_label`` name attributes.
 
     Plain ``str`` counts as markup too: pass names through :func:`text` first.
     """
@@ -40,14 +40,14 @@ def element(tag: str, *inside: str, **attributes: str | None) -> Markup:
 
 
 def paragraph(*inside: str, class_: str | None = None) -> Markup:
-    """A paragraph."""
+    """Return a paragraph."""
     return element("p", *inside, class_=class_)
 
 
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 1, label: str
 ) -> Markup:
-    """A table that scrolls by itself where it is too wide.
+    """Return a table that scrolls by itself where it is too wide.
 
     Args:
         headers: of the columns.
@@ -72,12 +72,12 @@ def _row(row: Sequence[object], words: int) -> Markup:
 
 
 def folded(title: str, *inside: str, long: bool = False) -> Markup:
-    """Something that is opened by a click or the space bar, and on paper unless it is long."""
+    """Return something that a click or the space bar opens, and paper unless it is long."""
     kind = "long" if long else None
     return element("details", element("summary", text(title)), *inside, class_=kind)
 
 
 def definitions(rows: Iterable[tuple[str, object]]) -> Markup:
-    """Names with what they are."""
+    """Return a list of names with what they are."""
     pairs = "".join(element("dt", text(n)) + element("dd", text(v)) for n, v in rows)
     return element("dl", pairs)

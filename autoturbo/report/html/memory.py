@@ -112,7 +112,7 @@ class _Held(NamedTuple):
 def occupancy(
     schedule: Schedule, kernels: Sequence[KernelInterval], scope: Scope, cluster: int = 0
 ) -> Occupancy:
-    """What lies in LB or GB of a cluster over a pass."""
+    """Return what lies in LB or GB of a cluster over a pass."""
     timeline, target = schedule.timelines[cluster], schedule.problem.target
     own = [kernel for kernel in kernels if kernel.cluster == cluster]
     begins = np.asarray(step_times(timeline.rows, own))
@@ -141,7 +141,7 @@ def occupancy(
 
 
 def _used(held: _Held, steps: int) -> NDArray[np.int64]:
-    """Bytes in use, step by step."""
+    """Return the bytes in use, step by step."""
     change = np.zeros(steps + 1, np.int64)
     np.add.at(change, held.birth, held.size)
     np.subtract.at(change, held.death + 1, held.size)
@@ -149,7 +149,7 @@ def _used(held: _Held, steps: int) -> NDArray[np.int64]:
 
 
 def _line(used: NDArray[np.int64], edges: NDArray[np.float64]) -> Columns:
-    """The use as a line of steps: each value holds until the next."""
+    """Return the use as a line of steps: each value holds until the next."""
     new = (
         np.flatnonzero(np.append(True, np.diff(used) != 0)) if len(used) else np.zeros(0, np.int64)
     )
@@ -161,7 +161,7 @@ def _line(used: NDArray[np.int64], edges: NDArray[np.float64]) -> Columns:
 
 
 def _boxes(schedule: Schedule, cluster: int, held: _Held, edges: NDArray[np.float64]) -> Columns:
-    """Buffers as boxes of time and address."""
+    """Return buffers as boxes of time and address."""
     begin, end = edges[held.birth], edges[held.death + 1]
     weight = (end - begin) * held.size
     order = np.sort(np.argsort(-weight, kind="stable")[:MOST_BOXES])
@@ -188,7 +188,7 @@ def _boxes(schedule: Schedule, cluster: int, held: _Held, edges: NDArray[np.floa
 
 
 def _names(schedule: Schedule, cluster: int, buffer: int) -> tuple[str, str]:
-    """What a buffer holds, and for which instance."""
+    """Return what a buffer holds, and for which instance."""
     timeline = schedule.timelines[cluster]
     kind, tensor = KINDS[int(timeline.kind[buffer])], int(timeline.tensor[buffer])
     instance = instance_name(schedule, int(timeline.owner[buffer]))
@@ -204,13 +204,13 @@ _SIZE = "datum.value < 1024 ? datum.value + ' KiB' : format(datum.value / 1024, 
 
 
 def _ticks(top: float) -> list[float]:
-    """About eight sizes, powers of two apart, in KiB."""
+    """Return about eight sizes in KiB, a power of two apart."""
     step = 2.0 ** math.ceil(math.log2(top / 8))
     return [step * at for at in range(int(top / step) + 1)]
 
 
 def memory_chart(best: Measured, found: Occupancy) -> Chart:
-    """A buffer over a pass: boxes by address, a line of how much is in use."""
+    """Return a chart of a buffer over a pass: boxes by address, a line of how much is in use."""
     top = found.capacity / 1024
     if found.peak < _CROWDED * found.capacity:
         top = found.peak / 1024 / _CROWDED

@@ -22,7 +22,7 @@ from autoturbo.version import __version__, interpreter
 
 
 def origin_section(facts: Facts) -> list[Markup]:
-    """Environment and commands."""
+    """Return the section of environment and commands."""
     info, settings = facts.info, facts.info.settings
     starts = len(settings.get("starts", ()))
     packages = [f"{n} {v}" for n, v in info.versions.items() if n not in interpreter()]
@@ -65,12 +65,12 @@ def _python(versions: Mapping[str, str]) -> str:
 
 
 def text_lines(lines: list[str]) -> Markup:
-    """Lines of text."""
+    """Return lines of text as markup."""
     return Markup("\n".join(text(line) for line in lines))
 
 
 def commands(facts: Facts) -> list[str]:
-    """Command lines that repeat the run, its fastest trial, its schedule, and prove that."""
+    """Return command lines that repeat the run, its fastest trial, and verify its schedule."""
     info = facts.info
     tune = ["autoturbo", "tune", info.model_file, *_options(facts)]
     replay = ["autoturbo", "replay", info.id, str(facts.number)]
@@ -81,7 +81,7 @@ def commands(facts: Facts) -> list[str]:
 
 
 def _pair(facts: Facts) -> list[str]:
-    """The options that say what is scheduled, on what."""
+    """Return the options that say what is scheduled, on what."""
     info, settings = facts.info, facts.info.settings
     kept = (settings.get(name) for name in ("model_batch", "shapes", "dims", "values"))
     return ["--target", info.target, "--dtype", info.key.dtype, *extent_flags(*kept)]
@@ -137,7 +137,7 @@ def _budget(settings: Any) -> list[str]:
 
 
 def _knobs(facts: Facts) -> Markup:
-    """The knobs that the fastest trial does not leave as published."""
+    """Return a table of the knobs that the fastest trial changes from the published ones."""
     values = facts.best.schedule.knobs.as_dict()
     rows = [(name, "", str(v)) for name, v in values.items() if name != "overrides" and v != "auto"]
     for own in values.get("overrides", ()):

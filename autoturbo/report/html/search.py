@@ -57,7 +57,7 @@ class Convergence:
 
 
 def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
-    """How the search went by one objective."""
+    """Return how the search went by one objective."""
     factor = UNITS[objective.name][1]
     scored = [(t.number, s) for t in trials if (s := objective.score(t.outcome)) is not None]
     better: list[int] = []
@@ -85,7 +85,7 @@ def convergence(trials: Sequence[Trial], objective: Objective) -> Convergence:
 
 
 def _edge(scores: Sequence[float]) -> float:
-    """Half above the first trial that was measured, or the worst where that is nearer.
+    """Return half above the first measured trial, or the worst where that is nearer.
 
     A search tries settings that take twenty times as long; with all of them in view, what it gains
     is not to be seen.
@@ -123,7 +123,7 @@ class Front:
 
 
 def front(trials: Sequence[Trial], sought: Sequence[Objective]) -> Front:
-    """The front of the first two objectives sought, or of latency and energy (or traffic)."""
+    """Return the front of the first two objectives, or of latency and energy (or traffic)."""
     pair = _pair(trials, sought)
     scored = [
         (trial.number, x, y)
@@ -170,7 +170,7 @@ def _pairs(
 
 
 def unbeaten(values: NDArray[np.float64]) -> list[int]:
-    """Rows of ``(points, 2)`` that no other beats, lower being better, by the first column."""
+    """Return rows of ``(points, 2)`` that no other beats, lower being better, by column 0."""
     found: list[int] = []
     least = np.inf
     for index in np.lexsort((np.arange(len(values)), values[:, 1], values[:, 0])).tolist():
@@ -210,7 +210,7 @@ class Predictions:
 
 
 def predictions(trials: Sequence[Trial], advisor: KernelAdvisor, size: int) -> Predictions | None:
-    """Go through a run's first rounds again; None where the model cannot say anything.
+    """Predict a run's first rounds again; None where the model cannot say anything.
 
     Args:
         trials: by number.
@@ -254,7 +254,7 @@ def _judged(pairs: Sequence[tuple[int, float, float]]) -> Predictions:
 
 
 def spearman(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Correlation of ranks; equal values share the mean of their ranks."""
+    """Return the correlation of ranks; equal values share the mean of their ranks."""
     return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
 
 

@@ -35,7 +35,7 @@ _LEAST = 5e-4
 
 
 def convergence_chart(facts: Facts, found: Convergence) -> Chart:
-    """Trials in order, the best so far, and the bound."""
+    """Return a chart of trials in order, the best so far, and the bound."""
     objective = facts.objectives[0]
     title, factor = UNITS[objective.name]
     x = quantity("trial", "trial", scale={"nice": False}, axis={"grid": False, "tickMinStep": 1})
@@ -63,7 +63,7 @@ def convergence_chart(facts: Facts, found: Convergence) -> Chart:
 
 
 def _limit(facts: Facts, objective: Objective) -> float | None:
-    """What no schedule can beat, for latency and throughput."""
+    """Return the bound in the objective's unit; None for others than latency and throughput."""
     if objective.name not in OF_KERNELS:
         return None
     measured = facts.best.measurement
@@ -72,7 +72,7 @@ def _limit(facts: Facts, objective: Objective) -> float | None:
 
 
 def prediction_chart(found: Predictions) -> Chart:
-    """Predicted against measured, with the line where both are the same."""
+    """Return a chart of predicted against measured latency, with the line of equality."""
     said, true = found.points.values["predicted"], found.points.values["measured"]
     low, high = min(*said, *true), max(*said, *true)
     wide = high > 3 * low
@@ -99,7 +99,7 @@ def prediction_chart(found: Predictions) -> Chart:
 
 
 def knob_title(knob: KnobReport) -> str:
-    """A knob with the layer whose own it is."""
+    """Return a knob with the layer whose own it is."""
     if not knob.layers:
         return knob.knob
     more = f" +{len(knob.layers) - 1}" if len(knob.layers) > 1 else ""
@@ -108,12 +108,12 @@ def knob_title(knob: KnobReport) -> str:
 
 
 def ranked(found: Importance) -> list[KnobReport]:
-    """Knobs, those with the largest shares first."""
+    """Return knobs, those with the largest shares first."""
     return sorted(found.knobs, key=lambda knob: -(knob.share or 0.0))
 
 
 def importance_chart(found: Importance) -> Chart:
-    """Shares of what differs between trials, knob by knob."""
+    """Return a chart of each knob's share of what differs between trials."""
     own = [k for k in ranked(found)[:SHOWN_KNOBS] if (k.share or 0.0) > _LEAST]
     rows = Columns(
         {
@@ -140,14 +140,14 @@ def importance_chart(found: Importance) -> Chart:
 
 
 def _axis_scale(found: Front, side: str) -> Spec:
-    """Logarithmic where values lie far apart."""
+    """Return a scale of an axis, logarithmic where values lie far apart."""
     values = [*found.points.values[side], *found.members.values[side]]
     wide = bool(values) and min(values) > 0 and max(values) > 3 * min(values)
     return {"type": "log", "nice": False, "padding": 8} if wide else {"zero": False, "padding": 8}
 
 
 def front_chart(found: Front) -> Chart:
-    """Trials by two objectives, and those that nothing beats."""
+    """Return a chart of trials by two objectives, and those that nothing beats."""
     titles = [UNITS[objective.name][0] for objective in found.objectives]
     x = quantity("x", titles[0], scale=_axis_scale(found, "x"), axis={"tickCount": 5})
     y = quantity("y", titles[1], scale=_axis_scale(found, "y"), axis={"tickCount": 5})
@@ -168,7 +168,7 @@ def front_chart(found: Front) -> Chart:
 
 
 def course_section(facts: Facts, figures: Figures) -> list[Markup]:
-    """How the search went."""
+    """Return the section of how the search went."""
     found = convergence(facts.trials, facts.objectives[0])
     failed = ", ".join(f"{reason} {number}" for reason, number in found.failures.most_common())
     times = "once" if found.improvements == 1 else f"{found.improvements} times"
@@ -185,7 +185,7 @@ def course_section(facts: Facts, figures: Figures) -> list[Markup]:
 
 
 def prediction_section(facts: Facts, figures: Figures) -> list[Markup]:
-    """What the cost model said before."""
+    """Return the section of what the cost model predicted before measurement."""
     found = facts.predictions
     if found is None:
         return [paragraph(text("The cost model cannot say anything of these trials."))]
@@ -207,7 +207,7 @@ def prediction_section(facts: Facts, figures: Figures) -> list[Markup]:
 
 
 def knob_section(facts: Facts, figures: Figures) -> list[Markup]:
-    """Which knobs mattered, and how much of each was tried."""
+    """Return the section of which knobs mattered, and how much of each was tried."""
     found = facts.importance
     knobs = ranked(found)
     own = [k for k in knobs if k.layers]
@@ -244,7 +244,7 @@ def _knob_row(knob: KnobReport) -> tuple[str, ...]:
 
 
 def front_section(facts: Facts, figures: Figures) -> list[Markup]:
-    """Trials that nothing beats in two objectives."""
+    """Return the section of trials that nothing beats in two objectives."""
     found = front(facts.trials, facts.objectives)
     titles = [UNITS[objective.name][0] for objective in found.objectives]
     sought = "Both were sought." if found.sought else "Only the first was sought."

@@ -55,7 +55,7 @@ class SubGraphFacts:
 def subgraph_facts(
     schedule: Schedule, kernels: Sequence[KernelInterval]
 ) -> tuple[SubGraphFacts, ...]:
-    """All sub-graphs, in topological order."""
+    """Return the facts of all sub-graphs, in topological order."""
     total = sum(kernel.end - kernel.begin for kernel in kernels)
     owner = schedule.instances.subgraph
     own: dict[int, list[KernelInterval]] = {}
@@ -93,7 +93,7 @@ def _facts(
 
 
 def _copied(schedule: Schedule) -> dict[int, float]:
-    """Bytes that movements bring from DDR before each instance's kernel."""
+    """Return the bytes that movements bring from DDR before each instance's kernel."""
     return {
         int(instance): float(timeline.copied[kernel, 2])
         for timeline in schedule.timelines
@@ -102,7 +102,7 @@ def _copied(schedule: Schedule) -> dict[int, float]:
 
 
 def _bound(uses: Sequence[KernelUse], seconds: float) -> tuple[str, float]:
-    """What takes most of the time of kernels, and how much of it."""
+    """Return what takes most of the time of kernels, and its share of that time."""
     sums: dict[str, float] = {}
     for use in uses:
         for name, busy in use.busy.items():
@@ -116,7 +116,7 @@ def _bound(uses: Sequence[KernelUse], seconds: float) -> tuple[str, float]:
 
 
 def _cut(schedule: Schedule, index: int) -> str:
-    """The axes of the last operator that are cut, by name or number, with their factors."""
+    """Return the axes of the last operator that are cut, with their factors, in words."""
     subgraph = schedule.instances.subgraphs[index]
     if not subgraph.split.axes:
         return "whole"
@@ -127,7 +127,7 @@ def _cut(schedule: Schedule, index: int) -> str:
 
 
 def layer_scopes(schedule: Schedule) -> dict[int, Scope]:
-    """Where the output of each layer is kept: the farthest place of any of its parts."""
+    """Return where the output of each layer is kept: the farthest scope of any of its parts."""
     farthest: dict[int, int] = {}
     made = KINDS.index("tensor")
     for timeline in schedule.timelines:

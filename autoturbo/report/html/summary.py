@@ -21,7 +21,7 @@ _NAMED = 3
 
 
 def summary(facts: Facts) -> Markup:
-    """The cards."""
+    """Return the cards of the first screen."""
     cards = (
         ("How much faster", _faster(facts)),
         ("Why", _why(facts)),
@@ -36,7 +36,7 @@ def summary(facts: Facts) -> Markup:
 
 
 def reference(facts: Facts) -> tuple[str, Measured] | None:
-    """What the gain refers to: TVM's kernels, or the first other schedule that fits."""
+    """Return what the gain refers to: TVM's kernels, or the first other schedule that fits."""
     fits = {n: m for n, m in facts.others.items() if isinstance(m, Measured)}
     name = "tvm" if "tvm" in fits else next(iter(fits), None)
     if name is not None:
@@ -80,7 +80,7 @@ def _why(facts: Facts) -> Iterator[Markup]:
 
 
 def saved(name: str, other: Measured, best: Measured) -> str:
-    """How much time went, against another schedule."""
+    """Return how much time is saved against another schedule, in words."""
     gone = other.measurement.latency - best.measurement.latency
     if gone <= 0:
         return f"{duration(-gone)} more than {name}"
@@ -88,7 +88,7 @@ def saved(name: str, other: Measured, best: Measured) -> str:
 
 
 def parts_saved(other: Measured, best: Measured, named: int = _NAMED) -> list[str]:
-    """What went and what came, the largest first; parts add up to the difference."""
+    """Return what time was saved and added, the largest first; parts add up to the difference."""
     gone = {
         part: other.use.exposed[part] * other.measurement.latency
         - best.use.exposed[part] * best.measurement.latency
@@ -135,7 +135,7 @@ def _bound(facts: Facts) -> Iterator[Markup]:
 
 
 def _mixed(best: Measured) -> str:
-    """Why samples cannot be told apart, and what that costs; empty where they can."""
+    """Return why samples cannot be told apart, and what that costs; empty where they can."""
     schedule = best.schedule
     target = schedule.problem.target
     sentence = mixed_sentence(mixed_samples(schedule.model, {target.name: target.clusters}))
@@ -143,7 +143,7 @@ def _mixed(best: Measured) -> str:
 
 
 def _beyond(best: Measured) -> list[str]:
-    """Of the busiest engine's time, what the lower bound says that it needs, and why it has more.
+    """Return how much of the busiest engine's time the lower bound needs, and why it has more.
 
     The bound knows nothing of transfers on the chip.
     """
@@ -161,7 +161,7 @@ def _beyond(best: Measured) -> list[str]:
 
 
 def _rest(best: Measured) -> list[str]:
-    """What nothing hides, the largest first."""
+    """Return what nothing hides, the largest first."""
     use = best.use
     parts = [p for p in use.exposed if p != use.busiest and use.exposed[p] > _LEAST]
     parts.sort(key=lambda part: -use.exposed[part])
@@ -170,7 +170,7 @@ def _rest(best: Measured) -> list[str]:
 
 
 def _critical(best: Measured) -> str:
-    """The same question asked of the critical path, as ``explain`` answers it."""
+    """Return what the critical path is spent on, as ``explain`` answers it."""
     shares = schedule_shares(best.schedule).shares.as_dict()
     total = sum(shares.values())
     named = sorted((name for name in shares if shares[name] > 0), key=lambda name: -shares[name])
@@ -179,7 +179,7 @@ def _critical(best: Measured) -> str:
 
 
 def _strip(measured: Measured) -> Markup:
-    """A bar of the time, in the colours of the chart below."""
+    """Return a bar of the time, in the colours of the chart below."""
     use = measured.use
     order = [*use.order, *(p for p in use.exposed if p not in use.order)]
     spans = [

@@ -87,7 +87,7 @@ def time_use(
     latency: float,
     order: Sequence[str] = (),
 ) -> TimeUse:
-    """How a schedule uses its time.
+    """Return how a schedule uses its time.
 
     Args:
         schedule: of which
@@ -116,7 +116,7 @@ def time_use(
 
 
 def kernel_use(schedule: Schedule, kernel: KernelInterval) -> KernelUse:
-    """How one kernel uses its time."""
+    """Return how one kernel uses its time."""
     busy = {name: _busy(kernel, name) for name in WORKERS}
     order = sorted(WORKERS, key=lambda name: -busy[name])
     exposed = _exposed(schedule, kernel, order)
@@ -132,7 +132,7 @@ def _busy(kernel: KernelInterval, name: str) -> float:
 
 
 def _covered(begin: Floats, end: Floats) -> float:
-    """Length of the union of intervals."""
+    """Return the length of the union of intervals."""
     order = np.argsort(begin, kind="stable")
     begin, reach = begin[order], np.maximum.accumulate(end[order])
     before = np.concatenate(([-np.inf], reach[:-1]))
@@ -140,7 +140,7 @@ def _covered(begin: Floats, end: Floats) -> float:
 
 
 def _exposed(schedule: Schedule, kernel: KernelInterval, order: Sequence[str]) -> dict[str, float]:
-    """Seconds of a kernel by :data:`PARTS`; workers that come first hide those that come later."""
+    """Return seconds of a kernel by :data:`PARTS`; earlier workers hide later ones."""
     overheads = schedule.problem.target.overheads
     found = dict.fromkeys(PARTS, 0.0)
     found["movements"] = kernel.launch - kernel.begin

@@ -63,7 +63,7 @@ class _Bars(NamedTuple):
 
 
 def lane_names(schedule: Schedule) -> list[str]:
-    """Rows of the timeline, from above: kernels, then engines, of each cluster."""
+    """Return the rows of the timeline, from above: kernels, then engines, of each cluster."""
     names = ["kernel", *(TITLES[name] for name in ENGINES)]
     return [lane for at in range(len(schedule.timelines)) for lane in _of(schedule, at, names)]
 
@@ -74,7 +74,7 @@ def _of(schedule: Schedule, cluster: int, names: Sequence[str]) -> list[str]:
 
 
 def engine_bars(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Columns:
-    """Bars in microseconds: ``lane``, ``begin``, ``end``, ``what``, ``busy``, ``group``.
+    """Return bars in microseconds: ``lane``, ``begin``, ``end``, ``what``, ``busy``, ``group``.
 
     ``group`` is the sub-graph. Bars of one layer that nearly touch are drawn as one, as coarsely as
     :data:`MOST_BARS` asks for; the note says how coarsely.
@@ -125,7 +125,7 @@ def _add(
 
 
 def _merged(kernel: KernelInterval, engine: int, gap: float) -> _Bars:
-    """An engine's work; instructions of one layer less than ``gap`` seconds apart as one."""
+    """Return an engine's work; instructions of a layer less than ``gap`` seconds apart are one."""
     where = kernel.program.where
     own = np.flatnonzero(where[:, Column.ENGINE] == engine)
     own = own[kernel.freed[own] > kernel.issued[own]]
@@ -152,7 +152,7 @@ class CoreLanes(NamedTuple):
 
 
 def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> CoreLanes:
-    """Which cores have a part of which kernel.
+    """Return which cores have a part of which kernel.
 
     All cores of a cluster issue a kernel's program at the same time, each on its part.
     """
@@ -173,7 +173,7 @@ def core_lanes(schedule: Schedule, kernels: Sequence[KernelInterval]) -> CoreLan
 def _alike(
     schedule: Schedule, kernels: Sequence[KernelInterval]
 ) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Lanes of a cluster: first and last core, and the kernels that they have parts of."""
+    """Return lanes of a cluster: first and last core, and the kernels that they have parts of."""
     count = schedule.problem.target.cores
     own: list[list[int]] = [[] for _ in range(count)]
     for number, kernel in enumerate(kernels):
@@ -194,7 +194,7 @@ def _alike(
 def _core_rows(
     schedule: Schedule, kernels: Sequence[KernelInterval]
 ) -> list[tuple[float, float, str, int]]:
-    """Bars of a lane; of many kernels those of a sub-graph in a row are one."""
+    """Return bars of a lane; of many kernels those of a sub-graph in a row are one."""
     rows: list[tuple[float, float, str, int]] = []
     for kernel in kernels:
         group = int(schedule.instances.subgraph[kernel.instance])
@@ -207,14 +207,14 @@ def _core_rows(
 
 
 def timeline_chart(best: Measured) -> Chart:
-    """A pass, engine by engine."""
+    """Return a chart of a pass, engine by engine."""
     rows = words("lane", None, axis=LEFT_EDGE, scale={"domain": lane_names(best.schedule)})
     shown = tips(what="layer", lane="engine", begin="from (us)", end="to (us)", busy="busy (share)")
     return _bar_chart(best, rows, shown, engine_bars(best.schedule, best.kernels), step=22)
 
 
 def cores_chart(best: Measured) -> Chart:
-    """Which cores have parts of which kernels."""
+    """Return a chart of which cores have parts of which kernels."""
     found = core_lanes(best.schedule, best.kernels)
     rows = words("core", None, axis=LEFT_EDGE, scale={"domain": found.names})
     shown = tips(what="kernel", core="core", begin="from (us)", end="to (us)")
@@ -222,7 +222,7 @@ def cores_chart(best: Measured) -> Chart:
 
 
 def _bar_chart(best: Measured, rows: Spec, shown: list[Spec], bars: Columns, step: int) -> Chart:
-    """What happens when, in rows ``step`` pixels high."""
+    """Return a chart of what happens when, in rows ``step`` pixels high."""
     spec = {
         "params": time_span(best.kernels),
         "height": {"step": step},
@@ -240,7 +240,7 @@ def _bar_chart(best: Measured, rows: Spec, shown: list[Spec], bars: Columns, ste
 
 
 def time_section(facts: Facts, figures: Figures) -> list[Markup]:
-    """The pass in time, and what lies in the buffers then."""
+    """Return the section of the pass in time, and what lies in the buffers then."""
     best = facts.best
     schedule, share = best.schedule, best.schedule.share
     alike = (

@@ -117,7 +117,7 @@ class GraphBuilder:
 
     A tensor of the graph is held under its own name as the region that the instance has of it; a
     constant is held whole. Values made on the way have names of their own. The same calls give the
-    same nodes and names, so bodies that are alike are equal.
+    same nodes and names, so equal parts give equal graphs.
 
     Attributes:
         opset: version of ONNX's own operators: slices and paddings are written as it wants them.
@@ -127,7 +127,7 @@ class GraphBuilder:
         nodes: in order.
         reads: constants that the function must be given, in order of first use.
         taken: names in use; values made on the way avoid them.
-        dequantised: how constants are made that the body makes itself from quantised ones.
+        dequantised: how constants are made that are added here, from quantised ones.
     """
 
     opset: int
@@ -204,7 +204,7 @@ class GraphBuilder:
         """Return the name of a constant operand, which is made or read whole.
 
         A tensor of the graph, a weight, is given to the function; what the graph does not hold (a
-        target shape, the bounds of a slice) is made in the body where it is known.
+        target shape, the bounds of a slice) is made here where it is known.
         """
         self._extents[operand.name] = operand.shape
         if operand.name not in self.reads and operand.name not in self._values:

@@ -66,13 +66,13 @@ def _reshape(partial: PartialOperator) -> bool:
         (dense, partial.makes(dense)[0]),
     ):
         source = partial.reads(box)[0]
-        if region is not None and _alike(partial, source, region):
+        if region is not None and _same_elements(partial, source, region):
             _shaped(partial, partial.fit(0, source)[0], region)
             return True
     return False
 
 
-def _alike(partial: PartialOperator, source: Region, made: Region) -> bool:
+def _same_elements(partial: PartialOperator, source: Region, made: Region) -> bool:
     return _run(source, partial.input_shapes[0]) == _run(made, partial.output_shapes[0])
 
 

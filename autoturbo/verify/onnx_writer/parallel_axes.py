@@ -287,7 +287,7 @@ _OTHERS = (
     "ScatterElements", "ScatterND", "SpaceToDepth", "Tile", "Transpose", "Trilu", "Expand",
 )  # fmt: skip
 
-INDIFFERENT = frozenset(_OTHERS).union(
+PARALLEL_KINDS = frozenset(_OTHERS).union(
     f"{domain}.{op}" if domain else op for family in _FAMILIES for domain, op in family.ROWS
 )
 """Kinds that compute the same on parts as on the whole wherever axes run position for position."""
@@ -295,8 +295,8 @@ INDIFFERENT = frozenset(_OTHERS).union(
 
 def plan_parallel(partial: PartialOperator) -> NodeRegions:
     """Return the regions on which the node runs; always right."""
-    alike = partial.operator.kind in INDIFFERENT and all(map(_straight, partial.maps))
-    node_regions = _within(partial, _uncut_axes(partial)) if alike else None
+    straight = partial.operator.kind in PARALLEL_KINDS and all(map(_straight, partial.maps))
+    node_regions = _within(partial, _uncut_axes(partial)) if straight else None
     return node_regions if node_regions is not None else _whole_regions(partial)
 
 

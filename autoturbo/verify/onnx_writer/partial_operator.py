@@ -255,7 +255,7 @@ class _Decomposer:
         builder: where they go.
         dtype: of the data.
         rank: of the data.
-        attributes: of the node that is spelt out.
+        attributes: of the node that is decomposed.
     """
 
     builder: GraphBuilder
@@ -309,7 +309,7 @@ class NodeRegions:
         outputs: per output of the operator, what the node makes.
         attributes: that get another value, by name; None takes one away.
         parameters: inputs that get another value, by ONNX position: a constant, or the name of a
-            value of the body; None leaves one out.
+            value of the graph; None leaves one out.
     """
 
     inputs: tuple[Region, ...]
@@ -319,7 +319,7 @@ class NodeRegions:
 
 
 def write_node(partial: PartialOperator, node_regions: NodeRegions) -> bool:
-    """Add the node on its frames, its inputs cut and its outputs cut.
+    """Add the node on its regions, its inputs and outputs cut.
 
     Returns:
         Whether any input had to be filled up with zeros.

@@ -53,12 +53,12 @@ def passes_of(schedule: Schedule) -> tuple[Pass, ...]:
 def _turns(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
     """Yield cluster, first sample and one past the last that a pass is for."""
     share, batch = schedule.share, schedule.model.batch
-    alike = share.split == BATCH
+    identical = share.split == BATCH
     for copy in range(share.copies):
         first = copy * share.samples
         end = min(first + share.samples, batch)
         for low in range(first, end, share.batches):
-            yield copy if alike else -1, low, min(low + share.batches, end)
+            yield copy if identical else -1, low, min(low + share.batches, end)
 
 
 def one_pass(schedule: Schedule) -> Pass:

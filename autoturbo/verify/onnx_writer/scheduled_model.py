@@ -271,8 +271,8 @@ def check_nodes(schedule: Schedule, nodes: ModelNodes) -> None:
         (a.kind, a.inputs, a.outputs) == (b.kind, b.inputs, b.outputs)
         for a, b in zip(graph.operators, own.operators, strict=True)
     )
-    alike = [t.shape for t in graph.tensors] == [t.shape for t in own.tensors]
-    if not (same and alike):
+    same_shapes = [t.shape for t in graph.tensors] == [t.shape for t in own.tensors]
+    if not (same and same_shapes):
         raise VerifyError("the model is not the one that was scheduled", hint="give its own file")
 
 

@@ -203,7 +203,7 @@ _SIZES = 3
 # ------------------------------------------------------------------------------------ the kinds
 
 Plan = Callable[[PartialOperator], NodeRegions | None]
-"""The frames of a part, or None where it has to be embedded in the whole."""
+"""Returns the regions of a part, or None where it has to be embedded in the whole."""
 
 PLANS: Mapping[str, Plan] = {
     "AveragePool": _pool,
