@@ -1,4 +1,4 @@
-"""From exact answers to proposals where exactness ends.
+"""Search exactly where costs of sub-graphs add up, and propose from there where they do not.
 
 The dynamic programme keeps every output in DDR, so that sub-graphs do not depend on each other.
 Kept in the local buffers where they fit, outputs cost less, and the same cuts are a good start.
@@ -15,9 +15,48 @@ import numpy as np
 
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value
 from autoturbo.search.conditions import dimension_name
+from autoturbo.search.exact.chain import FREE, ChainAnswer, Programme
+from autoturbo.search.exact.table import Grid
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
+
+
+def best_over_grid(
+    evaluator: Evaluator,
+    grid: Grid | None = None,
+    *,
+    knobs: Knobs = FREE,
+    batches: Sequence[int | str] = (AUTO,),
+    prune: bool = True,
+) -> ChainAnswer:
+    """The best schedule of a model over a grid of cuts and of sub-graphs' knobs.
+
+    Args:
+        evaluator: of the model on the target.
+        grid: the default's if None.
+        knobs: the model's, :data:`FREE` with changes.
+        batches: samples at once that are tried.
+        prune: whether to leave out what bounds rule out.
+
+    Raises:
+        UsageError: knobs under which sub-graphs depend on each other.
+        KnobsError: more samples at once than there are.
+    """
+    settings = [dataclasses.replace(knobs, batches_per_cluster=b) for b in batches]
+    answers = [
+        Programme.over(evaluator, grid or Grid(), setting, prune=prune).answer()
+        for setting in settings
+    ]
+    best = min(answers, key=lambda a: (not isinstance(a.outcome, Measurement), a.predicted))
+    return dataclasses.replace(
+        best,
+        exact=all(a.exact for a in answers),
+        segments=sum(a.segments for a in answers),
+        left_out=sum(a.left_out for a in answers),
+        space="; or ".join(a.space for a in answers),
+    )
+
 
 _FREED = ("scope", "cores")
 """Knobs of sub-graphs that only keep them apart."""
