@@ -106,7 +106,7 @@ class Sweep:
             "known": self.known,
             "points": [
                 {
-                    "values": self._named(point),
+                    "values": {a.path: v for a, v in zip(self.axes, point.values, strict=True)},
                     "target": point.target,
                     "run": point.run,
                     "trials": point.trials,
@@ -130,9 +130,6 @@ class Sweep:
             row = ["" if figures.get(n) is None else figures[n] for n in COLUMNS]
             writer.writerow([*point.values, *row, point.trials, int(id(point) in front), point.run])
         return text.getvalue()
-
-    def _named(self, point: SweepPoint) -> dict[str, Value]:
-        return {axis.path: value for axis, value in zip(self.axes, point.values, strict=True)}
 
 
 def points_table(sweep: Sweep) -> Table:

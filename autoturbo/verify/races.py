@@ -26,7 +26,17 @@ from autoturbo.verify.findings import (
     layer_name,
     tensor_name,
 )
-from autoturbo.verify.trace import COMPUTE, Access, Event, Phase, Program, RingBuffer, Trace, Wait
+from autoturbo.verify.trace import (
+    COMPUTE,
+    Access,
+    Event,
+    Phase,
+    Program,
+    RingBuffer,
+    Trace,
+    Wait,
+    kernel_positions,
+)
 
 _NEVER = np.iinfo(np.int64).max
 """What a clock of no instructions says: it asks for nothing."""
@@ -373,11 +383,7 @@ def _kernel_clocks(schedule: Schedule, trace: Trace) -> dict[tuple[int, int], di
     waits: dict[tuple[int, int], list[Wait]] = {}
     for wait in trace.waits:
         waits.setdefault((wait.cluster, wait.kernel), []).append(wait)
-    at = {
-        int(index): (cluster, kernel)
-        for cluster, timeline in enumerate(schedule.timelines)
-        for kernel, index in enumerate(timeline.order)
-    }
+    at = kernel_positions(schedule)
     clocks: dict[tuple[int, int], dict[int, int]] = {}
     for index in schedule.order:
         if index not in at or not trace.handed:

@@ -198,14 +198,13 @@ def _kernels(schedule: Schedule) -> Iterator[Finding]:
             own = [i for i in own if i < len(schedule.cluster) and schedule.cluster[i] == cluster]
         for wanted, index in itertools.zip_longest(own, timeline.order.tolist()):
             if wanted != index:
-                names = [_or_nothing(schedule, one) for one in (index, wanted)]
+                names = [
+                    "nothing" if one is None else instance_name(schedule, one)
+                    for one in (index, wanted)
+                ]
                 message = f"cluster {cluster} runs {names[0]} where the order has {names[1]}"
                 yield _finding(schedule, "order", message, -1 if index is None else index)
                 break
-
-
-def _or_nothing(schedule: Schedule, index: int | None) -> str:
-    return "nothing" if index is None else instance_name(schedule, index)
 
 
 def _tilings(schedule: Schedule) -> Iterator[Finding]:

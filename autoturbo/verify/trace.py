@@ -37,7 +37,7 @@ Bools = NDArray[np.bool_]
 
 
 class RingBuffer(IntEnum):
-    """Rings of slots, in LB of every core and in GB."""
+    """Ring buffers of slots, in LB of every core and in GB."""
 
     WEIGHTS_IN_LB = 0
     WEIGHTS_IN_GB = 1
@@ -223,18 +223,14 @@ def _input_events(kernel: _TiledProgram) -> list[Ints]:
     )
     if not kernel.rules.has_gb:
         return found
-    kept, tile = kernel.tiles.kept, kernel.tile
+    kept, tile, first = kernel.tiles.kept, kernel.tile, kernel.tiles.first
     for ring, stays in ((RingBuffer.INPUTS_IN_GB, False), (RingBuffer.KEPT_INPUTS_IN_GB, True)):
         put = fetched[kept[tile[fetched]] == stays]
         taken = passed[kept[tile[passed]] == stays]
-        held = _first_of_layer(kernel.tiles) if stays else None
+        held = np.repeat(first[:-1], np.diff(first)) if stays else None
         source = kernel.tiles.from_gb[tile[taken]]
         found += _ring_events(ring, put, tile[put], taken, source, held)
     return found
-
-
-def _first_of_layer(tiles: Tiles) -> Ints:
-    return np.repeat(tiles.first[:-1], np.diff(tiles.first))
 
 
 def _arriving_events(kernel: _TiledProgram, ring: RingBuffer, arriving: Ints) -> list[Ints]:
@@ -367,11 +363,7 @@ def trace_of(schedule: Schedule) -> Trace:
     """Return the trace of a schedule."""
     replay = replay_of(schedule)
     programs: dict[bytes, Program] = {}
-    at = {
-        int(index): (cluster, kernel)
-        for cluster, timeline in enumerate(schedule.timelines)
-        for kernel, index in enumerate(timeline.order)
-    }
+    at = kernel_positions(schedule)
     clusters = tuple(
         tuple(_phases(schedule, cluster, replay.used[cluster], programs))
         for cluster in range(len(schedule.timelines))
@@ -383,6 +375,15 @@ def trace_of(schedule: Schedule) -> Trace:
         if used.buffer < 0 <= used.instance and at.get(used.instance, (cluster, 0))[0] != cluster
     )
     return Trace(clusters, _waits(schedule, at), handed)
+
+
+def kernel_positions(schedule: Schedule) -> dict[int, tuple[int, int]]:
+    """Return the cluster of each instance and the place of its kernel in that cluster's order."""
+    return {
+        int(index): (cluster, kernel)
+        for cluster, timeline in enumerate(schedule.timelines)
+        for kernel, index in enumerate(timeline.order)
+    }
 
 
 def _waits(schedule: Schedule, at: Mapping[int, tuple[int, int]]) -> frozenset[Wait]:

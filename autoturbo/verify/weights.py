@@ -93,7 +93,7 @@ def value_sources(graph: GraphProto, tensors: Mapping[str, TensorProto]) -> dict
 
 
 class _SourceChooser:
-    """Looks at each tensor through the eyes of its readers."""
+    """Chooses how each tensor is drawn by the nodes that read it."""
 
     def __init__(self, graph: GraphProto, tensors: Mapping[str, TensorProto]) -> None:
         self._tensors = tensors
@@ -243,7 +243,8 @@ def seeded_weights(
     tensors: dict[str, TensorProto] = {}
     with atomic_writer(folder / file) as stream:
         for name, source in chosen.items():
-            tensor = _empty(name, stored[name])
+            like = stored[name]
+            tensor = TensorProto(name=name, data_type=like.data_type, dims=like.dims)
             _store_values(tensor, source, seed, stream, file)
             tensors[name] = tensor
     return SeededWeights(folder, seed, tensors)
@@ -261,10 +262,6 @@ def _tensor_of(node: NodeProto) -> TensorProto | None:
     if node.op_type != "Constant":
         return None
     return next((a.t for a in node.attribute if a.name == "value"), None)
-
-
-def _empty(name: str, like: TensorProto) -> TensorProto:
-    return TensorProto(name=name, data_type=like.data_type, dims=like.dims)
 
 
 def _store_values(

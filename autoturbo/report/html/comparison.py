@@ -25,7 +25,8 @@ from autoturbo.simulate.measurement import Failure
 def time_chart(rows: Mapping[str, Measured]) -> Chart:
     """Return a chart of what each schedule's time went into, in shares of its own time."""
     found: dict[str, list[object]] = {n: [] for n in ("who", "part", "from", "to", "share", "ms")}
-    parts = [*next(iter(rows.values())).use.order, *(p for p in PARTS if p not in _workers(rows))]
+    order = next(iter(rows.values())).use.order
+    parts = [*order, *(p for p in PARTS if p not in order)]
     for name, row in rows.items():
         at = 0.0
         for part in parts:
@@ -55,10 +56,6 @@ def time_chart(rows: Mapping[str, Measured]) -> Chart:
         },
         {"rows": Columns(found)},
     )  # fmt: skip
-
-
-def _workers(rows: Mapping[str, Measured]) -> tuple[str, ...]:
-    return next(iter(rows.values())).use.order
 
 
 def roofline_chart(facts: Facts, groups: Sequence[SubGraphFacts]) -> Chart:

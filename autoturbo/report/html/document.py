@@ -45,8 +45,9 @@ def document(facts: Facts) -> str:
     )
     info = facts.info
     title = f"{info.model} on {info.target}"
-    links = element("nav", *(_link(key, name) for key, name, _ in parts), aria_label="sections",
-                    class_="screen")  # fmt: skip
+    links = [element("a", text(name), href=f"#{key}") for key, name, _ in parts]
+    navigation = element("nav", *links, aria_label="sections", class_="screen")
+    no_script = paragraph(text("Charts need JavaScript; the tables do not."))
     sections = [
         element("section", element("h2", text(name)), *content, id=key)
         for key, name, content in parts
@@ -54,7 +55,14 @@ def document(facts: Facts) -> str:
     body = [
         element("a", text("to the content"), href="#content", class_="skip"),
         element("header", element("h1", text(title)), _under(facts)),
-        element("main", summary(facts), links, _no_script(), *sections, id="content"),
+        element(
+            "main",
+            summary(facts),
+            navigation,
+            element("noscript", no_script),
+            *sections,
+            id="content",
+        ),
         element("footer", paragraph(text(_made(facts)))),
         f'<script type="application/json" id="figures">{figures.json()}</script>',
         f"<script>{library}</script>",
@@ -85,10 +93,6 @@ def _parts(facts: Facts, figures: Figures) -> list[tuple[str, str, list[Markup]]
     ]
 
 
-def _link(key: str, name: str) -> Markup:
-    return element("a", text(name), href=f"#{key}")
-
-
 def _under(facts: Facts) -> Markup:
     info = facts.info
     return paragraph(
@@ -105,10 +109,6 @@ def _made(facts: Facts) -> str:
         f"AutoTurbo's report of run {facts.info.id}. The file is whole: it loads nothing. Charts by"
         " Vega (vega.github.io), BSD-3-Clause."
     )
-
-
-def _no_script() -> Markup:
-    return element("noscript", paragraph(text("Charts need JavaScript; the tables do not.")))
 
 
 def _file(name: str) -> str:

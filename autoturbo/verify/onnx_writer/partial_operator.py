@@ -249,7 +249,7 @@ def _decompose(partial: PartialOperator, inputs: Sequence[str], outputs: Sequenc
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Decomposer:
-    """Nodes in a body, with numbers of the type that the data have.
+    """Adds simpler nodes to a graph, with constants of the type that the data have.
 
     Attributes:
         builder: where they go.

@@ -26,69 +26,6 @@ from autoturbo.verify.onnx_writer.partial_operator import (
 from autoturbo.verify.onnx_writer.sliding_windows import plan_window
 
 
-def _is_whole(partial: PartialOperator) -> bool:
-    """Return whether the whole domain is asked for, and all inputs are there whole."""
-    read = (operand for operand in partial.values if operand is not None)
-    return partial.box == partial.full and all(_at_hand(partial, operand) for operand in read)
-
-
-def _at_hand(partial: PartialOperator, operand: Operand) -> bool:
-    region: Region | None = (
-        partial.builder.regions.get(operand.tensor) if operand.tensor >= 0 else None
-    )
-    return region == whole(operand.shape) or (region is None and operand.constant)
-
-
-def _write_whole(partial: PartialOperator) -> None:
-    """Add the node, and cut what it makes where a part of it is wanted."""
-    for operand in partial.values:
-        if operand is not None and partial.builder.regions.get(operand.tensor) is None:
-            partial.builder.operand(operand)
-    inputs = ["" if operand is None else operand.name for operand in partial.node.inputs]
-    made = output_names(partial, [whole(shape) for shape in partial.output_shapes])
-    add_node(partial, inputs, [name for name, _ in made])
-    _rename_captured(partial)
-    partial.finish(made)
-
-
-def _refuse(partial: PartialOperator) -> None:
-    """Say what an operator that is never split lacks.
-
-    Raises:
-        RegionError: always.
-    """
-    lacking = [o.name for o in partial.values if o is not None and not _at_hand(partial, o)]
-    raise RegionError(f"{partial.operator.name} is computed whole; not held whole: {lacking}")
-
-
-def _rename_captured(partial: PartialOperator) -> None:
-    """Let the bodies of control flow read values by the names that they have here."""
-    proto = partial.builder.nodes[-1]
-    pairs = zip(partial.node.proto.input, partial.node.inputs, strict=False)
-    names = {name: operand.name for name, operand in pairs if operand is not None}
-    outer = [n for n in captured_names(partial.node.proto) if n not in partial.node.proto.input]
-    captured = zip(outer, partial.node.captured, strict=True)
-    names.update({name: operand.name for name, operand in captured})
-    for graph in bodies(proto):
-        _rename_graph(graph, {old: new for old, new in names.items() if old != new})
-
-
-def _rename_graph(graph: GraphProto, names: Mapping[str, str]) -> None:
-    own = {value.name for value in graph.input} | set(initializer_names(graph))
-    own.update(name for node in graph.node for name in node.output)
-    outer = {old: new for old, new in names.items() if old not in own}
-    for node in graph.node:
-        _rename_inputs(node, outer)
-    for value in graph.output:
-        value.name = outer.get(value.name, value.name)
-
-
-def _rename_inputs(node: NodeProto, names: Mapping[str, str]) -> None:
-    node.input[:] = [names.get(name, name) for name in node.input]
-    for graph in bodies(node):
-        _rename_graph(graph, names)
-
-
 class Rule(StrEnum):
     """How a part of an operator is computed."""
 
@@ -150,3 +87,66 @@ def _part(partial: PartialOperator) -> Rule:
         return Rule.SLIDING_WINDOW
     filled = write_node(partial, plan_parallel(partial))
     return Rule.EMBEDDED if filled else Rule.PARALLEL_AXES
+
+
+def _is_whole(partial: PartialOperator) -> bool:
+    """Return whether the whole domain is asked for, and all inputs are there whole."""
+    read = (operand for operand in partial.values if operand is not None)
+    return partial.box == partial.full and all(_at_hand(partial, operand) for operand in read)
+
+
+def _at_hand(partial: PartialOperator, operand: Operand) -> bool:
+    region: Region | None = (
+        partial.builder.regions.get(operand.tensor) if operand.tensor >= 0 else None
+    )
+    return region == whole(operand.shape) or (region is None and operand.constant)
+
+
+def _write_whole(partial: PartialOperator) -> None:
+    """Add the node, and cut what it makes where a part of it is wanted."""
+    for operand in partial.values:
+        if operand is not None and partial.builder.regions.get(operand.tensor) is None:
+            partial.builder.operand(operand)
+    inputs = ["" if operand is None else operand.name for operand in partial.node.inputs]
+    made = output_names(partial, [whole(shape) for shape in partial.output_shapes])
+    add_node(partial, inputs, [name for name, _ in made])
+    _rename_captured(partial)
+    partial.finish(made)
+
+
+def _refuse(partial: PartialOperator) -> None:
+    """Say what an operator that is never split lacks.
+
+    Raises:
+        RegionError: always.
+    """
+    lacking = [o.name for o in partial.values if o is not None and not _at_hand(partial, o)]
+    raise RegionError(f"{partial.operator.name} is computed whole; not held whole: {lacking}")
+
+
+def _rename_captured(partial: PartialOperator) -> None:
+    """Let the bodies of control flow read values by the names that they have here."""
+    proto = partial.builder.nodes[-1]
+    pairs = zip(partial.node.proto.input, partial.node.inputs, strict=False)
+    names = {name: operand.name for name, operand in pairs if operand is not None}
+    outer = [n for n in captured_names(partial.node.proto) if n not in partial.node.proto.input]
+    captured = zip(outer, partial.node.captured, strict=True)
+    names.update({name: operand.name for name, operand in captured})
+    for graph in bodies(proto):
+        _rename_graph(graph, {old: new for old, new in names.items() if old != new})
+
+
+def _rename_graph(graph: GraphProto, names: Mapping[str, str]) -> None:
+    own = {value.name for value in graph.input} | set(initializer_names(graph))
+    own.update(name for node in graph.node for name in node.output)
+    outer = {old: new for old, new in names.items() if old not in own}
+    for node in graph.node:
+        _rename_inputs(node, outer)
+    for value in graph.output:
+        value.name = outer.get(value.name, value.name)
+
+
+def _rename_inputs(node: NodeProto, names: Mapping[str, str]) -> None:
+    node.input[:] = [names.get(name, name) for name in node.input]
+    for graph in bodies(node):
+        _rename_graph(graph, names)

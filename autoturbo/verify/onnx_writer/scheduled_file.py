@@ -23,7 +23,7 @@ from autoturbo.graph.source import one_line
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.onnx_writer.passes import nodes_at
-from autoturbo.verify.onnx_writer.scheduled_model import ScheduledModel, scheduled_model
+from autoturbo.verify.onnx_writer.scheduled_model import scheduled_model
 
 _MOST_INSIDE = 1 << 30
 """Bytes of values that a file holds in itself; beyond, they go into a file beside it."""
@@ -91,12 +91,6 @@ def write_scheduled_model(
     written = scheduled_model(schedule, nodes_of(schedule, source))
     data, missing = _keep_values(written.proto, source, place, outputs)
     _check_and_write(written.proto, place, complete=not missing)
-    return _applied(written, place, data, missing)
-
-
-def _applied(
-    written: ScheduledModel, place: Path, data: tuple[Path, ...], missing: tuple[str, ...]
-) -> Applied:
     return Applied(
         place, data, len(written.calls), written.functions, len(written.proto.graph.node),
         len(written.passes), missing,

@@ -458,7 +458,10 @@ class _Writer:
     def model(self) -> ScheduledModel:
         """Return the model of the nodes written."""
         graph = self.nodes.graph
-        inputs = [self._info(graph.tensors[t].name, t) for t in graph.inputs]
+        inputs = [
+            tensor_info(graph.tensors[t].name, self.elements[t], self.samples.shape(t, self.batch))
+            for t in graph.inputs
+        ]
         inputs += [tensor_info(o.name, o.element, o.shape) for o in self.nodes.given]
         outputs = [self._output(name, value) for name, value in self.nodes.outputs]
         leaving = [value.name for value in outputs]
@@ -484,9 +487,6 @@ class _Writer:
         ]:
             found |= self.functions.opsets([n for n in nodes if n.domain != FUNCTION_DOMAIN])
         return dict(sorted(found.items()))
-
-    def _info(self, name: str, tensor: int) -> ValueInfoProto:
-        return tensor_info(name, self.elements[tensor], self.samples.shape(tensor, self.batch))
 
     def _output(self, name: str, value: Operand) -> ValueInfoProto:
         if value.tensor >= 0:
