@@ -174,8 +174,7 @@ def running_best(outcomes: Iterable[object]) -> list[float | None]:
 
 def exact(pair: Pair) -> dict[str, Any]:
     """What the dynamic programme finds: seconds with outputs in DDR, and kept where they fit."""
-    from autoturbo.search.exact.chain import best_over_grid
-    from autoturbo.search.exact.proposals import best_freed
+    from exact_search import best_freed, best_over_grid
 
     start = time.perf_counter()
     answer = best_over_grid(pair.evaluator)

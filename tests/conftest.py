@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _one_thread_a_session() -> Iterator[None]:
     """Tests run side by side, as many as there are cores: further threads only wait, busily."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("autoturbo.verify.sessions.THREADS", 1)
+        patch.setattr("autoturbo.verify.execution.THREADS", 1)
         yield
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.verify.scheduled_file import Applied
+    from autoturbo.verify.onnx_writer.scheduled_file import Applied
 
 USAGE = "MODEL [--db PATH | --schedule FILE | --knobs FILE | --scheduler NAME] -o FILE [options]"
 EXAMPLE = "autoturbo apply examples/models/resnet50.onnx --batch 1 -o resnet50.stcp920.onnx"
@@ -137,7 +137,7 @@ def _verify(chosen: AnyChosen, options: argparse.Namespace) -> str:
     """The command that checks the numbers of the same schedule."""
     if chosen.run:
         return _command([options.model, "--run", chosen.run], options)
-    from autoturbo.report.page.origin import extent_flags
+    from autoturbo.report.html.origin import extent_flags
 
     flags = {
         "--target": options.target, "--dtype": options.dtype,

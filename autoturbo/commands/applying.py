@@ -12,7 +12,7 @@ from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
-    from autoturbo.verify.scheduled_file import Applied
+    from autoturbo.verify.onnx_writer.scheduled_file import Applied
 
 
 def apply_schedule(
@@ -37,9 +37,9 @@ def apply_schedule(
         VerifyError: the schedule cannot be written as ONNX.
         ModelError: the file is not usable.
     """
-    from autoturbo.verify.regional import RegionError
-    from autoturbo.verify.scheduled_file import write_scheduled_model
-    from autoturbo.verify.scheduled_model import BuildError
+    from autoturbo.verify.onnx_writer.partial_operator import RegionError
+    from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
+    from autoturbo.verify.onnx_writer.scheduled_model import BuildError
 
     source, place = model_file(model), Path(out)
     outputs.reading(source).check(place, Kind.MODEL)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo, TrialRecord
-    from autoturbo.report.bounds import Bounds
+    from autoturbo.report.explanation import Bounds
     from autoturbo.schedule.schedule import Schedule
     from autoturbo.search.importance import Importance, KnobReport
     from autoturbo.search.space import Space
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 def _of_file(options: argparse.Namespace, console: Console) -> int:
     """Of a schedule file there are no trials: what bounds it, and what would help."""
     from autoturbo.hardware import load_target
-    from autoturbo.report.bounds import bounds_of
+    from autoturbo.report.explanation import bounds_of
     from autoturbo.schedule.files import load_schedule
 
     if options.model is None:
@@ -88,7 +88,7 @@ def _of_file(options: argparse.Namespace, console: Console) -> int:
 
 def _of_run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.database import Database
-    from autoturbo.report.bounds import bounds_of
+    from autoturbo.report.explanation import bounds_of
     from autoturbo.search.importance import importance_of
     from autoturbo.search.objectives import find_objectives
     from autoturbo.search.progress import Trial
@@ -178,20 +178,20 @@ def _print(
 
 
 def _print_bounds(bounds: Bounds, console: Console) -> None:
-    from autoturbo.report import explained
+    from autoturbo.report import explanation
 
     everything = console.verbosity > 0
-    console.answer(explained.sentence(bounds))
-    console.answer(explained.distance(bounds))
+    console.answer(explanation.time_sentence(bounds))
+    console.answer(explanation.bound_sentence(bounds))
     console.say()
-    console.show(explained.subgraphs(bounds, everything=everything))
+    console.show(explanation.subgraph_table(bounds, everything=everything))
     console.say()
-    console.show(explained.layers(bounds, everything=everything))
+    console.show(explanation.layer_table(bounds, everything=everything))
     console.say()
-    console.show(explained.spots(bounds))
+    console.show(explanation.spot_table(bounds))
     if bounds.model_knobs:
         console.say()
-        console.answer(explained.of_model(bounds))
+        console.answer(explanation.model_knob_sentence(bounds))
 
 
 def _shown(found: Importance, everything: bool) -> list[KnobReport]:

@@ -36,9 +36,9 @@ def add_arguments(parser: Parser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """Measure what the database keeps sums of only, and write the page."""
     from autoturbo.database import Database
-    from autoturbo.report.page.document import document
-    from autoturbo.report.page.facts import gather
-    from autoturbo.report.page.vega import library
+    from autoturbo.report.html.charts import library
+    from autoturbo.report.html.document import document
+    from autoturbo.report.html.facts import gather
 
     library()  # before anything long is done
     with Database.open(options.db, create=False, read_only=True) as database:

@@ -150,7 +150,7 @@ def _check_outputs(paths: Sequence[Path], outputs: Outputs) -> None:
     Raises:
         UsageError: a file of no kind that is known, one that cannot be written, or no matplotlib.
     """
-    from autoturbo.report.sweep_plot import FORMATS, require_matplotlib
+    from autoturbo.report.sweep import FORMATS, require_matplotlib
 
     known = (_TABLE, *(f".{form}" for form in FORMATS))
     for path in paths:
@@ -162,7 +162,7 @@ def _check_outputs(paths: Sequence[Path], outputs: Outputs) -> None:
 
 
 def _write(found: Sweep, paths: Sequence[Path], outputs: Outputs) -> None:
-    from autoturbo.report.sweep_plot import plot
+    from autoturbo.report.sweep import plot
 
     for path in paths:
         suffix = path.suffix.lower()

@@ -99,7 +99,7 @@ def _verify(
     import dataclasses
 
     from autoturbo.verify import verify_schedule
-    from autoturbo.verify.units import check_any_numbers
+    from autoturbo.verify.machine import check_any_numbers
 
     _tell(console, f"{pair.model.name} @ {pair.target.name}: checking regions and memory")
     found = verify_schedule(chosen.schedule, numbers=False)
@@ -118,7 +118,7 @@ def _tell(console: Console, line: str) -> None:
 
 
 def _as_json(pair: AnyPair, chosen: AnyChosen, verification: Verification) -> dict[str, Any]:
-    from autoturbo.report.checks import sizes
+    from autoturbo.report.tables import checked_sizes
 
     numbers = verification.numbers
     ran: dict[str, Any] = {"skipped": "not asked for" if numbers is None else numbers.skipped}
@@ -129,20 +129,20 @@ def _as_json(pair: AnyPair, chosen: AnyChosen, verification: Verification) -> di
         ran["outputs"] = [dict(zip(names, row, strict=True)) for row in numbers.outputs]
     return {
         "model": pair.model.name, "target": pair.target.name, "scheduler": chosen.name,
-        **verification.as_json(), "checked": sizes(chosen.schedule), "ran": ran,
+        **verification.as_json(), "checked": checked_sizes(chosen.schedule), "ran": ran,
         **notes_field(assumed(pair.model)),
     }  # fmt: skip
 
 
 def _print(pair: AnyPair, chosen: AnyChosen, verification: Verification, console: Console) -> None:
-    from autoturbo.report.checks import outputs, sizes, verdicts
+    from autoturbo.report.tables import checked_sizes, output_table, verdict_table
     from autoturbo.search.handover import summary
 
     console.answer(f"{pair.model.name} @ {pair.target.name}, {pair.dtype}: {chosen.name}")
-    console.show(verdicts(verification, sizes(chosen.schedule)))
+    console.show(verdict_table(verification, checked_sizes(chosen.schedule)))
     if verification.numbers and verification.numbers.outputs:
         console.say()
-        console.show(outputs(verification.numbers))
+        console.show(output_table(verification.numbers))
         for remark in verification.numbers.remarks:
             console.answer(f"{remark}: comparing it proves little")
     for line in summary(verification.findings):

@@ -49,7 +49,7 @@ class Standing:
 
 
 def live_line(standing: Standing) -> str:
-    """The line, without an end of line.
+    """Return the line that says how a run stands, without an end of line.
 
     ``resnet50 @ stcp920 | 412/1000 | best 7.41 ms (-31 % vs default, 88 % of bound) at #288 |
     840 measured/s, 18.4 k screened | infeasible 7 % (LB 24, GB 3) | 0:38 / ~1:31``

@@ -26,7 +26,7 @@ from autoturbo.report.units import percent
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.timeline import KINDS
 from autoturbo.simulate.shares import LayerShare, schedule_shares
-from autoturbo.verify.metadata import annotate, model_facts
+from autoturbo.verify.onnx_writer.metadata import annotate, model_facts
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -66,7 +66,7 @@ class Shown:
 
 
 def facts_of(schedule: Schedule) -> tuple[NodeFacts, ...]:
-    """What the schedule says of each operator of its model."""
+    """Return what the schedule says of each operator of its model."""
     found, problem = schedule_shares(schedule), schedule.problem
     scopes = _scopes(schedule)
     facts: list[NodeFacts | None] = [None] * len(problem.graph.operators)
@@ -85,7 +85,7 @@ def facts_of(schedule: Schedule) -> tuple[NodeFacts, ...]:
 
 
 def attachment(schedule: Schedule, names: Counter[str]) -> tuple[dict[str, Any], Shown]:
-    """The content of a side-car, and what it shows.
+    """Return the content of a side-car, and what it shows.
 
     Args:
         schedule: what is shown.
@@ -124,7 +124,7 @@ def write_attachment(schedule: Schedule, path: Path, outputs: Outputs = NO_OTHER
 
 
 def annotated(schedule: Schedule) -> tuple[ModelProto, Shown]:
-    """A copy of the model without its weights, with facts beside its nodes, and what it shows."""
+    """Return a copy of the model without weights, with facts beside its nodes, and their count."""
     model = _read(schedule)
     graph = schedule.problem.graph
     by_output = {
@@ -169,7 +169,7 @@ def _entry(kind: str, target: str, name: str, value: object) -> dict[str, object
 
 
 def _place(schedule: Schedule, subgraph: int) -> dict[str, str]:
-    """Where the kernels of a sub-graph run."""
+    """Return where the kernels of a sub-graph run."""
     graph, placement = schedule.instances, schedule.placement
     own = range(int(graph.first[subgraph]), int(graph.first[subgraph + 1]))
     if schedule.cluster:
@@ -187,7 +187,7 @@ def _place(schedule: Schedule, subgraph: int) -> dict[str, str]:
 
 
 def _scopes(schedule: Schedule) -> dict[int, Counter[str]]:
-    """Per tensor, how many of its buffers lie in each scope over one pass."""
+    """Return, per tensor, how many of its buffers lie in each scope over one pass."""
     found: dict[int, Counter[str]] = {}
     for timeline in schedule.timelines:
         made = np.flatnonzero(timeline.kind == KINDS.index("tensor"))
@@ -198,7 +198,7 @@ def _scopes(schedule: Schedule) -> dict[int, Counter[str]]:
 
 
 def _counted(scopes: dict[int, Counter[str]], tensors: tuple[int, ...]) -> list[str]:
-    """``LB``, or ``LB 7`` and ``DDR 1`` where not all buffers lie in one scope."""
+    """Return ``LB``, or ``LB 7`` and ``DDR 1`` where not all buffers lie in one scope."""
     total: Counter[str] = Counter()
     for tensor in tensors:
         total += scopes.get(tensor, Counter())

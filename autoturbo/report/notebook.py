@@ -43,7 +43,7 @@ class View:
     rows: tuple[tuple[str, ...], ...] = ()
 
     def html(self) -> str:
-        """A fragment of HTML."""
+        """Return the view as a fragment of HTML."""
         parts = [f'<div style="margin: 0.3em 0"><b>{_safe(self.title)}</b></div>']
         if self.facts:
             parts.append(_table([], [list(fact) for fact in self.facts], figures=False))
@@ -52,7 +52,7 @@ class View:
         return f'<div class="autoturbo">{"".join(parts)}</div>'
 
     def text(self) -> str:
-        """Lines for a terminal."""
+        """Return the view as lines for a terminal."""
         lines = [plain(self.title)]
         width = max((len(plain(name)) for name, _ in self.facts), default=0)
         lines += [f"  {plain(name):<{width}}  {plain(text)}" for name, text in self.facts]
@@ -67,7 +67,7 @@ class Printer(Protocol):
 
 
 def target_view(target: Target) -> View:
-    """A target by its figures."""
+    """Return a view of a target's figures."""
     rates = (f"{macs(target.matrix_macs_per_second(d))}/s in {d}" for d in target.dtypes)
     facts = (
         ("description", target.description),
@@ -81,7 +81,7 @@ def target_view(target: Target) -> View:
 
 
 def measurement_view(measured: Measurement) -> View:
-    """A measurement by its figures."""
+    """Return a view of a measurement's figures."""
     facts = [
         (
             "latency",
@@ -99,7 +99,7 @@ def measurement_view(measured: Measurement) -> View:
 
 
 def schedule_view(schedule: Schedule) -> View:
-    """A schedule by what it decides."""
+    """Return a view of what a schedule decides."""
     target, share = schedule.problem.target, schedule.share
     scopes = [scope.name for scope in schedule.placement.scopes]
     kept = (f"{scopes.count(name)} in {name}" for name in ("LB", "GB", "DDR") if name in scopes)
@@ -117,7 +117,7 @@ def schedule_view(schedule: Schedule) -> View:
 
 
 def comparison_view(title: str, outcomes: Mapping[str, Outcome]) -> View:
-    """Schedulers side by side."""
+    """Return a view of schedulers side by side."""
     from autoturbo.report.tables import comparison_rows, incomplete
 
     headers, rows = comparison_rows(outcomes, REFERENCE)
@@ -126,7 +126,7 @@ def comparison_view(title: str, outcomes: Mapping[str, Outcome]) -> View:
 
 
 def _safe(text: object) -> str:
-    """Text of HTML: hidden characters as escapes, marks as entities."""
+    """Return text for HTML: hidden characters as escapes, marks as entities."""
     return html.escape(plain(text))
 
 
@@ -149,7 +149,7 @@ def _cell(kind: str, text: str, *, right: bool) -> str:
 
 
 def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table of text: names at the left, figures at the right of their columns."""
+    """Return a table of text: names at the left, figures at the right of their columns."""
     cells = [[plain(cell) for cell in row] for row in (headers, *rows)] if rows else []
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [

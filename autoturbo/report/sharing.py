@@ -25,7 +25,7 @@ _COPIES = "copies"
 
 
 def sharing(knobs: Knobs, best: Measurement, trials: Iterable[tuple[Knobs, Outcome]]) -> str:
-    """How the best schedule of a run shares out the work; empty where clusters work alike.
+    """Return how the best schedule of a run shares out the work; empty where clusters work alike.
 
     Args:
         knobs: of the best trial.
@@ -89,7 +89,7 @@ def mixed_sentence(mixed: Mapping[str, Any] | None) -> str:
 
 
 def _by_units(best: Measurement) -> str:
-    """Shares of the time in which units were busy, and what was copied."""
+    """Return the share of the time that each unit was busy, and what was copied."""
     busy = ", ".join(
         f"{name} {percent(seconds / best.latency)}"
         for name, seconds in best.busy.items()
@@ -102,6 +102,6 @@ def _by_units(best: Measurement) -> str:
 
 
 def held(best: Measurement) -> str:
-    """Most bytes of the shared memory that each unit of a machine holds; empty on a target."""
+    """Return the most bytes of shared memory that each unit holds; empty on a target."""
     names = {n.removeprefix("held:"): b for n, b in best.bytes.items() if n.startswith("held:")}
     return ", ".join(f"{name} {size(number)}" for name, number in names.items())

@@ -1,19 +1,28 @@
-"""Tuned latency over a grid of targets: the points, the Pareto front, tables and files of them."""
+"""Tuned latency over a grid of targets: points, the Pareto front, tables, files and plots.
+
+Plots are drawn with matplotlib (the extra ``plots``): it writes SVG, PNG and PDF without a browser,
+and the same sweep gives the same bytes.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.errors import UsageError
 from autoturbo.hardware.grid import Axis, Value
 from autoturbo.report.tables import table
-from autoturbo.report.units import duration, percent, ratio, size
+from autoturbo.report.units import duration, percent, plain, ratio, size
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
+
 
 COLUMNS = (
     "latency_s", "default_s", "throughput_per_s", "lower_bound_s", "bound_fraction",
@@ -77,7 +86,7 @@ class Sweep:
         return tuple(one for one in measured if not any(self._beats(two, one) for two in measured))
 
     def _beats(self, one: SweepPoint, other: SweepPoint) -> bool:
-        """Whether a point is at least as good in everything, and not the same."""
+        """Return whether a point is at least as good in everything, and not the same."""
         if one is other or one.best is None or other.best is None:
             return False
         cheap = all(
@@ -87,7 +96,7 @@ class Sweep:
         return cheap and one.best.latency <= other.best.latency
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``sweep --json`` (docs/sweep.md)."""
+        """Return the object of ``sweep --json`` (docs/sweep.md)."""
         front = set(map(id, self.front))
         return {
             "model": self.model,
@@ -97,7 +106,7 @@ class Sweep:
             "known": self.known,
             "points": [
                 {
-                    "values": self._named(point),
+                    "values": {a.path: v for a, v in zip(self.axes, point.values, strict=True)},
                     "target": point.target,
                     "run": point.run,
                     "trials": point.trials,
@@ -111,7 +120,7 @@ class Sweep:
         }
 
     def csv(self) -> str:
-        """One line a point, with a header: values, figures, whether on the front, run."""
+        """Return one line a point, with a header: values, figures, whether on the front, run."""
         text, front = io.StringIO(), set(map(id, self.front))
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*(a.path for a in self.axes), *COLUMNS, "trials", "front", "run"])
@@ -122,12 +131,9 @@ class Sweep:
             writer.writerow([*point.values, *row, point.trials, int(id(point) in front), point.run])
         return text.getvalue()
 
-    def _named(self, point: SweepPoint) -> dict[str, Value]:
-        return {axis.path: value for axis, value in zip(self.axes, point.values, strict=True)}
-
 
 def points_table(sweep: Sweep) -> Table:
-    """One row a point; points of the front are marked."""
+    """Return a table with one row a point; points of the front are marked."""
     front = set(map(id, sweep.front))
     headers = (
         *(axis.short for axis in sweep.axes), "latency", "gain", "of bound", "DDR", "front",
@@ -152,10 +158,116 @@ def _row(point: SweepPoint, *, on_front: bool) -> tuple[str, ...]:
 
 
 def shown(value: Value) -> str:
-    """A value as a file would hold it."""
+    """Return a value as a file would hold it."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.12g}" if isinstance(value, int | float) else value
 
 
-__all__ = ["COLUMNS", "Sweep", "SweepPoint", "points_table", "shown"]
+FORMATS = ("svg", "png", "pdf")
+"""What can be written, by the end of the file's name."""
+
+_SALT = "autoturbo"  # ids in the SVG follow from it: the same picture is the same file
+_SPREAD = 4.0
+"""Ratio of the greatest to the least value from which an axis is logarithmic."""
+
+
+def require_matplotlib() -> None:
+    """Say before a long run that its picture cannot be drawn.
+
+    Raises:
+        UsageError: matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        hint = "install it with: pip install 'autoturbo[plots]'"
+        raise UsageError("plots need matplotlib, which is not installed", hint=hint)
+
+
+def plot(sweep: Sweep, form: str = "svg") -> bytes:
+    """Return the plot of a sweep as a file's content.
+
+    Args:
+        sweep: what is drawn; points that do not fit are left out.
+        form: one of :data:`FORMATS`.
+
+    Raises:
+        UsageError: matplotlib is not installed.
+    """
+    require_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({"svg.hashsalt": _SALT, "svg.fonttype": "none"}):
+        figure = Figure(figsize=(7.0, 4.5), layout="constrained")
+        _draw(figure.add_subplot(), sweep)
+        out = io.BytesIO()
+        figure.savefig(out, format=form, metadata=_METADATA[form])
+    return out.getvalue()
+
+
+_METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None},
+    "png": {},
+    "pdf": {"CreationDate": None},
+}
+
+
+def _draw(axes: Any, sweep: Sweep) -> None:
+    first, *others = sweep.axes
+    numeric = first.is_numeric
+    places = {value: float(value) if numeric else at for at, value in enumerate(first.values)}
+    front = sweep.front
+    for rest, points in _lines(sweep):
+        label = ", ".join(
+            f"{axis.short} {shown(value)}" for axis, value in zip(others, rest, strict=True)
+        )
+        x = [places[point.values[0]] for point in points]
+        axes.plot(x, [_ms(point) for point in points], marker="o", label=plain(label))
+    if front:
+        x = [places[point.values[0]] for point in front]
+        axes.plot(
+            x, [_ms(point) for point in front], linestyle="", marker="o", markersize=12,
+            markerfacecolor="none", markeredgecolor="black", label="Pareto front",
+        )  # fmt: skip
+    _label_axes(axes, sweep, list(places.values()))
+
+
+def _lines(sweep: Sweep) -> list[tuple[tuple[Value, ...], list[SweepPoint]]]:
+    """Return the points that fit by the values of all fields but the first, in its order."""
+    lines: dict[tuple[Value, ...], list[SweepPoint]] = {}
+    for point in sweep.points:
+        if point.best is not None:
+            lines.setdefault(point.values[1:], []).append(point)
+    order = sweep.axes[0].values
+    return [
+        (rest, sorted(points, key=lambda p: order.index(p.values[0])))
+        for rest, points in lines.items()
+    ]
+
+
+def _label_axes(axes: Any, sweep: Sweep, places: Sequence[float]) -> None:
+    first = sweep.axes[0]
+    latencies = [_ms(point) for point in sweep.points if point.best is not None]
+    if first.is_numeric and _is_wide(places):
+        axes.set_xscale("log")
+    if _is_wide(latencies):
+        axes.set_yscale("log")
+    axes.set_xticks(places, [shown(value) for value in first.values])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(plain(first.short))
+    axes.set_ylabel("tuned latency, ms")
+    axes.set_title(plain(f"{sweep.model} @ {sweep.target}, {sweep.dtype}"))
+    axes.grid(visible=True, alpha=0.3)
+    texts = [axes.title, axes.xaxis.label, *axes.get_xticklabels()]
+    if latencies:
+        texts += axes.legend().get_texts()
+    for text in texts:  # names come from files: a dollar sign in one is no formula
+        text.set_parse_math(False)
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    return bool(values) and min(values) > 0 and max(values) / min(values) >= _SPREAD
+
+
+def _ms(point: SweepPoint) -> float:
+    return 1e3 * point.best.latency if point.best is not None else float("nan")

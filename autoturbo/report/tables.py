@@ -10,13 +10,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from autoturbo.report.units import count, duration, percent, plain, ratio, size
+from autoturbo.report.units import count, duration, many, percent, plain, ratio, size
 from autoturbo.simulate.measurement import Measurement
+from autoturbo.verify.findings import Check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.simulate.measurement import Outcome
+    from autoturbo.verify.findings import Finding, Numbers, Verification
+
 
 _COMPARISON = ("scheduler", "latency", "samples/s", "speed-up", "DDR", "matrix", "of bound")
 """``matrix`` is the use of the matrix engines; the widest row has 80 columns."""
@@ -36,7 +41,7 @@ def table(
     whole: Sequence[str] = (),
     close: bool = False,
 ) -> Table:
-    """A table whose first ``words`` columns are text and whose others are numbers.
+    """Return a table whose first ``words`` columns are text and whose others are numbers.
 
     Args:
         headers: of the columns.
@@ -61,7 +66,7 @@ def table(
 
 
 def definitions(rows: Iterable[tuple[str, str, str]]) -> Table:
-    """Names at the left; at the right what each means and, indented below, the details.
+    """Return names at the left; at the right what each means, and its details below.
 
     For what has more to say than fits side by side: all but names wrap between words.
     """
@@ -77,7 +82,7 @@ def definitions(rows: Iterable[tuple[str, str, str]]) -> Table:
 def comparison(
     outcomes: Mapping[str, Outcome], reference: str | None = None, published: str = "graphturbo"
 ) -> Table:
-    """Schedulers side by side, in the order given.
+    """Return a table of schedulers side by side, in the order given.
 
     Args:
         outcomes: what each scheduler's schedule measured, by its name (``"default"`` is the
@@ -101,7 +106,7 @@ def incomplete(outcomes: Mapping[str, Outcome]) -> str:
 def comparison_rows(
     outcomes: Mapping[str, Outcome], reference: str | None = None, published: str = "graphturbo"
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Headers and cells of the same."""
+    """Return headers and cells of the comparison of schedulers."""
     measured = {n: o for n, o in outcomes.items() if isinstance(o, Measurement)}
     base = measured.get(reference or "") or next(iter(measured.values()), None)
     titles = {**_TITLES, "default": f"{published} (trial 0)"}
@@ -110,7 +115,7 @@ def comparison_rows(
 
 
 def front(points: Iterable[tuple[int, Outcome]]) -> Table:
-    """The trials of a Pareto front, the fastest first."""
+    """Return a table of the trials of a Pareto front, the fastest first."""
     measured = [(number, m) for number, m in points if isinstance(m, Measurement)]
     rows = (
         (
@@ -137,3 +142,60 @@ def _row(title: str, outcome: Outcome, base: Measurement | None) -> tuple[str, .
         percent(outcome.matrix_utilization),
         percent(outcome.bound_fraction),
     )
+
+
+def checked_sizes(schedule: Schedule | MachineSchedule) -> dict[str, int]:
+    """Return how many things the checks of a schedule look at; of a machine, of all parts."""
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+
+    if isinstance(schedule, MachineSchedule):
+        counts = [checked_sizes(part) for part in schedule.schedules]
+        return {name: sum(one[name] for one in counts) for name in counts[0]}
+    return {
+        "subgraphs": len(schedule.instances.subgraphs),
+        "instances": len(schedule.instances.instances),
+        "kernels": sum(len(timeline.order) for timeline in schedule.timelines),
+        "buffers": sum(len(timeline.names) for timeline in schedule.timelines),
+    }
+
+
+def verdict_table(verification: Verification, counted: Mapping[str, int]) -> Table:
+    """Return a table with one row a check: its verdict, and what it looked at."""
+    counts = {name: _counted(number, name) for name, number in counted.items()}
+    numbers = verification.numbers
+    rows = (
+        (Check.REGIONS, _verdict(verification.regions), _listed(counts, "instances", "subgraphs")),
+        (Check.MEMORY, _verdict(verification.memory), _listed(counts, "buffers", "kernels")),
+        (Check.NUMBERS, *_of_numbers(numbers)),
+    )
+    return table(("check", "verdict", "what was checked"), rows, words=3)
+
+
+def output_table(numbers: Numbers) -> Table:
+    """Return a table with one row an output: its largest difference and the tolerance there."""
+    rows = ((name, f"{error:.3g}", f"{limit:.3g}") for name, error, limit in numbers.outputs)
+    return table(("output", "difference", "tolerance"), rows)
+
+
+def _counted(number: int, name: str) -> str:
+    name = name.replace("subgraph", "sub-graph")
+    return f"{many(number)} {name.removesuffix('s') if number == 1 else name}"
+
+
+def _listed(counts: Mapping[str, str], *names: str) -> str:
+    return ", ".join(counts[name] for name in names)
+
+
+def _verdict(findings: tuple[Finding, ...]) -> str:
+    return f"failed: {len(findings)}" if findings else "ok"
+
+
+def _of_numbers(numbers: Numbers | None) -> tuple[str, str]:
+    if numbers is None:
+        return "not checked", "--no-numbers"
+    if numbers.skipped is not None:
+        return "not checked", numbers.skipped
+    share = "the whole model" if numbers.whole else "one pass with the same decisions"
+    error = "-" if numbers.max_abs_error is None else f"{numbers.max_abs_error:.3g}"
+    what = f"batch {numbers.batch}, {share}, seed {numbers.seed}, max error {error}"
+    return _verdict(numbers.findings), what

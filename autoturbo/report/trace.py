@@ -20,7 +20,7 @@ from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import ENGINES, Amount, Column, Role
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals
-from autoturbo.verify.names import instance_name
+from autoturbo.verify.findings import instance_name
 
 DETAILS = ("kernels", "layers", "instructions")
 """How deep slices are nested."""
@@ -30,7 +30,7 @@ _KERNELS = 0
 
 
 def trace_events(schedule: Schedule, detail: str = "layers") -> list[dict[str, Any]]:
-    """The events of one pass.
+    """Return the trace events of one pass.
 
     Args:
         schedule: what is shown.
@@ -76,7 +76,7 @@ def write_trace(
 
 
 def _us(seconds: float) -> float:
-    """Microseconds to a tenth of a nanosecond."""
+    """Return microseconds, rounded to a tenth of a nanosecond."""
     return round(seconds * 1e6, 4)
 
 
@@ -90,7 +90,7 @@ def _slice(
 
 
 def _names(schedule: Schedule) -> Iterator[dict[str, Any]]:
-    """Clusters are processes, the kernels and each engine a thread."""
+    """Yield names: clusters are processes, the kernels and each engine a thread."""
     alike = schedule.share.copies
     for cluster in range(len(schedule.timelines)):
         title = f"cluster {cluster}" if alike == 1 else f"cluster (all {alike} alike)"
@@ -108,7 +108,7 @@ def _meta(cluster: int, thread: int, what: str, name: str) -> dict[str, Any]:
 
 
 def _kernel(schedule: Schedule, kernel: KernelInterval, number: int) -> Iterator[dict[str, Any]]:
-    """A kernel with its movements, launch and barrier inside."""
+    """Yield a kernel with its movements, launch and barrier inside."""
     instances = schedule.instances
     subgraph = int(instances.subgraph[kernel.instance])
     layers = instances.subgraphs[subgraph].layers
@@ -125,7 +125,7 @@ def _kernel(schedule: Schedule, kernel: KernelInterval, number: int) -> Iterator
 
 
 def _engines(schedule: Schedule, kernel: KernelInterval, *, deep: bool) -> Iterator[dict[str, Any]]:
-    """Per engine a slice for every layer, and inside it one for each instruction."""
+    """Yield per engine a slice for every layer, and inside it one for each instruction."""
     where = kernel.program.where
     subgraph = int(schedule.instances.subgraph[kernel.instance])
     layers = schedule.instances.subgraphs[subgraph].layers
@@ -150,7 +150,7 @@ def _engines(schedule: Schedule, kernel: KernelInterval, *, deep: bool) -> Itera
 
 
 def _runs(layers: np.ndarray) -> Iterator[slice]:
-    """Stretches of an engine's instructions that belong to one layer."""
+    """Yield stretches of an engine's instructions that belong to one layer."""
     if not len(layers):
         return
     cuts = [0, *(np.flatnonzero(np.diff(layers)) + 1).tolist(), len(layers)]
@@ -159,7 +159,7 @@ def _runs(layers: np.ndarray) -> Iterator[slice]:
 
 
 def _traffic(kernel: KernelInterval) -> Iterator[dict[str, Any]]:
-    """Off-chip gigabytes per second of a cluster, mean over the kernel."""
+    """Yield the off-chip gigabytes per second of a cluster, mean over the kernel."""
     seconds = kernel.end - kernel.begin
     moved = float(kernel.program.amounts[:, Amount.DDR].sum())
     yield _counter(kernel.cluster, "DDR GB/s", kernel.begin, moved / seconds / 1e9)
@@ -173,7 +173,7 @@ def _counter(cluster: int, name: str, at: float, value: float) -> dict[str, Any]
 
 
 def _flows(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Iterator[dict[str, Any]]:
-    """From the end of a kernel to the begin of those that read what it makes."""
+    """Yield flows from the end of a kernel to the begin of those that read what it makes."""
     at = {kernel.instance: kernel for kernel in kernels}
     graph = schedule.instances
     number = 0
@@ -193,7 +193,7 @@ def _flows(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Iterator[di
 def _occupancy(
     schedule: Schedule, kernels: Sequence[KernelInterval], cluster: int
 ) -> Iterator[dict[str, Any]]:
-    """Kibibytes of LB (the busiest core's) and of GB, step by step."""
+    """Yield kibibytes of LB (the busiest core's) and of GB, step by step."""
     timeline = schedule.timelines[cluster]
     times = step_times(timeline.rows, [k for k in kernels if k.cluster == cluster])
     buffers = timeline.buffers
@@ -209,7 +209,7 @@ def _occupancy(
 
 
 def step_times(rows: np.ndarray, kernels: Sequence[KernelInterval]) -> list[float]:
-    """Seconds at which each step of a timeline begins: movements before a kernel, its layers."""
+    """Return the seconds at which each step of a timeline begins."""
     times = []
     for number, kernel in enumerate(kernels):
         times.append(kernel.begin)

@@ -22,33 +22,33 @@ _ROUNDS_UP: Final = 0.9995
 
 
 def duration(seconds: float) -> str:
-    """A short time: ``7.41 ms``."""
+    """Return a short time in seconds as text: ``7.41 ms``."""
     return _scaled(seconds, _SECONDS)
 
 
 def joules(energy: float) -> str:
-    """``512 mJ``."""
+    """Return an energy in joules as text: ``512 mJ``."""
     return _scaled(energy, _JOULES)
 
 
 def size(count: float) -> str:
-    """Bytes: ``1.23 GB``."""
+    """Return bytes as text: ``1.23 GB``."""
     return _whole(count, " B") or _scaled(count, _BYTES)
 
 
 def capacity(count: float) -> str:
-    """What a memory holds: ``1 MiB``, ``1.50 GiB``."""
+    """Return the bytes that a memory holds as text: ``1 MiB``, ``1.50 GiB``."""
     factor, unit = next((row for row in _CAPACITIES if count >= row[0]), _CAPACITIES[-1])
     return _whole(count / factor, f" {unit}") or f"{_digits(count / factor)} {unit}"
 
 
 def count(number: float) -> str:
-    """How many: ``24``, ``18.4 k``, ``0.52``."""
+    """Return a number as text: ``24``, ``18.4 k``, ``0.52``."""
     return _whole(number, "") or _scaled(number, _COUNTS).rstrip()
 
 
 def many(number: int) -> str:
-    """How many there are of what may be more than can be imagined: ``5184``, ``4.6 x 10^46``."""
+    """Return a number that may be beyond imagination as text: ``5184``, ``4.6 x 10^46``."""
     if number < 10**6:
         return str(number)
     digits = str(number)
@@ -58,36 +58,36 @@ def many(number: int) -> str:
 
 
 def macs(number: float) -> str:
-    """Multiply-accumulates: ``4.09 GMAC``."""
+    """Return multiply-accumulates as text: ``4.09 GMAC``."""
     text = count(number)
     return f"{text}MAC" if text[-1].isalpha() else f"{text} MAC"
 
 
 def percent(share: float) -> str:
-    """A share of one: ``88 %``."""
+    """Return a share of one as text: ``88 %``."""
     return f"{_rounded(100 * share)} %"
 
 
 def change(new: float, old: float) -> str:
-    """How much ``new`` is off ``old``, with its sign: ``-31 %``."""
+    """Return how much ``new`` is off ``old``, with its sign: ``-31 %``."""
     share = 100 * (new / old - 1)
     return "0 %" if round(share) == 0 else f"{round(share):+d} %"
 
 
 def ratio(value: float) -> str:
-    """A factor: ``1.45x``."""
+    """Return a factor as text: ``1.45x``."""
     return f"{_digits(value)}x"
 
 
 def clock(seconds: float) -> str:
-    """A span as on a watch: ``0:38``, ``1:02:03``."""
+    """Return a span of seconds as on a watch: ``0:38``, ``1:02:03``."""
     minutes, left = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
 
 
 def plain(text: object) -> str:
-    """``text`` on one line, with control, format and surrogate characters written as escapes."""
+    """Return ``text`` on one line, with control, format and surrogate characters escaped."""
     return "".join(_visible(character) for character in str(text))
 
 
@@ -111,7 +111,7 @@ def _scaled(value: float, scale: _Scale) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, none behind the point from 100 on."""
+    """Return three significant digits, none behind the point from 100 on."""
     if not math.isfinite(value):
         return "-"
     decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0  # noqa: PLR2004
@@ -119,6 +119,6 @@ def _digits(value: float) -> str:
 
 
 def _rounded(value: float) -> str:
-    """A whole number, or one digit where it would be zero but is not."""
+    """Return a whole number, or one digit where it would be zero but is not."""
     tiny = 0 < abs(value) < 0.5  # noqa: PLR2004 - rounds to zero
     return f"{value:.2g}" if tiny else f"{value:.0f}"

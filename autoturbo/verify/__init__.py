@@ -1,4 +1,15 @@
-"""Proof that a schedule computes its model: regions, memory, and numbers in ONNX Runtime."""
+"""Prove that a schedule computes its model: regions, memory, and numbers in ONNX Runtime.
+
+A reader's map::
+
+    regions: parts tile every tensor and read what is made
+    memory: buffers in space -> replay: contents in time -> trace, races: what nothing orders
+    numbers: both models in ONNX Runtime (execution, weights, inputs, comparison)
+    machine: all of these on a machine of several units, and its times
+    onnx_writer: the schedule as an ONNX model, which ``apply`` hands out and ``numbers`` runs
+
+Imports are inside of :func:`verify_schedule`: records need no more than the version.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +49,9 @@ def verify_schedule(
     """
     from autoturbo.schedule.units.machine_schedule import MachineSchedule
     from autoturbo.verify.findings import Verification
+    from autoturbo.verify.machine import verify_machine_schedule
     from autoturbo.verify.memory import check_memory
     from autoturbo.verify.regions import check_regions
-    from autoturbo.verify.units import verify_machine_schedule
 
     if isinstance(schedule, MachineSchedule):
         return verify_machine_schedule(schedule, path=path, seed=seed, numbers=numbers)

@@ -1,10 +1,15 @@
-"""What a check of a schedule finds, and what all checks of one schedule say together."""
+"""What the checks of a schedule find, and what findings call instances, layers and buffers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autoturbo.graph.domain import Region
+    from autoturbo.schedule.schedule import Schedule
+    from autoturbo.schedule.timeline import Timeline
 
 
 class Check(StrEnum):
@@ -35,7 +40,7 @@ class Finding:
     layer: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """As ``verify --json`` lists it under ``failures``."""
+        """Return the object that ``verify --json`` lists under ``failures``."""
         return {
             "check": self.check.value, "kind": self.kind, "message": self.message,
             "instance": self.instance, "layer": self.layer,
@@ -92,7 +97,7 @@ class Verification:
         return not self.findings
 
     def as_json(self) -> dict[str, Any]:
-        """The object that ``verify --json`` prints."""
+        """Return the object that ``verify --json`` prints."""
         numbers = self.numbers
         ran = numbers is not None and numbers.skipped is None
         return {
@@ -105,3 +110,50 @@ class Verification:
 
 def _word(findings: tuple[Finding, ...]) -> str:
     return "failed" if findings else "ok"
+
+
+def instance_name(schedule: Schedule, index: int) -> str:
+    """Return an instance's name: the last layer of its sub-graph, its part and their number.
+
+    ``"layer4.0.conv1[2/8]"`` is the second of eight; a sub-graph that is not cut has its name only.
+    """
+    instances = schedule.instances
+    if not 0 <= index < instances.count:
+        return f"instance {index}"
+    subgraph = int(instances.subgraph[index])
+    name = schedule.problem.layers[instances.subgraphs[subgraph].layers[-1]].name
+    count = instances.parts[subgraph].count
+    part = index - int(instances.first[subgraph]) + 1
+    return name if count == 1 else f"{name}[{part}/{count}]"
+
+
+def tensor_name(schedule: Schedule, tensor: int) -> str:
+    """Return a tensor's name in the model file."""
+    return schedule.problem.graph.tensors[tensor].name
+
+
+def layer_name(schedule: Schedule, layer: int) -> str:
+    """Return the name that a layer's anchor has in the model file."""
+    return schedule.problem.layers[layer].name
+
+
+def buffer_name(schedule: Schedule, timeline: Timeline, buffer: int) -> str:
+    """Return a buffer's number, what it holds and for which instance, in words."""
+    held = timeline.names[buffer]
+    what = tensor_name(schedule, held.tensor) if held.tensor >= 0 else held.kind
+    moved = "" if held.kind in ("tensor", what) else f"{held.kind} "
+    return f"buffer {buffer} ({moved}{what} of {instance_name(schedule, held.instance)})"
+
+
+def buffer_finding(
+    schedule: Schedule, timeline: Timeline, kind: str, buffer: int, message: str
+) -> Finding:
+    """Return a finding of the memory check about a buffer, whose name begins the message."""
+    name = buffer_name(schedule, timeline, buffer)
+    owner = int(timeline.owner[buffer])
+    return Finding(Check.MEMORY, kind, f"{name} {message}", instance_name(schedule, owner))
+
+
+def region_text(region: Region) -> str:
+    """Return a region as ``[first:end, ...]``, an interval for each dimension."""
+    return f"[{', '.join(f'{low}:{high}' for low, high in region)}]"

@@ -1,23 +1,42 @@
-"""The memory check: allocations replayed in time, as a sanitizer does.
+"""The memory check: buffers in space, their contents in time, and races between instructions.
 
-Buffers of a cluster are looked at in space (:mod:`autoturbo.verify.buffers`), the order is replayed
-with what every buffer holds (:mod:`autoturbo.verify.replay`), and what happens at the same time is
-looked at in :mod:`autoturbo.verify.races`.
+Buffers of a cluster must not overlap while they live nor leave their zone; the order is replayed
+with what every buffer holds (:mod:`autoturbo.verify.replay`), and accesses at the same time are
+checked in :mod:`autoturbo.verify.races`. Tiles of weights must fit the space that the target and
+the schedule have for them. Where they are as small as tiles can be, larger ones pass in several
+transfers, which the program has as one. So do streams of all tiles, whatever their size: they have
+no check here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
+from numba import njit
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.allocate import ALIGNMENT, Zones
+from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.instructions import Amount, Column, Role
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.buffers import check_buffers
-from autoturbo.verify.findings import Finding
+from autoturbo.schedule.timeline import Timeline
+from autoturbo.schedule.writer import TILES
+from autoturbo.verify.findings import (
+    Check,
+    Finding,
+    buffer_finding,
+    buffer_name,
+    instance_name,
+    layer_name,
+)
 from autoturbo.verify.races import check_races
 from autoturbo.verify.replay import check_replay
-from autoturbo.verify.slots import check_slots
-from autoturbo.verify.trace import trace_of
+from autoturbo.verify.trace import Program, RingBuffer, Trace, sizes_of, trace_of
 
 
 def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
-    """What is wrong with a schedule's buffers; empty if nothing is.
+    """Return the findings about a schedule's buffers; empty if there are none.
 
     Kinds: ``"overlap"``, ``"capacity"``, ``"alignment"``, ``"lifetime"``, ``"freed buffer"``,
     ``"foreign buffer"``, ``"too small"``, ``"handed over"``, ``"output"``, ``"stream"``,
@@ -25,4 +44,135 @@ def check_memory(schedule: Schedule) -> tuple[Finding, ...]:
     """
     found = check_buffers(schedule) + check_replay(schedule)
     trace = trace_of(schedule)
-    return found + check_slots(schedule, trace) + check_races(schedule, trace)
+    return found + check_weight_tiles(schedule, trace) + check_races(schedule, trace)
+
+
+def check_buffers(schedule: Schedule) -> tuple[Finding, ...]:
+    """Return findings about the addresses and lifetimes of all clusters' buffers."""
+    return tuple(f for timeline in schedule.timelines for f in _check_cluster(schedule, timeline))
+
+
+def _check_cluster(schedule: Schedule, timeline: Timeline) -> Iterator[Finding]:
+    buffers, zones = timeline.buffers, Zones.of(schedule.problem.target)
+    yield from _zones(schedule, zones)
+    for buffer in np.flatnonzero(buffers.birth > buffers.death).tolist():
+        yield buffer_finding(
+            schedule, timeline, "lifetime", buffer, "is given back before it is made"
+        )
+    placed = (buffers.address >= 0) == (buffers.scope != Scope.DDR)
+    for buffer in np.flatnonzero(~placed).tolist():
+        scope = Scope(int(buffers.scope[buffer])).name
+        message = f"is in {scope} at address {buffers.address[buffer]}"
+        yield buffer_finding(schedule, timeline, "capacity", buffer, message)
+    for level, limit in ((Scope.LB, zones.lb), (Scope.GB, zones.gb)):
+        here = np.flatnonzero((buffers.scope == level) & placed)
+        yield from _check_scope(schedule, timeline, level, limit, here)
+
+
+def _zones(schedule: Schedule, zones: Zones) -> Iterator[Finding]:
+    """Yield findings about buffer and streaming zones that together exceed a memory."""
+    target = schedule.problem.target
+    for name, used, limit in (
+        ("LB", zones.lb + zones.lb_staging, target.lb.capacity),
+        ("GB", zones.gb + zones.gb_staging, target.gb.capacity),
+    ):
+        if used > limit:
+            message = f"the zones of {name} take {used} of its {limit} bytes"
+            yield Finding(Check.MEMORY, "capacity", message)
+
+
+def _check_scope(
+    schedule: Schedule, timeline: Timeline, level: Scope, limit: int, here: Ints
+) -> Iterator[Finding]:
+    buffers, sizes = timeline.buffers, sizes_of(timeline, level)
+    low = buffers.address[here]
+    high = low + sizes[here]
+    for at in np.flatnonzero(high > limit).tolist():
+        message = f"ends at {high[at]} in {level.name}, which has {limit} bytes for buffers"
+        yield buffer_finding(schedule, timeline, "capacity", int(here[at]), message)
+    for at in np.flatnonzero(low % ALIGNMENT).tolist():
+        message = f"begins at {low[at]} in {level.name}, not at a multiple of {ALIGNMENT}"
+        yield buffer_finding(schedule, timeline, "alignment", int(here[at]), message)
+    pairs = _clashes(low, high, buffers.birth[here], buffers.death[here])
+    for one, two in here[pairs].tolist():
+        other = buffer_name(schedule, timeline, two)
+        start = max(int(buffers.address[one]), int(buffers.address[two]))
+        message = f"and {other} both take byte {start} of {level.name} at the same time"
+        yield buffer_finding(schedule, timeline, "overlap", one, message)
+
+
+@njit(cache=True)
+def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
+    """Return pairs of intervals that meet in space and time, ``(n, 2)``, by birth."""
+    order = np.argsort(birth, kind="mergesort")
+    alive, count = np.empty(len(order), np.int64), 0
+    found = [(0, 0) for _ in range(0)]
+    for new in order:
+        kept = 0
+        for position in range(count):
+            old = alive[position]
+            if death[old] < birth[new]:
+                continue
+            alive[kept] = old
+            kept += 1
+            if max(low[old], low[new]) < min(high[old], high[new]):
+                found.append((old, new))
+        alive[kept], count = new, kept + 1
+    pairs = np.empty((len(found), 2), np.int64)
+    for index in range(len(found)):
+        pairs[index, 0], pairs[index, 1] = found[index]
+    return pairs
+
+
+def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
+    """Return findings of kind ``"capacity"`` about tiles of weights."""
+    found: list[Finding] = []
+    known: dict[int, tuple[int, int]] = {}
+    for cluster, phases in enumerate(trace.clusters):
+        limits = _weight_tile_limits(schedule, cluster)
+        for phase in phases:
+            if phase.program is None:
+                continue
+            key = id(phase.program)
+            if key not in known:
+                known[key] = _largest_weight_tiles(phase.program)
+            limit = limits.get(phase.instance, limits[-1])
+            found += _check_weight_tiles(schedule, phase.instance, *known[key], limit)
+    return tuple(found)
+
+
+def _weight_tile_limits(schedule: Schedule, cluster: int) -> dict[int, int]:
+    """Return a core's bytes for weight tiles by instance; ``-1`` stands for all others."""
+    target, timeline = schedule.problem.target, schedule.timelines[cluster]
+    own = max(target.lb.weight_capacity, Zones.of(target).lb_staging)
+    buffers = np.flatnonzero(timeline.kind == TILES).tolist()
+    sizes = timeline.buffers.core_bytes
+    return {-1: own} | {int(timeline.owner[b]): own + int(sizes[b]) for b in buffers}
+
+
+def _largest_weight_tiles(program: Program) -> tuple[int, int]:
+    """Return the bytes of all slots with the largest weight tile, and the layer that has it.
+
+    Of those that could be smaller.
+    """
+    arrives = program.where[:, Column.ROLE] == Role.PASS_WEIGHTS
+    if not arrives.any():
+        arrives = program.where[:, Column.ROLE] == Role.FETCH_WEIGHTS
+    own = np.flatnonzero(arrives & ~np.asarray(program.finest)[program.where[:, Column.LAYER]])
+    if not len(own):
+        return 0, -1
+    tiles = program.amounts[own, Amount.CORE]
+    layer = int(program.where[own[tiles.argmax()], Column.LAYER])
+    return int(tiles.max() * program.slots[RingBuffer.WEIGHTS_IN_LB]), layer
+
+
+def _check_weight_tiles(
+    schedule: Schedule, instance: int, need: int, position: int, limit: int
+) -> Iterator[Finding]:
+    if need <= limit:
+        return
+    graph = schedule.instances
+    layer = layer_name(schedule, graph.subgraphs[int(graph.subgraph[instance])].layers[position])
+    name = instance_name(schedule, instance)
+    message = f"{name}, layer {layer}: slots for its weights take {need} bytes of {limit} per core"
+    yield Finding(Check.MEMORY, "capacity", message, name, layer)

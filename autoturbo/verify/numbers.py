@@ -3,24 +3,70 @@
 The original file itself runs where it takes the batch that is checked; a batch that is written into
 the file and too large to run whole is changed first, and the report says so. Weights are random in
 either case: what a file holds may be zeros and ones that hide a mistake, or may not be there.
+
+The results of every call are compared with the region of the original's tensors that they stand
+for, in the order of the schedule, a chunk of calls at a time: a mistake in the middle of a deep
+network may be too small to be seen in its outputs. A call whose results differ by more than
+rounding makes at once is diagnosed: is it given what others made, does it make of that what its
+layers make, do its layers make what the original makes? If all that is so, rounding has added up.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+import onnx
+from onnx import ValueInfoProto, helper
+
 from autoturbo.errors import UnrunnableError, VerifyError
+from autoturbo.graph.batch import BatchTrace, trace_batch
+from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.graph.operators import Graph
+from autoturbo.graph.weight_values import Array
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.compare import Comparison, described
-from autoturbo.verify.findings import Check, Finding, Numbers
-from autoturbo.verify.locate import compare_calls
-from autoturbo.verify.passes import one_pass, passes_of
-from autoturbo.verify.regional import RegionError
-from autoturbo.verify.runs import BrokenModelError
-from autoturbo.verify.scheduled_model import BuildError, ScheduledModel, scheduled_model
-from autoturbo.verify.setting import Setting, prepare
+from autoturbo.verify.comparison import Comparison, Scale, compare, compare_part, described
+from autoturbo.verify.execution import (
+    BrokenModelError,
+    ComparisonSetup,
+    ModelRuns,
+    open_session,
+    prepare_comparison,
+    run,
+)
+from autoturbo.verify.findings import Check, Finding, Numbers, instance_name
+from autoturbo.verify.onnx_writer.builder import (
+    GraphBuilder,
+    element_types,
+    stored_constants,
+    tensor_info,
+)
+from autoturbo.verify.onnx_writer.partial_operator import RegionError
+from autoturbo.verify.onnx_writer.passes import (
+    Pass,
+    one_pass,
+    passes_of,
+    samples_of,
+    write_repeated,
+)
+from autoturbo.verify.onnx_writer.scheduled_model import (
+    BuildError,
+    Call,
+    ScheduledModel,
+    scheduled_model,
+)
+from autoturbo.verify.regions import made_regions, part_needs, read_regions
+
+CHUNK_BYTES = 1 << 30
+"""Bytes of results that are kept at a time."""
+
+SUSPECT = 8.0
+"""Times the tolerance by which a call's results may differ: rounding adds up on the way to it, and
+can be more in the middle of a network than at its end."""
 
 MOST_BYTES = 4 << 30
 """Bytes of activations that may be alive at once where nothing else is said."""
@@ -60,9 +106,11 @@ def check_numbers(
     all_of_it = samples == schedule.model.batch
     with TemporaryDirectory(prefix="autoturbo-verify-") as temporary:
         try:
-            setting = prepare(schedule, Path(path), folder or Path(temporary), passes, seed)
-            model = scheduled_model(schedule, setting.nodes, passes)
-            return compare_models(schedule, setting, model, seed)
+            setup = prepare_comparison(
+                schedule, Path(path), folder or Path(temporary), passes, seed
+            )
+            model = scheduled_model(schedule, setup.nodes, passes)
+            return compare_models(schedule, setup, model, seed)
         except (VerifyError, UnrunnableError) as error:
             return Numbers(samples, all_of_it, seed, None, skipped=str(error))
         except BuildError as error:
@@ -73,32 +121,32 @@ def check_numbers(
 
 
 def fits_whole(schedule: Schedule, memory_bytes: int = MOST_BYTES) -> bool:
-    """Whether all samples of the model can be run in reasonable time and memory."""
+    """Return whether all samples of the model can be run in reasonable time and memory."""
     model = schedule.model
     return model.macs <= MOST_MACS and 2 * live_bytes(model) <= memory_bytes
 
 
 def live_bytes(graph: Graph) -> int:
-    """Most bytes of activations that are alive at once, operator by operator, in float32."""
+    """Return the most bytes of float32 activations alive at once, operator by operator."""
     last = {t: index for index, op in enumerate(graph.operators) for t in op.inputs}
     last |= dict.fromkeys(graph.outputs, len(graph.operators))
-    alive = sum(_bytes(graph, t) for t in graph.inputs)
+    alive = sum(_tensor_bytes(graph, t) for t in graph.inputs)
     most = alive
     for index, operator in enumerate(graph.operators):
-        alive += sum(_bytes(graph, t) for t in operator.outputs)
+        alive += sum(_tensor_bytes(graph, t) for t in operator.outputs)
         most = max(most, alive)
         dying = [t for t in {*operator.inputs, *operator.outputs} if last.get(t, index) == index]
-        alive -= sum(_bytes(graph, t) for t in dying)
+        alive -= sum(_tensor_bytes(graph, t) for t in dying)
     return most
 
 
-def _bytes(graph: Graph, tensor: int) -> int:
+def _tensor_bytes(graph: Graph, tensor: int) -> int:
     one = graph.tensors[tensor]
     return 0 if one.constant else 4 * one.elements
 
 
 def compare_models(
-    schedule: Schedule, setting: Setting, model: ScheduledModel, seed: int
+    schedule: Schedule, setup: ComparisonSetup, model: ScheduledModel, seed: int
 ) -> Numbers:
     """Run a scheduled model beside what it is compared with.
 
@@ -106,25 +154,252 @@ def compare_models(
         UnrunnableError: ONNX Runtime cannot run the original.
     """
     try:
-        compared = compare_calls(schedule, setting, model)
+        compared = compare_calls(schedule, setup, model)
     except BrokenModelError as error:
         finding = Finding(Check.NUMBERS, "cannot run", f"the original runs, but {error}")
-        return Numbers(setting.samples, setting.whole, seed, None, findings=(finding,))
-    wrong = tuple(_finding(one) for one in compared.outputs if not one.ok)
+        return Numbers(setup.samples, setup.whole, seed, None, findings=(finding,))
+    outputs = compared.outputs
+    largest = max((one.max_abs_error for one in outputs), default=None)
+    wrong = tuple(
+        Finding(Check.NUMBERS, "difference", f"output {described(one)}")
+        for one in outputs
+        if not one.ok
+    )
     return Numbers(
-        setting.samples, setting.whole, seed, _largest(compared.outputs),
-        tuple((one.name, one.difference, one.tolerance) for one in compared.outputs),
-        wrong + compared.findings, remarks=_remarks(compared.outputs),
+        setup.samples, setup.whole, seed, largest,
+        tuple((one.name, one.difference, one.tolerance) for one in outputs),
+        wrong + compared.findings,
+        remarks=tuple(
+            f"output {one.name} {one.remark}" for one in outputs if one.ok and one.remark
+        ),
     )  # fmt: skip
 
 
-def _finding(comparison: Comparison) -> Finding:
-    return Finding(Check.NUMBERS, "difference", f"output {described(comparison)}")
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What comparing two models gave.
+
+    Attributes:
+        outputs: of the model.
+        findings: at most one: the first instance that differs.
+    """
+
+    outputs: tuple[Comparison, ...]
+    findings: tuple[Finding, ...]
 
 
-def _remarks(found: tuple[Comparison, ...]) -> tuple[str, ...]:
-    return tuple(f"output {one.name} {one.remark}" for one in found if one.ok and one.remark)
+def compare_calls(schedule: Schedule, setup: ComparisonSetup, model: ScheduledModel) -> Compared:
+    """Compare the outputs of a model, and the results of every call.
+
+    Raises:
+        UnrunnableError: ONNX Runtime cannot run the original.
+        BrokenModelError: it cannot run the scheduled model.
+    """
+    search = _FaultLocator(schedule, setup, model)
+    outputs: tuple[Comparison, ...] = ()
+    for chunk in search.chunks():
+        compared, suspects = search.compare_chunk(chunk)
+        outputs = outputs or compared
+        found = next(filter(None, map(search.diagnose, suspects)), None)
+        if found is not None:
+            return Compared(outputs, (found,))
+    return Compared(outputs, ())
 
 
-def _largest(found: tuple[Comparison, ...]) -> float | None:
-    return max((one.max_abs_error for one in found), default=None)
+@dataclass(eq=False)
+class _FaultLocator:
+    schedule: Schedule
+    setup: ComparisonSetup
+    model: ScheduledModel
+
+    @functools.cached_property
+    def runs(self) -> ModelRuns:
+        """Values of both models."""
+        return ModelRuns(self.setup, self.schedule.model, self.model.proto)
+
+    @functools.cached_property
+    def trace(self) -> BatchTrace:
+        """Where samples are."""
+        return trace_batch(self.schedule.model)
+
+    def chunks(self) -> Iterator[list[Call]]:
+        """Yield the calls in order, so many at a time as may be compared at once."""
+        chunk: list[Call] = []
+        size = 0
+        for call in self.model.calls:
+            size += 8 * sum(volume(region) for region in self._made(call).values())
+            chunk.append(call)
+            if size > CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+        if chunk:
+            yield chunk
+
+    def _made(self, call: Call) -> dict[int, Region]:
+        made = made_regions(self.schedule, call.instance)
+        return {t: region for t, region in made.items() if t in call.outputs}
+
+    def _read(self, call: Call) -> dict[int, Region]:
+        read = read_regions(self.schedule, call.instance)
+        return {t: read[t] for t in call.inputs}
+
+    def _pass(self, call: Call) -> Pass:
+        return next(one for one in self.model.passes if one.index == call.number)
+
+    def _original_part(self, whole: Array, tensor: int, call: Call, region: Region) -> Array:
+        """Return the region of an original tensor that a call should have."""
+        one, trace = self._pass(call), self.trace
+        own = samples_of(whole, trace, tensor, (one.start, one.samples), self.setup.samples)
+        return own[tuple(slice(low, high) for low, high in region)]
+
+    # ------------------------------------------------------------------------------- comparison
+
+    def compare_chunk(self, calls: Sequence[Call]) -> tuple[tuple[Comparison, ...], list[Call]]:
+        """Return the compared outputs of the model, and the calls whose results are suspect."""
+        tensors = [t for call in calls for t in call.outputs]
+        outputs, originals = self.runs.outputs_and(tensors)
+        made = [name for call in calls for name in call.outputs.values()]
+        values = self.runs.scheduled([*made, *outputs])
+        own = {name: values[name] for name in outputs}
+        found = compare(outputs, own, self.setup.arithmetic)
+        scales = {tensor: Scale.of(whole).times(SUSPECT) for tensor, whole in originals.items()}
+        return found, [c for c in calls if not self._matches(c, originals, values, scales)]
+
+    def _matches(
+        self,
+        call: Call,
+        originals: Mapping[int, Array],
+        values: Mapping[str, Array],
+        scales: Mapping[int, Scale],
+    ) -> bool:
+        """Return whether a call's results are the original's."""
+        return all(
+            self._compare_tensor(
+                tensor, self._original_part(originals[tensor], tensor, call, region),
+                values[call.outputs[tensor]], scales[tensor],
+            ).ok
+            for tensor, region in self._made(call).items()
+        )  # fmt: skip
+
+    def _compare_tensor(
+        self, tensor: int, want: Array, got: Array | None, scale: Scale
+    ) -> Comparison:
+        name = self.setup.nodes.graph.tensors[tensor].name
+        return compare_part(name, want, got, self.setup.arithmetic, scale)
+
+    def diagnose(self, call: Call) -> Finding | None:
+        """Return why a call's results differ; None if nothing but rounding has added up.
+
+        It is right if it is given what others made, makes of that what its layers make of it, and
+        its layers make of the original's inputs what the original makes.
+        """
+        label = instance_name(self.schedule, call.instance)
+        values = self.runs.scheduled([*call.inputs.values(), *call.outputs.values()])
+        given = {t: values[name] for t, name in call.inputs.items()}
+        return (
+            self._wrong_input(call, label, given)
+            or self._wrong_call(call, label, given, values)
+            or self._wrong_layer(call, label)
+        )
+
+    def _wrong_input(self, call: Call, label: str, given: Mapping[int, Array]) -> Finding | None:
+        """Return a finding about an input that is not, to the bit, what other calls made of it."""
+        for tensor, region in self._read(call).items():
+            made = self._gather_made(call, tensor, region, given[tensor])
+            if not np.array_equal(made, given[tensor], equal_nan=made.dtype.kind == "f"):
+                name = self.setup.nodes.graph.tensors[tensor].name
+                message = f"{label} is given something else of {name} than was made of it"
+                return Finding(Check.NUMBERS, "wrong input", message, label)
+        return None
+
+    def _gather_made(self, call: Call, tensor: int, region: Region, like: Array) -> Array:
+        """Return a region of a tensor from the values that calls of the same pass made."""
+        name = self.setup.nodes.graph.tensors[tensor].name
+        if name in self.setup.feeds:
+            return self._original_part(self.setup.feeds[name], tensor, call, region)
+        makers = [c for c in self.model.calls if c.number == call.number and tensor in c.outputs]
+        parts = [(c, meet(self._made(c)[tensor], region)) for c in makers]
+        parts = [(c, common) for c, common in parts if volume(common)]
+        values = self.runs.scheduled([c.outputs[tensor] for c, _ in parts])
+        found = np.zeros([high - low for low, high in region], like.dtype)
+        for maker, common in parts:
+            own = self._made(maker)[tensor]
+            found[_slices(common, region)] = values[maker.outputs[tensor]][_slices(common, own)]
+        return found
+
+    def _wrong_call(
+        self, call: Call, label: str, given: Mapping[int, Array], values: Mapping[str, Array]
+    ) -> Finding | None:
+        """Return a finding about results that the layers do not make of what the call was given."""
+        alone = self._run_alone(call, list(call.outputs), given)
+        for tensor, name in call.outputs.items():
+            found = self._compare_tensor(
+                tensor, alone[tensor], values[name], Scale.of(alone[tensor])
+            )
+            if not found.ok:
+                message = f"{label} does not make what its layers make: {described(found)}"
+                return Finding(Check.NUMBERS, "wrong call", message, label)
+        return None
+
+    def _wrong_layer(self, call: Call, label: str) -> Finding | None:
+        """Return a finding about the first layer that is wrong on the original's inputs."""
+        problem = self.schedule.problem
+        subgraph = int(self.schedule.instances.subgraph[call.instance])
+        layers = self.schedule.instances.subgraphs[subgraph].layers
+        held = part_needs(problem, layers, self._made(call)).regions
+        made = [
+            (layer, t)
+            for layer in layers
+            for op in problem.layers[layer].operators
+            for t in problem.graph.operators[op].outputs
+            if t in held and volume(held[t])
+        ]
+        regions, tensors = self._read(call), [t for _, t in made]
+        originals = self.runs.originals([*regions, *tensors])
+        inputs = {t: self._original_part(originals[t], t, call, r) for t, r in regions.items()}
+        values = self._run_alone(call, tensors, inputs)
+        for layer, tensor in made:
+            want = self._original_part(originals[tensor], tensor, call, held[tensor])
+            found = self._compare_tensor(tensor, want, values[tensor], Scale.of(originals[tensor]))
+            if not found.ok:
+                name = problem.layers[layer].name
+                message = f"{label}: layer {name}: {described(found)}"
+                return Finding(Check.NUMBERS, "difference", message, label, name)
+        return None
+
+    def _run_alone(
+        self, call: Call, tensors: Sequence[int], inputs: Mapping[int, Array]
+    ) -> dict[int, Array]:
+        """Return what the layers of an instance make of given inputs, by tensor index."""
+        nodes = self.setup.nodes
+        own = next(f.node for f in self.model.proto.functions if f.name == call.function.name)
+        names = {t: nodes.graph.tensors[t].name for t in (*tensors, *inputs)}
+        names |= dict(zip(call.function.inputs, call.function.given, strict=True))
+        elements = element_types(nodes)
+        given = [tensor_info(names[t], elements[t], array.shape) for t, array in inputs.items()]
+        given += [tensor_info(o.name, o.element, o.shape) for o in nodes.given]
+        start = self._pass(call).start
+        before = GraphBuilder(nodes.opsets[""], taken=set(names.values()) | set(nodes.stored))
+        made = {name for node in own for name in node.output}
+        before.nodes.extend(n for n in nodes.constants if made.isdisjoint(n.output))
+        write_repeated(before, nodes.repeated, {}, start)
+        graph = helper.make_graph(
+            [*before.nodes, *own], "instance", given,
+            [ValueInfoProto(name=names[t]) for t in dict.fromkeys(tensors)],
+            stored_constants([*before.nodes, *own], nodes.stored),
+        )  # fmt: skip
+        model = helper.make_model(
+            graph, opset_imports=self.model.proto.opset_import,
+            ir_version=self.model.proto.ir_version,
+        )  # fmt: skip
+        path = self.setup.folder / "instance.onnx"
+        onnx.save(model, path)
+        feeds = {names[t]: array for t, array in inputs.items()}
+        feeds |= {o.name: self.setup.feeds[o.name] for o in nodes.given}
+        values = run(open_session(path), feeds)
+        return {t: values[names[t]] for t in tensors}
+
+
+def _slices(region: Region, within: Region) -> tuple[slice, ...]:
+    """Return where a region lies in an array that holds a larger one."""
+    return tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(region, within, strict=True))

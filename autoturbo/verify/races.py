@@ -18,19 +18,34 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import ENGINES, Column, Role
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.findings import Check, Finding
-from autoturbo.verify.names import buffer_name, instance_name, layer_name, tensor_name
-from autoturbo.verify.rings import Event, Ring
-from autoturbo.verify.trace import COMPUTE, Access, Phase, Program, Trace, Wait
+from autoturbo.verify.findings import (
+    Check,
+    Finding,
+    buffer_name,
+    instance_name,
+    layer_name,
+    tensor_name,
+)
+from autoturbo.verify.trace import (
+    COMPUTE,
+    Access,
+    Event,
+    Phase,
+    Program,
+    RingBuffer,
+    Trace,
+    Wait,
+    kernel_positions,
+)
 
 _NEVER = np.iinfo(np.int64).max
 """What a clock of no instructions says: it asks for nothing."""
 
 
 def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
-    """Findings of kind ``"race"`` in a trace of a schedule."""
+    """Return findings of kind ``"race"`` in a trace of a schedule."""
     orders: dict[int, _Order] = {}
-    clashes: dict[int, list[tuple[int, int, Ring]]] = {}
+    clashes: dict[int, list[tuple[int, int, RingBuffer]]] = {}
     found: list[Finding] = []
     for cluster, phases in enumerate(trace.clusters):
         for phase in phases:
@@ -40,9 +55,9 @@ def check_races(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:
             if key not in orders:
                 orders[key] = _order_of(phase.program)
                 clashes[key] = list(_slot_clashes(phase.program, orders[key].clocks))
-            named = _Named(schedule, cluster, phase)
-            found += (named.slot_race(*clash) for clash in clashes[key])
-            found += _buffer_races(named, orders[key])
+            labels = _KernelLabels(schedule, cluster, phase)
+            found += (labels.slot_race(*clash) for clash in clashes[key])
+            found += _buffer_races(labels, orders[key])
         found += _lost_barriers(schedule, cluster, phases)
     return (*found, *_lost_waits(schedule, trace))
 
@@ -76,7 +91,7 @@ def _order_of(program: Program) -> _Order:
 
 @njit(cache=True)
 def clocks_of(where: Ints) -> Ints:
-    """Per instruction and engine, the last instruction that has ended before it begins; or -1."""
+    """Return, per instruction and engine, the last instruction that ended before it, or -1."""
     clocks = np.full((len(where), len(ENGINES)), -1, np.int64)
     previous = np.full(len(ENGINES), -1, np.int64)
     for index in range(len(where)):
@@ -92,7 +107,7 @@ def clocks_of(where: Ints) -> Ints:
 
 @njit(cache=True)
 def _join(clocks: Ints, index: int, before: int, engine: int) -> None:
-    """What was over before another instruction began is over, and so is that instruction."""
+    """Add to a clock all that ended before another instruction, and that instruction."""
     if before < 0:
         return
     for other in range(clocks.shape[1]):
@@ -100,8 +115,8 @@ def _join(clocks: Ints, index: int, before: int, engine: int) -> None:
     clocks[index, engine] = max(clocks[index, engine], before)
 
 
-def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, Ring]]:
-    """Pairs of instructions of a program that nothing orders in a slot, one per ring.
+def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, RingBuffer]]:
+    """Yield pairs of instructions that nothing orders in a slot, one per ring buffer.
 
     Whoever reads a piece comes after those that write it; whoever fills a slot comes after all that
     had to do with what the slot held before.
@@ -116,13 +131,13 @@ def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, Ri
             slots = int(program.slots[ring])
             pair = _unordered(writers, Event.UNIT, own, Event.UNIT, slots, program, clocks)
         if pair is not None:
-            yield (*pair, Ring(ring))
+            yield (*pair, RingBuffer(ring))
 
 
 def _unordered(
     later: Ints, by: Event, earlier: Ints, key: Event, back: int, program: Program, clocks: Ints
 ) -> tuple[int, int] | None:
-    """An earlier and a later event, so many keys apart, whose instructions nothing orders."""
+    """Return an earlier and a later event, ``back`` keys apart, that nothing orders."""
     count = int(max(later[:, by].max(initial=-1), earlier[:, key].max(initial=-1))) + 1
     engine = program.where[earlier[:, Event.INSTRUCTION], Column.ENGINE]
     last = np.full((count, len(ENGINES)), -1, np.int64)
@@ -139,7 +154,7 @@ def _unordered(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Named:
+class _KernelLabels:
     """A kernel's phase with what its instructions and places are called."""
 
     schedule: Schedule
@@ -147,7 +162,7 @@ class _Named:
     phase: Phase
 
     def race(self, first: str, second: str, place: str) -> Finding:
-        """A finding about two accesses to a place."""
+        """Return a finding about two accesses to a place."""
         name = instance_name(self.schedule, self.phase.instance)
         message = f"{name}: nothing orders {first} and {second}, which share {place}"
         return Finding(Check.MEMORY, "race", message, name)
@@ -158,23 +173,23 @@ class _Named:
         return self.phase.program.where if self.phase.program else np.zeros((0, 0), np.int64)
 
     def instruction(self, index: int) -> str:
-        """An instruction by its role, layer and tile."""
+        """Return an instruction by its role, layer and tile, in words."""
         row = self.where[index]
         role = Role(int(row[Column.ROLE])).name.lower().replace("_", " ")
         return f"{role} {index} of {self.layer(int(row[Column.LAYER]))} tile {row[Column.TILE]}"
 
     def layer(self, position: int) -> str:
-        """A layer of the kernel."""
+        """Return the name of a layer of the kernel."""
         graph = self.schedule.instances
         subgraph = graph.subgraphs[int(graph.subgraph[self.phase.instance])]
         return layer_name(self.schedule, subgraph.layers[position])
 
-    def slot_race(self, first: int, second: int, ring: Ring) -> Finding:
-        """Two instructions that share a slot."""
+    def slot_race(self, first: int, second: int, ring: RingBuffer) -> Finding:
+        """Return a finding about two instructions that share a slot."""
         return self.race(self.instruction(first), self.instruction(second), _slot_name(ring))
 
     def place(self, first: Ints, second: Ints) -> str:
-        """What two accesses share."""
+        """Return in words what two accesses share."""
         timeline = self.schedule.timelines[self.cluster]
         names = [
             buffer_name(self.schedule, timeline, int(row[Access.BUFFER])) for row in (first, second)
@@ -223,7 +238,7 @@ def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
 
 @njit(cache=True)
 def _share_a_byte(table: Ints, one: int, two: int) -> bool:
-    """Whether two accesses of one scope share a byte, and one of them writes."""
+    """Return whether two accesses of one scope share a byte, and one of them writes."""
     writes = table[one, Access.WRITES] | table[two, Access.WRITES]
     low = max(table[one, Access.LOW], table[two, Access.LOW])
     return bool(writes == 1 and low < min(table[one, Access.HIGH], table[two, Access.HIGH]))
@@ -231,7 +246,7 @@ def _share_a_byte(table: Ints, one: int, two: int) -> bool:
 
 @njit(cache=True)
 def _is_after(last: Ints, least: Ints, one: int, two: int) -> bool:
-    """Whether all instructions of the second access come after all of the first."""
+    """Return whether all instructions of the second access come after all of the first."""
     for engine in range(last.shape[1]):  # noqa: SIM110  compiled
         if least[two, engine] < last[one, engine]:
             return False
@@ -252,7 +267,7 @@ def _first_meeting(first: Ints, second: Ints) -> tuple[int, int]:
 
 
 def _ends(order: _Order, accesses: Ints) -> tuple[Ints, Ints]:
-    """Per access, the last instruction on each engine, and the least clocks."""
+    """Return, per access, the last instruction on each engine, and the least clocks."""
     layers = accesses[:, Access.LAYER]
     roles = (accesses[:, Access.ROLES][:, None] >> np.arange(len(Role)) & 1).astype(bool)
     everywhere = layers < 0
@@ -262,13 +277,13 @@ def _ends(order: _Order, accesses: Ints) -> tuple[Ints, Ints]:
     return last, np.where(roles[..., None], least, _NEVER).min(axis=1)
 
 
-def _buffer_races(named: _Named, order: _Order) -> Iterator[Finding]:
-    """Accesses of a kernel to its cluster's buffers, layer by layer.
+def _buffer_races(labels: _KernelLabels, order: _Order) -> Iterator[Finding]:
+    """Yield races between accesses of a kernel to its cluster's buffers.
 
     Tiles of one layer may write over what they read: each reads its own elements before. What other
     cores read of it must be over by then.
     """
-    table = named.phase.accesses
+    table = labels.phase.accesses
     if len(table) < 2:  # noqa: PLR2004  a pair
         return
     last, least = _ends(order, table)
@@ -280,20 +295,22 @@ def _buffer_races(named: _Named, order: _Order) -> Iterator[Finding]:
         one, two = int(first[at]), int(second[at])
         if table[one, Access.LAYER] > table[two, Access.LAYER]:
             one, two = two, one
-        names = _pair(named, order, table[one], table[two])
-        yield named.race(*names, named.place(table[one], table[two]))
+        names = _unordered_instructions(labels, order, table[one], table[two])
+        yield labels.race(*names, labels.place(table[one], table[two]))
 
 
-def _pair(named: _Named, order: _Order, one: Ints, two: Ints) -> tuple[str, str]:
-    """The last instruction of one access and the first of another that does not wait for it."""
-    first, second = (_instructions(named.where, row) for row in (one, two))
-    engine = named.where[:, Column.ENGINE]
+def _unordered_instructions(
+    labels: _KernelLabels, order: _Order, one: Ints, two: Ints
+) -> tuple[str, str]:
+    """Return the last instruction of one access and the first of another that does not wait."""
+    first, second = (_instructions(labels.where, row) for row in (one, two))
+    engine = labels.where[:, Column.ENGINE]
     for before in first[::-1].tolist():
         late = second[order.clocks[second, engine[before]] < before]
         late = late[late != before]
         if len(late):
-            return named.instruction(before), named.instruction(int(late[0]))
-    return named.instruction(int(first[-1])), named.instruction(int(second[0]))
+            return labels.instruction(before), labels.instruction(int(late[0]))
+    return labels.instruction(int(first[-1])), labels.instruction(int(second[0]))
 
 
 def _instructions(where: Ints, access: Ints) -> Ints:
@@ -304,10 +321,10 @@ def _instructions(where: Ints, access: Ints) -> Ints:
 
 
 def _lost_barriers(schedule: Schedule, cluster: int, phases: Sequence[Phase]) -> Iterator[Finding]:
-    """Engines keep the order of a program alone: a barrier orders a phase and the next."""
+    """Yield races between phases that no barrier separates, one for each phase."""
     for at, phase in enumerate(phases):
         later = [] if phase.barrier else _until_barrier(phases, at + 1)
-        found = (_across(schedule, cluster, phase, other) for other in later)
+        found = (_race_across_phases(schedule, cluster, phase, other) for other in later)
         yield from itertools.islice((one for one in found if one is not None), 1)
 
 
@@ -318,18 +335,18 @@ def _until_barrier(phases: Sequence[Phase], start: int) -> Iterator[Phase]:
             return
 
 
-def _across(schedule: Schedule, cluster: int, one: Phase, two: Phase) -> Finding | None:
-    """A race between two phases that no barrier parts: over a buffer, or over slots."""
-    named = _Named(schedule, cluster, two)
+def _race_across_phases(schedule: Schedule, cluster: int, one: Phase, two: Phase) -> Finding | None:
+    """Return a race over a buffer or over slots between two phases, or None."""
+    labels = _KernelLabels(schedule, cluster, two)
     names = _phase_name(schedule, one), _phase_name(schedule, two)
     first, second = _first_meeting(one.accesses, two.accesses)
     if first >= 0:
-        return named.race(*names, named.place(one.accesses[first], two.accesses[second]))
+        return labels.race(*names, labels.place(one.accesses[first], two.accesses[second]))
     if one.program is None or two.program is None:
         return None
     rings = (set(p.events[:, Event.RING].tolist()) for p in (one.program, two.program))
     common = sorted(set.intersection(*rings))
-    return named.race(*names, _slot_name(Ring(common[0]))) if common else None
+    return labels.race(*names, _slot_name(RingBuffer(common[0]))) if common else None
 
 
 def _phase_name(schedule: Schedule, phase: Phase) -> str:
@@ -337,13 +354,13 @@ def _phase_name(schedule: Schedule, phase: Phase) -> str:
     return f"{kind} {instance_name(schedule, phase.instance)}"
 
 
-def _slot_name(ring: Ring) -> str:
+def _slot_name(ring: RingBuffer) -> str:
     words = ring.name.lower().replace("_", " ")
     return f"a slot of {words[:-2]}{words[-2:].upper()}"
 
 
 def _lost_waits(schedule: Schedule, trace: Trace) -> Iterator[Finding]:
-    """What another cluster makes is read after the kernel that makes it.
+    """Yield races with other clusters: reads of what a kernel there has not yet made.
 
     Clocks of kernels: per kernel and other cluster, the last kernel there that has ended before.
     """
@@ -362,15 +379,11 @@ def _lost_waits(schedule: Schedule, trace: Trace) -> Iterator[Finding]:
 
 
 def _kernel_clocks(schedule: Schedule, trace: Trace) -> dict[tuple[int, int], dict[int, int]]:
-    """Per cluster and kernel, the last kernel of each cluster that has ended before it begins."""
+    """Return, per cluster and kernel, the last kernel of each cluster that ended before it."""
     waits: dict[tuple[int, int], list[Wait]] = {}
     for wait in trace.waits:
         waits.setdefault((wait.cluster, wait.kernel), []).append(wait)
-    at = {
-        int(index): (cluster, kernel)
-        for cluster, timeline in enumerate(schedule.timelines)
-        for kernel, index in enumerate(timeline.order)
-    }
+    at = kernel_positions(schedule)
     clocks: dict[tuple[int, int], dict[int, int]] = {}
     for index in schedule.order:
         if index not in at or not trace.handed:

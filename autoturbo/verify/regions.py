@@ -8,21 +8,113 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.graph.domain import Region, meet, volume
+from autoturbo.graph.domain import Interval, Region, hull, meet, volume
 from autoturbo.schedule.instances import part_book
+from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.verify.findings import Check, Finding
-from autoturbo.verify.names import instance_name, layer_name, tensor_name
-from autoturbo.verify.needs import made_regions, needs_of, read_regions
+from autoturbo.verify.findings import (
+    Check,
+    Finding,
+    instance_name,
+    layer_name,
+    region_text,
+    tensor_name,
+)
+
+Regions = dict[int, Region]
+"""Regions by tensor; a tensor without one is not touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What one part computes.
+
+    Attributes:
+        regions: per tensor that it touches, the part of it: made, if a layer of the sub-graph makes
+            it, else needed.
+        boxes: per operator that it runs, the steps of its loops.
+    """
+
+    regions: Regions
+    boxes: dict[int, tuple[Interval, ...]]
+
+
+def part_needs(problem: Problem, layers: Sequence[int], outputs: Mapping[int, Region]) -> Needs:
+    """Return what outputs of a sub-graph need, going back from its last operator.
+
+    Args:
+        problem: where the layers come from.
+        layers: the sub-graph's, in topological order.
+        outputs: regions of tensors that its last layer makes.
+    """
+    regions = {t: r for t, r in outputs.items() if volume(r)}
+    boxes: dict[int, tuple[Interval, ...]] = {}
+    for index in reversed([op for x in layers for op in problem.layers[x].operators]):
+        operator = problem.graph.operators[index]
+        wanted = {p: regions[t] for p, t in enumerate(operator.outputs) if t in regions}
+        if not wanted:
+            continue
+        boxes[index] = operator.axis_region(wanted)
+        for position, tensor in enumerate(operator.inputs):
+            shape = problem.graph.tensors[tensor].shape
+            region = operator.input_region(position, boxes[index], shape)
+            if volume(region):
+                regions[tensor] = hull(regions.get(tensor, region), region)
+    return Needs(regions, boxes)
+
+
+def made_regions(schedule: Schedule, index: int) -> Regions:
+    """Return what an instance makes, as its schedule says: empty regions included."""
+    graph = schedule.instances
+    outputs = graph.parts[int(graph.subgraph[index])].outputs
+    return _regions_at(schedule, outputs, int(graph.out_region[index]))
+
+
+def read_regions(schedule: Schedule, index: int) -> Regions:
+    """Return what an instance reads from outside, as its schedule says, empty regions too."""
+    graph = schedule.instances
+    inputs = graph.parts[int(graph.subgraph[index])].inputs
+    return _regions_at(schedule, inputs, int(graph.in_region[index]))
+
+
+def _regions_at(schedule: Schedule, tensors: Sequence[int], first: int) -> Regions:
+    problem = schedule.problem
+    rows: Ints = part_book(problem).regions.rows[first : first + len(tensors)]
+    shapes = [problem.graph.tensors[t].shape for t in tensors]
+    return {
+        tensor: tuple((low, high) for low, high in row[: len(shape)])
+        for tensor, shape, row in zip(tensors, shapes, rows.tolist(), strict=True)
+    }
+
+
+_KNOWN: WeakKeyDictionary[Schedule, tuple[Regions, ...]] = WeakKeyDictionary()
+
+
+def needs_of(schedule: Schedule) -> tuple[Regions, ...]:
+    """Return, per instance, the regions of all tensors that its outputs need."""
+    found = _KNOWN.get(schedule)
+    if found is None:
+        graph = schedule.instances
+        found = tuple(
+            part_needs(
+                schedule.problem, graph.subgraphs[int(graph.subgraph[index])].layers,
+                made_regions(schedule, index),
+            ).regions
+            for index in range(graph.count)
+        )  # fmt: skip
+        _KNOWN[schedule] = found
+    return found
 
 
 def check_regions(schedule: Schedule) -> tuple[Finding, ...]:
-    """What is wrong with a schedule's regions, links and order; empty if nothing is.
+    """Return the findings about a schedule's regions, links and order.
 
     Kinds: ``"missing operator"``, ``"repeated operator"``, ``"missing layer"``, ``"repeated
     layer"``, ``"missing instance"``, ``"repeated instance"``, ``"order"``, ``"gap"``,
@@ -46,7 +138,7 @@ def _finding(
 
 
 def _structure(schedule: Schedule) -> Iterator[Finding]:
-    """Every operator in one layer, every layer in one sub-graph."""
+    """Check that every operator is in one layer, and every layer in one sub-graph."""
     problem = schedule.problem
     operators = Counter(op for layer in problem.layers for op in layer.operators)
     for index, operator in enumerate(problem.graph.operators):
@@ -64,7 +156,7 @@ def _structure(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _left_inside(schedule: Schedule) -> Iterator[Finding]:
-    """What a sub-graph makes for others comes from its last layer."""
+    """Check that what a sub-graph makes for others comes from its last layer."""
     problem = schedule.problem
     for subgraph in schedule.instances.subgraphs:
         inside = set(subgraph.layers)
@@ -78,7 +170,7 @@ def _left_inside(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _order(schedule: Schedule) -> Iterator[Finding]:
-    """Every instance runs once, after all that it reads from."""
+    """Check that every instance runs once, after all that it reads from."""
     graph = schedule.instances
     runs = Counter(schedule.order)
     for index in range(graph.count):
@@ -99,25 +191,24 @@ def _order(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _kernels(schedule: Schedule) -> Iterator[Finding]:
-    """Clusters run what the order says, in its order."""
+    """Check that clusters run what the order says, in its order."""
     for cluster, timeline in enumerate(schedule.timelines):
         own = list(schedule.order)
         if schedule.cluster:
             own = [i for i in own if i < len(schedule.cluster) and schedule.cluster[i] == cluster]
         for wanted, index in itertools.zip_longest(own, timeline.order.tolist()):
             if wanted != index:
-                names = [_or_nothing(schedule, one) for one in (index, wanted)]
+                names = [
+                    "nothing" if one is None else instance_name(schedule, one)
+                    for one in (index, wanted)
+                ]
                 message = f"cluster {cluster} runs {names[0]} where the order has {names[1]}"
                 yield _finding(schedule, "order", message, -1 if index is None else index)
                 break
 
 
-def _or_nothing(schedule: Schedule, index: int | None) -> str:
-    return "nothing" if index is None else instance_name(schedule, index)
-
-
 def _tilings(schedule: Schedule) -> Iterator[Finding]:
-    """The parts of a sub-graph make every element of its outputs exactly once."""
+    """Check that the parts of a sub-graph make every output element exactly once."""
     graph = schedule.instances
     rows = part_book(schedule.problem).regions.rows
     for subgraph, parts in enumerate(graph.parts):
@@ -129,7 +220,7 @@ def _tilings(schedule: Schedule) -> Iterator[Finding]:
 
 
 def _tiling(schedule: Schedule, tensor: int, boxes: Ints, own: Ints) -> Iterator[Finding]:
-    """Boxes ``(parts, rank, 2)`` that should tile a tensor."""
+    """Check that boxes ``(parts, rank, 2)`` tile a tensor."""
     name = tensor_name(schedule, tensor)
     extents = np.asarray(schedule.problem.graph.tensors[tensor].shape, np.int64)
     solid = (boxes[..., 1] > boxes[..., 0]).all(axis=1)
@@ -162,7 +253,7 @@ def _place(corner: Ints) -> str:
 
 
 def _bounds(intervals: Ints, extent: int) -> Ints:
-    """Where boxes begin and end along a dimension, the ends of the tensor included."""
+    """Return where boxes begin and end along a dimension, the tensor's ends included."""
     return np.unique(np.concatenate((intervals.ravel(), (0, extent))))
 
 
@@ -171,13 +262,13 @@ def _corner(bounds: Sequence[Ints], cell: Ints) -> Ints:
 
 
 def _nearest(boxes: Ints, corner: Ints) -> int:
-    """The box with the least distance from an element."""
+    """Return the index of the box with the least distance from an element."""
     away = np.maximum(boxes[..., 0] - corner, corner - boxes[..., 1] + 1)
     return int(np.maximum(away, 0).sum(axis=1).argmin())
 
 
 def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
-    """Per cell of the grid of all bounds, how many boxes hold it.
+    """Return, per cell of the grid of all bounds, how many boxes hold it.
 
     Boxes add one at their low corner and take it off past their high ones; sums along every
     dimension then count.
@@ -197,13 +288,15 @@ def _counts(boxes: Ints, bounds: Sequence[Ints]) -> Ints:
 
 
 def _halos(schedule: Schedule) -> Iterator[Finding]:
-    """Every part has all that its outputs need of what it reads."""
+    """Check that every part has all that its outputs need of what it reads."""
     for index, needs in enumerate(needs_of(schedule)):
         for tensor, given in read_regions(schedule, index).items():
             need = needs.get(tensor)
             if need is not None and not _holds(given, need):
                 name, what = instance_name(schedule, index), tensor_name(schedule, tensor)
-                message = f"{name} needs {_span(need)} of {what} and reads {_span(given)}"
+                message = (
+                    f"{name} needs {region_text(need)} of {what} and reads {region_text(given)}"
+                )
                 yield _finding(schedule, "halo", message, index)
 
 
@@ -211,12 +304,8 @@ def _holds(outer: Region, inner: Region) -> bool:
     return all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(outer, inner, strict=True))
 
 
-def _span(region: Region) -> str:
-    return f"[{', '.join(f'{low}:{high}' for low, high in region)}]"
-
-
 def _links(schedule: Schedule) -> Iterator[Finding]:
-    """What a part reads is covered by what it is linked to, or given to the model."""
+    """Check that a part's linked makers, or the model's inputs, cover what it reads."""
     graph, given = schedule.instances, set(schedule.problem.graph.inputs)
     makers = {t: s for s, parts in enumerate(graph.parts) for t in parts.outputs}
     made = [made_regions(schedule, index) for index in range(graph.count)]
@@ -246,7 +335,7 @@ def _covered(
     home: int,
     made: Sequence[dict[int, Region]],
 ) -> Iterator[Finding]:
-    """One input of one part: its links' regions add up to it.
+    """Check that the regions of the links of one input of one part add up to it.
 
     Makers tile the tensor (that is checked for itself), so equal sums mean that none is missing;
     only where they differ are all makers looked at.
@@ -275,7 +364,7 @@ def _covered(
 
 
 def _edges(schedule: Schedule) -> Iterator[Finding]:
-    """Producers and consumers, which clusters wait by, are those of the links."""
+    """Check that producers and consumers, which clusters wait by, are those of the links."""
     graph = schedule.instances
     reader = np.repeat(np.arange(graph.count), np.diff(graph.links.start)).tolist()
     linked = set(zip(graph.links.maker.tolist(), reader, strict=True))

@@ -1,9 +1,14 @@
-"""What happens when, and where: a schedule's instructions and the places that each touches.
+"""What happens when, and where: a schedule's instructions and the memory that each touches.
 
 A cluster's trace is a list of phases: the movements before a kernel, where there are any, and the
 kernel. A barrier ends each, and a kernel waits for those on other clusters that make what it reads.
 Within a phase, engines issue and finish their instructions in order, and instructions wait for
 those that their program names. Nothing else orders anything.
+
+Streams and weights pass through ring buffers of a few slots each. What is brought in is a piece; a
+slot holds a unit of one or more pieces, and is filled anew when as many units have come after it
+as the ring has slots. Which tile uses what is worked out from the table of tiles, not from the
+program.
 """
 
 from __future__ import annotations
@@ -15,19 +20,261 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import Role
+from autoturbo.schedule.instructions import Column, Role
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import Stage, Template
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import MAX_TILES, InstructionRules, Tiling, tile_counts
 from autoturbo.schedule.timeline import Timeline
 from autoturbo.schedule.work import Floats
-from autoturbo.verify.buffers import sizes_of
 from autoturbo.verify.replay import Use, Used, replay_of
-from autoturbo.verify.rings import events_of, ring_slots, tiles_of
+
+Bools = NDArray[np.bool_]
+
+
+class RingBuffer(IntEnum):
+    """Ring buffers of slots, in LB of every core and in GB."""
+
+    WEIGHTS_IN_LB = 0
+    WEIGHTS_IN_GB = 1
+    INPUTS_IN_LB = 2
+    INPUTS_IN_GB = 3
+    KEPT_INPUTS_IN_GB = 4
+    LATE_INPUTS_IN_LB = 5
+    LATE_INPUTS_IN_GB = 6
+    RESULTS_IN_LB = 7
+    RESULTS_IN_GB = 8
+    SUMS_IN_LB = 9
+
+
+class Event(IntEnum):
+    """Columns of a table of events: instruction, ring, piece, unit, 1 for writing."""
+
+    INSTRUCTION = 0
+    RING = 1
+    PIECE = 2
+    UNIT = 3
+    WRITES = 4
+
+
+def ring_slots(rules: InstructionRules) -> Ints:
+    """Return how many slots each ring buffer has, by :class:`RingBuffer`.
+
+    One is computed from while ``ahead`` are fetched, and one more is on its way from DDR to GB.
+    What tiles exchange is fetched one tile ahead; inputs that stay in GB are those of two layers;
+    the matrix engine makes one tile's sums while the vector engine works on another's.
+    """
+    here = rules.ahead + 1
+    return np.asarray([here, here + 1, here, here + 1, 2, 2, 2, here, here, 2], np.int64)
+
+
+class Tiles(NamedTuple):
+    """The tiles of a kernel in order; all entries but the last two count over the whole kernel.
+
+    ``weight`` is the tile of weights that a tile reads; ``source`` the tile whose inputs it reads
+    in LB, ``from_gb`` the one whose inputs in GB; ``held`` the first tile of those whose inputs
+    share a slot; ``final`` is True where a reduction is complete; ``kept`` where inputs stay in GB.
+    """
+
+    first: Ints
+    weight: Ints
+    source: Ints
+    from_gb: Ints
+    held: Ints
+    final: Bools
+    kept: Bools
+    first_weight: Ints
+
+
+def tiles_of(counts: Ints, stages: Floats) -> Tiles:
+    """Return what the tiles of a kernel share, from its table of tiles."""
+    first, first_weight = [0], [0]
+    columns: list[list[NDArray[np.int64]]] = [[] for _ in range(6)]
+    for row, stage in zip(counts, stages, strict=True):
+        own = _layer_tiles(row)
+        for column, values, base in zip(
+            columns, own, (first_weight[-1], *(first[-1],) * 3, 0, 0), strict=True
+        ):
+            column.append(values + base)
+        has = stage[Stage.WEIGHTS] > 0
+        first_weight.append(first_weight[-1] + (int(own[0].max()) + 1 if has else 0))
+        first.append(first[-1] + len(own[0]))
+    weight, source, from_gb, held, final, kept = (np.concatenate(c) for c in columns)
+    return Tiles(
+        np.asarray(first), weight, source, from_gb, held, final > 0, kept > 0,
+        np.asarray(first_weight),
+    )  # fmt: skip
+
+
+def _layer_tiles(row: Ints) -> tuple[Ints, ...]:
+    """Return, per tile of a layer: weight tile, source, source in GB, slot, final, kept."""
+    products, columns, depths, rows, outside, keeps = row.tolist()
+    weights = columns * depths
+    tile = np.arange(products * weights * rows)
+    base, inner = tile // (weights * rows) * (weights * rows), tile % (weights * rows)
+    weight, line = (inner % weights, inner // weights) if outside else (inner // rows, inner % rows)
+    depth = weight % depths
+    begin = base + depth * rows + line
+    source = base + line * weights if outside else begin if keeps == 2 else tile  # noqa: PLR2004
+    from_gb = tile if outside or not keeps else begin
+    held = source if outside or columns == 1 or keeps != 2 else base  # noqa: PLR2004
+    return (
+        tile if outside else tile // rows, source, from_gb, held,
+        (depth == depths - 1).astype(np.int64), np.full(len(tile), keeps == 1 and not outside),
+    )  # fmt: skip
+
+
+def events_of(where: Ints, tiles: Tiles, rules: InstructionRules, resident: int) -> Ints:
+    """Return all writes and reads of slots by a program: a row per :class:`Event`."""
+    kernel = _TiledProgram(where, tiles, rules)
+    found = [
+        *_weight_events(kernel, resident),
+        *_input_events(kernel),
+        *_late_input_events(kernel),
+        *_result_events(kernel),
+    ]
+    return np.concatenate(found) if found else np.zeros((0, len(Event)), np.int64)
+
+
+class _TiledProgram:
+    """A program by roles: instructions and the tiles, over the whole kernel, that they are for."""
+
+    def __init__(self, where: Ints, tiles: Tiles, rules: InstructionRules) -> None:
+        role, layer = where[:, Column.ROLE], where[:, Column.LAYER]
+        self.tiles, self.rules = tiles, rules
+        self.role, self.layer = role, layer
+        brings = (role == Role.FETCH_WEIGHTS) | (role == Role.PASS_WEIGHTS)
+        base = np.where(brings, tiles.first_weight[layer], tiles.first[layer])
+        self.tile = base + where[:, Column.TILE]
+
+    def of(self, *roles: Role) -> Ints:
+        """Return the instructions with some roles."""
+        return np.flatnonzero(np.isin(self.role, roles))
+
+    @property
+    def computes(self) -> Ints:
+        """Instructions that compute."""
+        return self.of(Role.MULTIPLY, Role.APPLY)
+
+
+def _event_rows(
+    ring: RingBuffer, instructions: Ints, pieces: Ints, units: Ints, *, writes: bool
+) -> Ints:
+    table = np.empty((len(instructions), len(Event)), np.int64)
+    table[:, Event.INSTRUCTION], table[:, Event.RING] = instructions, ring
+    table[:, Event.PIECE], table[:, Event.UNIT] = pieces, units
+    table[:, Event.WRITES] = writes
+    return table
+
+
+def _ring_events(
+    ring: RingBuffer,
+    writers: Ints,
+    written: Ints,
+    readers: Ints,
+    read: Ints,
+    held: Ints | None = None,
+) -> list[Ints]:
+    """Return the events of one ring buffer, with the unit of each piece.
+
+    Units are numbered as they come; readers of what is not brought in do not take part.
+    """
+    if not len(writers):
+        return []
+    kept = np.isin(read, written)
+    readers, read = readers[kept], read[kept]
+    unit_of = written if held is None else held[written]
+    order = np.unique(unit_of)
+    reads = np.searchsorted(order, read if held is None else held[read])
+    return [
+        _event_rows(ring, writers, written, np.searchsorted(order, unit_of), writes=True),
+        _event_rows(ring, readers, read, reads, writes=False),
+    ]
+
+
+def _weight_events(kernel: _TiledProgram, resident: int) -> list[Ints]:
+    """Return the events of weights: DDR to GB to LB, or straight to LB without a GB."""
+    fetched, passed = kernel.of(Role.FETCH_WEIGHTS), kernel.of(Role.PASS_WEIGHTS)
+    arriving = passed if kernel.rules.has_gb else fetched
+    computes = kernel.computes
+    has = np.diff(kernel.tiles.first_weight) > 0
+    computes = computes[has[kernel.layer[computes]]] if resident != 2 else computes[:0]  # noqa: PLR2004
+    weight = kernel.tiles.weight[kernel.tile[computes]]
+    found = _ring_events(
+        RingBuffer.WEIGHTS_IN_LB, arriving, kernel.tile[arriving], computes, weight
+    )
+    if kernel.rules.has_gb:
+        tile = kernel.tile
+        found += _ring_events(
+            RingBuffer.WEIGHTS_IN_GB, fetched, tile[fetched], passed, tile[passed]
+        )
+    return found
+
+
+def _input_events(kernel: _TiledProgram) -> list[Ints]:
+    """Return the events of inputs that were there before the kernel."""
+    fetched, passed = kernel.of(Role.FETCH_INPUT), kernel.of(Role.PASS_INPUT)
+    found = _arriving_events(
+        kernel, RingBuffer.INPUTS_IN_LB, passed if kernel.rules.has_gb else fetched
+    )
+    if not kernel.rules.has_gb:
+        return found
+    kept, tile, first = kernel.tiles.kept, kernel.tile, kernel.tiles.first
+    for ring, stays in ((RingBuffer.INPUTS_IN_GB, False), (RingBuffer.KEPT_INPUTS_IN_GB, True)):
+        put = fetched[kept[tile[fetched]] == stays]
+        taken = passed[kept[tile[passed]] == stays]
+        held = np.repeat(first[:-1], np.diff(first)) if stays else None
+        source = kernel.tiles.from_gb[tile[taken]]
+        found += _ring_events(ring, put, tile[put], taken, source, held)
+    return found
+
+
+def _arriving_events(kernel: _TiledProgram, ring: RingBuffer, arriving: Ints) -> list[Ints]:
+    """Return the events of what arrives in LB for tiles."""
+    computes, tiles = kernel.computes, kernel.tiles
+    source = tiles.source[kernel.tile[computes]]
+    return _ring_events(ring, arriving, kernel.tile[arriving], computes, source, tiles.held)
+
+
+def _late_input_events(kernel: _TiledProgram) -> list[Ints]:
+    """Return the events of what comes from other cores, and what the kernel spilled."""
+    fetched, passed = kernel.of(Role.FETCH_LATE), kernel.of(Role.PASS_LATE)
+    if not kernel.rules.has_gb:
+        return _arriving_events(
+            kernel, RingBuffer.LATE_INPUTS_IN_LB, np.sort(np.append(fetched, passed))
+        )
+    tile = kernel.tile
+    found = _arriving_events(kernel, RingBuffer.LATE_INPUTS_IN_LB, passed)
+    return found + _ring_events(
+        RingBuffer.LATE_INPUTS_IN_GB, fetched, tile[fetched], passed, tile[passed]
+    )
+
+
+def _result_events(kernel: _TiledProgram) -> list[Ints]:
+    """Return the events of results on their way to GB and DDR, once they are complete."""
+    stored, saved, tile = kernel.of(Role.STORE), kernel.of(Role.SAVE), kernel.tile
+    leaving = stored if kernel.rules.has_gb else saved
+    computes = kernel.computes
+    made = computes[np.isin(tile[computes], tile[leaving])]
+    found = _sum_events(kernel) + _ring_events(
+        RingBuffer.RESULTS_IN_LB, made, tile[made], leaving, tile[leaving]
+    )
+    if kernel.rules.has_gb:
+        put = stored[np.isin(tile[stored], tile[saved])]
+        found += _ring_events(RingBuffer.RESULTS_IN_GB, put, tile[put], saved, tile[saved])
+    return found
+
+
+def _sum_events(kernel: _TiledProgram) -> list[Ints]:
+    """Return the events of products that vector work follows."""
+    multiplied, applied, tile = kernel.of(Role.MULTIPLY), kernel.of(Role.APPLY), kernel.tile
+    multiplied = multiplied[np.isin(tile[multiplied], tile[applied])]
+    return _ring_events(RingBuffer.SUMS_IN_LB, multiplied, tile[multiplied], applied, tile[applied])
+
 
 COMPUTE = 1 << Role.MULTIPLY | 1 << Role.APPLY
 """Set of the roles that compute."""
@@ -40,7 +287,7 @@ class Program:
     Attributes:
         where: as :class:`autoturbo.schedule.instructions.Column` says.
         amounts: as :class:`autoturbo.schedule.instructions.Amount` says.
-        events: what is done to slots, as :class:`autoturbo.verify.rings.Event` says.
+        events: what is done to slots, as :class:`Event` says.
         slots: per ring, how many there are.
         finest: per layer, True if its weights cannot be cut into smaller tiles.
     """
@@ -113,14 +360,10 @@ class Trace:
 
 
 def trace_of(schedule: Schedule) -> Trace:
-    """The trace of a schedule."""
+    """Return the trace of a schedule."""
     replay = replay_of(schedule)
     programs: dict[bytes, Program] = {}
-    at = {
-        int(index): (cluster, kernel)
-        for cluster, timeline in enumerate(schedule.timelines)
-        for kernel, index in enumerate(timeline.order)
-    }
+    at = kernel_positions(schedule)
     clusters = tuple(
         tuple(_phases(schedule, cluster, replay.used[cluster], programs))
         for cluster in range(len(schedule.timelines))
@@ -134,8 +377,17 @@ def trace_of(schedule: Schedule) -> Trace:
     return Trace(clusters, _waits(schedule, at), handed)
 
 
+def kernel_positions(schedule: Schedule) -> dict[int, tuple[int, int]]:
+    """Return the cluster of each instance and the place of its kernel in that cluster's order."""
+    return {
+        int(index): (cluster, kernel)
+        for cluster, timeline in enumerate(schedule.timelines)
+        for kernel, index in enumerate(timeline.order)
+    }
+
+
 def _waits(schedule: Schedule, at: Mapping[int, tuple[int, int]]) -> frozenset[Wait]:
-    """A kernel waits for the producers of its instance that other clusters run."""
+    """Return the waits of kernels for producers that other clusters run."""
     found = (
         Wait(*at[reader], *at[maker])
         for reader, makers in enumerate(schedule.instances.producers)
@@ -154,7 +406,7 @@ def _phases(
     for one in used:
         movement = one.use in (Use.BRING_FROM, Use.BRING_TO)
         (before if movement else during)[one.kernel].append(one)
-    places = _Places.of(schedule, timeline)
+    places = _BufferAddresses.of(schedule, timeline)
     phases = []
     for kernel, signature in enumerate(schedule.signatures(cluster)):
         instance = int(timeline.order[kernel])
@@ -168,7 +420,7 @@ def _phases(
 
 
 def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
-    """The program of a kernel, by its place in the order of a cluster, with its slots."""
+    """Return the program of a kernel, by its place in a cluster's order, with its slots."""
     timeline = schedule.timelines[cluster]
     instance = int(timeline.order[kernel])
     template = template_book(schedule.problem).templates[int(timeline.templates[instance])]
@@ -185,7 +437,7 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
 
 
 def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
-    """Whether a layer's weights are cut as finely as tiles can be.
+    """Return whether a layer's weights are cut as finely as tiles can be.
 
     Every product, column and native depth by itself, or as many rows as there are at most.
     """
@@ -199,7 +451,7 @@ def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
 
 
 def _crossing(schedule: Schedule, template: Template) -> frozenset[tuple[int, int]]:
-    """Layers of a kernel and tensors that they read of which cores get some from others."""
+    """Return the layers of a kernel, with tensors, of which cores get some from others."""
     layers = [schedule.problem.layers[layer] for layer in template.layers]
     return frozenset(
         (position, tensor)
@@ -210,7 +462,7 @@ def _crossing(schedule: Schedule, template: Template) -> frozenset[tuple[int, in
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Places:
+class _BufferAddresses:
     """Where the buffers of a cluster are: (scope, first byte, one past the last).
 
     ``exchanging`` has per kernel the layers, with the tensors, of which cores get some from others.
@@ -221,7 +473,7 @@ class _Places:
     exchanging: Sequence[frozenset[tuple[int, int]]]
 
     @staticmethod
-    def of(schedule: Schedule, timeline: Timeline) -> _Places:
+    def of(schedule: Schedule, timeline: Timeline) -> _BufferAddresses:
         buffers = timeline.buffers
         number = np.arange(len(buffers.scope))
         low = np.where(buffers.scope == Scope.DDR, number, buffers.address)
@@ -234,10 +486,10 @@ class _Places:
             _crossing(schedule, templates[int(timeline.templates[index])])
             for index in timeline.order
         ]
-        return _Places(spans, schedule.rules.has_gb, exchanging)
+        return _BufferAddresses(spans, schedule.rules.has_gb, exchanging)
 
     def table(self, used: Sequence[Used]) -> Ints:
-        """Accesses of a phase, each once."""
+        """Return the accesses of a phase, each once."""
         rows = dict.fromkeys(row for one in used if one.buffer >= 0 for row in self._rows(one))
         return np.asarray(list(rows), np.int64).reshape(-1, len(Access))
 
@@ -247,7 +499,7 @@ class _Places:
         return [(used.layer, roles, scope, low, high, writes, used.buffer)] if roles else []
 
     def _roles(self, used: Used, scope: int) -> int:
-        """The set of roles that carry out a use of a buffer."""
+        """Return the set of roles (bits) that carry out a use of a buffer."""
         passing = 1 << (Role.PASS_INPUT if self.has_gb else Role.FETCH_INPUT)
         if used.use is Use.BRING_TO:
             return passing | 1 << Role.PASS_INPUT
@@ -272,3 +524,9 @@ _ROLES = {
     Use.KEEP: (1 << Role.PASS_WEIGHTS, 1 << Role.FETCH_WEIGHTS, 0),
 }
 """Roles by use and scope. A copy of an output has a place of its own in DDR."""
+
+
+def sizes_of(timeline: Timeline, level: int) -> Ints:
+    """Return the bytes that every buffer takes at a memory level."""
+    buffers = timeline.buffers
+    return buffers.core_bytes if level == Scope.LB else buffers.cluster_bytes

@@ -17,7 +17,7 @@ from onnx import ModelProto, helper, numpy_helper
 from autoturbo.errors import ModelError
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.graph.onnx_import import import_model
-from autoturbo.verify.plain_model import plain_model
+from autoturbo.verify.execution import plain_model
 
 MS = "com.microsoft"
 

@@ -13,8 +13,8 @@ from schedule_samples import STCP920, Net, workload
 from autoturbo.database import Database
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.report.page.facts import Facts, Measured, gather
-from autoturbo.report.page.predictions import _judged
+from autoturbo.report.html.facts import Facts, Measured, gather
+from autoturbo.report.html.search import _judged
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.progress import Trial
 from autoturbo.simulate.evaluator import Evaluator

@@ -15,9 +15,8 @@ from search_doubles import measurement
 
 from autoturbo.errors import UsageError
 from autoturbo.hardware.grid import Axis, Value
-from autoturbo.report import sweep_plot
-from autoturbo.report.sweep import Sweep, SweepPoint, points_table
-from autoturbo.report.sweep_plot import plot, require_matplotlib
+from autoturbo.report import sweep as sweep_module
+from autoturbo.report.sweep import Sweep, SweepPoint, plot, points_table, require_matplotlib
 
 
 def sweep_of(axes: Mapping[str, tuple[Value, ...]], latencies: list[float | None]) -> Sweep:
@@ -124,6 +123,6 @@ def test_nothing_that_fits_is_an_empty_picture() -> None:
 
 
 def test_without_matplotlib_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep_plot, "find_spec", lambda _: None)
+    monkeypatch.setattr(sweep_module, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'autoturbo\[plots\]'"):
         require_matplotlib()

@@ -36,8 +36,7 @@ from autoturbo.schedule.timeline import (
 from autoturbo.schedule.work import MATRIX, VECTOR
 from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
-from autoturbo.verify.needs import Regions, needs_of, part_needs
-from autoturbo.verify.regions import check_regions
+from autoturbo.verify.regions import Regions, check_regions, needs_of, part_needs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

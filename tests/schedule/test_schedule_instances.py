@@ -25,7 +25,7 @@ from autoturbo.schedule.instances import (
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import Split, sink, split_axes
-from autoturbo.verify.needs import part_needs
+from autoturbo.verify.regions import part_needs
 
 
 @given(extent=st.integers(1, 60), data=st.data())

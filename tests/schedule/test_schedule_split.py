@@ -26,7 +26,7 @@ from autoturbo.schedule.split import (
     sink,
     split_axes,
 )
-from autoturbo.verify.needs import part_needs
+from autoturbo.verify.regions import part_needs
 
 
 def problem_of(graph: Graph, machine: Target | None = None) -> Problem:

@@ -17,7 +17,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.statistics import STATISTICS, statistics_of
 from autoturbo.schedule.stitch import Stage
-from autoturbo.verify.needs import part_needs
+from autoturbo.verify.regions import part_needs
 
 
 def column(rows: np.ndarray, name: str) -> list[float]:

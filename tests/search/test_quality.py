@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 import pytest
+from exhaustive_search import ExactAnswer, restricted, search_all
 from schedule_samples import chain
 from schedule_samples import target as machine_of
 from search_doubles import Landscape, measurement, toy_space
@@ -19,8 +20,6 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.search import make_sampler
-from autoturbo.search.exact.exhaustive import ExactAnswer, search_all
-from autoturbo.search.exact.listing import restricted
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.space import Space, batch_share
 from autoturbo.search.study import Asker

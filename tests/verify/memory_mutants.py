@@ -15,7 +15,7 @@ from autoturbo.schedule.instances import part_book
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.timeline import KINDS
-from autoturbo.verify.names import buffer_name, instance_name, tensor_name
+from autoturbo.verify.findings import buffer_name, instance_name, tensor_name
 from autoturbo.verify.replay import Use, replay_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import ModelProto, defs, helper, numpy_helper
 from operator_cases import CASES
 from operator_harness import Array, Case, Input
-from regional_harness import run_whole
+from restriction_harness import run_whole
 
 from autoturbo.graph.weights import PARAMETERS
 from autoturbo.verify.inputs import LIMITS_KEY

@@ -11,8 +11,8 @@ from schedule_samples import Net, target
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.verify.scheduled_file import nodes_of
-from autoturbo.verify.scheduled_model import ScheduledModel, scheduled_model
+from autoturbo.verify.onnx_writer.scheduled_file import nodes_of
+from autoturbo.verify.onnx_writer.scheduled_model import ScheduledModel, scheduled_model
 
 if TYPE_CHECKING:
     from pathlib import Path

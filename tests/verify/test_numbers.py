@@ -19,13 +19,11 @@ from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify import verify_schedule
-from autoturbo.verify.findings import Numbers
-from autoturbo.verify.functions import FUNCTION_DOMAIN
-from autoturbo.verify.names import instance_name
+from autoturbo.verify.execution import prepare_comparison
+from autoturbo.verify.findings import Numbers, instance_name
 from autoturbo.verify.numbers import check_numbers, compare_models, fits_whole
-from autoturbo.verify.passes import passes_of
-from autoturbo.verify.scheduled_model import scheduled_model
-from autoturbo.verify.setting import prepare
+from autoturbo.verify.onnx_writer.passes import passes_of
+from autoturbo.verify.onnx_writer.scheduled_model import FUNCTION_DOMAIN, scheduled_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +68,7 @@ def test_a_batch_too_large_is_checked_in_one_pass_and_says_so(tmp_path: Path) ->
 def test_weights_and_inputs_follow_the_seed(tmp_path: Path) -> None:
     schedule, path = scheduled(row_net(), tmp_path)
     first, again, other = (
-        prepare(schedule, path, _folder(tmp_path, n), passes_of(schedule), seed)
+        prepare_comparison(schedule, path, _folder(tmp_path, n), passes_of(schedule), seed)
         for n, seed in enumerate((1, 1, 2))
     )
     assert first.original.read_bytes() == again.original.read_bytes()
@@ -102,13 +100,13 @@ def _planted(
 ) -> Numbers:
     """What the check says of a scheduled model in which something is wrong."""
     passes = passes_of(schedule)
-    setting = prepare(schedule, path, _folder(folder, 0), passes, 0)
-    model = scheduled_model(schedule, setting.nodes, passes)
-    assert compare_models(schedule, setting, model, 0).findings == ()
+    setup = prepare_comparison(schedule, path, _folder(folder, 0), passes, 0)
+    model = scheduled_model(schedule, setup.nodes, passes)
+    assert compare_models(schedule, setup, model, 0).findings == ()
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     plant(proto)
-    return compare_models(schedule, setting, dataclasses.replace(model, proto=proto), 0)
+    return compare_models(schedule, setup, dataclasses.replace(model, proto=proto), 0)
 
 
 def _calls(model: ModelProto) -> list[NodeProto]:

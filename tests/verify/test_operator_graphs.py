@@ -25,8 +25,8 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.space import Space
 from autoturbo.verify import verify_schedule
+from autoturbo.verify.execution import open_session, run, with_outputs
 from autoturbo.verify.inputs import random_inputs
-from autoturbo.verify.sessions import open_session, run, with_outputs
 from autoturbo.verify.weights import seeded_weights, with_weights
 
 SPLITS = ("auto", "batch", "spatial", "channel", "pipeline")
@@ -161,10 +161,9 @@ def test_a_graph_around_each_row(one: Placeable, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("one", PLACEABLE, ids=[one.case.label for one in PLACEABLE])
-def test_graphs_around_each_case(one: Placeable, seed: int, tmp_path: Path) -> None:
-    _check_graph(_graph(one, seed), tmp_path / "graph.onnx", 3, seed)
+def test_graphs_around_each_case(one: Placeable, tmp_path: Path) -> None:
+    _check_graph(_graph(one, 1), tmp_path / "graph.onnx", 3, 1)
 
 
 # --------------------------------------------------------------------------------------- at random
@@ -228,11 +227,10 @@ def test_quantised_and_half_precision_networks_in_every_split(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", SAMPLES)
 def test_quantised_and_half_precision_networks_in_random_settings(
-    name: str, seed: int, tmp_path: Path
+    name: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "sample.onnx"
-    for knobs, schedule in _scheduled(_sample_bench(name, path), 4, seed):
+    for knobs, schedule in _scheduled(_sample_bench(name, path), 4, 0):
         _check(schedule, path, knobs)

@@ -17,7 +17,7 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.verify import verify_schedule
-from autoturbo.verify.scheduled_file import write_scheduled_model
+from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
 
 MS = "com.microsoft"
 

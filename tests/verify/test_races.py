@@ -25,8 +25,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage, local_edges
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of, unordered_pairs
-from autoturbo.verify.rings import Event, Ring, tiles_of
-from autoturbo.verify.trace import Access, Trace, trace_of
+from autoturbo.verify.trace import Access, Event, RingBuffer, Trace, tiles_of, trace_of
 
 
 def program(length: int, seed: int) -> np.ndarray:
@@ -104,7 +103,7 @@ def test_every_tile_of_weights_is_used_and_every_stored_tile_was_computed() -> N
         if phase.program is None:
             continue
         events, where = phase.program.events, phase.program.where
-        for ring in (Ring.WEIGHTS_IN_LB, Ring.RESULTS_IN_LB):
+        for ring in (RingBuffer.WEIGHTS_IN_LB, RingBuffer.RESULTS_IN_LB):
             own = events[events[:, Event.RING] == ring]
             writes = own[:, Event.WRITES] == 1
             assert set(own[writes, Event.PIECE].tolist()) == set(own[~writes, Event.PIECE].tolist())

@@ -13,7 +13,6 @@ not cut. Where it cannot form a set after all, that set is left out and the best
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +26,7 @@ from autoturbo.search.exact.groups import Layers, Likeness, groups_of
 from autoturbo.search.exact.partition import Cover, cheapest_cover
 from autoturbo.search.exact.table import Best, Grid, Table
 from autoturbo.simulate.evaluator import Evaluator, Simulator
-from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.measurement import Failure, Outcome
 from autoturbo.simulate.sequence import KernelMemory
 
 FREE = Knobs(
@@ -67,42 +66,6 @@ class ChainAnswer:
     space: str
     segments: int
     left_out: int
-
-
-def best_over_grid(
-    evaluator: Evaluator,
-    grid: Grid | None = None,
-    *,
-    knobs: Knobs = FREE,
-    batches: Sequence[int | str] = (AUTO,),
-    prune: bool = True,
-) -> ChainAnswer:
-    """The best schedule of a model over a grid of cuts and of sub-graphs' knobs.
-
-    Args:
-        evaluator: of the model on the target.
-        grid: the default's if None.
-        knobs: the model's, :data:`FREE` with changes.
-        batches: samples at once that are tried.
-        prune: whether to leave out what bounds rule out.
-
-    Raises:
-        UsageError: knobs under which sub-graphs depend on each other.
-        KnobsError: more samples at once than there are.
-    """
-    settings = [dataclasses.replace(knobs, batches_per_cluster=b) for b in batches]
-    answers = [
-        Programme.over(evaluator, grid or Grid(), setting, prune=prune).answer()
-        for setting in settings
-    ]
-    best = min(answers, key=lambda a: (not isinstance(a.outcome, Measurement), a.predicted))
-    return dataclasses.replace(
-        best,
-        exact=all(a.exact for a in answers),
-        segments=sum(a.segments for a in answers),
-        left_out=sum(a.left_out for a in answers),
-        space="; or ".join(a.space for a in answers),
-    )
 
 
 def _check(knobs: Knobs) -> None:
@@ -306,10 +269,3 @@ def _nearness(grid: Grid) -> str:
 def _said(own: SubGraphKnobs) -> str:
     said = {n: v for n, v in own.as_dict().items() if n != "layer"}
     return ", ".join(f"{n} {v}" for n, v in said.items()) or "default instructions"
-
-
-def relative_gap(answer: ChainAnswer) -> float:
-    """How far the measurement is from the prediction, of it; infinite where it cannot be had."""
-    if not isinstance(answer.outcome, Measurement):
-        return math.inf
-    return abs(answer.outcome.latency / answer.predicted - 1)

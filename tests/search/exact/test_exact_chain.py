@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator
 
 import pytest
 from exact_samples import machine as target
 from exact_samples import machines as targets
+from exact_search import best_over_grid
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schedule_samples import Net, block, chain, networks, workload
@@ -19,7 +21,7 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.split import SplitRules, best_split
 from autoturbo.search.exact import chain as exact
-from autoturbo.search.exact.chain import FREE, Programme, best_over_grid, relative_gap
+from autoturbo.search.exact.chain import FREE, ChainAnswer, Programme
 from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness, groups_of
 from autoturbo.search.exact.table import Grid, variants_of
 from autoturbo.simulate.evaluator import Evaluator
@@ -27,6 +29,13 @@ from autoturbo.simulate.measurement import Failure, Measurement
 
 TINY = Grid(factors=(1, 2), own=(SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2)))
 SLOW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def relative_gap(answer: ChainAnswer) -> float:
+    """How far the measurement is from the prediction, of it; infinite where it cannot be had."""
+    if not isinstance(answer.outcome, Measurement):
+        return math.inf
+    return abs(answer.outcome.latency / answer.predicted - 1)
 
 
 def covers(sets: list[list[Layers]], left: frozenset[int]) -> Iterator[tuple[Layers, ...]]:

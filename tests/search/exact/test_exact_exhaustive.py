@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from exact_samples import machine as target
 from exact_samples import machines as targets
+from exhaustive_search import Budget, PlanBound, points_of, restricted, search_all
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schedule_samples import block, chain, networks, settings_of, workload
@@ -15,9 +16,6 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.search.exact.bounds import PlanBound
-from autoturbo.search.exact.exhaustive import Budget, search_all
-from autoturbo.search.exact.listing import points_of, restricted
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 from exact_samples import machine
+from exact_search import best_freed, best_over_grid, freed, projected, proposals
 from schedule_samples import block, workload
 
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.search.exact.chain import FREE, best_over_grid
+from autoturbo.search.exact.chain import FREE
 from autoturbo.search.exact.groups import GroupLimits
-from autoturbo.search.exact.proposals import best_freed, freed, projected, proposals
 from autoturbo.search.exact.table import Grid
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator

@@ -1,0 +1,437 @@
+"""Where a schedule loses most, and what would help, tried out on a new schedule.
+
+A spot loses what it takes beyond what its work needs. A remedy is a change of one knob, of the
+model (channels padded to fill the matrix array), or of one field of the target. The schedule is
+built anew with the change and simulated; all else stays as it is, so a change of the target is not
+tuned for (``autoturbo sweep`` does that).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from autoturbo.errors import AutoTurboError
+from autoturbo.graph.domain import AxisKind
+from autoturbo.graph.extract import extract
+from autoturbo.graph.operators import Engine, Graph
+from autoturbo.graph.padding import channels_of, padded
+from autoturbo.hardware import with_field
+from autoturbo.hardware.target import storage_ratio
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value
+from autoturbo.schedule.work import in_integers
+from autoturbo.search.space import Space
+from autoturbo.search.subgraphs import Block, blocks_of
+from autoturbo.simulate.attribution import Limit
+from autoturbo.simulate.bound import lower_bound, weight_bytes
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement, Outcome
+from autoturbo.simulate.shares import ScheduleShares, Shares
+
+if TYPE_CHECKING:
+    from autoturbo.hardware.target import Target
+    from autoturbo.schedule.schedule import Schedule
+
+
+WORST = 5
+"""Spots that are shown."""
+
+Part = Literal["layer", "between"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Alike layers, as the blocks of a network have them, or what lies between kernels.
+
+    Attributes:
+        part: ``"layer"``; or ``"between"``: launches, barriers, and the movements before kernels,
+            of the whole schedule.
+        layers: names of the layers; none between kernels.
+        subgraphs: numbers of the isomorphic sub-graphs that they belong to.
+        anchors: the last layer of each of these, by which knobs name it.
+        seconds: that they add to the latency together.
+        shares: of that time.
+        needs: seconds that their work needs whatever the schedule: the most of matrix work and
+            vector work at peak and of reading their weights once from DDR; none between kernels.
+    """
+
+    part: Part
+    layers: tuple[str, ...]
+    subgraphs: tuple[int, ...]
+    anchors: tuple[str, ...]
+    seconds: float
+    shares: Shares
+    needs: float
+
+    @property
+    def lost(self) -> float:
+        """Seconds beyond what is needed, never negative."""
+        return max(self.seconds - self.needs, 0.0)
+
+
+def spots_of(schedule: Schedule, found: ScheduleShares, most: int = WORST) -> tuple[Spot, ...]:
+    """Return the spots that lose most, the worst first.
+
+    Args:
+        schedule: what is asked about.
+        found: its latency, handed out.
+        most: spots at most.
+    """
+    kinds: dict[object, list[int]] = {}
+    for subgraph in schedule.instances.subgraphs:
+        kinds.setdefault(_kind(schedule, subgraph.index), []).append(subgraph.index)
+    spots = [s for alike in kinds.values() for s in _of_kind(schedule, found, tuple(alike))]
+    spots.append(_between(found))
+    losing = [spot for spot in spots if spot.lost > 0]
+    return tuple(sorted(losing, key=lambda s: (-s.lost, s.subgraphs, s.layers)))[:most]
+
+
+def _kind(schedule: Schedule, index: int) -> object:
+    """Return a key, equal for sub-graphs of the same operators and extents, split the same way."""
+    graph, subgraph = schedule.problem.graph, schedule.instances.subgraphs[index]
+    layers = (schedule.problem.layers[layer] for layer in subgraph.layers)
+    inside = ((graph.operators[o] for o in layer.operators) for layer in layers)
+    described = tuple(tuple((o.kind, o.extents) for o in operators) for operators in inside)
+    return subgraph.split.axes, described
+
+
+def _of_kind(schedule: Schedule, found: ScheduleShares, alike: tuple[int, ...]) -> Iterator[Spot]:
+    """Yield one spot for each place in isomorphic sub-graphs, of the layers there."""
+    graph, names = schedule.instances, [layer.name for layer in schedule.problem.layers]
+    anchors = tuple(found.subgraphs[i].layer for i in alike)
+    for layers in zip(*(graph.subgraphs[i].layers for i in alike), strict=True):
+        shares = _sum(found.layers[layer].shares for layer in layers)
+        yield Spot(
+            "layer", tuple(names[layer] for layer in layers), alike, anchors, shares.total, shares,
+            len(alike) * _needs(schedule, layers[0]),
+        )  # fmt: skip
+
+
+def _between(found: ScheduleShares) -> Spot:
+    """Return what is spent beside the work of layers, waiting for other clusters included."""
+    inside = _sum(layer.shares for layer in found.layers)
+    around = np.maximum(np.asarray(found.shares.seconds) - np.asarray(inside.seconds), 0.0)
+    every = tuple(one.subgraph for one in found.subgraphs)
+    return Spot("between", (), every, (), float(around.sum()), Shares.of(around), 0.0)
+
+
+def _sum(some: Iterable[Shares]) -> Shares:
+    return Shares.of(np.sum([one.seconds for one in some], axis=0))
+
+
+def _needs(schedule: Schedule, layer: int) -> float:
+    """Return the seconds that the whole chip needs for a layer of the whole batch."""
+    problem, share = schedule.problem, schedule.share
+    try:
+        part = extract(problem.graph, problem.layers[layer].operators)
+    except ValueError:  # nothing that it makes is used
+        return 0.0
+    bound = lower_bound(part, problem.target, problem.dtype)
+    integers = in_integers(problem.target, problem.dtype)
+    read = weight_bytes(part, problem.dtype, integers=integers) * storage_ratio(problem.dtype)
+    passes = share.loops * share.copies
+    return max(
+        bound.matrix_s * passes, bound.vector_s * passes, read / problem.target.ddr.bandwidth
+    )
+
+
+Kind = Literal["knob", "model", "target"]
+
+FIELDS: Mapping[Limit, tuple[tuple[str, float], ...]] = {
+    Limit.MATRIX: (("engines[matrix].columns", 2), ("engines[matrix].rows", 2)),
+    Limit.VECTOR: (("engines[vector].lanes", 2), ("engines[vector].special_lanes", 2)),
+    Limit.LB: (("lb.bandwidth_gb_s", 2),),
+    Limit.TRANSFER: (("engines[transfer].bandwidth_gb_s", 2),),
+    Limit.GB: (("gb.bandwidth_gb_s", 2), ("lb.capacity_kib", 2)),
+    Limit.DDR: (
+        ("ddr.bandwidth_gb_s", 2), ("engines[dma].bandwidth_gb_s", 2), ("lb.capacity_kib", 2),
+        ("gb.capacity_kib", 2),
+    ),
+    Limit.LATENCY: (
+        ("engines[dma].latency_ns", 0.5), ("engines[transfer].latency_ns", 0.5),
+        ("lb.weight_capacity_kib", 2),
+    ),
+    Limit.LAUNCH: (("overheads.kernel_launch_us", 0.5), ("lb.capacity_kib", 2)),
+}  # fmt: skip
+"""Fields of the target that are tried, with the factor, by what a spot is bound by."""
+
+MOST_PADDING = 1.5
+"""Channels are padded to at most so many times as many."""
+
+_MINOR = 0.2
+"""Share of a spot's time from which its second limit is looked at too."""
+
+_ALONE_NOTHING = ("priority", "inner_dim", "inner_factor")
+"""Knobs that mean something only together with others."""
+
+_NEARBY = 2
+"""Factors that are tried on either side of the one there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that was tried.
+
+    Attributes:
+        kind: what is changed.
+        text: the change, for people.
+        change: the same for scripts: ``{"layers", "knob", "value"}`` (without layers a knob of the
+            model), ``{"tensor", "dimension",
+            "extent", "padded"}`` or ``{"field", "value", "was"}``, named as in their files.
+        latency: with it, in seconds; None where nothing fits any more.
+        failure: why, then.
+        gain: seconds less than without it, negative where it is slower; None likewise.
+    """
+
+    kind: Kind
+    text: str
+    change: Mapping[str, Any]
+    latency: float | None
+    failure: str | None
+    gain: float | None
+
+
+@dataclass(eq=False)
+class Trials:
+    """Tries changes of one schedule; what is asked twice is built once.
+
+    Attributes:
+        schedule: made from its knobs.
+        latency: of it, in seconds.
+    """
+
+    schedule: Schedule
+    latency: float
+    _evaluator: Evaluator = field(init=False)
+    _blocks: tuple[Block, ...] | None = None
+    _known: dict[object, Outcome] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        problem = self.schedule.problem
+        self._evaluator = Evaluator(self.schedule.model, problem.target, problem.dtype)
+
+    @property
+    def target(self) -> Target:
+        """What the schedule runs on."""
+        return self.schedule.problem.target
+
+    def remedies(self, spot: Spot) -> tuple[Remedy, ...]:
+        """Return all that was tried for a spot: most gained first, what does not fit last."""
+        limits = limits_of(spot)
+        found = [
+            *(self._of_knobs(spot) if spot.anchors else self.model_knobs()),
+            *self._of_model(spot, limits), *self._of_target(limits),
+        ]  # fmt: skip
+        return _ordered(found)
+
+    def model_knobs(self) -> tuple[Remedy, ...]:
+        """Try every value of every knob of the model alone; most gained first."""
+        problem, knobs = self.schedule.problem, self.schedule.knobs
+        space = Space.of(self.schedule.model, problem.target, dtype=problem.dtype)
+        return _ordered(
+            self.model_knob(dimension.name, value)
+            for dimension in space.dimensions
+            for value in dimension.choices
+            if value != getattr(knobs, dimension.name)
+        )
+
+    def knob(self, layers: tuple[str, ...], name: str, value: Value) -> Remedy:
+        """Try one knob of isomorphic sub-graphs, each named by a layer."""
+        knobs = with_knob(self.schedule.knobs, layers, name, value)
+        outcome = self._asked(knobs, lambda: self._evaluator.evaluate(knobs))
+        where = layers[0] if len(layers) == 1 else f"{layers[0]} and {len(layers) - 1} alike"
+        change = {"layers": list(layers), "knob": name, "value": value}
+        return self._remedy("knob", f"{name}={value} of {where}", change, outcome)
+
+    def field(self, path: str, value: object) -> Remedy:
+        """Try one field of the target, named and measured as in its file.
+
+        Raises:
+            TargetError: there is no such field, or the target would not be valid.
+        """
+        target, was = with_field(self.target, path, value), field_of(self.target, path)
+        outcome = self._asked((path, str(value)), lambda: self._elsewhere(target=target))
+        change = {"field": path, "value": value, "was": was}
+        return self._remedy("target", f"{path} {_changed(was, value)}", change, outcome)
+
+    def padding(self, tensor: int, dim: int, extent: int) -> Remedy | None:
+        """Try wider channels of a tensor of the model; None where they cannot be padded."""
+        graph = self.schedule.model
+        channels = channels_of(graph, tensor, dim)
+        if channels is None:
+            return None
+        key = (channels, extent)
+        outcome = self._asked(key, lambda: self._elsewhere(graph=padded(graph, channels, extent)))
+        name, alike = graph.tensors[tensor].name, len({t for t, _ in channels.tensors})
+        text = f"channels of {name} {channels.extent} -> {extent} ({alike} tensors)"
+        change = {
+            "tensor": name, "dimension": dim, "extent": channels.extent, "padded": extent
+        }  # fmt: skip
+        return self._remedy("model", text, change, outcome)
+
+    def model_knob(self, name: str, value: Value) -> Remedy:
+        """Try one knob of the model."""
+        change: dict[str, Any] = {name: value}
+        knobs = dataclasses.replace(self.schedule.knobs, **change)
+        outcome = self._asked(knobs, lambda: self._evaluator.evaluate(knobs))
+        said: dict[str, Any] = {"layers": [], "knob": name, "value": value}
+        return self._remedy("knob", f"{name}={value}", said, outcome)
+
+    def _remedy(self, kind: Kind, text: str, change: Mapping[str, Any], outcome: Outcome) -> Remedy:
+        if not isinstance(outcome, Measurement):
+            return Remedy(kind, text, change, None, outcome.message, None)
+        return Remedy(kind, text, change, outcome.latency, None, self.latency - outcome.latency)
+
+    def _asked(self, key: object, make: Callable[[], Outcome]) -> Outcome:
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+    def _elsewhere(self, *, graph: Graph | None = None, target: Target | None = None) -> Outcome:
+        """Evaluate the same knobs on another model or target."""
+        graph, target = graph or self.schedule.model, target or self.target
+        return Evaluator(graph, target, self.schedule.problem.dtype).evaluate(self.schedule.knobs)
+
+    def _of_knobs(self, spot: Spot) -> Iterator[Remedy]:
+        block = self._block(spot)
+        said = {own.layer: own for own in self.schedule.knobs.overrides}.get(spot.anchors[0])
+        factor = self.schedule.instances.subgraphs[spot.subgraphs[0]].split.instances
+        for name in block.choices if block else ():
+            here = getattr(said, name) if said else AUTO
+            for value in _near(name, block, factor):
+                if value != here and name not in _ALONE_NOTHING:
+                    yield self.knob(spot.anchors, name, value)
+
+    def _block(self, spot: Spot) -> Block | None:
+        """Return the knobs and values that the search would try for a spot's sub-graphs."""
+        if self._blocks is None:
+            problem, knobs = self.schedule.problem, self.schedule.knobs
+            most = len(self.schedule.instances.subgraphs)
+            self._blocks = blocks_of(
+                self.schedule.model, problem.target, problem.dtype, most,
+                [knobs.batches_per_cluster], knobs,
+            )  # fmt: skip
+        return next((b for b in self._blocks if spot.anchors[0] in b.layers), None)
+
+    def _of_model(self, spot: Spot, limits: Iterable[Limit]) -> Iterator[Remedy]:
+        if Limit.MATRIX not in limits or not spot.layers:
+            return
+        seen = set()
+        for tensor, dim in _channel_dims(self.schedule, spot):
+            graph = self.schedule.model
+            channels = channels_of(graph, tensor, dim)
+            if channels is None or channels in seen:
+                continue
+            seen.add(channels)
+            for extent in paddings(channels.extent, self.target):
+                remedy = self.padding(tensor, dim, extent)
+                if remedy is not None:
+                    yield remedy
+
+    def _of_target(self, limits: Iterable[Limit]) -> Iterator[Remedy]:
+        tried = dict.fromkeys(entry for limit in limits for entry in FIELDS[limit])
+        for path, factor in tried:
+            was = field_of(self.target, path)
+            if was is None:
+                continue
+            try:
+                yield self.field(path, _times(was, factor))
+            except AutoTurboError:  # past what a target may have
+                continue
+
+
+def _ordered(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
+    return tuple(sorted(remedies, key=lambda r: float("inf") if r.gain is None else -r.gain))
+
+
+def limits_of(spot: Spot) -> tuple[Limit, ...]:
+    """Return what a spot is bound by: the largest share of its time, and a second that matters."""
+    ordered = sorted(Limit, key=lambda limit: -spot.shares.part(limit))
+    return tuple(limit for limit in ordered[:2] if spot.shares.part(limit) >= _MINOR) or (
+        ordered[0],
+    )
+
+
+def with_knob(knobs: Knobs, layers: Iterable[str], name: str, value: Value) -> Knobs:
+    """Return knobs with one knob of some sub-graphs changed, each named by a layer of it."""
+    own = {override.layer: override for override in knobs.overrides}
+    change: dict[str, Any] = {name: value}
+    for layer in layers:
+        own[layer] = dataclasses.replace(own.get(layer, SubGraphKnobs(layer)), **change)
+    return dataclasses.replace(knobs, overrides=tuple(own.values()))
+
+
+def field_of(target: Target, path: str) -> Any:
+    """Return a field of a target as its file has it; None where it has none such.
+
+    ``path`` is as for :func:`autoturbo.hardware.with_field`, with engines by kind.
+    """
+    section, _, name = path.rpartition(".")
+    document = target.as_dict()
+    owner: dict[str, Any]
+    if section.startswith("engines["):
+        kind = section.removeprefix("engines[").removesuffix("]")
+        owner = next((e for e in document["engines"] if e["kind"] == kind), {})
+    else:
+        owner = document.get(section, {}) if section else document
+    return owner.get(name)
+
+
+def paddings(extent: int, target: Target) -> tuple[int, ...]:
+    """Return numbers of channels that fill the matrix array or spread evenly over cores."""
+    matrix, cores = target.matrix, target.cores
+    units = {matrix.columns, matrix.rows, matrix.columns * cores, cores}
+    found = {-(-extent // unit) * unit for unit in units}
+    return tuple(n for n in sorted(found) if extent < n <= MOST_PADDING * extent)
+
+
+def _channel_dims(schedule: Schedule, spot: Spot) -> Iterator[tuple[int, int]]:
+    """Yield dimensions of activations that a spot's product with weights reads or makes."""
+    graph = schedule.model
+    layer = next(one for one in schedule.problem.layers if one.name == spot.layers[0])
+    operator = graph.operators[layer.anchor]
+    if operator.engine is not Engine.MATRIX or operator.opaque:
+        return
+    weights = [p for p, t in enumerate(operator.inputs) if graph.tensors[t].constant]
+    shared = {axis for position in weights for axis in operator.input_axes(position)}
+    own = {a for a in shared if operator.axes[a].kind is not AxisKind.WINDOW}
+    held = [
+        *zip(operator.inputs, operator.input_maps, strict=True),
+        *zip(operator.outputs, operator.output_maps, strict=True),
+    ]
+    for tensor, access in held:
+        for dim, one in enumerate(access.dims):
+            if not graph.tensors[tensor].constant and own & {a for a, _ in one.terms}:
+                yield tensor, dim
+
+
+def _near(name: str, block: Block | None, factor: int) -> tuple[Value, ...]:
+    """Return values worth trying; of many factors those next to the present one."""
+    choices = block.choices.get(name, ()) if block else ()
+    if name != "factor":
+        return choices
+    numbers = sorted(int(choice) for choice in choices)
+    below = [n for n in numbers if n < factor][-_NEARBY:]
+    above = [n for n in numbers if n > factor][:_NEARBY]
+    return (*below, *above)
+
+
+def _times(value: Any, factor: float) -> Any:
+    """Return a number, or one per data type, multiplied; whole numbers stay whole."""
+    if isinstance(value, dict):
+        return {name: _times(number, factor) for name, number in value.items()}
+    product = value * factor
+    return int(product) if isinstance(value, int) and product == int(product) else product
+
+
+def _changed(was: Any, value: Any) -> str:
+    """Return ``64 -> 128``; for figures per data type the factor alone."""
+    if isinstance(was, dict) and isinstance(value, dict):
+        ratios = {f"x{value[name] / was[name]:g}" for name in was if was[name] and name in value}
+        return ", ".join(sorted(ratios))
+    shown = [f"{v:g}" if isinstance(v, int | float) else str(v) for v in (was, value)]
+    return " -> ".join(shown)

@@ -1,0 +1,148 @@
+"""Where a run comes from: settings, versions, and the commands that give the same again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autoturbo.report.html.facts import Facts
+from autoturbo.report.html.markup import (
+    Markup,
+    definitions,
+    element,
+    folded,
+    paragraph,
+    table,
+    text,
+)
+from autoturbo.search.names import OURS
+from autoturbo.search.settings import EFFORTS, SUBGRAPHS
+from autoturbo.version import __version__, interpreter
+
+
+def origin_section(facts: Facts) -> list[Markup]:
+    """Return the section of environment and commands."""
+    info, settings = facts.info, facts.info.settings
+    starts = len(settings.get("starts", ()))
+    packages = [f"{n} {v}" for n, v in info.versions.items() if n not in interpreter()]
+    rows = (
+        ("run", info.id),
+        ("state", facts.state),
+        ("begun", info.created),
+        ("model", f"{info.model} ({info.model_file})"),
+        ("target", info.target),
+        ("batch, type", f"{info.batch}, {info.key.dtype}"),
+        ("sampler, seed", f"{settings.get('sampler')}, {settings.get('seed')}"),
+        ("objective", settings.get("objective")),
+        ("started from", f"the published heuristics and {starts} other settings"),
+        ("hash of the model", info.key.graph_hash),
+        ("hash of the target", info.key.target_hash),
+        ("scheduler", info.key.scheduler_version),
+        ("versions", ", ".join(packages)),
+        ("tuned with", _python(info.versions)),
+        ("report made by", f"autoturbo {__version__}, {_python(interpreter())}"),
+    )
+    note = (
+        "The first command gives the same run where the database has the same schedules of other"
+        " models to start from; the second measures the fastest trial again, to the bit, the third"
+        " does so from the schedule file alone, and the fourth runs that schedule in ONNX Runtime"
+        " beside the model."
+    )
+    return [
+        paragraph(text("The commands that give the same:")),
+        element("pre", element("code", text_lines(commands(facts))), tabindex="0"),
+        paragraph(text(note), class_="soft"),
+        definitions(rows),
+        folded("What the fastest trial decides", _knobs(facts)),
+    ]
+
+
+def _python(versions: Mapping[str, str]) -> str:
+    if "python" not in versions:
+        return "not recorded"
+    return f"Python {versions['python']} on {versions.get('platform', 'a platform not recorded')}"
+
+
+def text_lines(lines: list[str]) -> Markup:
+    """Return lines of text as markup."""
+    return Markup("\n".join(text(line) for line in lines))
+
+
+def commands(facts: Facts) -> list[str]:
+    """Return command lines that repeat the run, its fastest trial, and verify its schedule."""
+    info = facts.info
+    tune = ["autoturbo", "tune", info.model_file, *_options(facts)]
+    replay = ["autoturbo", "replay", info.id, str(facts.number)]
+    simulate = ["autoturbo", "simulate", info.model_file, *_pair(facts), "--schedule",
+                "schedule.json"]  # fmt: skip
+    verify = ["autoturbo", "verify", info.model_file, "--run", info.id]
+    return [shlex.join(words) for words in (tune, replay, simulate, verify)]
+
+
+def _pair(facts: Facts) -> list[str]:
+    """Return the options that say what is scheduled, on what."""
+    info, settings = facts.info, facts.info.settings
+    kept = (settings.get(name) for name in ("model_batch", "shapes", "dims", "values"))
+    return ["--target", info.target, "--dtype", info.key.dtype, *extent_flags(*kept)]
+
+
+def extent_flags(
+    batch: int | None,
+    shapes: Mapping[str, Sequence[int]] | None,
+    dims: Mapping[str, int] | None,
+    values: Mapping[str, Sequence[float]] | None,
+) -> list[str]:
+    """Return the words of a command line that give a model its extents and known elements."""
+    words = [] if batch is None else ["--batch", str(batch)]
+    for name, extent in (dims or {}).items():
+        words += ["--dim", f"{name}={extent}"]
+    for flag, given in (("--shape", shapes), ("--value", values)):
+        for name, numbers in (given or {}).items():
+            words += [flag, f"{name}={','.join(map(str, numbers))}"]
+    return words
+
+
+def _options(facts: Facts) -> list[str]:
+    settings = facts.info.asked
+    words = _pair(facts)
+    words += _budget(settings)
+    words += ["--seed", str(settings.get("seed", 0))]
+    if settings.get("sampler", OURS) != OURS:
+        words += ["--sampler", str(settings["sampler"])]
+    if settings.get("objective", "latency") != "latency":
+        words += ["--objective", str(settings["objective"])]
+    usual = SUBGRAPHS if settings.get("sampler", OURS) == OURS else 0
+    if settings.get("subgraphs", usual) != usual:
+        words += ["--subgraphs", str(settings["subgraphs"])]
+    if settings.get("round"):
+        words += ["--round", str(settings["round"])]
+    return words
+
+
+def _budget(settings: Any) -> list[str]:
+    words = []
+    trials = settings.get("trials")
+    if trials is not None and trials != EFFORTS.get(settings.get("effort", ""), -1):
+        words += ["--trials", str(trials)]
+    elif settings.get("effort"):
+        words += ["--effort", settings["effort"]]
+    if settings.get("time_budget") is not None:
+        words += ["--time-budget", f"{settings['time_budget']:g}s"]
+    if settings.get("patience") is not None:
+        words += ["--patience", str(settings["patience"])]
+    if settings.get("bound_gap") is not None:
+        words += ["--bound-gap", f"{100 * settings['bound_gap']:g}%"]
+    return words
+
+
+def _knobs(facts: Facts) -> Markup:
+    """Return a table of the knobs that the fastest trial changes from the published ones."""
+    values = facts.best.schedule.knobs.as_dict()
+    rows = [(name, "", str(v)) for name, v in values.items() if name != "overrides" and v != "auto"]
+    for own in values.get("overrides", ()):
+        rows += [(name, own["layer"], str(v)) for name, v in own.items()
+                 if name != "layer" and v != "auto"]  # fmt: skip
+    if not rows:
+        return paragraph(text("Everything is as published."))
+    return table(("knob", "of the layer", "value"), rows, words=3, label="decisions")

@@ -1,0 +1,289 @@
+"""Compares outputs: equal up to what another order of summation explains.
+
+A value is held to
+
+    |candidate - reference| <= noise * (|reference - mean| + spread) + rounding * |reference|
+
+with ``mean`` the mean of the output and ``spread`` its mean absolute deviation. Rounding errors
+made anywhere in the network reach an output through the same derivatives as its inputs do, so their
+size is proportional to how much the output varies, not to a constant that it stands on; the second
+term is the rounding of the output itself.
+
+How much noise is natural was measured on 21 of the workloads and the small networks of the tests
+with every sum of products taken in the opposite order, in relation to ``|reference - mean| +
+spread``: in float32 1e-6 to 5e-6 (U-Net 9e-6, MobileNet v2 1e-5), in float16 7e-4 to 3e-3
+(MobileNet v2 6e-3). One wrong row of one value in the middle of a network makes 2e-3 to 1 in
+either: in float32 it stands out by orders of magnitude; in float16 a row of a large image, averaged
+away behind it, may not. What a value that hardly matters to the output should be is not seen at
+all: where a schedule is suspect, the values between its layers are worth comparing too.
+
+A quantised network is all or nothing. With scales that are powers of two (:mod:`fills`) its sums
+are exact, and in the opposite order all networks measured gave the very same output. Where it
+computes in floats (a softmax, a normalisation) a value on the edge can still be rounded to the next
+integer: a small share of the output may therefore differ by a few steps of 8 bits. With any other
+scales such flips are everywhere, spread, and make differences as large as those of a wrong row.
+
+Integers that a network computes (the index of the largest score) must be equal, save for a small
+share where two candidates were nearly equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+
+from autoturbo.graph.weight_values import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What a network computes in.
+
+    Attributes:
+        element: ONNX element type, the coarsest where there are several.
+        quantised: activations are rounded to integers in between.
+    """
+
+    element: int = TensorProto.FLOAT
+    quantised: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Tolerances of an element type.
+
+    Attributes:
+        noise: relative to how much an output varies: at least 2.5 times what was measured.
+        rounding: relative to the output itself: two units in its last place.
+        ties: share of computed integers that may differ: near ties are as frequent as noise is
+            large.
+    """
+
+    noise: float
+    rounding: float
+    ties: float
+
+
+_BOUNDS: dict[int, _Bounds] = {
+    TensorProto.BFLOAT16: _Bounds(2.0**-3, 2.0**-6, 2.0**-4),
+    TensorProto.FLOAT16: _Bounds(2.0**-6, 2.0**-9, 2.0**-6),
+    TensorProto.FLOAT: _Bounds(2.0**-15, 2.0**-22, 2.0**-12),
+    TensorProto.DOUBLE: _Bounds(2.0**-44, 2.0**-51, 2.0**-20),
+}
+"""By element type, coarsest first. Of bfloat16 and float64, which few operators of ONNX Runtime
+compute in, they follow from the number of digits."""
+
+_FLIP = 2.0**-3
+"""How far a flipped rounding may lie, in the unit of noise: a few of the 256 steps of a value that
+spans eight times its mean absolute deviation."""
+
+_FLIPPED = 2.0**-8
+"""Share of an output that may have flipped; one wrong row of a few hundred is more."""
+
+_FEW = 16
+"""Elements below which an output's own variation says little; its magnitude stands in."""
+
+_QUANTISING = frozenset(
+    ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
+     "MatMulInteger")
+)  # fmt: skip
+
+
+def arithmetic_of(model: ModelProto) -> Arithmetic:
+    """Return what a model computes in, by the types of its inputs, weights and conversions."""
+    used = set(_elements(model))
+    element = next((e for e in _BOUNDS if e in used), TensorProto.FLOAT)
+    quantised = any(node.op_type in _QUANTISING for node in model.graph.node)
+    return Arithmetic(element, quantised)
+
+
+def _elements(model: ModelProto) -> Iterator[int]:
+    yield from (tensor.data_type for tensor in model.graph.initializer)
+    yield from (value.type.tensor_type.elem_type for value in model.graph.input)
+    for node in model.graph.node:
+        if node.op_type == "Cast":
+            yield from (a.i for a in node.attribute if a.name == "to")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What comparing one output gave.
+
+    Attributes:
+        name: of the output.
+        difference: absolute difference where it is largest in relation to its tolerance; of
+            integers, the share that differs.
+        tolerance: what it was held to there.
+        max_abs_error: largest absolute difference of any element.
+        index: position of the element in question.
+        remark: why the output proves nothing or cannot be compared, or None.
+    """
+
+    name: str
+    difference: float
+    tolerance: float
+    max_abs_error: float
+    index: tuple[int, ...] = ()
+    remark: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """The outputs agree."""
+        return self.difference <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much a tensor varies, for comparing parts of it.
+
+    A part may vary far less than its tensor does, but not its rounding errors: those come from sums
+    that all of the tensor has in common.
+
+    Attributes:
+        centre: its mean.
+        spread: its mean absolute deviation.
+        factor: by which all bounds are widened.
+    """
+
+    centre: float
+    spread: float
+    factor: float = 1.0
+
+    def times(self, factor: float) -> Scale:
+        """Return the scale with bounds so many times as wide."""
+        return Scale(self.centre, self.spread, self.factor * factor)
+
+    @staticmethod
+    def of(values: Array) -> Scale:
+        """Return the scale of a tensor; what is not finite counts as zero."""
+        if values.dtype.kind not in "fiu" or not values.size:
+            return Scale(0.0, 0.0)
+        known = np.where(np.isfinite(values), values, 0).astype(np.float64)
+        centre = float(known.mean()) if known.size >= _FEW else 0.0
+        return Scale(centre, float(np.abs(known - centre).mean()))
+
+
+def compare(
+    reference: Mapping[str, Array], candidate: Mapping[str, Array], arithmetic: Arithmetic
+) -> tuple[Comparison, ...]:
+    """Compare every output of the reference with the candidate's of the same name.
+
+    An output that is not finite or constant in the reference is compared too, and remarked upon:
+    that the candidate has it as well proves little.
+
+    Args:
+        reference: outputs of the original model by name.
+        candidate: of the scheduled one; an output that it lacks differs.
+        arithmetic: what the model computes in.
+    """
+    return tuple(
+        compare_part(name, wanted, candidate.get(name), arithmetic, Scale.of(wanted))
+        for name, wanted in reference.items()
+    )
+
+
+def compare_part(
+    name: str, wanted: Array, found: Array | None, arithmetic: Arithmetic, scale: Scale
+) -> Comparison:
+    """Compare a part of a tensor.
+
+    Args:
+        name: of the tensor.
+        wanted: the part, of the reference.
+        found: of the candidate; None where it has none.
+        arithmetic: what the model computes in.
+        scale: of the whole tensor of the reference.
+    """
+    if found is None:
+        return _mismatch(name, "is not computed")
+    if found.shape != wanted.shape:
+        return _mismatch(name, f"has extents {list(found.shape)}, wanted {list(wanted.shape)}")
+    if wanted.size == 0:
+        return Comparison(name, 0.0, 0.0, 0.0, remark="has no elements")
+    if _compared_exactly(wanted, arithmetic):
+        return _compare_exactly(name, wanted, found, _BOUNDS[arithmetic.element].ties)
+    values = wanted.astype(np.float64), found.astype(np.float64)
+    return _compare_numbers(name, *values, arithmetic, scale)
+
+
+def _compared_exactly(values: Array, arithmetic: Arithmetic) -> bool:
+    """Return whether values must be equal: positions, truth values, texts."""
+    bytes_ = values.dtype.kind in "iu" and values.dtype.itemsize == 1
+    return values.dtype.kind in "iubOSU" and not (arithmetic.quantised and bytes_)
+
+
+def _mismatch(name: str, remark: str, at: tuple[int, ...] = ()) -> Comparison:
+    infinity = float("inf")
+    return Comparison(name, infinity, 0.0, infinity, at, remark)
+
+
+def _compare_exactly(name: str, wanted: Array, found: Array, allowed: float) -> Comparison:
+    differing = wanted != found
+    numbers = wanted.dtype.kind in "iu"
+    errors = np.abs(wanted.astype(np.float64) - found) if numbers else differing.astype(np.float64)
+    share, largest = float(differing.mean()), float(errors.max())
+    return Comparison(name, share, allowed, largest, _position(differing), _constant_remark(wanted))
+
+
+def _compare_numbers(
+    name: str, wanted: Array, found: Array, arithmetic: Arithmetic, scale: Scale
+) -> Comparison:
+    finite = np.isfinite(wanted)
+    agree = np.where(finite, np.isfinite(found), _equal(wanted, found))
+    if not agree.all():
+        return _mismatch(name, "differs where one is not finite", _position(~agree))
+    if not finite.any():
+        return Comparison(name, 0.0, 0.0, 0.0, remark="is not finite anywhere")
+    remark = _constant_remark(wanted) if finite.all() else "is not finite everywhere"
+    wanted, found = np.where(finite, wanted, 0), np.where(finite, found, 0)
+    errors = np.abs(found - wanted)
+    bounds = _bounds(wanted, errors, arithmetic, scale)
+    at = _position(errors / np.maximum(bounds, np.finfo(np.float64).tiny))
+    return Comparison(name, float(errors[at]), float(bounds[at]), float(errors.max()), at, remark)
+
+
+def _equal(wanted: Array, found: Array) -> Array:
+    """Return where values are equal, not-a-number being equal to itself."""
+    return np.asarray((wanted == found) | (np.isnan(wanted) & np.isnan(found)))
+
+
+def _bounds(wanted: Array, errors: Array, arithmetic: Arithmetic, scale: Scale) -> Array:
+    """Return the largest difference that each element may have."""
+    bounds = tolerances(wanted, arithmetic.element, scale)
+    if arithmetic.quantised and (errors > bounds).mean() <= _FLIPPED:
+        return np.maximum(bounds, _FLIP * _variation(wanted, scale))
+    return bounds
+
+
+def tolerances(wanted: Array, element: int, scale: Scale) -> Array:
+    """Return the largest difference that rounding may make in each element, as float64."""
+    bounds = _BOUNDS[element]
+    noise = bounds.noise * _variation(wanted, scale)
+    return np.asarray(scale.factor * (noise + bounds.rounding * np.abs(wanted)))
+
+
+def _variation(wanted: Array, scale: Scale) -> Array:
+    return np.asarray(np.abs(wanted - scale.centre) + scale.spread)
+
+
+def _position(values: Array) -> tuple[int, ...]:
+    """Return the index of the largest value."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))
+
+
+def _constant_remark(wanted: Array) -> str | None:
+    return "is constant" if wanted.size > 1 and wanted.min() == wanted.max() else None
+
+
+def described(comparison: Comparison) -> str:
+    """Return an output that differs in words: its name, how far it is off, and where."""
+    if comparison.remark is not None and not comparison.ok:
+        return f"{comparison.name} {comparison.remark}"
+    where = ", ".join(map(str, comparison.index))
+    return (
+        f"{comparison.name}: off by {comparison.difference:.3g} at [{where}],"
+        f" allowed are {comparison.tolerance:.3g}"
+    )

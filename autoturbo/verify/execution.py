@@ -1,0 +1,332 @@
+"""Run the original and the scheduled model in ONNX Runtime on random weights and inputs.
+
+Models run as they are written: no optimisation, the same numbers each time.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, ValueInfoProto, helper, inliner
+
+from autoturbo.errors import Location, UnrunnableError
+from autoturbo.graph.infer import drop_unknown_attributes
+from autoturbo.graph.model_nodes import ModelNodes
+from autoturbo.graph.operators import Graph
+from autoturbo.graph.source import Source
+from autoturbo.graph.values import spread
+from autoturbo.graph.weight_values import Array
+from autoturbo.schedule.schedule import Schedule
+from autoturbo.verify.comparison import Arithmetic, arithmetic_of
+from autoturbo.verify.inputs import random_inputs
+from autoturbo.verify.onnx_writer.builder import (
+    GraphBuilder,
+    element_types,
+    stored_constants,
+    tensor_info,
+)
+from autoturbo.verify.onnx_writer.passes import Pass, input_shapes, nodes_at, write_repeated
+from autoturbo.verify.onnx_writer.restriction import restrict
+from autoturbo.verify.weights import seeded_weights, with_weights
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+
+THREADS = 4
+"""Threads at most: more gain little, and the memory that a run needs grows with them."""
+
+_FATAL = 4
+"""ONNX Runtime's log level: errors reach the caller as exceptions, so nothing else is printed."""
+
+_CONTEXT = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+
+
+def open_session(path: Path) -> onnxruntime.InferenceSession:
+    """Return a session for the model in a file, its nodes run as written.
+
+    Raises:
+        UnrunnableError: ONNX Runtime is not installed, or has no implementation of an operator.
+    """
+    runtime = _runtime()
+    try:
+        return runtime.InferenceSession(path, _options(runtime), providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001 - its classes share no other base
+        raise _unrunnable(error, path) from None
+
+
+def run(
+    session: onnxruntime.InferenceSession,
+    feeds: Mapping[str, Array],
+    outputs: Sequence[str] | None = None,
+) -> dict[str, Array]:
+    """Return the values of a model's outputs by name.
+
+    Args:
+        session: of the model.
+        feeds: an array per input.
+        outputs: which to compute; None for all.
+
+    Raises:
+        UnrunnableError: a node fails; the message names it.
+    """
+    names = [value.name for value in session.get_outputs()] if outputs is None else list(outputs)
+    try:
+        values = session.run(names, dict(feeds))
+    except Exception as error:  # noqa: BLE001 - its classes share no other base
+        raise _unrunnable(error, None) from None
+    return dict(zip(names, map(np.asarray, values), strict=True))
+
+
+def with_outputs(model: ModelProto, names: Sequence[str]) -> ModelProto:
+    """Return a copy of a model that has the named values as outputs too, before its own.
+
+    ONNX Runtime finds out their types and extents itself; names that are outputs already stay.
+    """
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    present = {value.name for value in copy.graph.output}
+    added = [ValueInfoProto(name=name) for name in dict.fromkeys(names) if name not in present]
+    own = list(copy.graph.output)
+    del copy.graph.output[:]
+    copy.graph.output.extend([*added, *own])
+    return copy
+
+
+def _runtime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise UnrunnableError(
+            f"ONNX Runtime is not usable: {error}", hint="pip install 'autoturbo[verify]'"
+        ) from None
+    return onnxruntime
+
+
+def _options(runtime: Any) -> Any:
+    """Return options under which nodes run in the file's order, one by one, and repeatably."""
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+    options.intra_op_num_threads = min(THREADS, os.cpu_count() or 1)
+    options.use_deterministic_compute = True
+    options.log_severity_level = _FATAL
+    # The arena keeps the peak of every size class and a pattern the peak of every run.
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    return options
+
+
+def _unrunnable(error: Exception, path: Path | None) -> UnrunnableError:
+    text = " ".join(_CONTEXT.sub("", str(error)).split()).rstrip(".")
+    return UnrunnableError(f"ONNX Runtime cannot run the model: {text}", Location(path))
+
+
+def plain_model(nodes: ModelNodes) -> ModelProto:
+    """Return the model of some nodes; every tensor of the graph has its name there."""
+    graph = nodes.graph
+    builder = GraphBuilder(nodes.opsets[""])
+    builder.nodes.extend(nodes.constants)
+    builder.taken.update(nodes.stored, (tensor.name for tensor in graph.tensors))
+    write_repeated(builder, nodes.repeated, {})
+    builder.regions.update({t: graph.tensors[t].whole for t in graph.inputs})
+    shapes = [tensor.shape for tensor in graph.tensors]
+    for node, operator in zip(nodes.nodes, graph.operators, strict=True):
+        builder.layer = operator.name
+        builder.regions.update({t: graph.tensors[t].whole for t in operator.outputs})
+        full = tuple((0, extent) for extent in operator.extents)
+        restrict(builder, node, operator, shapes, full)
+    for name, value in nodes.outputs:
+        if name != value.name:
+            builder.node("Identity", [value.name], [name])
+    types = element_types(nodes)
+    inputs = [
+        tensor_info(graph.tensors[t].name, types[t], graph.tensors[t].shape) for t in graph.inputs
+    ]
+    inputs += [tensor_info(o.name, o.element, o.shape) for o in nodes.given]
+    outputs = [tensor_info(name, value.element, value.shape) for name, value in nodes.outputs]
+    stored = stored_constants(builder.nodes, nodes.stored, (name for name, _ in nodes.outputs))
+    return helper.make_model(
+        helper.make_graph(builder.nodes, graph.name, inputs, outputs, stored),
+        opset_imports=[helper.make_opsetid(d, v) for d, v in nodes.opsets.items()],
+        ir_version=nodes.ir_version,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparisonSetup:
+    """What two models are run on.
+
+    Attributes:
+        folder: with the weights; models are saved in it.
+        original: the model's file there, its weights random.
+        nodes: of the model at the samples of one pass.
+        passes: that are run.
+        samples: of the batch that is run.
+        whole: these are all samples of the model.
+        feeds: an array per input.
+        reference: the model that is compared with.
+        arithmetic: what it computes in.
+    """
+
+    folder: Path
+    original: Path
+    nodes: ModelNodes
+    passes: tuple[Pass, ...]
+    samples: int
+    whole: bool
+    feeds: Mapping[str, Array]
+    reference: Path
+    arithmetic: Arithmetic
+
+
+def prepare_comparison(
+    schedule: Schedule, path: Path, folder: Path, passes: tuple[Pass, ...], seed: int
+) -> ComparisonSetup:
+    """Write random weights and the model to compare with to a folder; draw the inputs.
+
+    What an earlier check of the same model with the same seed left there is used again.
+
+    Raises:
+        ModelError: the file is not usable.
+        VerifyError: it cannot be written for the samples of a pass.
+    """
+    original = folder / "original.onnx"
+    if not original.exists():
+        proto = _readable(onnx.load(path, load_external_data=False), path)
+        onnx.save(with_weights(proto, seeded_weights(proto, folder, seed)), original)
+    seeded = onnx.load(original, load_external_data=False)
+    nodes = nodes_at(original, schedule.problem.graph, schedule.model)
+    samples = max(one.start + one.samples for one in passes)
+    whole = samples == schedule.model.batch
+    graph = schedule.model if whole else schedule.problem.graph
+    given = {operand.name: operand.shape for operand in nodes.given}
+    feeds = random_inputs(seeded, seed, input_shapes(graph) | given, tuple(given))
+    feeds |= _given_elements(feeds, schedule.model)
+    reference = original
+    if not _takes(seeded, feeds):
+        reference = folder / "reference.onnx"
+        onnx.save(plain_model(nodes_at(original, graph, schedule.model)), reference)
+    arithmetic = arithmetic_of(seeded)
+    return ComparisonSetup(
+        folder, original, nodes, passes, samples, whole, feeds, reference, arithmetic
+    )
+
+
+def _given_elements(feeds: Mapping[str, Array], graph: Graph) -> dict[str, Array]:
+    """Return the elements that the user gave to inputs, by input name."""
+    kinds = {name: helper.np_dtype_to_tensor_dtype(feeds[name].dtype) for name, _ in graph.given}
+    return {name: spread(numbers, feeds[name].shape, kinds[name]) for name, numbers in graph.given}
+
+
+def _readable(proto: ModelProto, path: Path) -> ModelProto:
+    """Return a model without local functions, and without attributes that nobody knows."""
+    if proto.functions:
+        proto = inliner.inline_local_functions(proto)
+    source = Source(path)
+    for entry in proto.opset_import:
+        source.opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
+    for node in proto.graph.node:
+        drop_unknown_attributes(node, source)
+    return proto
+
+
+def _takes(proto: ModelProto, feeds: Mapping[str, Array]) -> bool:
+    """Return whether a model's inputs may have the extents of some arrays."""
+    for value in proto.graph.input:
+        if value.name not in feeds:
+            continue
+        dims = value.type.tensor_type.shape.dim
+        pairs = zip(dims, feeds[value.name].shape, strict=True)
+        if any(dim.HasField("dim_value") and dim.dim_value != extent for dim, extent in pairs):
+            return False
+    return True
+
+
+class BrokenModelError(Exception):
+    """The scheduled model does not run, though the original does."""
+
+
+@dataclass(eq=False)
+class ModelRuns:
+    """What gives values of both models on the inputs of a setting.
+
+    Attributes:
+        setup: with the original.
+        graph: the whole model.
+        proto: the scheduled model.
+    """
+
+    setup: ComparisonSetup
+    graph: Graph
+    proto: ModelProto
+
+    @functools.cached_property
+    def nodes(self) -> ModelNodes:
+        """Of the original at the samples that are run."""
+        if not self.setup.whole:
+            return self.setup.nodes
+        return nodes_at(self.setup.original, self.graph, self.graph)
+
+    @functools.cached_property
+    def _reference(self) -> ModelProto:
+        return onnx.load(self.setup.reference, load_external_data=False)
+
+    @functools.cached_property
+    def _known(self) -> frozenset[str]:
+        """Values that the original names as the graph does."""
+        return frozenset(name for node in self._reference.graph.node for name in node.output)
+
+    def originals(self, tensors: Sequence[int]) -> dict[int, Array]:
+        """Return tensors of the original, of all samples that are run, by tensor index.
+
+        Raises:
+            UnrunnableError: ONNX Runtime cannot run it.
+        """
+        return self.outputs_and(tensors)[1]
+
+    def outputs_and(self, tensors: Sequence[int]) -> tuple[dict[str, Array], dict[int, Array]]:
+        """Return the original's outputs by name, and tensors of it by index.
+
+        Raises:
+            UnrunnableError: ONNX Runtime cannot run it.
+        """
+        names = {t: self.nodes.graph.tensors[t].name for t in dict.fromkeys(tensors)}
+        known = [name for name in names.values() if name in self._known]
+        own = [value.name for value in self._reference.graph.output]
+        values = self._values(self._reference, "reference", [*known, *own])
+        rest = [name for name in names.values() if name not in values]
+        if set(rest) - set(self.setup.feeds):
+            values |= self._values(plain_model(self.nodes), "plain", rest)
+        values |= {name: self.setup.feeds[name] for name in rest if name in self.setup.feeds}
+        outputs = {name: values[name] for name in own}
+        return outputs, {t: values[name] for t, name in names.items()}
+
+    def scheduled(self, names: Sequence[str]) -> dict[str, Array]:
+        """Return values of the scheduled model by name; its inputs may be among them.
+
+        Raises:
+            BrokenModelError: it does not run.
+        """
+        try:
+            return self._values(self.proto, "scheduled", names)
+        except UnrunnableError as error:
+            raise BrokenModelError(str(error)) from None
+
+    def _values(self, model: ModelProto, kind: str, names: Sequence[str]) -> dict[str, Array]:
+        feeds = self.setup.feeds
+        asked = [name for name in dict.fromkeys(names) if name not in feeds]
+        given = {name: feeds[name] for name in names if name in feeds}
+        if not asked:
+            return given
+        path = self.setup.folder / f"{kind}-values.onnx"
+        onnx.save(with_outputs(model, asked), path)
+        return given | run(open_session(path), feeds, asked)

@@ -1,0 +1,519 @@
+"""Build an ONNX graph node by node, on regions of tensors.
+
+ONNX Runtime runs ``DequantizeLinear -> node -> QuantizeLinear`` as one integer node where the three
+follow each other. A part that cuts or joins values in between would end that: it cuts the quantised
+values instead, and quantises again what it is given, which gives the very same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from autoturbo.graph.domain import Interval, Region, volume
+from autoturbo.graph.model_nodes import ModelNode, ModelNodes, Operand
+from autoturbo.graph.structure import captured_names
+from autoturbo.verify.findings import region_text
+
+DEQUANTIZE = "DequantizeLinear"
+
+_AXIS = 1
+"""The dimension along which scales differ where a node does not say."""
+
+_ACTIVATIONS = frozenset((TensorProto.UINT8, TensorProto.INT8))
+"""Types that every version of QuantizeLinear gives."""
+
+_EXACT = frozenset((TensorProto.FLOAT, TensorProto.FLOAT16))
+"""Types of real values that tell any two bytes apart, also after a division by the scale."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dequantised:
+    """How a constant is made from a quantised one.
+
+    Attributes:
+        proto: the node that makes it.
+        inputs: of the node: the quantised constant, its scale, and its zero point if it has one.
+    """
+
+    proto: NodeProto
+    inputs: tuple[Operand, ...]
+
+
+def is_dequantize(proto: NodeProto) -> bool:
+    """Return whether a node is ONNX's DequantizeLinear with a scale per tensor or per axis."""
+    blocks = any(item.name == "block_size" and item.i for item in proto.attribute)
+    return proto.op_type == DEQUANTIZE and proto.domain in ("", "ai.onnx") and not blocks
+
+
+def axis_of(proto: NodeProto, rank: int) -> int:
+    """Return the dimension along which the scales of a DequantizeLinear differ."""
+    return next((int(i.i) for i in proto.attribute if i.name == "axis"), _AXIS) % max(rank, 1)
+
+
+def dequantised_constants(nodes: ModelNodes) -> Mapping[str, Dequantised]:
+    """Return how each constant that a DequantizeLinear makes from stored ones is made, by name."""
+    found = {}
+    for proto in nodes.constants:
+        stored = [nodes.stored.get(name) for name in proto.input if name]
+        if is_dequantize(proto) and all(tensor is not None for tensor in stored):
+            inputs = tuple(_stored_operand(tensor) for tensor in stored if tensor is not None)
+            found[proto.output[0]] = Dequantised(proto, inputs)
+    return found
+
+
+def _stored_operand(tensor: TensorProto) -> Operand:
+    return Operand(tensor.name, -1, tuple(tensor.dims), tensor.data_type, True, None)  # noqa: FBT003
+
+
+def quantisation_of(node: ModelNode) -> tuple[Operand, Operand] | None:
+    """Return scale and zero point with which the result of a node may be quantised again.
+
+    None where the node is no DequantizeLinear of bytes with one constant scale.
+    """
+    given = [value for value in node.inputs if value is not None]
+    if not is_dequantize(node.proto) or len(given) != 3:  # noqa: PLR2004 - with a zero point
+        return None
+    values, scale, zero = given
+    single = all(value.constant and value.shape in ((), (1,)) for value in (scale, zero))
+    exact = values.element in _ACTIVATIONS and scale.element in _EXACT
+    return (scale, zero) if single and exact else None
+
+
+def plain_dequantize(proto: NodeProto, inputs: list[str], output: str) -> NodeProto:
+    """Return a DequantizeLinear with other names."""
+    made = helper.make_node(DEQUANTIZE, inputs, [output])
+    made.attribute.extend(proto.attribute)
+    return made
+
+
+LAYER = "autoturbo.layer"
+"""Key under which the metadata of every node names its layer."""
+
+EXPANDS = 8
+"""Opset since which Expand exists."""
+
+_ANY_CONSTANT = 9
+"""Opset since which Constant has every element type."""
+
+_FILLS = 9
+"""Opset since which ConstantOfShape exists."""
+
+_SLICE_INPUTS = 10
+"""Opset since which the bounds of Slice are inputs, and it has steps."""
+
+PAD_INPUTS = 11
+"""Opset since which the widths of Pad are an input."""
+
+
+@dataclass(eq=False)
+class GraphBuilder:
+    """Nodes of a function, and what it reads.
+
+    A tensor of the graph is held under its own name as the region that the instance has of it; a
+    constant is held whole. Values made on the way have names of their own. The same calls give the
+    same nodes and names, so equal parts give equal graphs.
+
+    Attributes:
+        opset: version of ONNX's own operators: slices and paddings are written as it wants them.
+        layer: what the nodes added now belong to; their names begin with it.
+        operator: the operator that they compute a part of, next in their names.
+        regions: per tensor of the graph that is held, which region of it.
+        nodes: in order.
+        reads: constants that the function must be given, in order of first use.
+        taken: names in use; values made on the way avoid them.
+        dequantised: how constants are made that are added here, from quantised ones.
+    """
+
+    opset: int
+    layer: str = ""
+    operator: str = ""
+    regions: dict[int, Region] = field(default_factory=dict)
+    nodes: list[NodeProto] = field(default_factory=list)
+    reads: dict[str, Operand] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    dequantised: Mapping[str, Dequantised] = field(default_factory=dict)
+    _labels: set[str] = field(default_factory=set)
+    _counts: dict[str, int] = field(default_factory=dict)
+    _values: dict[object, str] = field(default_factory=dict)
+    _dequantisers: dict[str, NodeProto] = field(default_factory=dict)
+    _extents: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def new_name(self, hint: str) -> str:
+        """Return a name not in use yet: the hint and a mark that names in files seldom have."""
+        return _unused(f"{hint}@", self.taken, self._counts)
+
+    def add(self, proto: NodeProto) -> tuple[str, ...]:
+        """Append a node: name it after its layer and operator, and note its layer.
+
+        Returns:
+            The names of its outputs.
+        """
+        parts = (self.layer, self.operator, proto.op_type)
+        proto.name = _unused("/".join(part for part in parts if part), self._labels, self._counts)
+        if self.layer:
+            proto.metadata_props.add(key=LAYER, value=self.layer)
+        self.taken.update(proto.output)
+        self.nodes.append(proto)
+        if is_dequantize(proto):
+            self._dequantisers[proto.output[0]] = proto
+        return tuple(proto.output)
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str] | int = 1,
+        domain: str = "",
+        **attributes: Any,
+    ) -> tuple[str, ...]:
+        """Append a node.
+
+        Args:
+            op_type: its type.
+            inputs: names; ``""`` for an absent one.
+            outputs: names, or how many new ones to make up.
+            domain: of the type.
+            attributes: by name.
+
+        Returns:
+            The names of its outputs.
+        """
+        if isinstance(outputs, int):
+            outputs = [self.new_name(op_type.lower()) for _ in range(outputs)]
+        return self.add(helper.make_node(op_type, inputs, outputs, domain=domain, **attributes))
+
+    def constant(self, array: np.ndarray, hint: str = "constant") -> str:
+        """Return the name of a constant of the graph; equal ones are made once."""
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._values:
+            self._values[key] = self.new_name(hint)
+            self._literal(array, self._values[key])
+        return self._values[key]
+
+    def integers(self, values: Sequence[int], hint: str) -> str:
+        """Return the name of a constant of one dimension: extents, axes, bounds."""
+        return self.constant(np.array(values, dtype=np.int64), hint)
+
+    def operand(self, operand: Operand) -> str:
+        """Return the name of a constant operand, which is made or read whole.
+
+        A tensor of the graph, a weight, is given to the function; what the graph does not hold (a
+        target shape, the bounds of a slice) is made here where it is known.
+        """
+        self._extents[operand.name] = operand.shape
+        if operand.name not in self.reads and operand.name not in self._values:
+            if operand.name in self.dequantised:
+                self._dequantise(self.dequantised[operand.name])
+            elif operand.data is None or operand.tensor >= 0:
+                self.reads[operand.name] = operand
+            else:
+                self._values[operand.name] = operand.name
+                self._literal(operand.data, operand.name)
+            self.taken.add(operand.name)
+        return operand.name
+
+    def _dequantise(self, made: Dequantised) -> None:
+        """Add a constant made from a quantised one, which the function is given."""
+        name = made.proto.output[0]
+        self._values[name] = name
+        inputs = [self.operand(operand) for operand in made.inputs]
+        self.add(plain_dequantize(made.proto, inputs, name))
+
+    def _literal(self, array: np.ndarray, name: str) -> None:
+        """Add a constant node; early opsets hold only real numbers, which are cast."""
+        if self.opset >= _ANY_CONSTANT or np.issubdtype(array.dtype, np.floating):
+            self.node("Constant", (), (name,), value=numpy_helper.from_array(array, name))
+            return
+        real = numpy_helper.from_array(array.astype(np.float64), name)
+        made = self.node("Constant", (), 1, value=real)
+        self.node("Cast", made, (name,), to=helper.np_dtype_to_tensor_dtype(array.dtype))
+
+    def zeros(self, shape: Sequence[int], element: int) -> str:
+        """Return the name of a tensor of zeros of an ONNX element type."""
+        if self.opset < _FILLS:
+            return self.constant(np.zeros(shape, helper.tensor_dtype_to_np_dtype(element)), "zeros")
+        value = helper.make_tensor("zeros", element, [1], [0])
+        name = self.integers(shape, "extents")
+        return self.node("ConstantOfShape", (name,), (self.new_name("zeros"),), value=value)[0]
+
+    def slice(
+        self,
+        name: str,
+        have: Region,
+        want: Region,
+        steps: Sequence[int] | None = None,
+        to: str | None = None,
+    ) -> str:
+        """Return the name of a part of a value.
+
+        Args:
+            name: the value.
+            have: the region of its tensor that it is.
+            want: the region to keep, inside of ``have``.
+            steps: per dimension; a negative one goes down from the last position of ``want``.
+            to: name of the result; without it, the value itself serves where nothing is cut, and
+                a part that was cut before serves again.
+        """
+        steps = steps or (1,) * len(have)
+        if to is None and (have, name) == (want, name) and all(step == 1 for step in steps):
+            return name
+        key = (name, have, want, tuple(steps))
+        if to is None and key in self._values:
+            return self._values[key]
+        cut = self._slice(name, have, want, steps, to or self.new_name(f"{name}.part"))
+        self._values.setdefault(key, cut)
+        return cut
+
+    def _slice(self, name: str, have: Region, want: Region, steps: Sequence[int], to: str) -> str:
+        rows = zip(range(len(have)), have, want, steps, strict=True)
+        cuts = [_slice_bounds(dim, h, w, step) for dim, h, w, step in rows if h != w or step != 1]
+        if not cuts:
+            return self.node("Identity", (name,), (to,))[0]
+        maker = self._dequantisers.get(name)
+        if maker is not None and self._scales_fit(maker, have):
+            return self._slice_quantised(maker, have, want, steps, to)
+        axes, starts, ends, strides = (list(column) for column in zip(*cuts, strict=True))
+        if self.opset >= _SLICE_INPUTS:
+            bounds = {"starts": starts, "ends": ends, "axes": axes, "steps": strides}
+            given = [self.integers(values, hint) for hint, values in bounds.items()]
+            return self.node("Slice", (name, *given), (to,))[0]
+        if all(stride == 1 for stride in strides):
+            return self.node("Slice", (name,), (to,), axes=axes, starts=starts, ends=ends)[0]
+        return self._picked(name, cuts, to)
+
+    def _slice_quantised(
+        self, maker: NodeProto, have: Region, want: Region, steps: Sequence[int], to: str
+    ) -> str:
+        """Return a part of a DequantizeLinear's output, dequantised from that part alone."""
+        values, *parameters = maker.input
+        if math.prod(self._extents[maker.input[1]]) > 1:
+            axis = axis_of(maker, len(have))
+            own = have[axis : axis + 1], want[axis : axis + 1], steps[axis : axis + 1]
+            parameters = [self.slice(name, *own) for name in parameters]
+        cut = self.slice(values, have, want, steps)
+        return self.add(plain_dequantize(maker, [cut, *parameters], to))[0]
+
+    def _scales_fit(self, maker: NodeProto, have: Region) -> bool:
+        """Return whether a DequantizeLinear is known to have one scale, or one per position."""
+        extents = self._extents.get(maker.input[1])
+        if extents is None or math.prod(extents) == 1:
+            return extents is not None
+        low, high = have[axis_of(maker, len(have))]
+        return extents == (high - low,)
+
+    def _picked(self, name: str, cuts: Sequence[tuple[int, int, int, int]], to: str) -> str:
+        """Return a strided slice made of Gather nodes, for opsets whose Slice has no steps."""
+        for count, (axis, start, end, stride) in enumerate(cuts, 1):
+            positions = self.integers(range(start, max(end, -1), stride), "positions")
+            target = to if count == len(cuts) else self.new_name(f"{name}.picked")
+            name = self.node("Gather", (name, positions), (target,), axis=axis)[0]
+        return name
+
+    def pad(
+        self, name: str, before: Sequence[int], after: Sequence[int], to: str | None = None
+    ) -> str:
+        """Return the name of a floating-point value with zeros around it."""
+        widths, target = [*before, *after], to or self.new_name(f"{name}.padded")
+        if self.opset < PAD_INPUTS:
+            return self.node("Pad", (name,), (target,), pads=widths)[0]
+        return self.node("Pad", (name, self.integers(widths, "pads")), (target,))[0]
+
+    def surround(self, name: str, have: Region, want: Region, element: int) -> str:
+        """Return the name of a value of any type inside a larger region, zeros around it.
+
+        Joined, not padded: Pad has few element types in early opsets, and where it stands before a
+        pool, ONNX Runtime makes one node of both that it then refuses.
+        """
+        if have == want:
+            return name
+        before = [h[0] - w[0] for h, w in zip(have, want, strict=True)]
+        after = [w[1] - h[1] for h, w in zip(have, want, strict=True)]
+        shape = [high - low for low, high in have]
+        for dim, (first, last) in enumerate(zip(before, after, strict=True)):
+            name = self._lengthened(name, shape, dim, (first, last), element)
+            shape[dim] += first + last
+        return name
+
+    def _lengthened(
+        self, name: str, shape: Sequence[int], dim: int, more: tuple[int, int], element: int
+    ) -> str:
+        first, last = (
+            [self.zeros((*shape[:dim], width, *shape[dim + 1 :]), element)] if width else []
+            for width in more
+        )
+        return self.concat([*first, name, *last], dim)
+
+    def concat(self, names: Sequence[str], axis: int, to: str | None = None) -> str:
+        """Return the name of values joined along a dimension."""
+        if len(names) == 1 and to is None:
+            return names[0]
+        target = to or self.new_name("joined")
+        if len(names) == 1:
+            return self.node("Identity", names, (target,))[0]
+        return self.node("Concat", names, (target,), axis=axis)[0]
+
+    def reshape(self, name: str, shape: Sequence[int], to: str | None = None) -> str:
+        """Return the name of a value under other extents."""
+        target = to or self.new_name(f"{name}.shaped")
+        return self.node("Reshape", (name, self.integers(shape, "shape")), (target,))[0]
+
+
+def _unused(hint: str, taken: set[str], counts: dict[str, int]) -> str:
+    """Return the hint with the lowest number behind it that makes it free, and take it."""
+    name, count = hint, counts.get(hint, 1)
+    while name in taken:
+        count += 1
+        name = f"{hint}{count}" if hint.endswith("@") else f"{hint}.{count}"
+    taken.add(name)
+    counts[hint] = count
+    return name
+
+
+def _slice_bounds(dim: int, have: Interval, want: Interval, step: int) -> tuple[int, int, int, int]:
+    """Return dimension, start, end and step of a slice, counted from the begin of ``have``."""
+    low, high, extent = want[0] - have[0], want[1] - have[0], have[1] - have[0]
+    if step > 0:
+        return dim, low, high, step
+    return dim, high - 1, low - 1 if low else -extent - 1, step
+
+
+def stored_constants(
+    nodes: Iterable[NodeProto], stored: Mapping[str, TensorProto], leaving: Iterable[str] = ()
+) -> list[TensorProto]:
+    """Return the stored constants that nodes, or graphs inside them, read and do not make.
+
+    Args:
+        nodes: of a graph.
+        stored: constants by name.
+        leaving: names of the graph's outputs: they may be constants.
+    """
+    nodes = list(nodes)
+    read = {name for node in nodes for name in (*node.input, *captured_names(node))}.union(leaving)
+    made = {name for node in nodes for name in node.output}
+    return [tensor for name, tensor in stored.items() if name in read - made]
+
+
+def without_unread_constants(
+    nodes: Sequence[NodeProto], first: int, leaving: Iterable[str] = ()
+) -> list[NodeProto]:
+    """Return the nodes of a graph without those among the ``first`` ones that nobody reads.
+
+    Args:
+        nodes: of a graph, in order.
+        first: how many of them, at the front, make constants.
+        leaving: names of the graph's outputs.
+    """
+    read = {n for node in nodes[first:] for n in (*node.input, *captured_names(node))}
+    read.update(leaving)
+    kept: list[NodeProto] = []
+    for node in reversed(nodes[:first]):
+        if not read.isdisjoint(node.output):
+            kept.append(node)
+            read.update((*node.input, *captured_names(node)))
+    return [*reversed(kept), *nodes[first:]]
+
+
+def attributes_of(proto: NodeProto) -> Mapping[str, Any]:
+    """Return the attributes of a node as Python values, by name."""
+    return {item.name: helper.get_attribute_value(item) for item in proto.attribute}
+
+
+class UncoveredError(Exception):
+    """Pieces that do not make up the region wanted of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionValue:
+    """A value that holds a region of a tensor.
+
+    Attributes:
+        name: of the value.
+        region: which part of the tensor it is.
+    """
+
+    name: str
+    region: Region
+
+
+def concatenate_pieces(builder: GraphBuilder, pieces: Sequence[RegionValue], want: Region) -> str:
+    """Return the name of a region, concatenated from pieces that tile it.
+
+    Raises:
+        UncoveredError: they leave a gap, overlap or stick out.
+    """
+    if len(pieces) == 1 and pieces[0].region == want:
+        return pieces[0].name
+    for dim in range(len(want)):
+        groups = _along(pieces, dim)
+        if len(groups) > 1:
+            return _joined(builder, groups, dim, want)
+    raise UncoveredError(f"{len(pieces)} pieces for {region_text(want)}")
+
+
+def _along(pieces: Sequence[RegionValue], dim: int) -> list[list[RegionValue]]:
+    """Return pieces in groups that follow each other along a dimension."""
+    groups: list[list[RegionValue]] = []
+    end = None
+    for piece in sorted(pieces, key=lambda p: p.region[dim]):
+        low, high = piece.region[dim]
+        if end is None or low >= end:
+            groups.append([])
+        groups[-1].append(piece)
+        end = high if end is None else max(end, high)
+    return groups
+
+
+def _joined(builder: GraphBuilder, groups: list[list[RegionValue]], dim: int, want: Region) -> str:
+    names, at = [], want[dim][0]
+    for group in groups:
+        low, high = group[0].region[dim][0], max(piece.region[dim][1] for piece in group)
+        if low != at:
+            raise UncoveredError(f"nothing from {at} to {low} of dimension {dim}")
+        names.append(
+            concatenate_pieces(builder, group, (*want[:dim], (low, high), *want[dim + 1 :]))
+        )
+        at = high
+    if at != want[dim][1]:
+        raise UncoveredError(f"nothing from {at} to {want[dim][1]} of dimension {dim}")
+    return builder.concat(names, dim)
+
+
+def slice_region(builder: GraphBuilder, value: RegionValue, want: Region) -> str:
+    """Return the name of a part of a value.
+
+    Raises:
+        UncoveredError: it is not all there.
+    """
+    inside = all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(value.region, want, strict=True))
+    if volume(want) and not inside:
+        raise UncoveredError(f"{region_text(want)} of {region_text(value.region)}")
+    return value.name if value.region == want else builder.slice(value.name, value.region, want)
+
+
+def element_types(nodes: ModelNodes) -> dict[int, int]:
+    """Return the ONNX element type of each tensor that is an input or that a node uses.
+
+    Inputs of which only the extents are asked for are read by no node.
+    """
+    values = [v for n in nodes.nodes for v in (*n.inputs, *n.captured, *n.outputs)]
+    values += [value for _, value in nodes.outputs]
+    found = {v.tensor: v.element for v in values if v is not None and v.tensor >= 0}
+    unread = [t for t in nodes.graph.inputs if t not in found]
+    return found | {t: _element_of(nodes.graph.tensors[t].dtype) for t in unread}
+
+
+def _element_of(dtype: str) -> int:
+    if dtype == "string":
+        return TensorProto.STRING
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def tensor_info(name: str, element: int, shape: Sequence[int]) -> ValueInfoProto:
+    """Return the declaration of a graph's input or output."""
+    return helper.make_tensor_value_info(name, element, list(shape))

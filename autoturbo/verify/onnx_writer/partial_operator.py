@@ -1,0 +1,424 @@
+"""One operator to be computed on a part of its domain: its inputs, its node, its outputs.
+
+Normalisations that ONNX Runtime cannot run inside of a function are decomposed into simpler
+operators: there it takes the definition of MeanVarianceNormalization, whose constants it refuses,
+and crashes on SimplifiedLayerNormalization.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from autoturbo.graph.domain import AccessMap, Interval, Region, interval_of, meet, volume
+from autoturbo.graph.model_nodes import ModelNode, Operand
+from autoturbo.graph.operators import Operator
+from autoturbo.verify.onnx_writer.builder import GraphBuilder, attributes_of
+
+Box = tuple[Interval, ...]
+"""Intervals of the axes of an operator's domain."""
+
+
+class RegionError(Exception):
+    """What an operator needs is not inside of what is held: a halo is too small, say."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartialOperator:
+    """One operator to be computed on a part of its domain.
+
+    Attributes:
+        builder: where the nodes go.
+        node: of the operator.
+        operator: its domain and access maps.
+        shapes: of the graph's tensors.
+        box: the part of the domain.
+    """
+
+    builder: GraphBuilder
+    node: ModelNode
+    operator: Operator
+    shapes: Sequence[tuple[int, ...]]
+    box: Box
+
+    @functools.cached_property
+    def values(self) -> tuple[Operand | None, ...]:
+        """All that the node reads, by ONNX position, captured values last."""
+        return (*self.node.inputs, *self.node.captured)
+
+    @functools.cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """Per input of the operator, the value that it is."""
+        found = [self.values[position] for position in self.node.positions]
+        return tuple(operand for operand in found if operand is not None)
+
+    @functools.cached_property
+    def needs(self) -> tuple[Region, ...]:
+        """Per input of the operator, the region that the box reads."""
+        return self.reads(self.box)
+
+    @functools.cached_property
+    def wanted(self) -> tuple[Region | None, ...]:
+        """Per output of the operator, the region to make; None where there is nothing to make."""
+        regions = [self.builder.regions.get(tensor) for tensor in self.operator.outputs]
+        return tuple(
+            None if region is None or (volume(region) == 0 and volume(whole(shape)) > 0) else region
+            for region, shape in zip(regions, self.output_shapes, strict=True)
+        )
+
+    @functools.cached_property
+    def attributes(self) -> Mapping[str, Any]:
+        """Of the node, as Python values."""
+        return attributes_of(self.node.proto)
+
+    @functools.cached_property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Per input of the operator."""
+        return tuple(self.shapes[tensor] for tensor in self.operator.inputs)
+
+    @functools.cached_property
+    def output_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Per output of the operator."""
+        return tuple(self.shapes[tensor] for tensor in self.operator.outputs)
+
+    @functools.cached_property
+    def maps(self) -> tuple[AccessMap, ...]:
+        """Of all tensors, inputs first."""
+        return (*self.operator.input_maps, *self.operator.output_maps)
+
+    @functools.cached_property
+    def full(self) -> Box:
+        """The whole domain."""
+        return tuple((0, axis.extent) for axis in self.operator.axes)
+
+    def check(self) -> None:
+        """Refuse a box that leaves out points of what is wanted.
+
+        Raises:
+            RegionError: naming the output.
+        """
+        for output, wanted in enumerate(self.wanted):
+            if wanted is not None:
+                points = self.operator.axis_region({output: wanted})
+                if not within(points, self.box):
+                    have = self.makes(self.box)[output]
+                    name = self.name(output)
+                    raise RegionError(_missing(self.operator.name, name, wanted, have))
+
+    def reads(self, box: Box) -> tuple[Region, ...]:
+        """Return, per input of the operator, the region that a part of the domain reads."""
+        regions = enumerate(self.input_shapes)
+        return tuple(self.operator.input_region(i, box, shape) for i, shape in regions)
+
+    def makes(self, box: Box) -> tuple[Region, ...]:
+        """Return, per output, the smallest region that holds what a part of the domain makes."""
+        pairs = zip(self.operator.output_maps, self.output_shapes, strict=True)
+        return tuple(
+            tuple(interval_of(d, box, e) for d, e in zip(access.dims, shape, strict=True))
+            for access, shape in pairs
+        )
+
+    def axis(self, name: str) -> int | None:
+        """Return the index of an axis by name, or None."""
+        names = [axis.name for axis in self.operator.axes]
+        return names.index(name) if name in names else None
+
+    def span(self, box: Box, name: str, default: Interval = (0, 1)) -> Interval:
+        """Return the interval of an axis by name; an axis left out has one point."""
+        axis = self.axis(name)
+        return default if axis is None else box[axis]
+
+    def input_at(self, position: int) -> int | None:
+        """Return which input of the operator an ONNX position is, or None."""
+        places = self.node.positions
+        return places.index(position) if position in places else None
+
+    def fit(self, index: int, frame: Region) -> tuple[str, bool]:
+        """Return an input of the operator as a region of it, zeros where it is not needed.
+
+        Args:
+            index: of the input.
+            frame: the region; it may reach beyond the tensor.
+
+        Returns:
+            The name of the value, and whether there are zeros in it.
+
+        Raises:
+            RegionError: what is needed is not held.
+        """
+        operand, need = self.operands[index], self.needs[index]
+        have = self.builder.regions.get(operand.tensor) if operand.tensor >= 0 else None
+        if have is None and operand.constant:
+            self.builder.operand(operand)
+            have = whole(operand.shape)
+            need = meet(have, frame)
+        if volume(need) == 0 and volume(frame) > 0:
+            return self.builder.zeros([high - low for low, high in frame], operand.element), True
+        if have is None or not within(need, have):
+            raise RegionError(_missing(self.operator.name, operand.name, need, have))
+        core = meet(need, frame)
+        part = self.builder.slice(operand.name, have, core)
+        return self.builder.surround(part, core, frame, operand.element), core != frame
+
+    def absorbed(self, position: int) -> str:
+        """Return the name of an input whose values the domain has taken in already."""
+        operand = self.values[position]
+        if operand is None:
+            return ""
+        if operand.constant and self.builder.regions.get(operand.tensor) is None:
+            return self.builder.operand(operand)
+        if self.builder.regions.get(operand.tensor) == whole(operand.shape):
+            return operand.name
+        return self.builder.zeros(operand.shape, operand.element)
+
+    def finish(self, made: Sequence[tuple[str, Region]]) -> None:
+        """Cut the outputs to what is wanted of them, under the tensors' names.
+
+        Args:
+            made: per output of the operator, a value and the region of the tensor that it is.
+
+        Raises:
+            RegionError: an output was not made as far as wanted.
+        """
+        for position, (value, region) in enumerate(made):
+            wanted, name = self.wanted[position], self.name(position)
+            if wanted is None or value == name:
+                continue
+            if not within(wanted, region):
+                raise RegionError(_missing(self.operator.name, name, wanted, region))
+            self.builder.slice(value, region, wanted, to=name)
+
+    def name(self, output: int) -> str:
+        """Return the name of an output of the operator."""
+        tensor = self.operator.outputs[output]
+        return next(o.name for o in self.node.outputs if o is not None and o.tensor == tensor)
+
+
+def whole(shape: Sequence[int]) -> Region:
+    """Return the region of a whole shape."""
+    return tuple((0, extent) for extent in shape)
+
+
+def within(inner: Region, outer: Region) -> bool:
+    """Return whether one region lies inside another; an empty one lies everywhere."""
+    return volume(inner) == 0 or meet(inner, outer) == inner
+
+
+def extents(region: Region) -> tuple[int, ...]:
+    """Return the number of positions in each dimension of a region."""
+    return tuple(max(high - low, 0) for low, high in region)
+
+
+def _missing(operator: str, tensor: str, need: Region, have: Region | None) -> str:
+    return f"{operator} needs {need} of {tensor}; held is {have or 'nothing'}"
+
+
+_AXES_INPUT = 18
+"""Opset from which ReduceMean has its axes as an input."""
+
+_DEVIATION_FLOOR = 1e-9
+"""Added to the standard deviation by the definition of MeanVarianceNormalization."""
+
+
+def _decompose(partial: PartialOperator, inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+    """Write a node as simpler ones; return False where it may stay as it is.
+
+    Args:
+        partial: whose node.
+        inputs: names by ONNX position.
+        outputs: names by ONNX position, ``""`` where absent.
+    """
+    decomposition, data = (
+        _DECOMPOSITIONS.get(partial.operator.kind),
+        next(iter(partial.node.inputs), None),
+    )
+    if decomposition is None or data is None:
+        return False
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(data.element))
+    decomposition(
+        _Decomposer(partial.builder, dtype, len(data.shape), partial.attributes), inputs, outputs
+    )
+    return True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Decomposer:
+    """Adds simpler nodes to a graph, with constants of the type that the data have.
+
+    Attributes:
+        builder: where they go.
+        dtype: of the data.
+        rank: of the data.
+        attributes: of the node that is decomposed.
+    """
+
+    builder: GraphBuilder
+    dtype: np.dtype[Any]
+    rank: int
+    attributes: Mapping[str, Any]
+
+    def one(self, kind: str, *inputs: str, to: str = "") -> str:
+        return self.builder.node(kind, inputs, (to,) if to else 1)[0]
+
+    def number(self, value: float) -> str:
+        return self.builder.constant(np.asarray(value, self.dtype))
+
+    def mean(self, name: str, axes: Sequence[int]) -> str:
+        if self.builder.opset < _AXES_INPUT:
+            return self.builder.node("ReduceMean", (name,), 1, axes=list(axes))[0]
+        return self.one("ReduceMean", name, self.builder.integers(axes, "axes"))
+
+
+def _mean_variance(w: _Decomposer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    axes = w.attributes.get("axes", (0, 2, 3))
+    centred = w.one("Sub", inputs[0], w.mean(inputs[0], axes))
+    deviation = w.one("Sqrt", w.mean(w.one("Mul", centred, centred), axes))
+    w.one("Div", centred, w.one("Add", deviation, w.number(_DEVIATION_FLOOR)), to=outputs[0])
+
+
+def _root_mean_square(w: _Decomposer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    axes = range(int(w.attributes.get("axis", -1)) % w.rank, w.rank)
+    epsilon = w.number(float(w.attributes.get("epsilon", 1e-5)))
+    square = w.mean(w.one("Mul", inputs[0], inputs[0]), axes)
+    further = outputs[1] if len(outputs) > 1 else ""
+    inverse = w.one("Reciprocal", w.one("Sqrt", w.one("Add", square, epsilon)), to=further)
+    w.one("Mul", w.one("Mul", inputs[0], inverse), inputs[1], to=outputs[0])
+
+
+_DECOMPOSITIONS: Mapping[str, Callable[[_Decomposer, Sequence[str], Sequence[str]], None]] = {
+    "MeanVarianceNormalization": _mean_variance,
+    "SimplifiedLayerNormalization": _root_mean_square,
+}
+
+
+_NONE: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRegions:
+    """On which regions of its tensors a node runs, and what of it changes for that.
+
+    Attributes:
+        inputs: per input of the operator; larger than needed where the node wants more.
+        outputs: per output of the operator, what the node makes.
+        attributes: that get another value, by name; None takes one away.
+        parameters: inputs that get another value, by ONNX position: a constant, or the name of a
+            value of the graph; None leaves one out.
+    """
+
+    inputs: tuple[Region, ...]
+    outputs: tuple[Region, ...]
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[int, np.ndarray | str | None] = field(default_factory=dict)
+
+
+def write_node(partial: PartialOperator, node_regions: NodeRegions) -> bool:
+    """Add the node on its regions, its inputs and outputs cut.
+
+    Returns:
+        Whether any input had to be filled up with zeros.
+
+    Raises:
+        RegionError: what is needed is not held.
+    """
+    fitted = [partial.fit(index, frame) for index, frame in enumerate(node_regions.inputs)]
+    names = [name for name, _ in fitted]
+    made = output_names(partial, node_regions.outputs)
+    add_node(
+        partial,
+        _input_names(partial, names, node_regions),
+        [name for name, _ in made],
+        node_regions.attributes,
+    )
+    partial.finish(made)
+    return any(filled for _, filled in fitted)
+
+
+def output_names(partial: PartialOperator, regions: Sequence[Region]) -> list[tuple[str, Region]]:
+    """Return, per output, the tensor's name if just that is wanted, else a new name.
+
+    Args:
+        partial: whose outputs.
+        regions: what is made of each.
+    """
+    made = []
+    for index, (wanted, region) in enumerate(zip(partial.wanted, regions, strict=True)):
+        name = partial.name(index)
+        made.append(
+            (name if wanted == region else partial.builder.new_name(f"{name}.made"), region)
+        )
+    return made
+
+
+def _input_names(
+    partial: PartialOperator, names: Sequence[str], node_regions: NodeRegions
+) -> list[str]:
+    """Return names by ONNX position, absent ones at the end left out."""
+    found = []
+    for position in range(len(partial.node.inputs)):
+        index = partial.input_at(position)
+        if position in node_regions.parameters:
+            found.append(_parameter(partial, node_regions.parameters[position]))
+        elif index is not None:
+            found.append(names[index])
+        else:
+            found.append(partial.absorbed(position))
+    for position in sorted(p for p in node_regions.parameters if p >= len(found)):
+        found += [""] * (position - len(found))
+        found.append(_parameter(partial, node_regions.parameters[position]))
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+def _parameter(partial: PartialOperator, value: np.ndarray | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return partial.builder.constant(value, "parameter")
+
+
+def add_node(
+    partial: PartialOperator,
+    inputs: Sequence[str],
+    results: Sequence[str],
+    attributes: Mapping[str, object] = _NONE,
+) -> None:
+    """Add the node with other names, and with other values of some attributes; or spell it out.
+
+    Args:
+        partial: whose node.
+        inputs: names by ONNX position.
+        results: names by output of the operator.
+        attributes: by name; None takes one away.
+    """
+    named = _output_names(partial, results)
+    if _decompose(partial, inputs, named):
+        return
+    proto = NodeProto()
+    proto.CopyFrom(partial.node.proto)
+    kept = [item for item in proto.attribute if item.name not in attributes]
+    new = [helper.make_attribute(k, v) for k, v in attributes.items() if v is not None]
+    for part in (proto.attribute, proto.input, proto.output, proto.metadata_props):
+        del part[:]
+    proto.attribute.extend([*kept, *new])
+    proto.input.extend(inputs)
+    proto.output.extend(named)
+    proto.doc_string = ""
+    partial.builder.add(proto)
+
+
+def _output_names(partial: PartialOperator, results: Sequence[str]) -> list[str]:
+    """Return names of the outputs by ONNX position."""
+    by_tensor = dict(zip(partial.operator.outputs, results, strict=True))
+    return [
+        ""
+        if operand is None
+        else by_tensor.get(operand.tensor) or partial.builder.new_name("unused")
+        for operand in partial.node.outputs
+    ]

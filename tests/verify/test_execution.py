@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from verify_samples import Writer, cnn, saved
+
+from autoturbo.errors import UnrunnableError
+from autoturbo.verify.execution import open_session, run, with_outputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ONES = {"x": np.ones((2, 3, 32, 32), np.float32)}
+
+
+def small(kind: str, element: int, **attributes: Any) -> onnx.ModelProto:
+    """A model of one node named ``only`` that reads ``x`` and makes ``y``."""
+    value = helper.make_tensor_value_info
+    node = helper.make_node(kind, ["x"], ["y"], name="only", **attributes)
+    graph = helper.make_graph([node], "g", [value("x", element, [4])], [value("y", element, [4])])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("acme", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_a_model_gives_its_outputs_by_name(tmp_path: Path) -> None:
+    session = open_session(saved(cnn(Writer()), tmp_path / "m.onnx"))
+    outputs = run(session, ONES)
+    assert {name: value.shape for name, value in outputs.items()} == {"y": (2, 10)}
+
+
+def test_the_numbers_are_the_same_every_time(tmp_path: Path) -> None:
+    path = saved(cnn(Writer()), tmp_path / "m.onnx")
+    first, second = (run(open_session(path), ONES)["y"] for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_values_inside_become_outputs_and_may_be_asked_for_alone(tmp_path: Path) -> None:
+    model = cnn(Writer())
+    inside = [node.output[0] for node in model.graph.node if node.op_type in ("Conv", "MaxPool")]
+    session = open_session(saved(with_outputs(model, [*inside, "y"]), tmp_path / "m.onnx"))
+    assert list(run(session, ONES)) == [*inside, "y"]
+    assert list(run(session, ONES, inside[-1:])) == inside[-1:]
+    assert [value.name for value in model.graph.output] == ["y"]
+
+
+def test_nodes_are_run_as_written(tmp_path: Path) -> None:
+    """Optimisation would fuse the bias into the product and drop the identity."""
+    model = cnn(Writer())
+    inside = [name for node in model.graph.node for name in node.output]
+    session = open_session(saved(with_outputs(model, inside), tmp_path / "m.onnx"))
+    assert len(run(session, ONES)) == len(model.graph.node)
+
+
+def test_an_operator_that_the_runtime_lacks_is_named(tmp_path: Path) -> None:
+    model = small("Frobnicate", TensorProto.FLOAT)
+    model.graph.node[0].domain = "acme"
+    path = saved(model, tmp_path / "m.onnx")
+    with pytest.raises(UnrunnableError, match=r"cannot run the model: .*Frobnicate") as caught:
+        open_session(path)
+    assert caught.value.at.file == path
+    assert "ONNXRuntimeError" not in str(caught.value)
+
+
+def test_a_type_that_the_runtime_lacks_is_named_with_the_operator(tmp_path: Path) -> None:
+    path = saved(small("Erf", TensorProto.BFLOAT16), tmp_path / "m.onnx")
+    with pytest.raises(UnrunnableError, match="Erf"):
+        open_session(path)
+
+
+def test_a_node_that_fails_on_the_way_is_named(tmp_path: Path) -> None:
+    model = small("Gather", TensorProto.FLOAT)
+    model.graph.node[0].input.append("i")
+    model.graph.input.append(helper.make_tensor_value_info("i", TensorProto.INT64, [4]))
+    session = open_session(saved(model, tmp_path / "m.onnx"))
+    feeds = {"x": np.zeros(4, np.float32), "i": np.full(4, 9)}
+    with pytest.raises(UnrunnableError, match="only"):
+        run(session, feeds)
+
+
+def test_without_the_runtime_the_message_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UnrunnableError, match="ONNX Runtime is not usable") as caught:
+        open_session(tmp_path / "m.onnx")
+    assert "autoturbo[verify]" in str(caught.value.hint)
+    assert caught.value.exit_status == 1
