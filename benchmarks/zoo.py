@@ -125,7 +125,8 @@ def equal(entry: Entry, applied: Path) -> str:
     taken = {value.name for value in session.get_inputs()}
     found = session.run(None, {name: v for name, v in feeds.items() if name in taken})
     for one, other in zip(wanted, found, strict=True):
-        if one.shape != other.shape or not np.allclose(one, other, rtol=1e-3, atol=1e-4):
+        near = 1e-4 * max(1.0, float(np.abs(np.asarray(one, float)).max(initial=0.0)))
+        if one.shape != other.shape or not np.allclose(one, other, rtol=1e-3, atol=near):
             return f"differs: {np.abs(np.asarray(one, float) - np.asarray(other, float)).max():g}"
     return OK
 
