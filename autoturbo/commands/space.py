@@ -87,21 +87,26 @@ def seconds_per_trial(
     samples: int = _SAMPLES,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Mean time of a measurement over a few random settings, the first one not counted.
+    """Return the mean seconds of a measurement over a few random settings, without compiling.
 
-    Of a large model one has to do: an estimate is not worth more than :data:`_ENOUGH_S`.
+    The first setting is not counted. A first run compiles code at later ones as well, which the
+    search then finds compiled: that time is taken off. Of a large model one setting has to do: an
+    estimate is not worth more than :data:`_ENOUGH_S`.
     """
     import numpy as np
+    from numba.core.event import TimingListener, install_listener
 
     evaluator = pair.evaluator()
     genes = space.random(np.random.default_rng(0), samples + 1)
-    evaluator.evaluate(space.knobs_of(genes[0]))  # compiles what is not compiled yet
+    evaluator.evaluate(space.knobs_of(genes[0]))
+    compiling = TimingListener()
     start, count, took = clock(), 0, 0.0
-    while count < samples and took < _ENOUGH_S:
-        count += 1
-        evaluator.evaluate(space.knobs_of(genes[count]))
-        took = clock() - start
-    return took / max(count, 1)
+    with install_listener("numba:compile", compiling):
+        while count < samples and took < _ENOUGH_S:
+            count += 1
+            evaluator.evaluate(space.knobs_of(genes[count]))
+            took = clock() - start - (compiling.duration if compiling.done else 0.0)
+    return max(took, 0.0) / max(count, 1)
 
 
 def _time(name: str, seconds: float, trials: int) -> str:

@@ -29,6 +29,7 @@ from onnx import helper
 
 from autoturbo.graph.indices import Indexed, counted_from_front, regrown
 from autoturbo.graph.source import domain_of
+from autoturbo.graph.table.build import MICROSOFT
 from autoturbo.graph.values import Repetition, Value, element_type, static_shape, tensor_type
 
 if TYPE_CHECKING:
@@ -67,10 +68,17 @@ _PARTS = _BOUNDS | {"Concat"}
 _SCATTERS = frozenset(("ScatterElements", "Scatter"))
 """Operators that put values into a tensor, which may be a constant, along a dimension."""
 
+_ROTATES = "RotaryEmbedding"
+"""Its constants per sample, positions or angles, have the samples in front; ONNX's own and
+Microsoft's are alike in that."""
+
+_TABLE = 2
+"""Rank of a table of angles, which is for all samples."""
+
 _WITH_SIZES = 4
 """Inputs of a Resize that is given sizes."""
 
-REPEATS = _ALIGNED | _INDEXED
+REPEATS = _ALIGNED | _INDEXED | {_ROTATES, f"{MICROSOFT}.{_ROTATES}"}
 """Operators whose constants are repeated for another batch where they have the file's in them."""
 
 Shape = tuple[int, ...]
@@ -123,6 +131,8 @@ class Rebatch:
             (node.op_type in _BOUNDS, self._rebound),
         )
         change = next((change for fits, change in changes if fits), None)
+        if node.op_type == _ROTATES and domain_of(node) in ("", MICROSOFT):
+            return self._rerotate(node, inputs)
         return inputs if change is None or domain_of(node) else change(node, inputs)
 
     def follow(self, step: Step) -> None:
@@ -240,6 +250,21 @@ class Rebatch:
             self._repeated(value, -from_right, extent, inner) if value and value.constant else value
             for value in inputs
         ]
+
+    def _rerotate(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
+        """Positions and angles of the samples that are rotated."""
+        data = inputs[0] if inputs else None
+        if data is None or data not in self._layouts or self._layouts[data].axis:
+            return inputs
+        places = 1 if domain_of(node) else len(inputs) - 1
+        extent, inner = self._extent(data), self._layouts[data].inner
+        return [
+            self._repeated(value, 0, extent, inner)
+            if value and value.constant
+            and (place == places or len(value.shape or ()) > _TABLE)
+            else value
+            for place, value in enumerate(inputs)
+        ]  # fmt: skip
 
     def _reindex(self, node: NodeProto, inputs: list[Value | None]) -> list[Value | None]:
         """Constant indices: one set per sample, or indices that count the samples."""

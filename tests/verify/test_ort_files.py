@@ -13,6 +13,7 @@ from ort_files import Decoder, bert_layer, decoder_macs, optimised
 
 from autoturbo.datasets.workloads import get
 from autoturbo.datasets.workloads.weights import materialize_file
+from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.simulate.evaluator import Evaluator
@@ -123,3 +124,26 @@ def test_what_the_quantiser_writes(form: str, tmp_path: Path) -> None:
     macs = import_model(source, batch=batch).macs
     assert _check(made, batch=batch) == macs
     assert _check(path, batch=batch) == macs
+
+
+@pytest.mark.parametrize("domain", ["", MS])
+def test_rotary_positions_of_every_sample_are_shared_out(domain: str, tmp_path: Path) -> None:
+    """A constant ``[batch, rows]`` of positions goes with the samples, or ONNX Runtime refuses."""
+    batch, rows, width = 4, 6, 8
+    angles = np.outer(np.arange(9), np.arange(width // 2)).astype(np.float32)
+    places = np.tile(np.arange(rows), (batch, 1))
+    stored = {"cos": np.cos(angles), "sin": np.sin(angles), "at": places,
+              "w": np.eye(2 * width, dtype=np.float32)}  # fmt: skip
+    inputs = ["m", "at", "cos", "sin"] if domain else ["m", "cos", "sin", "at"]
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["m"], "product"),
+        onnx.helper.make_node("RotaryEmbedding", inputs, ["y"], "turn", domain=domain, num_heads=2),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(n, 1, [batch, rows, 2 * width]) for n in "xy"]
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in stored.items()]
+    graph = onnx.helper.make_graph(nodes, "rotary", ends[:1], ends[1:], tensors)
+    opsets = [onnx.helper.make_opsetid("", 23), onnx.helper.make_opsetid(MS, 1)]
+    path = tmp_path / "rotary.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    assert trace_batch(import_model(path)).obstacle is None
+    _check(path)

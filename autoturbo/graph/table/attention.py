@@ -115,16 +115,29 @@ def _multi_head(node: NodeView) -> OperatorSpec:
     return _describe(node, _attention_of(node, heads, heads), masks)
 
 
+def _of_rows(
+    value: ValueView | None, extents: tuple[int, int], rows: tuple[DimAccess, DimAccess]
+) -> AccessMap | None:
+    """Return the access to a value with an entry per sample and row; of a table, to all of it."""
+    access = everything(value)
+    if value is None or access is None or value.shape[:2] != extents:
+        return access
+    return AccessMap((*rows, *access.dims[2:]))
+
+
 def _rotary(node: NodeView) -> OperatorSpec:
     """Pairs of channels of a head are rotated: two multiplications and an addition per element.
 
     Channels stay whole; so do heads where they are folded into the channels. Angles are looked up
-    by position where positions are an input.
+    by position where positions are an input; these, and angles without a table, are per sample and
+    row.
     """
     shape, domain = shape_in(node, 0), Domain()
     agree(shape == shape_out(node) and len(shape) in (_FLAT, _HEADS), "3 or 4 dimensions expected")
     access = AccessMap(domain.dims(shape, whole_if([len(shape) - 1])))
-    others = [everything(value) for value in node.inputs[1:]]
+    rows = (access.dims[0], access.dims[-2])
+    extents = (shape[0], shape[-2])
+    others = [_of_rows(value, extents, rows) for value in node.inputs[1:]]
     work = Work(vector=3.0)
     return answer(node, domain, [access, *others], [access], work, pattern=Pattern.INJECTIVE)
 
