@@ -68,10 +68,7 @@ class Bounds:
         return {
             "latency_s": found.latency,
             **_shared(found.shares),
-            "lower_bound_s": {
-                "matrix": self.bound.matrix_s, "vector": self.bound.vector_s,
-                "ddr": self.bound.ddr_s,
-            },
+            "lower_bound_s": self.bound.parts,
             "bound_fraction": self.bound.seconds / found.latency,
             "kernels": [
                 {

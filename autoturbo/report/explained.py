@@ -38,9 +38,7 @@ _NAMED = 5
 
 def distance(bounds: Bounds) -> str:
     """The lower bound, what it follows from, and how near the schedule is."""
-    parts = {
-        "matrix": bounds.bound.matrix_s, "vector": bounds.bound.vector_s, "ddr": bounds.bound.ddr_s
-    }  # fmt: skip
+    parts = bounds.bound.parts
     of = max(parts, key=lambda name: parts[name])
     near = percent(bounds.bound.seconds / bounds.shares.latency)
     return f"lower bound {duration(bounds.bound.seconds)}, of {of}: {near} of it is reached"
