@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,18 +19,18 @@ from autoturbo.simulate.measurement import Measurement
 
 HEADS, CHANNELS = 32, 128
 HALF = TensorProto.FLOAT16
-Shapes = dict[str, tuple[int, ...]]
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def model_of(
     nodes: list[NodeProto], inputs: Shapes, outputs: Shapes, opset: int,
     stored: list[TensorProto] | None = None,
 ) -> ModelProto:  # fmt: skip
-    ports = [
+    ins, outs = (
         [helper.make_tensor_value_info(name, HALF, shape) for name, shape in own.items()]
         for own in (inputs, outputs)
-    ]
-    graph = helper.make_graph(nodes, "decode", *ports, stored or [])
+    )
+    graph = helper.make_graph(nodes, "decode", ins, outs, stored or [])
     opsets = [helper.make_opsetid("", opset)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
@@ -116,7 +117,7 @@ def test_images_are_what_windows_or_nothing_but_elements_read(
     stored = [
         numpy_helper.from_array(np.ones(weights[kind], np.float16), "w")
     ] if kind in weights else []  # fmt: skip
-    attributes = {"kernel_shape": [3, 3]} if kind in ("Conv", "MaxPool") else {}
+    attributes: dict[str, Any] = {"kernel_shape": [3, 3]} if kind in ("Conv", "MaxPool") else {}
     size = 6 if attributes else 8
     inputs = ["r", *(["w"] if stored else [])]
     nodes = [
