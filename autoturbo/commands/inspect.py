@@ -85,7 +85,7 @@ def _bounds(graph: Graph, targets: list[Any], dtype: str | None) -> dict[str, di
     for target in targets:
         chosen = chosen_dtype(target, dtype)
         bound = lower_bound(graph, target, chosen)
-        parts = (bound.matrix_s, bound.vector_s, bound.ddr_s)
+        parts = bound.parts
         bounds[target.name] = {"s": bound.seconds, "dtype": chosen, "parts": parts}
     return bounds
 
@@ -125,10 +125,14 @@ def _show_bounds(bounds: dict[str, dict[str, Any]], console: Console) -> None:
     from autoturbo.report.tables import table
     from autoturbo.report.units import duration
 
+    parts = {part: part for bound in bounds.values() for part in bound["parts"]} | {"ddr": "DDR"}
     rows = (
-        (name, bound["dtype"], duration(bound["s"]), *map(duration, bound["parts"]))
+        (
+            name,
+            bound["dtype"],
+            duration(bound["s"]),
+            *(duration(bound["parts"].get(part, 0.0)) for part in parts),
+        )
         for name, bound in bounds.items()
     )
-    console.show(
-        table(("target", "dtype", "lower bound", "matrix", "vector", "DDR"), rows, words=2)
-    )
+    console.show(table(("target", "dtype", "lower bound", *parts.values()), rows, words=2))

@@ -99,7 +99,7 @@ def seconds_per_trial(
     evaluator = pair.evaluator()
     genes = space.random(np.random.default_rng(0), samples + 1)
     evaluator.evaluate(space.knobs_of(genes[0]))
-    compiling = TimingListener()
+    compiling = TimingListener()  # type: ignore[no-untyped-call]
     start, count, took = clock(), 0, 0.0
     with install_listener("numba:compile", compiling):
         while count < samples and took < _ENOUGH_S:

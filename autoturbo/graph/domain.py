@@ -30,12 +30,21 @@ class AxisKind(StrEnum):
     ``WHOLE``: appears in the outputs, but every point needs the whole extent (softmax, sort).
     ``REDUCTION``: summed over, does not appear in the outputs.
     ``WINDOW``: a reduction over a kernel window (kh, kw).
+    ``STEP``: goes one after another, each point from what the one before made (time).
+    ``SPREAD``: like ``WHOLE`` for parts of the output, but the cores that work on a part may share
+    it out: at every step they tell each other what they made (hidden units).
     """
 
     PARALLEL = "parallel"
     WHOLE = "whole"
     REDUCTION = "reduction"
     WINDOW = "window"
+    STEP = "step"
+    SPREAD = "spread"
+
+
+SHOWN = frozenset((AxisKind.PARALLEL, AxisKind.WHOLE, AxisKind.STEP, AxisKind.SPREAD))
+"""Kinds of axes whose points are results: what is not summed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,8 @@ class DimAccess:
     Attributes:
         terms: ``(axis index, coefficient)`` pairs, coefficients not 0.
         offset: added to the sum of the terms.
-        whole: the dimension is needed in full whatever the axes (a gathered table, say).
+        whole: the dimension is needed in full whatever the axes (a gathered table, say); terms then
+            say only that it belongs to these axes.
     """
 
     terms: tuple[tuple[int, int], ...] = ()
@@ -63,6 +73,11 @@ class DimAccess:
 
 
 WHOLE_DIM = DimAccess(whole=True)
+
+
+def whole_along(axis: int) -> DimAccess:
+    """The access of a dimension that is needed in full and belongs to an axis."""
+    return DimAccess(((axis, 1),), whole=True)
 
 
 def along(axis: int, coefficient: int = 1, offset: int = 0) -> DimAccess:

@@ -146,6 +146,8 @@ def _may_join(graph: Graph, chain: list[int], more: list[int]) -> bool:
     operators = [graph.operators[index] for index in (*chain, *more)]
     matrix = sum(op.engine is Engine.MATRIX for op in operators)
     learned = sum(op.parameterised for op in operators)
+    if any(op.recurrent for op in operators):
+        return False  # its own cores share it out; what is fused would be bound otherwise
     if any(graph.operators[index].reduces_all for index in more):
         return _all_elementwise(graph, chain)  # what it waits for all of is computed by all cores
     return matrix <= 1 and learned <= 1 and not any(op.opaque for op in operators)

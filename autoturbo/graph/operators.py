@@ -14,6 +14,7 @@ from typing import Any
 
 from autoturbo.errors import Location, ModelError
 from autoturbo.graph.domain import (
+    SHOWN,
     AccessMap,
     Axis,
     AxisKind,
@@ -173,9 +174,8 @@ class Operator:
 
     @property
     def output_points(self) -> int:
-        """Points of the axes that appear in the outputs."""
-        shown = (AxisKind.PARALLEL, AxisKind.WHOLE)
-        return math.prod(axis.extent for axis in self.axes if axis.kind in shown)
+        """Points of the axes that are not summed over."""
+        return math.prod(axis.extent for axis in self.axes if axis.kind in SHOWN)
 
     @property
     def vector_ops(self) -> float:
@@ -197,6 +197,11 @@ class Operator:
             return self.opaque is None
         split = any(a.kind is AxisKind.PARALLEL and a.extent > 1 for a in self.axes)
         return self.pattern is Pattern.REDUCE and not split and not self.work.macs
+
+    @property
+    def recurrent(self) -> bool:
+        """True if it goes through steps each of which needs the one before."""
+        return any(axis.kind is AxisKind.STEP for axis in self.axes)
 
     def input_axes(self, position: int) -> set[int]:
         """Axes that address an input."""

@@ -75,10 +75,7 @@ class Bounds:
         return {
             "latency_s": found.latency,
             **_shared(found.shares),
-            "lower_bound_s": {
-                "matrix": self.bound.matrix_s, "vector": self.bound.vector_s,
-                "ddr": self.bound.ddr_s,
-            },
+            "lower_bound_s": self.bound.parts,
             "bound_fraction": self.bound.seconds / found.latency,
             "kernels": [
                 {
@@ -171,9 +168,7 @@ _NAMED = 5
 
 def bound_sentence(bounds: Bounds) -> str:
     """Return the lower bound, what it follows from, and how near the schedule is."""
-    parts = {
-        "matrix": bounds.bound.matrix_s, "vector": bounds.bound.vector_s, "ddr": bounds.bound.ddr_s
-    }  # fmt: skip
+    parts = bounds.bound.parts
     of = max(parts, key=lambda name: parts[name])
     near = percent(bounds.bound.seconds / bounds.shares.latency)
     return f"lower bound {duration(bounds.bound.seconds)}, of {of}: {near} of it is reached"

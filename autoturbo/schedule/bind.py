@@ -26,6 +26,7 @@ from autoturbo.schedule.instances import (
     part_shape,
 )
 from autoturbo.schedule.problem import Problem, outer_axis
+from autoturbo.schedule.recurrence import Recurrence
 from autoturbo.schedule.stores import PairTable, Store
 
 Binding = tuple[int, ...]
@@ -108,9 +109,59 @@ def cores_used(binding: Binding) -> int:
 
 
 def bindable_dims(operator: Operator, output: int = 0) -> tuple[bool, ...]:
-    """Which dimensions of an output may be spread over cores: those with a parallel outer axis."""
+    """Which dimensions of an output may be spread over cores.
+
+    Those with a parallel outer axis, or one that the cores of a part may share out.
+    """
     dims = range(len(operator.output_maps[output].dims))
-    return tuple(outer_axis(operator, output, dim) is not None for dim in dims)
+    return tuple(outer_axis(operator, output, dim, cores=True) is not None for dim in dims)
+
+
+def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
+    """Return the dimensions of a layer's first output as they are spread over cores, remembered.
+
+    From the outermost loop; what only the cores of a part may share out is first where steps of a
+    recurrence then take less time.
+    """
+    operator = problem.graph.operators[problem.layers[layer].operators[-1]]
+    order = problem.loop_order[operator.outputs[0]]
+    if not operator.recurrent:
+        return order
+    key = ("spreading order", layer)
+    found = problem.memory.get(key)
+    if not isinstance(found, tuple):
+        found = problem.memory[key] = _spreading_order(problem, operator, order)
+    return found
+
+
+def _spreading_order(
+    problem: Problem, operator: Operator, order: tuple[int, ...]
+) -> tuple[int, ...]:
+    shape = problem.graph.tensors[operator.outputs[0]].shape
+    axes = [outer_axis(operator, 0, dim, cores=True) for dim in range(len(shape))]
+    apart = [d for d in order if axes[d] is not None and outer_axis(operator, 0, d) is None]
+    recurrence = Recurrence(operator, problem.target, problem.dtype)
+
+    def seconds(loops: Sequence[int]) -> float:
+        bound = plain_binding(shape, loops, bindable_dims(operator), problem.target.cores)
+        parts = {axis: n for axis, n in zip(axes, bound, strict=True) if axis is not None}
+        return recurrence.bound_seconds(parts)
+
+    first = (*apart, *(dim for dim in order if dim not in apart))
+    return first if seconds(first) < seconds(order) else order
+
+
+def spreadable(problem: Problem, layer: int, extents: Sequence[int]) -> list[int]:
+    """Return the most parts along each dimension into which a layer's output may be bound.
+
+    Steps of a recurrence go one after another on all cores: whatever a reader wants, they are not
+    spread, or every core would take all of them.
+    """
+    operator = problem.graph.operators[problem.layers[layer].operators[-1]]
+    if not operator.recurrent:
+        return list(extents)
+    may = bindable_dims(operator)
+    return [extent if own else 1 for extent, own in zip(extents, may, strict=True)]
 
 
 def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
@@ -214,7 +265,8 @@ def _layer_bindings(
             chosen[layer] = last
         else:
             plain = plain_for(problem, layer, extents[output])
-            taken = _clipped(implied.get(output, plain), extents[output])
+            most = spreadable(problem, layer, extents[output])
+            taken = _clipped(implied.get(output, plain), most)
             chosen[layer] = plain if cores_used(plain) > cores_used(taken) else taken
         for tensor, binding in infer_layer(problem, layer, chosen[layer]).items():
             implied.setdefault(tensor, binding)
@@ -240,7 +292,8 @@ def plain_for(
         problem: where the layer comes from.
         layer: which.
         extents: elements of the output along each dimension.
-        order: its dimensions in the order in which they are spread; outermost loop first if None.
+        order: its dimensions in the order in which they are spread; that of
+            :func:`spreading_order` if None.
         cores: all of a cluster if None.
     """
     operator = problem.graph.operators[problem.layers[layer].operators[-1]]
@@ -251,7 +304,7 @@ def plain_for(
     if not isinstance(bindable, tuple):
         bindable = bindable_dims(operator)
         problem.memory[key] = bindable
-    loops = problem.loop_order[operator.outputs[0]] if order is None else order
+    loops = spreading_order(problem, layer) if order is None else order
     most = problem.target.cores if cores is None else cores
     return plain_binding(extents, loops, bindable, most)
 
@@ -275,7 +328,7 @@ def chosen_binding(problem: Problem, shape: int, cores: int, depth: int | None) 
     layers = part_book(problem).shapes[shape].layers
     operator = problem.graph.operators[problem.layers[layers[-1]].operators[-1]]
     extents = extents_in(problem, layers[-1:], part_shape(problem, shape))[operator.outputs[0]]
-    order = list(problem.loop_order[operator.outputs[0]])
+    order = list(spreading_order(problem, layers[-1]))
     if depth is not None and depth < len(order):
         order = order[depth:] + order[:depth]
     binding = plain_for(problem, layers[-1], extents, order, min(cores, problem.target.cores))
@@ -297,7 +350,7 @@ class BindingBook:
         factors: likewise, for compiled code, further dimensions 1.
         cores: cores that each keeps busy.
         ranks: number of dimensions of each.
-        extents: per class of parts, elements of the first output along each dimension.
+        extents: per class of parts, most parts of the first output along each dimension.
         plain: per class of parts, its plain binding.
         wants: number of what a class of parts (row) bound so (column) wants of its inputs.
         want: bindings wanted, one per external input, -1 for none.
@@ -343,7 +396,8 @@ def binding_book(problem: Problem) -> BindingBook:
         layers = part_book(problem).shapes[shape].layers
         output = problem.layers[layers[-1]].outputs[0]
         extents = extents_in(problem, layers[-1:], part_shape(problem, shape))[output]
-        found.extents.add([*extents, *(1 for _ in range(found.rank - len(extents)))])
+        most = spreadable(problem, layers[-1], extents)
+        found.extents.add([*most, *(1 for _ in range(found.rank - len(extents)))])
         found.plain.add([found.number(plain_for(problem, layers[-1], extents))])
     return found
 

@@ -18,7 +18,7 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints, propagate_in, region_bytes
 from autoturbo.graph.operators import MAX_AXES, MAX_RANK
-from autoturbo.schedule.bind import bindable_dims, steps_back
+from autoturbo.schedule.bind import bindable_dims, spreading_order, steps_back
 from autoturbo.schedule.cut_batch import flat
 from autoturbo.schedule.instances import part_book, seed_in
 from autoturbo.schedule.problem import LayerArrays, Problem
@@ -69,7 +69,8 @@ class _Loops(NamedTuple):
 
     ``order`` has the dimensions of all tensors, end to end, from the outermost loop; ``spread``,
     likewise, is 1 where a layer may spread its output. ``last`` is the operator that makes each
-    layer's output and ``fixed`` 1 where that is opaque. From ``start[layer]`` on, ``steps`` has
+    layer's output, ``fixed`` 1 where that is opaque and ``held`` where its readers cannot spread
+    what it may not. From ``start[layer]`` on, ``steps`` has
     ``(output, input, first match)`` of its operators from the last to the first; ``matches`` the
     output's dimension that each of the input's matches, -1 for none. ``read`` and ``out`` are 1 for
     tensors that layers read and that leave the model; ``weights`` bytes by layer.
@@ -79,6 +80,7 @@ class _Loops(NamedTuple):
     spread: Ints
     last: Ints
     fixed: Ints
+    held: Ints
     start: Ints
     steps: Ints
     matches: Ints
@@ -230,8 +232,8 @@ def _loops(problem: Problem) -> _Loops:
 
 def _make_loops(problem: Problem) -> _Loops:
     graph, starts = problem.graph, problem.arrays.dim_start
-    order = [dim for dims in problem.loop_order for dim in dims]
-    spread = np.zeros(len(order), np.int64)
+    orders = list(problem.loop_order)
+    spread = np.zeros(sum(map(len, orders)), np.int64)
     steps: list[tuple[int, int, int]] = []
     matches: list[int] = []
     step_start, last = [0], [layer.operators[-1] for layer in problem.layers]
@@ -241,6 +243,7 @@ def _make_loops(problem: Problem) -> _Loops:
         if operator.outputs and not operator.opaque:
             first = int(starts[operator.outputs[0]])
             dims = bindable_dims(operator)
+            orders[operator.outputs[0]] = spreading_order(problem, layer.index)
             spread[first : first + len(dims)] = dims
         for output, inputs in steps_back(problem, layer.index):
             for tensor, own in inputs:
@@ -254,8 +257,10 @@ def _make_loops(problem: Problem) -> _Loops:
         ))  # fmt: skip
     outputs = set(graph.outputs)
     return _Loops(
-        np.asarray(order, np.int64), spread, np.asarray(last, np.int64),
+        np.asarray([dim for dims in orders for dim in dims], np.int64), spread,
+        np.asarray(last, np.int64),
         np.asarray([bool(graph.operators[op].opaque) for op in last], np.int64),
+        np.asarray([graph.operators[op].recurrent for op in last], np.int64),
         np.asarray(step_start, np.int64), np.asarray(steps, np.int64).reshape(-1, 3),
         np.asarray(matches, np.int64),
         np.asarray([bool(readers) for readers in problem.consumers], np.int64),
@@ -441,7 +446,10 @@ def _bind_layers(
             used, taken = _plain(g, k, layer, output, k.cores, -1, r, plain), 1
             first = g.dim_start[output]
             for dim in range(g.dim_start[output + 1] - first):
-                own[dim] = min(own[dim], max(r.high[first + dim] - r.low[first + dim], 1))
+                most = max(r.high[first + dim] - r.low[first + dim], 1)
+                if k.held[layer] and not k.spread[first + dim]:
+                    most = 1
+                own[dim] = min(own[dim], most)
                 taken *= own[dim]
             if not r.bound[output] or used > taken:
                 _copy(plain, own)

@@ -29,7 +29,15 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.tiling import InstructionRules, Rule, Tiling, tile_counts
+from autoturbo.schedule.tiling import (
+    FROM_DDR,
+    TO_CORES,
+    InstructionRules,
+    Rule,
+    Tiling,
+    tile_counts,
+    weight_passes,
+)
 from autoturbo.schedule.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
 from autoturbo.schedule.work import Floats
 
@@ -88,7 +96,8 @@ class Amount(IntEnum):
     instruction touches, the product ``COUNT`` x ``ROWS`` x ``COLUMNS`` x ``DEPTH``, ``VECTOR`` and
     ``SPECIAL`` operations; ``RUN`` the consecutive bytes in DDR of which ``DDR`` consists,
     ``GB_WRITTEN`` the part of ``GB`` that is written and not read, ``EXCHANGED`` the part of
-    ``CORE`` that comes from other cores.
+    ``CORE`` that comes from other cores, ``STEPS`` those of a recurrence that it stands for (0: it
+    is what it is).
     """
 
     DDR = 0
@@ -104,6 +113,7 @@ class Amount(IntEnum):
     RUN = 10
     GB_WRITTEN = 11
     EXCHANGED = 12
+    STEPS = 13
 
 
 AMOUNT_COLUMNS = len(Amount)
@@ -310,7 +320,8 @@ def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
         while done[3] < min(tile + ahead + 1, tiles, done[1]):
             _input_transfer(p, t, done[3])
             done[3] += 1
-        while done[4] < min(tile + 2, p.first[layer + 1]):
+        early = 1 if p.stages[layer, Stage.SEQUENCE] > 0 else 2  # steps exchange what tiles made
+        while done[4] < min(tile + early, p.first[layer + 1]):
             _bring(p, t, done[4])
             done[4] += 1
         _compute(p, t, tile)
@@ -411,8 +422,10 @@ def _slot(p: _Plan, t: _Trace, weight: int) -> int:
 
 
 @borrowing
-def _weight_share(tiles: Ints) -> float:
-    return float(1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]))
+def weight_share(row: Floats, tiles: Ints, rules: Ints, source: int) -> float:
+    """Return the share of a layer's weights that a weight tile brings, to the cores or from DDR."""
+    count = tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]
+    return float(weight_passes(row, tiles, rules, source) / count)
 
 
 @borrowing
@@ -434,7 +447,7 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
     if p.resident:
         return
     at = _emit(t.where, t.size, DMA_IN, layer, weight - p.first_weight[layer], Role.FETCH_WEIGHTS)
-    share = _weight_share(p.tiles[layer])
+    share = weight_share(p.stages[layer], p.tiles[layer], p.rules, FROM_DDR)
     size, core = p.stages[layer, Stage.WEIGHTS] * share, p.stages[layer, Stage.CORE_WEIGHTS] * share
     if not has_gb:
         t.amounts[at, Amount.CORE] = core
@@ -456,7 +469,7 @@ def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
     if not p.rules[Rule.HAS_GB] or p.resident == 2:  # noqa: PLR2004
         return
     at = _emit(t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer], Role.PASS_WEIGHTS)
-    share = _weight_share(p.tiles[layer])
+    share = weight_share(p.stages[layer], p.tiles[layer], p.rules, TO_CORES)
     core = p.stages[layer, Stage.CORE_WEIGHTS] * share
     once, each = p.stages[layer, Stage.WEIGHTS] * share, core * p.stages[layer, Stage.CORES]
     t.amounts[at, Amount.GB] = once if p.rules[Rule.BROADCAST] else each
@@ -527,7 +540,7 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
     tile = index - p.first[layer]
     share = _inputs_share(p.tiles[layer], tile)[0]
     ddr, gb = p.streams[layer, LATE_DDR] * share, p.streams[layer, LATE_GB] * share
-    core = p.stages[layer, Stage.EXCHANGED] * share
+    core = (p.stages[layer, Stage.EXCHANGED] + p.stages[layer, Stage.STATE]) * share
     if ddr > 0:
         at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_LATE)
         _load(t.amounts, at, ddr, p.stages[layer, Stage.RUN_READ], has_gb)
@@ -540,10 +553,18 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
         t.amounts[at, Amount.GB] = gb + ddr if has_gb else 0.0
         t.amounts[at, Amount.CORE] = core + ((gb + ddr) / p.rules[Rule.CORES] if has_gb else 0.0)
         t.amounts[at, Amount.EXCHANGED] = core
+        t.amounts[at, Amount.STEPS] = exchanges(p.stages[layer]) * share
         _wait_for_layers(p, t, at, layer)
-        _wait_for_work(t, at, index - 2)
+        _wait_for_work(t, at, index - (1 if _follows(p, index) else 2))
         _wait(t.where, at, t.late[index])
         t.late[index] = at
+
+
+@borrowing
+def _follows(p: _Plan, index: int) -> bool:
+    """Whether a tile is steps of a recurrence and needs what the tile before made."""
+    layer = p.owner[index]
+    return bool(p.stages[layer, Stage.SEQUENCE] > 0 and index > p.first[layer])
 
 
 @borrowing
@@ -582,7 +603,7 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
         last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile, Role.MULTIPLY)
         tile_shape(row, tiles, p.rules, t.amounts[last])
         _wait_for_inputs(p, t, last, index)
-        _wait_for_work(t, last, index - 2)
+        _wait_for_work(t, last, index - (1 if _follows(p, index) else 2))
         t.computed[index] = t.multiplied[index] = last
         if depth < tiles[Tiling.DEPTHS] - 1:
             return
@@ -592,14 +613,27 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
         at = _emit(t.where, t.size, VECTOR_ENGINE, layer, tile, Role.APPLY)
         t.amounts[at, Amount.VECTOR] = row[Stage.VECTOR] * share
         t.amounts[at, Amount.SPECIAL] = row[Stage.SPECIAL] * share
+        t.amounts[at, Amount.STEPS] = row[Stage.SEQUENCE] * share
         if last < 0:
-            read = row[Stage.READ] + row[Stage.CORE_WEIGHTS]
+            read = row[Stage.READ] + weight_reads(row)
             t.amounts[at, Amount.LOCAL] = max(read * share + written, 2.0 * moved)
             _wait_for_inputs(p, t, at, index)
         else:
             t.amounts[at, Amount.LOCAL] = (2.0 * written if work > 0 else 0.0) + moved
             _wait(t.where, at, last)
         t.computed[index] = t.applied[index] = at
+
+
+@borrowing
+def exchanges(row: Floats) -> float:
+    """Return the steps of a recurrence after which cores exchange what they made."""
+    return float(row[Stage.SEQUENCE] if row[Stage.STATE] > 0 else 0.0)
+
+
+@borrowing
+def weight_reads(row: Floats) -> float:
+    """Return the bytes of weights that a core reads from LB: of a recurrence, at every step."""
+    return float(row[Stage.CORE_WEIGHTS] * max(row[Stage.SEQUENCE], 1.0))
 
 
 @borrowing
@@ -613,6 +647,7 @@ def tile_shape(row: Floats, tiles: Ints, rules: Ints, amounts: Floats) -> None:
     products, columns = tiles[Tiling.PRODUCTS], tiles[Tiling.COLUMNS]
     depths, rows = tiles[Tiling.DEPTHS], tiles[Tiling.ROWS]
     count = row[Stage.COUNT] if row[Stage.COUNT] > 0 else 1.0  # a fraction of faster types
+    amounts[Amount.STEPS] = row[Stage.SEQUENCE] / products
     amounts[Amount.COUNT] = count / products
     amounts[Amount.ROWS] = row[Stage.ROWS] / rows
     amounts[Amount.COLUMNS] = row[Stage.COLUMNS] / columns
@@ -624,7 +659,7 @@ def tile_shape(row: Floats, tiles: Ints, rules: Ints, amounts: Floats) -> None:
         across = np.ceil(row[Stage.COLUMNS] / columns / rules[Rule.NATIVE_COLUMNS])
     amounts[Amount.LOCAL] = (
         row[Stage.READ] / (products * rows * depths) * across
-        + row[Stage.CORE_WEIGHTS] / (products * columns * depths) * down
+        + weight_reads(row) / (products * columns * depths) * down
         + row[Stage.WRITTEN] / (products * rows * columns) * sums
     )
 

@@ -29,7 +29,8 @@ class LayerArrays(NamedTuple):
     """Layers for compiled code; ``x_start[i]:x_start[i+1]`` are layer ``i``'s entries of ``x``.
 
     ``work`` is the weight of one domain point per operator when recomputation is judged: its
-    multiply-accumulates and vector operations.
+    multiply-accumulates and vector operations; ``recurrent`` is 1 for operators that go step by
+    step.
     """
 
     op_start: Ints
@@ -40,6 +41,7 @@ class LayerArrays(NamedTuple):
     out_tensor: Ints
     in_place: Ints
     work: Ints
+    recurrent: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,8 @@ class Problem:
         layers: its layers in topological order.
         layer_arrays: the layers for compiled code.
         loop_order: per tensor, its dimensions from the outermost loop to the innermost: samples,
-            rows, columns, then channels, whatever the file's layout (the paper's is NHWC).
+            rows, columns, then channels, whatever the file's layout of images (the paper's is
+            NHWC).
         producer: per tensor, the layer that makes it, -1 for inputs and weights.
         consumers: per tensor, the layers that read it.
         memory: what follows from the model and its layers alone, by key.
@@ -129,7 +132,10 @@ def _layer_arrays(graph: Graph, layers: tuple[Layer, ...], *, integers: bool) ->
     in_place = np.asarray([layer.in_place for layer in layers], dtype=np.int64)
     works = [work_of(operator, integers=integers) for operator in graph.operators]
     work = np.asarray([_work(one) for one in works], dtype=np.int64)
-    return LayerArrays(op_start, op, in_start, in_tensor, out_start, out_tensor, in_place, work)
+    recurrent = np.asarray([operator.recurrent for operator in graph.operators], dtype=np.int64)
+    return LayerArrays(
+        op_start, op, in_start, in_tensor, out_start, out_tensor, in_place, work, recurrent
+    )
 
 
 def _work(work: Work) -> int:
@@ -144,7 +150,8 @@ def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
     channel: list[int] = [_last(len(t.shape)) for t in graph.tensors]
     for tensor in graph.inputs:
         rank = len(graph.tensors[tensor].shape)
-        channel[tensor] = 1 if rank >= 4 else _last(rank)  # noqa: PLR2004  NCHW, NCDHW
+        image = rank >= 4 and _is_image(graph, tensor)  # noqa: PLR2004  NCHW, NCDHW
+        channel[tensor] = 1 if image else _last(rank)
     for operator in graph.operators:
         axis = _channel_axis(graph, operator, channel)
         for tensor, access in zip(operator.outputs, operator.output_maps, strict=True):
@@ -153,6 +160,27 @@ def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
     return tuple(
         _order(len(tensor.shape), channel[index]) for index, tensor in enumerate(graph.tensors)
     )
+
+
+def _is_image(graph: Graph, tensor: int) -> bool:
+    """Return whether an input has channels behind its samples: it does not go to products only.
+
+    What products without windows read (the keys and values of earlier positions) has heads there,
+    and lies in memory as in the file.
+    """
+    windows = products = False
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        for reader in graph.consumers[waiting.pop()]:
+            operator = graph.operators[reader]
+            if any(axis.kind is AxisKind.WINDOW for axis in operator.axes):
+                windows = True
+            elif operator.engine is Engine.MATRIX:
+                products = True
+            else:
+                waiting += [t for t in operator.outputs if t not in seen]
+                seen.update(operator.outputs)
+    return windows or not products
 
 
 def _last(rank: int) -> int:
@@ -186,11 +214,12 @@ def _second_operand_axis(operator: Operator) -> int | None:
     return own[-1] if own else None
 
 
-def outer_axis(operator: Operator, output: int, dim: int) -> int | None:
+def outer_axis(operator: Operator, output: int, dim: int, *, cores: bool = False) -> int | None:
     """The axis that splits an output dimension into contiguous parts; None if it may not be split.
 
     In a merged dimension that is the outermost axis with more than one step; it must be parallel,
     and what the other axes reach must not overlap with the next step (transposed convolution).
+    ``cores`` also allows what only the cores that work on one part may share out.
     """
     access = operator.output_maps[output].dims[dim]
     terms = sorted(access.terms, key=lambda term: -abs(term[1]))
@@ -199,5 +228,6 @@ def outer_axis(operator: Operator, output: int, dim: int) -> int | None:
         return None
     (axis, stride), *inner = steps
     reach = sum(abs(c) * (operator.axes[a].extent - 1) for a, c in inner)
-    parallel = operator.axes[axis].kind is AxisKind.PARALLEL
+    kind = operator.axes[axis].kind
+    parallel = kind is AxisKind.PARALLEL or (cores and kind is AxisKind.SPREAD)
     return axis if parallel and reach < abs(stride) else None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from autoturbo.report.notebook import Printer
     from autoturbo.schedule.units.whole import OnUnits
 
-SCHEDULER_VERSION = "4"
+SCHEDULER_VERSION = "5"
 """Raised whenever the same knobs would give another schedule; part of every database key."""
 
 

@@ -495,14 +495,17 @@ def cost(
 def _work_and_cut(
     g: GraphArrays, a: LayerArrays, ops: Ints, box_low: Ints, box_high: Ints
 ) -> tuple[int, int]:
-    """Work of a part, and how many operators it does not have whole."""
+    """Work of a part, and how many operators it does not have whole.
+
+    A part of a recurrence goes through all its steps, and counts as the whole.
+    """
     work, cut = 0, 0
     for op in ops:
         points = domain_points(g, op, box_low, box_high)
-        work += points * a.work[op]
         total = 1
         for index in range(g.axis_start[op], g.axis_start[op + 1]):
             total *= g.axis_extent[index]
+        work += (total if a.recurrent[op] and points else points) * a.work[op]
         cut += points < total
     return work, cut
 

@@ -31,6 +31,7 @@ from autoturbo.schedule.hazards import clearances
 from autoturbo.schedule.instances import PartShape, external_inputs
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import clear_seen
+from autoturbo.schedule.steps import by_step, narrow_spread, steps_of
 from autoturbo.schedule.work import (
     COLUMNS,
     COUNT,
@@ -40,6 +41,7 @@ from autoturbo.schedule.work import (
     NONE,
     ROLES,
     ROWS,
+    STEP,
     VECTOR,
     WINDOW,
     Floats,
@@ -55,7 +57,10 @@ class Stage(IntEnum):
     ``COUNT`` products of ``ROWS`` x ``COLUMNS`` x ``DEPTH`` on the matrix engine; ``VECTOR`` and
     ``SPECIAL`` operations on the vector engine; ``MOVED`` bytes rearranged in LB; ``WEIGHTS`` bytes
     of weights that the cluster loads and ``CORE_WEIGHTS`` that one core keeps, ``CORES`` the cores
-    that have a part of the layer; ``EXCHANGED`` bytes that one core gets from others; ``READ`` and
+    that have a part of the layer; ``EXCHANGED`` bytes that one core gets from others; ``SEQUENCE``
+    steps that go one after another (0 of layers without a recurrence), in each of which a core
+    reads ``STEP_WEIGHTS`` bytes of its weights anew, and ``STATE`` bytes that in all steps together
+    a core gets of what others made in the step before; ``READ`` and
     ``WRITTEN`` bytes of activations; ``STEPS`` the rows into which its tiles may be cut; ``MACS``
     multiply-accumulates on the matrix engine.
     ``RUN_READ``, ``RUN_WRITTEN`` and ``RUN_WEIGHTS`` are the consecutive bytes that the cluster's
@@ -82,6 +87,9 @@ class Stage(IntEnum):
     RUN_WRITTEN = 15
     RUN_WEIGHTS = 16
     CORES = 17
+    SEQUENCE = 18
+    STEP_WEIGHTS = 19
+    STATE = 20
 
 
 STAGE_COLUMNS = len(Stage)
@@ -377,7 +385,8 @@ def _add_operator(
     points = domain_points(g, op, box_low, box_high)
     shown = shown_points(g, w, op, box_low, box_high)
     if w.engine[op] == MATRIX:
-        row[Stage.COUNT], row[Stage.ROWS] = sizes[COUNT] * w.macs[op], sizes[ROWS]
+        row[Stage.COUNT] = sizes[COUNT] * sizes[STEP] * w.macs[op]
+        row[Stage.ROWS] = sizes[ROWS]
         row[Stage.COLUMNS] = sizes[COLUMNS]
         row[Stage.DEPTH] = depth_of(sizes[DEPTH], sizes[WINDOW], w.whole[op])
         row[Stage.MACS] += points * w.macs[op]
@@ -401,6 +410,30 @@ def _share_out(w: WorkArrays, ops: Ints, row: Floats) -> None:
         row[column] /= cores
     row[Stage.VECTOR] += cores - 1
     row[Stage.EXCHANGED] += PARTIAL_BYTES * (cores - 1)
+
+
+@borrowing
+def _add_recurrence(
+    w: WorkArrays,
+    g: GraphArrays,
+    op: int,
+    box_low: Ints,
+    box_high: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    share: float,
+    row: Floats,
+) -> None:
+    """Add the steps of a recurrence: what each reads again, and the state that cores exchange."""
+    for position in range(g.in_start[op], g.in_start[op + 1]):
+        tensor = g.in_tensor[position]
+        if g.constant[tensor] and seen[tensor] and by_step(g, w, op, g.in_slot[position]):
+            row[Stage.STEP_WEIGHTS] += region_bytes(g, tensor, low, high) * share
+    if 0.0 < share < 1.0:
+        made = shown_points(g, w, op, box_low, box_high) * g.element[g.out_tensor[g.out_start[op]]]
+        row[Stage.STATE] += made * (1.0 / share - 1.0)
+    row[Stage.SEQUENCE] = max(row[Stage.SEQUENCE], steps_of(g, w, op, box_low, box_high))
 
 
 @borrowing
@@ -612,9 +645,19 @@ def fill_stages(
         propagate_in(g, ops, core_low, core_high, core_seen, room.box_low, room.box_high, room.axes)
         for op in ops:
             moved = _output_bytes(g, op, core_low, core_high, core_seen)
+            share = narrow_spread(
+                g, w, op, core_low, core_high, core_seen, room.box_low, room.box_high,
+                room.axes[2:4],
+            )  # fmt: skip
             _add_operator(w, g, op, room.box_low, room.box_high, row, moved, part_low)
             row[Stage.WEIGHTS] += _weight_bytes(g, w, op, low, high, seen)
-            row[Stage.CORE_WEIGHTS] += _weight_bytes(g, w, op, core_low, core_high, core_seen)
+            own = _weight_bytes(g, w, op, core_low, core_high, core_seen) * share
+            row[Stage.CORE_WEIGHTS] += own
+            if w.recurrent[op]:
+                _add_recurrence(
+                    w, g, op, room.box_low, room.box_high, core_low, core_high, core_seen, share,
+                    row,
+                )  # fmt: skip
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
             if core_seen[tensor]:
                 row[Stage.READ] += region_bytes(g, tensor, core_low, core_high)

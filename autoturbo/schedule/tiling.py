@@ -30,6 +30,10 @@ MAX_TILES = 64
 """Most row tiles of a layer: finer ones change little and cost simulation time."""
 
 
+FROM_DDR, TO_CORES = range(2)
+"""Ways on which weights are loaded."""
+
+
 class Tiling(IntEnum):
     """Columns of the table of tiles: one row per layer.
 
@@ -219,7 +223,9 @@ def cut_tiles(stages: Floats, streams: Ints, rules: Ints, resident: int, counts:
         tiles = _ceil((read + written) * slots, rules[Rule.STAGING])
         tiles = max(tiles, _ceil(row[Stage.WRITTEN], rules[Rule.TILE_BYTES]), 1)
         tiles = min(tiles * rules[Rule.DIVISOR], MAX_TILES)
-        if row[Stage.MACS] > 0:
+        if row[Stage.SEQUENCE] > 0:
+            out[Tiling.PRODUCTS] = min(tiles, int(row[Stage.SEQUENCE]))
+        elif row[Stage.MACS] > 0:
             _product_tiles(row, parts, tiles, rules, out)
         else:
             steps = max(int(row[Stage.STEPS]), 1)
@@ -244,6 +250,28 @@ def _rows_outside(row: Floats, streams: Ints, rules: Ints, tiles: Ints, resident
     inputs += streams[IN_DDR] * (1 if tiles[Tiling.KEPT] else far) + streams[LATE_DDR] * far
     again = weights * (tiles[Tiling.ROWS] - 1) < inputs * (tiles[Tiling.COLUMNS] - 1)
     return int(again)
+
+
+@borrowing
+def weight_passes(row: Floats, tiles: Ints, rules: Ints, source: int) -> float:
+    """Return how many times the weights of a layer are loaded, to the cores or from DDR.
+
+    Once, but for those of a recurrence that do not stay in the cores' room for weights: what the
+    state is multiplied by at every step, the rest with every tile of steps. What finds room in GB
+    beside one tile of every core's streams comes from DDR once.
+    """
+    core, again = row[Stage.CORE_WEIGHTS], row[Stage.STEP_WEIGHTS]
+    if row[Stage.SEQUENCE] <= 0 or core <= rules[Rule.WEIGHT_ROOM]:
+        return 1.0
+    steps, tiled = row[Stage.SEQUENCE], float(tiles[Tiling.PRODUCTS])
+    steps = 1.0 if again <= rules[Rule.WEIGHT_ROOM] else steps
+    if source == FROM_DDR and rules[Rule.HAS_GB]:
+        room = rules[Rule.GB_STAGING] - rules[Rule.CORES] * rules[Rule.STAGING] / 2
+        room *= core / row[Stage.WEIGHTS]  # of a core's part
+        if steps > 1.0 and again <= room:
+            steps, room = 1.0, room - again
+        tiled = 1.0 if core - again <= room else tiled
+    return float((again * steps + (core - again) * tiled) / core)
 
 
 @borrowing

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints
-from autoturbo.graph.domain import AxisKind
+from autoturbo.graph.domain import SHOWN, AxisKind
 from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Work
 from autoturbo.hardware.target import MatrixEngine, Target
 
@@ -19,10 +19,11 @@ Floats = NDArray[np.float64]
 NONE, MATRIX, VECTOR, MOVE = range(4)
 """Codes of :class:`autoturbo.graph.operators.Engine`."""
 
-OTHER, COUNT, ROWS, COLUMNS, DEPTH, WINDOW = range(6)
-"""Role of an axis in a matrix product: batch of products, M, N, K, and K's kernel positions."""
+OTHER, COUNT, ROWS, COLUMNS, DEPTH, WINDOW, STEP = range(7)
+"""Role of an axis in a matrix product: batch of products, M, N, K, K's kernel positions, and
+products each of which needs the one before."""
 
-ROLES = 6
+ROLES = 7
 
 _CODES = {Engine.NONE: NONE, Engine.MATRIX: MATRIX, Engine.VECTOR: VECTOR, Engine.MOVE: MOVE}
 
@@ -50,6 +51,8 @@ class WorkArrays(NamedTuple):
     outputs. ``whole`` is what the reduction over channels is rounded up to at every kernel position
     (1: kernel positions and channels make one reduction). ``sharing`` is the number of cores that
     reduce parts of one whole (1: those that its outputs are spread over do the work).
+    ``recurrent`` is 1 for operators that go step by step, and ``spread``, per axis, 1 if cores
+    share it out within a part and exchange it at every step.
     """
 
     engine: Ints
@@ -61,11 +64,13 @@ class WorkArrays(NamedTuple):
     shown: Ints
     whole: Ints
     sharing: Ints
+    recurrent: Ints
+    spread: Ints
 
 
 @borrowing
 def shown_points(g: GraphArrays, w: WorkArrays, op: int, box_low: Ints, box_high: Ints) -> int:
-    """Points of the axes that appear in an operator's outputs, inside its axis intervals."""
+    """Points of the axes that an operator does not sum over, inside its axis intervals."""
     points = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
         if w.shown[axis]:
@@ -77,7 +82,7 @@ def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
     """Flatten the work of a graph's operators for one target."""
     operators = graph.operators
     own = [priced(op, target, dtype) for op in operators]
-    shown = (AxisKind.PARALLEL, AxisKind.WHOLE)
+    axes = [axis for op in operators for axis in op.axes]
     return WorkArrays(
         engine=np.asarray([one.engine for one in own], np.int64),
         vector=np.asarray([one.vector for one in own], np.float64),
@@ -85,9 +90,11 @@ def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
         per_point=np.asarray([one.per_point for one in own], np.float64),
         macs=np.asarray([one.macs for one in own], np.float64),
         role=np.asarray([role for op in operators for role in axis_roles(op)], np.int64),
-        shown=np.asarray([int(a.kind in shown) for op in operators for a in op.axes], np.int64),
+        shown=np.asarray([int(axis.kind in SHOWN) for axis in axes], np.int64),
         whole=np.full(len(operators), whole_depth(target), np.int64),
         sharing=np.asarray([target.cores if op.reduces_all else 1 for op in operators], np.int64),
+        recurrent=np.asarray([int(op.recurrent) for op in operators], np.int64),
+        spread=np.asarray([int(axis.kind is AxisKind.SPREAD) for axis in axes], np.int64),
     )
 
 
@@ -137,18 +144,22 @@ def priced(operator: Operator, target: Target, dtype: str) -> Priced:
 def axis_roles(operator: Operator) -> list[int]:
     """Which axes of a matrix operator are batch, M, N and K.
 
-    From the access maps alone: in both operands and the output, batch; in the first and the
-    output, M; in the second and the output, N; not in the output, K (or a kernel position).
+    From the access maps: in both operands and the output, batch; in the first and the output, M; in
+    the second and the output, N; not in the output, K (or a kernel position). Steps are products of
+    their own, one after another.
     """
     if operator.engine is not Engine.MATRIX or len(operator.inputs) < 2:  # noqa: PLR2004
         return [OTHER] * len(operator.axes)
     first, second = operator.input_axes(0), operator.input_axes(second_operand(operator))
     out = operator.output_axes
     roles = [_role(axis, first, second, out) for axis in range(len(operator.axes))]
-    return [
-        WINDOW if role == DEPTH and axis.kind is AxisKind.WINDOW else role
-        for role, axis in zip(roles, operator.axes, strict=True)
-    ]
+    return [_by_kind(role, axis.kind) for role, axis in zip(roles, operator.axes, strict=True)]
+
+
+def _by_kind(role: int, kind: AxisKind) -> int:
+    if kind is AxisKind.STEP:
+        return STEP
+    return WINDOW if role == DEPTH and kind is AxisKind.WINDOW else role
 
 
 def second_operand(operator: Operator) -> int:
@@ -176,7 +187,7 @@ def matrix_shape(operator: Operator) -> tuple[int, int, int, int]:
     recurrent cell, the two products of an attention) is as many products of the same shape.
     """
     shape = _extents_by_role(operator)
-    count = shape[COUNT] * operator.work.macs
+    count = shape[COUNT] * shape[STEP] * operator.work.macs
     return count, shape[ROWS], shape[COLUMNS], shape[DEPTH] * shape[WINDOW]
 
 

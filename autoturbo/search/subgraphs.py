@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.schedule.bind import bindable_dims
+from autoturbo.schedule.bind import bindable_dims, spreading_order
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, Value, subgraph_knob_specs
 from autoturbo.schedule.pipeline import Workbench, plan
@@ -207,6 +207,6 @@ def _spread_dims(problem: Problem, subgraph: SubGraph) -> tuple[int, ...]:
     operator = sink(problem, subgraph.layers)
     if operator.opaque or not operator.outputs:
         return ()
-    may, order = bindable_dims(operator), problem.loop_order[operator.outputs[0]]
+    may, order = bindable_dims(operator), spreading_order(problem, subgraph.layers[-1])
     found = tuple(depth for depth, dim in enumerate(order) if may[dim])
     return found if len(found) > 1 else ()

@@ -269,7 +269,8 @@ def _note(
     shared = (heads[:, Head.WHOLE] > 0) & (known[:, Known.WEIGHTS] > 0)
     facts = np.column_stack((
         *_copy_seconds(problem.target, copied.sum(axis=1)), copied[:, Scope.DDR],
-        _sums(near.sum(axis=1), starts), _sums(stages[:, Stage.EXCHANGED], starts),
+        _sums(near.sum(axis=1), starts),
+        _sums(stages[:, Stage.EXCHANGED] + stages[:, Stage.STATE], starts),
         _sums(stages[:, Stage.CORE_WEIGHTS], starts), shared, known[:, Known.CORES],
         shared & cut,
     ))  # fmt: skip

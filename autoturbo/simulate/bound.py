@@ -1,7 +1,8 @@
 """The latency that no schedule of a model on a target can beat.
 
-The largest of: matrix work at the chip's peak, vector work at peak, and compulsory DDR traffic
-(weights, inputs and outputs once) at full bandwidth. Only what the outputs depend on counts: a row
+The largest of: matrix work at the chip's peak, vector work at peak, compulsory DDR traffic
+(weights, inputs and outputs once) at full bandwidth, and the steps of a recurrence one after
+another. Only what the outputs depend on counts: a row
 of the input that no window reaches is neither read nor computed. Operators whose work goes to the
 vector engine on this target (:func:`autoturbo.schedule.work.priced`) count there, and those of
 quantised models at the rates of int8 where it has them.
@@ -9,15 +10,17 @@ quantised models at the rates of int8 where it has them.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays, propagate, region_bytes
-from autoturbo.graph.domain import AxisKind
+from autoturbo.graph.domain import SHOWN
 from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.hardware.target import Target, storage_ratio
+from autoturbo.schedule.recurrence import Recurrence
 from autoturbo.schedule.work import MATRIX, VECTOR, in_integers, priced
 from autoturbo.simulate.measurement import LowerBound
 
@@ -63,11 +66,11 @@ class Needs:
         return int(region_bytes(self.arrays, tensor, self.low, self.high))
 
     def points(self, index: int) -> tuple[int, int]:
-        """Points of an operator's domain that are needed, and of the axes that outputs have."""
+        """Points of an operator's domain that are needed, and of axes that are not summed over."""
         first, end = self.arrays.axis_start[index], self.arrays.axis_start[index + 1]
         steps: list[int] = self.steps[first:end].tolist()
         axes = self.graph.operators[index].axes
-        shown = [s for s, a in zip(steps, axes, strict=True) if a.kind in _SHOWN]
+        shown = [s for s, a in zip(steps, axes, strict=True) if a.kind in SHOWN]
         return math.prod(steps), math.prod(shown)
 
     def weight_bytes(self) -> int:
@@ -93,21 +96,32 @@ class Needs:
         return min(size, sum(self.bytes(t) for t in operator.outputs))
 
 
-_SHOWN = (AxisKind.PARALLEL, AxisKind.WHOLE)
-
-
 def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     """The bound for one evaluation of the whole batch on the whole chip."""
     needs = Needs.of(graph, dtype, integers=in_integers(target, dtype))
     matrix, vector, special = _work(needs, target, dtype)
     slow = target.vector.special_lanes * target.clusters * target.cores * target.clock
+    recurrences = [i for i, operator in enumerate(graph.operators) if operator.recurrent]
     simple_s = vector / target.vector_ops_per_second(dtype) if vector else 0.0
     return LowerBound(
         matrix_s=matrix / target.matrix_macs_per_second(dtype) if matrix else 0.0,
         vector_s=simple_s + (special / slow if special else 0.0),
         ddr_s=needs.compulsory_bytes() * storage_ratio(dtype) / target.ddr.bandwidth,
         uncounted=graph.uncounted,
+        steps_s=max((_steps_seconds(needs, i, target, dtype) for i in recurrences), default=0.0),
     )
+
+
+def _steps_seconds(needs: Needs, index: int, target: Target, dtype: str) -> float:
+    """Return the seconds of what is needed of a recurrence, step by step."""
+    operator, first = needs.graph.operators[index], int(needs.arrays.axis_start[index])
+    steps = needs.steps[first : first + len(operator.axes)].tolist()
+    if not all(steps):
+        return 0.0
+    pairs = zip(operator.axes, steps, strict=True)
+    axes = tuple(dataclasses.replace(axis, extent=extent) for axis, extent in pairs)
+    needed = dataclasses.replace(operator, axes=axes)
+    return Recurrence(needed, target, dtype).least_seconds()
 
 
 def _work(needs: Needs, target: Target, dtype: str) -> tuple[float, float, float]:

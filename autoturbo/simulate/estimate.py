@@ -24,12 +24,15 @@ from autoturbo.schedule.instructions import (
     TRANSFER,
     VECTOR_ENGINE,
     Amount,
+    exchanges,
     tile_shape,
+    weight_reads,
+    weight_share,
     weight_tiles,
 )
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.streams import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
-from autoturbo.schedule.tiling import TILING_COLUMNS, Rule, Tiling, cut_tiles
+from autoturbo.schedule.tiling import FROM_DDR, TILING_COLUMNS, TO_CORES, Rule, Tiling, cut_tiles
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.dram import turnaround_seconds
 from autoturbo.simulate.kernels import Rate, duration
@@ -257,7 +260,7 @@ def _weights(
     """Weight tiles from DDR and to the cores."""
     if count == 0:
         return
-    share = 1.0 / (tile[Tiling.PRODUCTS] * tile[Tiling.COLUMNS] * tile[Tiling.DEPTHS])
+    share = weight_share(row, tile, rules, FROM_DDR)
     size, core = row[Stage.WEIGHTS] * share, row[Stage.CORE_WEIGHTS] * share
     each = size if rules[Rule.BROADCAST] else core * row[Stage.CORES]
     has_gb, work = rules[Rule.HAS_GB], pace[Pace.WORK] / count
@@ -268,6 +271,9 @@ def _weights(
         q[Amount.CORE] = 0.0 if has_gb else core
         _issue(DMA_IN, count, 0.0 if has_gb else work, rates, q, busy, pace, out)
     if has_gb and resident != _IN_LB:
+        share = weight_share(row, tile, rules, TO_CORES)
+        size, core = row[Stage.WEIGHTS] * share, row[Stage.CORE_WEIGHTS] * share
+        each = size if rules[Rule.BROADCAST] else core * row[Stage.CORES]
         q[Amount.GB], q[Amount.CORE] = each, core
         _issue(TRANSFER, count, work, rates, q, busy, pace, out)
 
@@ -303,7 +309,7 @@ def _inputs(
         _issue(TRANSFER, count * anew, work, rates, q, busy, pace, out)
     pace[Pace.SLOTS] = 2.0
     ddr, gb = stream[LATE_DDR] / count, stream[LATE_GB] / count
-    core = row[Stage.EXCHANGED] / count
+    core = (row[Stage.EXCHANGED] + row[Stage.STATE]) / count
     if ddr > 0:
         q[Amount.DDR], q[Amount.RUN] = ddr, min(row[Stage.RUN_READ], ddr)
         q[Amount.GB], q[Amount.CORE] = (ddr, 0.0) if has_gb else (0.0, ddr / cores)
@@ -311,7 +317,12 @@ def _inputs(
     if core > 0 or (has_gb and gb + ddr > 0):
         q[Amount.GB] = gb + ddr if has_gb else 0.0
         q[Amount.CORE] = core + ((gb + ddr) / cores if has_gb else 0.0)
+        q[Amount.STEPS] = exchanges(row) / count
+        pace[Pace.SLOTS] = 1.0 if row[Stage.SEQUENCE] > 0 else 2.0
+        fill = pace[Pace.FILL]
         _issue(TRANSFER, count * anew, work, rates, q, busy, pace, out)
+        if row[Stage.SEQUENCE] > 0:  # the first beside what else is fetched, and it is in the least
+            pace[Pace.FILL] = max(2.0 * fill - pace[Pace.FILL], 0.0)
 
 
 @borrowing
@@ -338,13 +349,16 @@ def _work(
             row[Stage.SPECIAL] / results,
         )
         written = row[Stage.WRITTEN] / results
+        q[Amount.STEPS] = row[Stage.SEQUENCE] / results
         if matrix:
             q[Amount.LOCAL] = (2.0 * written if work > 0 else 0.0) + moved
         else:
-            read = row[Stage.READ] + row[Stage.CORE_WEIGHTS]
+            read = row[Stage.READ] + weight_reads(row)
             q[Amount.LOCAL] = max(read / results + written, 2.0 * moved)
         _issue(VECTOR_ENGINE, results, -1.0, rates, q, busy, pace, out)
     pace[Pace.WORK] = max(busy[MATRIX_ENGINE], busy[VECTOR_ENGINE])
+    if row[Stage.SEQUENCE] > 0:  # each step ends before the next begins
+        pace[Pace.WORK] = pace[Pace.LEAST] = busy[MATRIX_ENGINE] + busy[VECTOR_ENGINE]
 
 
 @borrowing

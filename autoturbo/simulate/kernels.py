@@ -179,8 +179,9 @@ class Rate(IntEnum):
     CLUSTERS = 13
     CORES = 14
     STORED = 15
-    ARRAY = 16
-    MEMORY = 22
+    BARRIER = 16
+    ARRAY = 17
+    MEMORY = 23
 
 
 def rates_of(target: Target, dtype: str) -> Floats:
@@ -195,7 +196,7 @@ def rates_of(target: Target, dtype: str) -> Floats:
         target.lb.bandwidth, target.transfer.bandwidth, target.transfer.latency,
         target.gb.bandwidth, target.gb.latency,
         dma.channels * dma.bandwidth, dma.latency + target.ddr.latency,
-        target.clusters, target.cores, storage_ratio(dtype),
+        target.clusters, target.cores, storage_ratio(dtype), target.overheads.barrier,
     )  # fmt: skip
     return np.concatenate((np.asarray(figures, np.float64), array_of(matrix), memory_of(target)))
 
@@ -238,15 +239,19 @@ def duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
         shared = q[Amount.GB] * stored / r[Rate.GB] if q[Amount.GB] > 0 else 0.0
         own = q[Amount.CORE] * stored / r[Rate.TRANSFER]
         latency = r[Rate.TRANSFER_LATENCY] + (r[Rate.GB_LATENCY] if q[Amount.GB] > 0 else 0.0)
+        if q[Amount.STEPS] > 0:  # each begins when all cores have made the one before
+            latency = q[Amount.STEPS] * (latency + r[Rate.BARRIER])
         return max(shared, own), latency
+    steps = max(q[Amount.STEPS], 1.0)
     local = q[Amount.LOCAL] * stored / r[Rate.LB]
     if engine == MATRIX_ENGINE:
         cycles = matrix_cycles(
             q[Amount.COUNT], q[Amount.ROWS], q[Amount.COLUMNS], q[Amount.DEPTH], r[Rate.ARRAY :]
         )
-        return max((cycles / r[Rate.MACS] + r[Rate.MATRIX_STARTUP]) / r[Rate.CLOCK], local), 0.0
+        cycles = cycles / r[Rate.MACS] + steps * r[Rate.MATRIX_STARTUP]
+        return max(cycles / r[Rate.CLOCK], local), 0.0
     cycles = q[Amount.VECTOR] / r[Rate.LANES] + q[Amount.SPECIAL] / r[Rate.SPECIAL_LANES]
-    return max((cycles + r[Rate.VECTOR_STARTUP]) / r[Rate.CLOCK], local), 0.0
+    return max((cycles + steps * r[Rate.VECTOR_STARTUP]) / r[Rate.CLOCK], local), 0.0
 
 
 @njit(cache=True)

@@ -13,7 +13,7 @@ from autoturbo.graph.operators import Uncounted
 if TYPE_CHECKING:
     from autoturbo.report.notebook import Printer
 
-SIMULATOR_VERSION = "3"
+SIMULATOR_VERSION = "4"
 """Raised whenever the same schedule would measure differently; part of every record's key."""
 
 ROUNDING = 1e-9
@@ -31,16 +31,18 @@ class LowerBound:
         vector_s: vector work at peak.
         ddr_s: weights, inputs and outputs moved once at full bandwidth.
         uncounted: work of the model that is in no figure; None where all of it is.
+        steps_s: the steps of a recurrence one after another, on the cores that can share one out.
     """
 
     matrix_s: float
     vector_s: float
     ddr_s: float
     uncounted: Uncounted | None = None
+    steps_s: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON values."""
-        parts = {"matrix_s": self.matrix_s, "vector_s": self.vector_s, "ddr_s": self.ddr_s}
+        parts: dict[str, Any] = {f"{name}_s": seconds for name, seconds in self.parts.items()}
         return parts if self.uncounted is None else {**parts, "uncounted": self.uncounted.as_dict()}
 
     @staticmethod
@@ -51,9 +53,15 @@ class LowerBound:
         return LowerBound(**{**values, "uncounted": missing})
 
     @property
+    def parts(self) -> dict[str, float]:
+        """Return seconds by what takes them; steps only where there is a recurrence."""
+        parts = {"matrix": self.matrix_s, "vector": self.vector_s, "ddr": self.ddr_s}
+        return {**parts, "steps": self.steps_s} if self.steps_s else parts
+
+    @property
     def seconds(self) -> float:
         """The largest of the parts."""
-        return max(self.matrix_s, self.vector_s, self.ddr_s)
+        return max(self.parts.values())
 
     def checked(self, latency: float, of: str) -> float:
         """Return a simulated latency, which cannot be below the bound.

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from bad_files import flipped, saved
 from command_line import Cli, cli_in, narrow_terminal
+from numba.core import event
 
 from autoturbo.commands import doctor
 from autoturbo.commands.failures import explained, required
@@ -20,6 +24,10 @@ from autoturbo.hardware.machine_file import machine_names
 from autoturbo.search import SAMPLERS
 from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.simulate.measurement import Failure
+
+if TYPE_CHECKING:
+    from autoturbo.commands.loading import Pair
+    from autoturbo.search.space import Space
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -324,23 +332,16 @@ def test_help_texts_name_what_there_is(cli: Cli) -> None:
     assert {"cost-model", "random", "tpe"} <= set(SAMPLERS)
 
 
-def test_time_per_trial_leaves_out_what_is_compiled(cli: Cli) -> None:
+def test_time_per_trial_leaves_out_what_is_compiled() -> None:
     """A first run compiles at any setting; the search then finds it compiled."""
-    from autoturbo.commands.loading import Pair
-
-    del cli
-    seconds = iter(range(0, 100, 10))
-    pair, knobs = Mock(spec=Pair), Mock()
-    pair.evaluator.return_value.evaluate = _compiling()
-    found = seconds_per_trial(pair, knobs, 1, lambda: float(next(seconds)))
-    assert 9.0 < found < 9.9  # ten by the clock, of which a tenth or more is compiling
-
-
-def _compiling() -> Callable[[object], None]:
-    from numba.core import event
 
     def evaluate(_knobs: object) -> None:
         with event.trigger_event("numba:compile"):
             time.sleep(0.2)
 
-    return evaluate
+    seconds = iter(range(0, 100, 10))
+    evaluator = SimpleNamespace(evaluate=evaluate)
+    pair = cast("Pair", SimpleNamespace(evaluator=lambda: evaluator))
+    numbers = SimpleNamespace(random=lambda _, count: range(count), knobs_of=lambda gene: gene)
+    found = seconds_per_trial(pair, cast("Space", numbers), 1, lambda: float(next(seconds)))
+    assert 9.0 < found < 9.9  # ten by the clock, of which 0.2 or more is compiling

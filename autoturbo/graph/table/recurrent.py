@@ -1,10 +1,21 @@
-"""Recurrent layers: batch and direction are independent, time and hidden state are not."""
+"""Recurrent layers: batch and direction are independent, time and hidden state are not.
+
+Time goes step by step. Hidden units of one step are independent, but the next step needs them all:
+no part of the output has some of them only, and the cores that share them out exchange the state.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoturbo.graph.domain import WHOLE_DIM, AccessMap, AxisKind, DimAccess, along
+from autoturbo.graph.domain import (
+    WHOLE_DIM,
+    AccessMap,
+    AxisKind,
+    DimAccess,
+    along,
+    whole_along,
+)
 from autoturbo.graph.operators import Engine, Pattern, Work
 from autoturbo.graph.table.build import (
     ONNX,
@@ -12,7 +23,6 @@ from autoturbo.graph.table.build import (
     Rows,
     agree,
     answer,
-    has_output,
     integer,
     is_weight,
     shape_in,
@@ -37,10 +47,7 @@ def _recurrent(gates: int, work: Work) -> Row:
         agree(state[1] == gates * hidden, f"{gates} gates of {hidden} hidden units expected")
         domain = Domain()
         d, b = along(domain.axis("d", state[0])), along(domain.axis("b", batch))
-        # Time shows in the first output only: without it, it is summed over.
-        kind = AxisKind.WHOLE if has_output(node, 0) else AxisKind.REDUCTION
-        s = along(domain.axis("s", time, kind))
-        h = along(domain.whole("h", hidden))
+        s, h = domain.axis("s", time, AxisKind.STEP), domain.axis("h", hidden, AxisKind.SPREAD)
         domain.reduction("k", source[2] + hidden)
         maps = _maps(batch_first, d, b, s, h)
         return answer(
@@ -57,15 +64,30 @@ def _recurrent(gates: int, work: Work) -> Row:
 
 
 def _maps(
-    batch_first: bool, d: DimAccess, b: DimAccess, s: DimAccess, h: DimAccess
+    batch_first: bool, d: DimAccess, b: DimAccess, s: int, h: int
 ) -> tuple[list[AccessMap], list[AccessMap]]:
-    """Inputs ``X W R B sequence_lens initial_h initial_c P`` and outputs ``Y Y_h Y_c``."""
-    source = AccessMap((b, s, WHOLE_DIM) if batch_first else (s, b, WHOLE_DIM))
-    weight, bias = AccessMap((d, WHOLE_DIM, WHOLE_DIM)), AccessMap((d, WHOLE_DIM))
-    state = AccessMap((b, d, h) if batch_first else (d, b, h))
-    series = AccessMap((b, s, d, h) if batch_first else (s, d, b, h))
-    inputs = [source, weight, weight, bias, AccessMap((b,)), state, state, bias]
+    """Inputs ``X W R B sequence_lens initial_h initial_c P`` and outputs ``Y Y_h Y_c``.
+
+    Rows of weights, of all gates one after another, belong to the hidden units; columns of ``R``
+    meet the state, anew at every step.
+    """
+    step, unit, rows = along(s), along(h), whole_along(h)
+    source = AccessMap((b, step, WHOLE_DIM) if batch_first else (step, b, WHOLE_DIM))
+    weight, again = AccessMap((d, rows, WHOLE_DIM)), AccessMap((d, rows, whole_along(s)))
+    bias = AccessMap((d, rows))
+    state, series = _ordered(batch_first, d, b, unit, step)
+    before, _ = _ordered(batch_first, d, b, rows, step)
+    inputs = [source, weight, again, bias, AccessMap((b,)), before, state, bias]
     return inputs, [series, state, state]
+
+
+def _ordered(
+    batch_first: bool, d: DimAccess, b: DimAccess, unit: DimAccess, step: DimAccess
+) -> tuple[AccessMap, AccessMap]:
+    """Return the maps of a state and of the states of all steps."""
+    if batch_first:
+        return AccessMap((b, d, unit)), AccessMap((b, step, d, unit))
+    return AccessMap((d, b, unit)), AccessMap((step, d, b, unit))
 
 
 # Per hidden unit and step, biases folded. A sigmoid is 1 vector and 2 special, a tanh 1 special.

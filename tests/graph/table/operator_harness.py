@@ -13,7 +13,7 @@ import onnxruntime
 from onnx import ModelProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from autoturbo.graph.domain import AccessMap, AxisKind, DimAccess, Interval, Region
+from autoturbo.graph.domain import SHOWN, AccessMap, AxisKind, DimAccess, Interval, Region
 from autoturbo.graph.operators import Operator
 from autoturbo.graph.table import NodeView, OperatorSpec, ValueView, describe
 
@@ -265,9 +265,8 @@ def evaluate(access: DimAccess, point: Sequence[int]) -> int:
 
 
 def shown_points(spec: OperatorSpec) -> list[tuple[int, ...]]:
-    """All assignments of the axes that appear in outputs, others held at 0."""
-    shown = (AxisKind.PARALLEL, AxisKind.WHOLE)
-    ranges = [range(axis.extent) if axis.kind in shown else range(1) for axis in spec.axes]
+    """All assignments of the axes that are not summed over, others held at 0."""
+    ranges = [range(axis.extent) if axis.kind in SHOWN else range(1) for axis in spec.axes]
     return list(itertools.product(*ranges))
 
 

@@ -1,0 +1,124 @@
+"""What a step of a recurrence takes, and which of its output's dimensions cores share out first.
+
+A step begins when the one before has ended: its seconds are those of one core's part, of the state
+that cores then exchange, and of the barrier between. Sharing out samples needs no exchange, but
+every core then reads all weights of a step; sharing out hidden units leaves each core a part of
+them that may stay in its local buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoturbo.graph.domain import AxisKind
+from autoturbo.graph.operators import Operator, element_bytes
+from autoturbo.hardware.target import Target, storage_ratio
+from autoturbo.schedule.problem import STAGING_SHARE
+from autoturbo.schedule.work import (
+    COLUMNS,
+    DEPTH,
+    MATRIX,
+    ROWS,
+    STEP,
+    array_of,
+    axis_roles,
+    matrix_cycles,
+    priced,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """A recurrence on a target.
+
+    Attributes:
+        operator: one that goes step by step.
+        target: the accelerator.
+        dtype: the compute type.
+    """
+
+    operator: Operator
+    target: Target
+    dtype: str
+
+    def extent(self, role: int) -> int:
+        """Return the points along the axes of a role that are no hidden units."""
+        found = 1
+        for axis, own in zip(self.operator.axes, axis_roles(self.operator), strict=True):
+            found *= axis.extent if own == role and axis.kind is not AxisKind.SPREAD else 1
+        return found
+
+    @property
+    def hidden(self) -> int:
+        """Return the number of hidden units."""
+        spread = [a.extent for a in self.operator.axes if a.kind is AxisKind.SPREAD]
+        return spread[0] if spread else 1
+
+    def step_seconds(self, samples: float, directions: float, units: float) -> float:
+        """Return the seconds of one step on a core with so many samples, directions and units.
+
+        What is read from the local buffer and loaded is left out.
+        """
+        work, engine = priced(self.operator, self.target, self.dtype), self.target.matrix
+        vector, points = self.target.vector, samples * directions * units
+        depth = self.extent(DEPTH)
+        simple, seconds = points * (work.vector + depth * work.per_point), 0.0
+        exchange = self._exchange_seconds(samples, directions, units)
+        if work.engine == MATRIX:
+            array = array_of(engine)
+            cycles = matrix_cycles(work.macs, samples, directions * units, depth, array)
+            rate = dict(engine.rate)[self.dtype]
+            seconds = (cycles / rate + engine.startup_cycles) / self.target.clock
+        else:
+            simple += points * depth * work.macs
+        cycles = simple / vector.elements_per_cycle(self.dtype) + vector.startup_cycles
+        cycles += points * work.special / vector.special_lanes
+        return seconds + cycles / self.target.clock + exchange
+
+    def _exchange_seconds(self, samples: float, directions: float, units: float) -> float:
+        """Return the seconds until a core has the units that others made."""
+        if units >= self.hidden:
+            return 0.0
+        transfer = self.target.transfer
+        foreign = samples * directions * (self.hidden - units) * self._element
+        return foreign / transfer.bandwidth + transfer.latency + self.target.overheads.barrier
+
+    @property
+    def _element(self) -> float:
+        return element_bytes("float32", self.dtype) * storage_ratio(self.dtype)
+
+    def bound_seconds(self, parts: Mapping[int, int]) -> float:
+        """Return the seconds of one step, given the parts of each axis that is shared out.
+
+        Weights that no core has room for are loaded again at every step.
+        """
+        extents = dict.fromkeys((ROWS, COLUMNS), 1.0)
+        units, shared = float(self.hidden), 1
+        roles = axis_roles(self.operator)
+        for index, (axis, role) in enumerate(zip(self.operator.axes, roles, strict=True)):
+            own = axis.extent / parts.get(index, 1)
+            if axis.kind is AxisKind.SPREAD:
+                units = own
+            elif role in extents:
+                extents[role] *= own
+            shared *= parts.get(index, 1) if role == COLUMNS else 1
+        weights = self.operator.work.macs * self.hidden * units * extents[COLUMNS] * self._element
+        room = max(self.target.lb.weight_capacity, self.target.lb.capacity // STAGING_SHARE)
+        again = weights * shared / self.target.ddr_bandwidth_per_cluster
+        return self.step_seconds(extents[ROWS], extents[COLUMNS], units) + again * (weights > room)
+
+    def least_seconds(self) -> float:
+        """Return the seconds of all steps that no binding of its parts to cores can beat.
+
+        Hidden units are shared out within a cluster, samples and directions over all of them.
+        """
+        cores = self.target.clusters * self.target.cores
+        directions, samples = self.extent(COLUMNS), self.extent(ROWS)
+        return self.extent(STEP) * min(
+            self.step_seconds(
+                max(samples * parts * own / cores, 1.0), directions / own, self.hidden / parts
+            )
+            for own in range(1, directions + 1)
+            for parts in range(1, min(self.target.cores, self.hidden) + 1)
+        )
