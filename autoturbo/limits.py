@@ -48,6 +48,11 @@ class Limit:
         return int(text or self.usual)
 
     @property
+    def bytes(self) -> int:
+        """The same of a limit in MiB."""
+        return self.most * _MIB
+
+    @property
     def hint(self) -> str:
         """How to raise it."""
         unit = f" {self.unit}" if self.unit else ""
@@ -76,7 +81,7 @@ _RATIO: Final = 1000
 
 def is_bomb(unpacked: int, stored: int) -> bool:
     """Return whether so many bytes of a file unpack to far more than is plausible."""
-    return unpacked > max(MEMORY.most * _MIB, _RATIO * stored)
+    return unpacked > max(MEMORY.bytes, _RATIO * stored)
 
 
 _WRITER_S: Final = 5
@@ -116,7 +121,7 @@ def read_text(path: Path) -> str:
         OSError: it cannot be read, or it is larger than :data:`MEMORY` allows.
         UnicodeDecodeError: it is not UTF-8.
     """
-    most = MEMORY.most * _MIB
+    most = MEMORY.bytes
     with open_input(path) as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -22,6 +22,7 @@ _T = TypeVar("_T")
 OBJECTIVES = ("latency", "throughput", "energy", "ddr-bytes")
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _LARGEST = 2**31 - 1
+_LARGEST_EXTENT = 2**63 - 1
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -112,6 +113,8 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     if not equals or not name or any(value < 1 for value in values):
         hint = "write NAME=1,3,224,224"
         raise wrong("--shape", f"{text!r} is not a name with whole numbers from 1 on", hint)
+    if max(values, default=1) > _LARGEST_EXTENT:
+        raise wrong("--shape", f"{text!r} is out of range; extents go from 1 to {_LARGEST_EXTENT}")
     return name, values
 
 

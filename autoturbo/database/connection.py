@@ -73,8 +73,9 @@ class Connection:
         tables.check_place(path, create=True)
         try:
             check_writable(path, DatabaseError)
-        except DatabaseError as error:
-            raise DatabaseError(error.message, Location(path), WRITABLE) from None
+        except DatabaseError:
+            message = "the database cannot be opened"
+            raise DatabaseError(message, Location(path), WRITABLE) from None
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""

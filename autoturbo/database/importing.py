@@ -27,7 +27,7 @@ from autoturbo.database.records import (
 from autoturbo.database.rows import contradiction, readable_texts, sound_rows
 from autoturbo.database.run_folder import MANIFEST
 from autoturbo.errors import DatabaseError, Location
-from autoturbo.limits import open_input
+from autoturbo.limits import MEMORY, open_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -111,9 +111,12 @@ def _parsed(lines: Iterable[tuple[Location, bytes]]) -> Iterator[tuple[Location,
 
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(iter(lambda: file.readline(MEMORY.bytes + 1), b""), start=1):
+        at = Location(path, number)
+        if len(line) > MEMORY.bytes:
+            raise DatabaseError("a line that is too long for a record", at, MEMORY.hint)
         if line.strip():
-            yield Location(path, number), line
+            yield at, line
 
 
 def _manifest(file: BinaryIO, path: Path) -> Iterator[tuple[Location, bytes]]:
@@ -139,7 +142,11 @@ def _open(path: Path) -> BinaryIO:
         if file.seekable():
             return file
         with file:
-            return io.BytesIO(file.read())
+            content = file.read(MEMORY.bytes + 1)
+        if len(content) > MEMORY.bytes:
+            hint = f"save it as a file; {MEMORY.hint}"
+            raise DatabaseError("too long for a pipe", Location(path), hint)
+        return io.BytesIO(content)
     except IsADirectoryError:
         raise DatabaseError("a folder, not an export", Location(path)) from None
     except (OSError, ValueError) as error:

@@ -61,6 +61,32 @@ def test_a_file_may_be_as_large_as_is_allowed(
     assert not is_bomb(2**30, 2**21)
 
 
+@pytest.mark.parametrize("command", ["import", "merge"])
+def test_a_file_that_never_ends_is_not_read_to_its_end(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("AUTOTURBO_MOST_MIB", "1")
+    ran = cli("db", command, "/dev/zero")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1), ran
+    assert ran.err.startswith("error: /dev/zero:1: a line that is too long for a record; the limit")
+
+
+def test_an_endless_pipe_is_not_read_to_its_end(tmp_path: Path) -> None:
+    line = f"yes | {sys.executable} -m autoturbo db import /dev/stdin"
+    ran = subprocess.run(
+        ["/bin/sh", "-c", line], cwd=tmp_path, env={**os.environ, "AUTOTURBO_MOST_MIB": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: /dev/stdin: too long for a pipe; save it as a file;")
+
+
+def test_an_extent_beyond_the_format_is_one_line(cli: Cli) -> None:
+    ran = cli("inspect", saved(cli, tiny()), "--shape", f"x=4,{10**20}")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1), ran
+    assert f"x=4,{10**20}' is out of range; extents go from 1 to" in ran.err
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
 @pytest.mark.parametrize(
     ("line", "said"),
