@@ -127,9 +127,14 @@ def layers_in(problem: Problem, number: int) -> tuple[int, ...]:
     return _merger(problem).layers(number)
 
 
+def layer_sets_of(problem: Problem) -> tuple[Ints, Ints]:
+    """Return where the layers of each set start, by its number, and all of them."""
+    return _merger(problem).sets
+
+
 def layer_at(problem: Problem, sets: Ints, places: Ints) -> Ints:
     """The layers at some places of sets by number, ``(sets,)``; any layer where a place is not."""
-    start, members = _merger(problem).sets
+    start, members = layer_sets_of(problem)
     found: Ints = members[start[sets] + np.maximum(places, 0)]
     return found
 
