@@ -5,8 +5,8 @@
     settings -> how clusters share out the work -> rules of grouping -> sub-graphs (Algorithm 2)
         -> which override holds for which sub-graph -> final splits -> effective knobs
 
-The one place that decides what a setting makes of a model before instances exist: schedules are
-built from the plan of one setting, and a cost model sees the plans of all candidates of a search.
+What settings make of a model before instances exist: a cost model sees the plans of all candidates
+of a search. :mod:`autoturbo.schedule.pipeline` plans the setting that a schedule is built from.
 """
 
 from __future__ import annotations
