@@ -27,13 +27,16 @@ from typing import NamedTuple
 import numpy as np
 from bench_tools import print_table
 
-from autoturbo.cost_models.pretrained import Predictor, Pretrained, train
+from autoturbo.cost_models.batch import BatchFeatures
+from autoturbo.cost_models.features import target_vector
+from autoturbo.cost_models.pretrained import Pretrained, train
 from autoturbo.cost_models.training import Table
 from autoturbo.datasets import workloads
 from autoturbo.datasets.measurements import load_measurements
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.settings_table import SettingsTable
 from autoturbo.search.conditions import Genes
 from autoturbo.search.names import OURS
 from autoturbo.search.openings import openings
@@ -97,7 +100,11 @@ def row(folder: str, name: str) -> Row:
     space = Space.of(graph, target, dtype=dtype, subgraphs=count, starts=starts)
     settings = [space.knobs_of(point) for point in candidates(space, np.random.default_rng(0))]
     evaluator = Evaluator(graph, target, dtype)
-    said = Predictor(evaluator, without(folder, family(name))).seconds(settings)
+    known = BatchFeatures(
+        evaluator.bench, without(folder, family(name)), target_vector(target, dtype),
+        space.share,
+    )  # fmt: skip
+    said = known.seconds(SettingsTable.of(settings))
     best = [settings[at] for at in np.argsort(said, kind="stable")[:TOP]]
     default = _seconds(evaluator, Knobs())
     found = [default / _seconds(evaluator, knobs) for knobs in best]

@@ -25,18 +25,20 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from bench_tools import cpu_seconds, print_table
 
+from autoturbo.cost_models.batch import BatchFeatures
+from autoturbo.cost_models.features import target_vector
 from autoturbo.cost_models.pretrained import standard
-from autoturbo.cost_models.screening import Screen
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.work import Floats
 from autoturbo.search.conditions import Genes
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
@@ -92,26 +94,27 @@ def figures(name: str, count: int) -> Row:
     space = Space.of(graph, target, dtype=DTYPE, subgraphs=8)
     rng, trained = np.random.default_rng(0), standard()
 
-    def fresh() -> Screen:
-        screen = Screen(Evaluator(graph, target, DTYPE).bench, trained, space.choices)
-        screen.seconds(np.zeros((1, len(space.dimensions)), np.int64))
-        return screen
+    def fresh() -> Callable[[Genes], Floats]:
+        bench, vector = Evaluator(graph, target, DTYPE).bench, target_vector(target, DTYPE)
+        known, table = BatchFeatures(bench, trained, vector, space.share), space.choices.table
+        known.seconds(table(np.zeros((1, len(space.dimensions)), np.int64)))
+        return lambda genes: known.seconds(table(genes))
 
-    screen = fresh()
+    seconds = fresh()
     drawn, generations = space.random(rng, RANDOM), []
     pool = np.zeros((1, len(space.dimensions)), np.int64)
     for _ in range(GENERATIONS):
         generations.append(children(space, rng, pool, count))
         every = np.unique(np.concatenate([pool, generations[-1]]), axis=0)
-        pool = every[np.argsort(screen.seconds(every), kind="stable")[:PARENTS]]
+        pool = every[np.argsort(seconds(every), kind="stable")[:PARENTS]]
     tried = [space.knobs_of(row) for row in generations[-1][rng.permutation(count)[:SIMULATED]]]
 
     def screened() -> list[float]:
-        screen = fresh()
-        return [cpu_seconds(lambda g=g: screen.seconds(g)) for g in (*generations, generations[-1])]  # type: ignore[misc]
+        seconds = fresh()
+        return [cpu_seconds(lambda g=g: seconds(g)) for g in (*generations, generations[-1])]  # type: ignore[misc]
 
     def rest() -> list[float]:
-        screen, evaluator = fresh(), Evaluator(graph, target, DTYPE)
+        seconds, evaluator = fresh(), Evaluator(graph, target, DTYPE)
         evaluator.evaluate(Knobs())
 
         def simulate() -> None:
@@ -120,7 +123,7 @@ def figures(name: str, count: int) -> Row:
                 evaluator.evaluate(knobs)
 
         return [
-            cpu_seconds(lambda: screen.seconds(drawn)),
+            cpu_seconds(lambda: seconds(drawn)),
             cpu_seconds(simulate),
             cpu_seconds(loop),
         ]

@@ -16,29 +16,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.cost_models.batch import Batch, BatchFeatures
 from autoturbo.cost_models.features import (
     Rows,
     feature_names,
     kernel_rows,
     knob_vector,
     override_rows,
-    portable_rows,
     setting_row,
 )
 from autoturbo.cost_models.looks import Look
-from autoturbo.cost_models.model import FEWEST, CostModel, Example, latencies
-from autoturbo.cost_models.numbering import mark
+from autoturbo.cost_models.model import FEWEST, CostModel, Example
 from autoturbo.cost_models.ratios import base_seconds, is_planned
-from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.interning import Memo
 from autoturbo.schedule.pipeline import Workbench
-from autoturbo.schedule.stores import Store
+from autoturbo.schedule.settings_table import Candidates, SettingsTable
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.plan import COLUMNS
 
 if TYPE_CHECKING:
-    from autoturbo.cost_models.choices import Candidates, Choices
     from autoturbo.cost_models.pretrained import Pretrained
-    from autoturbo.cost_models.screened_examples import Numbered, ScreenedExamples
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.simulate.contract import Evaluates, PlanStatistics
 
@@ -47,7 +44,7 @@ _GROWTH = 1.15
 sizes, so that the model at any moment follows from the settings known by then."""
 
 _SEEN = 4096
-"""Examples of settings kept for asking again."""
+"""Examples of settings kept for asking again, where the evaluator has their statistics."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,19 +52,16 @@ class Prior:
     """What is known of kernels before a run has measured any.
 
     Attributes:
-        anchored: statistics with what kernels take alone; None for a setting without a plan.
         model: trained beforehand.
-        bench: what those statistics follow from, where candidates can be looked up by number; None
-            where each setting has to be asked for.
+        bench: the model on the target, whose kernels it predicts.
     """
 
-    anchored: Callable[[Knobs], PlanStatistics | None]
     model: Pretrained
-    bench: Workbench | None = None
+    bench: Workbench
 
     @staticmethod
     def of(evaluator: Evaluates) -> Prior | None:
-        """The model in the package, where an evaluator tells what kernels take alone.
+        """The model in the package, where an evaluator tells what its settings are planned with.
 
         Raises:
             InputError: that model is of other versions than this release.
@@ -75,52 +69,28 @@ class Prior:
         """
         from autoturbo.cost_models.pretrained import standard
 
-        anchored, bench = (getattr(evaluator, name, None) for name in ("anchored", "bench"))
-        if anchored is None:
-            return None
-        return Prior(anchored, standard(), bench if isinstance(bench, Workbench) else None)
-
-    def factors(self, statistics: NDArray[np.float64], own: Rows) -> NDArray[np.float64]:
-        """Times of kernels over what they take alone, ``(sub-graphs,)``."""
-        found: NDArray[np.float64] = np.exp(
-            self.model.factors.predict(portable_rows(statistics, own))
-        )
-        return found
+        bench = getattr(evaluator, "bench", None)
+        return Prior(standard(), bench) if isinstance(bench, Workbench) else None
 
 
-class _Said:
-    """What a model said of kernels, by number of their rows: it is asked once.
+class _Told:
+    """What a model says of kernels of batches, each asked for once.
 
     Args:
         model: trained.
-        examples: what numbers the rows.
+        features: of the batches.
     """
 
-    def __init__(self, model: CostModel, examples: ScreenedExamples) -> None:
-        self.model, self.examples = model, examples
-        self._factors, self._seen = Store((), np.float64), Store((), np.bool_)
-        self._asked = Store((), np.bool_)
+    def __init__(self, model: CostModel, features: BatchFeatures) -> None:
+        self.model, self.features = model, features
+        self._told = Memo(2, (2,), np.float64)
 
-    def factors(self, numbers: Ints) -> NDArray[np.float64]:
-        """Of :meth:`autoturbo.cost_models.model.CostModel.factors`, ``(kernels,)``."""
-        self._ask(numbers)
-        found: NDArray[np.float64] = self._factors.rows[numbers]
-        return found
-
-    def seen(self, numbers: Ints) -> NDArray[np.bool_]:
-        """Which kernels were measured, ``(kernels,)``."""
-        self._ask(numbers)
-        found: NDArray[np.bool_] = self._seen.rows[numbers]
-        return found
-
-    def _ask(self, numbers: Ints) -> None:
-        count = int(numbers.max(initial=-1)) + 1
-        for known in (self._factors, self._seen, self._asked):
-            known.reach(count, 0)
-        new = mark(numbers, self._asked.rows)
-        if len(new):
-            told = self.model.told(self.examples.rows(new))
-            self._factors.rows[new], self._seen.rows[new] = told
+    def of(self, batch: Batch) -> NDArray[np.float64]:
+        """Return :meth:`autoturbo.cost_models.model.CostModel.told` of kernels, one row each."""
+        keys = np.column_stack((batch.kernels, batch.settings[batch.owner]))
+        return self._told.of(
+            keys, lambda new: np.column_stack(self.model.told(self.features.rows(batch, new)))
+        )
 
 
 @dataclass
@@ -149,8 +119,8 @@ class KernelAdvisor:
     _model: CostModel | None = None
     _trained_at: int = 0
     _memory: dict[str, Example | None] = field(default_factory=dict)
-    _screened: ScreenedExamples | None = None
-    _said: _Said | None = None
+    _known: BatchFeatures | None = None
+    _told: _Told | None = None
 
     def observe(self, knobs: Knobs, outcome: Outcome) -> None:
         """Take note of an outcome.
@@ -158,11 +128,11 @@ class KernelAdvisor:
         A failure of the machinery (a dead worker, nonsense from the measurer) teaches nothing
         about the setting.
         """
-        self._enter(self._example(knobs), outcome)
+        self._enter(self._examples([knobs])[0], outcome)
 
     def observe_candidates(self, candidates: Candidates, outcomes: Sequence[Outcome]) -> None:
-        """:meth:`observe` of settings of a search in turn, where possible from their numbers."""
-        for example, outcome in zip(self._numbered(candidates), outcomes, strict=True):
+        """:meth:`observe` of points of a search in turn."""
+        for example, outcome in zip(self._examples(candidates), outcomes, strict=True):
             self._enter(example, outcome)
 
     def _enter(self, example: Example | None, outcome: Outcome) -> None:
@@ -195,76 +165,55 @@ class KernelAdvisor:
 
         None while :attr:`obstacle` says why; infinite for a setting without a plan.
         """
+        return self._rank(settings)
+
+    def rank_candidates(self, candidates: Candidates) -> NDArray[np.float64] | None:
+        """:meth:`rank` of points of a search."""
+        return self._rank(candidates)
+
+    def _rank(self, settings: Sequence[Knobs] | Candidates) -> NDArray[np.float64] | None:
         if self.obstacle:
             return None
         self.screened += len(settings)
-        return self._ranked(self._examples(settings))
+        batch = self._batch(settings)
+        if batch is None:
+            examples = self._examples(settings)
+            return self._scores(
+                self._seconds(examples),
+                lambda: [None if e is None else e.setting for e in examples],
+            )
+        return self._batch_scores(batch, self._batch_seconds(batch))
 
-    def _ranked(self, found: Sequence[Example | None]) -> NDArray[np.float64]:
-        scores = np.full(len(found), np.inf)
-        planned = [e for e in found if e is not None]
-        scores[[e is not None for e in found]] = self._scores(planned)
-        return scores
+    def _batch_scores(self, batch: Batch, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._scores(seconds, lambda: self._features.setting_rows(batch))
 
-    def rank_candidates(self, candidates: Candidates) -> NDArray[np.float64] | None:
-        """:meth:`rank` of settings of a search, where possible from their numbers alone."""
-        if self.obstacle:
-            return None
-        examples = self._examples_of(candidates.choices)
-        if examples is None:
-            return self.rank(candidates.settings)
-        self.screened += len(candidates.genes)
-        if self._measured < FEWEST:
-            return _logarithms(examples.seconds(candidates.genes))
-        return self._ranked_by_number(examples, candidates.genes)
-
-    def _ranked_by_number(self, examples: ScreenedExamples, genes: Ints) -> NDArray[np.float64]:
-        """:meth:`_ranked`, where every kernel is predicted once by each model."""
-        numbered = examples.numbered(genes)
-        factors = self._said_of(examples).factors(numbered.rows)
-        seconds = latencies(numbered.owner, factors, numbered.weights, len(genes))
-        return self._scored(examples, genes, numbered, seconds)
-
-    def _scored(
-        self,
-        examples: ScreenedExamples,
-        genes: Ints,
-        numbered: Numbered,
-        seconds: NDArray[np.float64],
+    def _scores(
+        self, seconds: NDArray[np.float64], rows: Callable[[], Sequence[Rows | None]]
     ) -> NDArray[np.float64]:
-        model = self._current()
-        scores = np.where(numbered.possible, _logarithms(seconds), np.inf)
-        if not model.all_feasible:
-            scores[numbered.possible] -= _log_chance(model, examples.settings(genes))
+        """Scores of settings from their seconds, and from rows of features if some failed."""
+        scores, there = _logarithms(seconds), np.isfinite(seconds)
+        if self._measured >= FEWEST and not self._current().all_feasible and there.any():
+            planned = [row for row, fits in zip(rows(), there, strict=True) if fits]
+            scores[there] -= _log_chance(self._current(), np.stack(planned))  # type: ignore[arg-type]
         return scores
-
-    def _said_of(self, examples: ScreenedExamples) -> _Said:
-        model, said = self._current(), self._said
-        if said is None or said.model is not model or said.examples is not examples:
-            self._said = said = _Said(model, examples)
-        return said
 
     def look_candidates(self, candidates: Candidates) -> Look | None:
         """More than :meth:`rank_candidates` says.
 
-        None before there is a model of the run, or where candidates cannot be looked up by number.
+        None before there is a model of the run, or where the evaluator plans no settings.
         """
         blind = self.obstacle or self._measured < FEWEST
-        examples = None if blind else self._examples_of(candidates.choices)
-        if examples is None:
+        batch = None if blind else self._batch(candidates)
+        if batch is None:
             return None
-        genes = candidates.genes
-        self.screened += len(genes)
-        numbered, said = examples.numbered(genes), self._said_of(examples)
-        took = np.exp(said.factors(numbered.rows)) * numbered.weights
-        least = np.where(said.seen(numbered.rows), took, examples.least(numbered.rows))
-        seconds = np.bincount(numbered.owner, took, len(genes)).astype(np.float64)
-        hopes = np.bincount(numbered.owner, least, len(genes)).astype(np.float64)
+        self.screened += len(candidates)
+        factors, seen = self._told_of(batch).T
+        took = np.exp(factors) * self._features.weights(batch)
+        least = np.where(seen > 0, took, self._features.least(batch))
         return Look(
-            self._scored(examples, genes, numbered, seconds),
-            np.where(numbered.possible, _logarithms(hopes), np.inf),
-            examples.kinds(numbered, len(genes)),
-        )
+            self._batch_scores(batch, batch.sums(took)), _logarithms(batch.sums(least)),
+            self._features.kinds(batch),
+        )  # fmt: skip
 
     def seconds(self, settings: Sequence[Knobs]) -> NDArray[np.float64] | None:
         """Predicted latency alone, ``(settings,)``, as :meth:`rank` would see it now.
@@ -273,25 +222,37 @@ class KernelAdvisor:
         """
         if self.obstacle:
             return None
-        found = self._examples(settings)
-        seconds = np.full(len(settings), np.inf)
-        there = [example is not None for example in found]
-        seconds[there] = self._seconds([e for e in found if e is not None])
+        batch = self._batch(settings)
+        return (
+            self._seconds(self._examples(settings)) if batch is None else self._batch_seconds(batch)
+        )
+
+    def _seconds(self, examples: Sequence[Example | None]) -> NDArray[np.float64]:
+        """Predicted latency of settings; infinite for those without a plan."""
+        seconds = np.full(len(examples), np.inf)
+        there = [e is not None for e in examples]
+        seconds[there] = self._current().predict([e for e in examples if e is not None])
         return seconds
 
-    def _scores(self, planned: Sequence[Example]) -> NDArray[np.float64]:
-        logarithms = _logarithms(self._seconds(planned))
+    def _batch_seconds(self, batch: Batch) -> NDArray[np.float64]:
+        """:meth:`_seconds` of a batch; by the prior alone while little is measured."""
+        weights = self._features.weights(batch)
         if self._measured < FEWEST:
-            return logarithms
-        model = self._current()
-        if model.all_feasible or not planned:
-            return logarithms
-        return logarithms - _log_chance(model, np.stack([e.setting for e in planned]))
+            return batch.sums(weights)
+        return batch.sums(np.exp(self._told_of(batch)[:, 0]) * weights)
 
-    def _seconds(self, planned: Sequence[Example]) -> NDArray[np.float64]:
-        if self._measured < FEWEST:  # the prior alone
-            return np.asarray([example.weights.sum() for example in planned], np.float64)
-        return self._current().predict(planned)
+    @property
+    def _features(self) -> BatchFeatures:
+        if self._known is None:
+            raise ValueError("no batch was asked for")
+        return self._known
+
+    def _told_of(self, batch: Batch) -> NDArray[np.float64]:
+        """What the model of the run says of the kernels of a batch."""
+        model, told = self._current(), self._told
+        if told is None or told.model is not model or told.features is not self._features:
+            self._told = told = _Told(model, self._features)
+        return told.of(batch)
 
     def _current(self) -> CostModel:
         """The model of the largest rung of the ladder that the examples reach."""
@@ -309,70 +270,45 @@ class KernelAdvisor:
             return self.statistics
         return tuple(str(number) for number in range(self._columns))
 
-    def _example(self, knobs: Knobs) -> Example | None:
-        return self._examples([knobs])[0]
-
-    def _examples(self, settings: Sequence[Knobs]) -> list[Example | None]:
-        """Examples of settings, each built once; None for a setting without a plan."""
-        keys = [knobs.canonical() for knobs in settings]
-        asked = dict(zip(keys, settings, strict=True))
-        new = {key: knobs for key, knobs in asked.items() if key not in self._memory}
-        known = {key: self._memory[key] for key in asked if key not in new}
-        built = dict(zip(new, self._build(list(new.values())), strict=True))
-        if len(self._memory) + len(built) > _SEEN:
-            self._memory.clear()
-        self._memory |= built
-        return [built[key] if key in built else known[key] for key in keys]
-
-    def _numbered(self, candidates: Candidates) -> list[Example | None]:
-        """Examples of candidates, looked up where possible; None for one without a plan."""
-        examples = self._examples_of(candidates.choices)
-        if examples is None:
-            return self._examples(candidates.settings)
-        self._columns = len(COLUMNS)
-        return examples.of(candidates.genes)
-
-    def _examples_of(self, choices: Choices) -> ScreenedExamples | None:
-        """What looks candidates up; None without a prior that tells how."""
-        if self.prior is None or self.prior.bench is None:
+    def _batch(self, settings: Sequence[Knobs] | Candidates) -> Batch | None:
+        """The kernels of settings; None without a prior, which knows how settings are planned."""
+        if self.prior is None:
             return None
-        known = self._screened
-        if known is None or known.choices is not choices or known.full:
-            from autoturbo.cost_models.screened_examples import ScreenedExamples
-            from autoturbo.cost_models.screening import Screen
+        if self._known is None or self._known.full:
+            bench, model = self.prior.bench, self.prior.model
+            self._known = BatchFeatures(bench, model, self.target, self.share)
+        if isinstance(settings, Candidates):
+            return self._known.of(settings.table)
+        return self._known.of(SettingsTable.of(settings))
 
-            screen = Screen(self.prior.bench, self.prior.model, choices)
-            known = ScreenedExamples(screen, choices, self.target, self.share)
-            self._screened = known
-        return known
+    def _examples(self, settings: Sequence[Knobs] | Candidates) -> list[Example | None]:
+        """Examples of settings; None for a setting without a plan."""
+        batch = self._batch(settings)
+        if batch is not None:
+            self._columns = len(COLUMNS)
+            return self._features.examples(batch)
+        each = settings.settings if isinstance(settings, Candidates) else settings
+        return [self._example(knobs) for knobs in each]
 
-    def _build(self, settings: Sequence[Knobs]) -> list[Example | None]:
-        """Examples of new settings; the prior is asked once for all."""
-        statistics = self.prior.anchored if self.prior else self.evaluator.statistics
-        plans = [statistics(knobs) for knobs in settings]
-        there = [(k, plan) for k, plan in zip(settings, plans, strict=True) if plan is not None]
-        if not there:
-            return [None] * len(settings)
-        own = [override_rows(k, plan.overrides, len(plan.values)) for k, plan in there]
-        values = np.concatenate([plan.values for _, plan in there])
-        base = base_seconds(values)
-        if self.prior is not None:
-            base = base * self.prior.factors(values, np.concatenate(own))
-        bases = np.split(base, np.cumsum([len(rows) for rows in own])[:-1])
-        built = (
-            self._one(knobs, plan, rows, seconds)
-            for (knobs, plan), rows, seconds in zip(there, own, bases, strict=True)
-        )
-        return [None if plan is None else next(built) for plan in plans]
+    def _example(self, knobs: Knobs) -> Example | None:
+        """The example of a setting as the evaluator has its statistics, built once."""
+        key = knobs.canonical()
+        if key not in self._memory:
+            if len(self._memory) >= _SEEN:
+                self._memory.clear()
+            plan = self.evaluator.statistics(knobs)
+            self._memory[key] = None if plan is None else self._made(knobs, plan)
+        return self._memory[key]
 
-    def _one(
-        self, knobs: Knobs, plan: PlanStatistics, own: Rows, base: NDArray[np.float64]
-    ) -> Example:
+    def _made(self, knobs: Knobs, plan: PlanStatistics) -> Example:
         self._columns = plan.values.shape[1]
-        vector = knob_vector(knobs, self.share)
+        own, vector = (
+            override_rows(knobs, plan.overrides, len(plan.values)),
+            knob_vector(knobs, self.share),
+        )
         rows = kernel_rows(plan.values, own, vector, self.target)
         setting = setting_row(plan.values, plan.launches, own, vector, self.target)
-        return Example(rows, plan.launches, setting, base=base)
+        return Example(rows, plan.launches, setting, base=base_seconds(plan.values))
 
 
 def _log_chance(model: CostModel, settings: Rows) -> NDArray[np.float64]:

@@ -33,6 +33,8 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
+from autoturbo.schedule.settings_table import KERNEL_KNOBS, MODEL_KNOBS, SAME_AS, mapped
+from autoturbo.schedule.work import Floats
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
@@ -46,10 +48,10 @@ Rows = NDArray[np.float32]
 UNLIMITED = 20.0
 """``log2`` of "no limit": more layers than any model has."""
 
-KNOB_NAMES: Final = tuple(knob_specs())
+KNOB_NAMES: Final = MODEL_KNOBS
 """Columns of the model's knobs."""
 
-OVERRIDE_NAMES: Final = tuple(name for name in subgraph_knob_specs() if name != "boundary")
+OVERRIDE_NAMES: Final = KERNEL_KNOBS
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
 PLACING: Final = (
@@ -58,9 +60,6 @@ PLACING: Final = (
 """Knobs of a sub-graph that may move data where the kernel's own statistics are the same: they
 decide what its neighbours find near them. The others change the statistics or nothing, but for
 ``weight_share``, of which more only takes room from tensors where the statistics are the same."""
-
-SAME_AS: Final = {"scope": "output_scope"}
-"""The model's knob that a sub-graph's overrides, where it has another name."""
 
 TARGET_NAMES: Final = (
     "clusters", "cores", "clock", "macs", "lanes", "special_lanes", "lb_bytes", "lb_weight_bytes",
@@ -99,6 +98,20 @@ def knob_vector(knobs: Knobs, share: int) -> Rows:
     """
     values = [_number(name, getattr(knobs, name), share) for name in KNOB_NAMES]
     return np.asarray(values, np.float32)
+
+
+def knob_vectors(knobs: Floats, share: int) -> Rows:
+    """Return :func:`knob_vector` of many settings, ``(settings, knobs)``.
+
+    Args:
+        knobs: of :attr:`autoturbo.schedule.settings_table.SettingsTable.knobs`.
+        share: samples that ``batches_per_cluster="auto"`` stands for.
+    """
+    columns = [
+        mapped(name, knobs[:, at], functools.partial(_number, name, share=share))
+        for at, name in enumerate(KNOB_NAMES)
+    ]
+    return np.stack(columns, axis=1).astype(np.float32)
 
 
 @functools.cache
@@ -161,6 +174,19 @@ def own_number(name: str, value: Value) -> float:
     return number_of(spec, value)
 
 
+def own_vectors(knobs: Floats) -> Rows:
+    """Return knobs that hold for kernels as numbers, ``(kernels, len(OVERRIDE_NAMES))``.
+
+    Args:
+        knobs: of :attr:`autoturbo.schedule.plan_batch.PlanTable.kernel_knobs`.
+    """
+    columns = [
+        mapped(name, knobs[:, at], functools.partial(own_number, name))
+        for at, name in enumerate(OVERRIDE_NAMES)
+    ]
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
 def target_vector(target: Target, dtype: str) -> Rows:
     """A target as numbers, in the order of :data:`TARGET_NAMES`; 0 stays 0."""
     figures = (
@@ -177,17 +203,17 @@ def target_vector(target: Target, dtype: str) -> Rows:
 def kernel_rows(
     statistics: NDArray[np.float64], overrides: Rows, knobs: Rows, target: Rows
 ) -> Rows:
-    """One row per sub-graph of a setting.
+    """One row per sub-graph.
 
     Args:
         statistics: ``(sub-graphs, statistics)``.
-        overrides: of :func:`override_rows`.
-        knobs: of :func:`knob_vector`.
+        overrides: of :func:`override_rows` or :func:`own_vectors`.
+        knobs: of :func:`knob_vector`, the same for all sub-graphs or one row each.
         target: of :func:`target_vector`.
     """
     rows = len(statistics)
-    same = np.broadcast_to(np.concatenate([knobs, target]), (rows, len(knobs) + len(target)))
-    parts = [portable_rows(statistics, overrides), squash(statistics), same]
+    same = [np.broadcast_to(own, (rows, own.shape[-1])) for own in (knobs, target)]
+    parts = [portable_rows(statistics, overrides), squash(statistics), *same]
     return np.concatenate(parts, axis=1, dtype=np.float32)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.cost_models.numbering import row_bytes
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.interning import row_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import FEATURES_SCHEMA, Rows
-from autoturbo.cost_models.numbering import row_bytes
 from autoturbo.errors import InputError, Location
 from autoturbo.limits import read_json
+from autoturbo.schedule.interning import row_bytes
 
 FEWEST = 8
 """Measured settings without which the model does not predict: fewer say less than a heuristic."""

@@ -9,25 +9,20 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from autoturbo.cost_models.booster import Booster
-from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE, override_rows, portable_rows
-from autoturbo.cost_models.numbering import row_bytes
-from autoturbo.cost_models.ratios import base_seconds
+from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE
 from autoturbo.cost_models.training import Mask, Table
 from autoturbo.datasets.measurements.columns import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.limits import read_json
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
-from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.work import Floats
-from autoturbo.simulate.evaluator import Evaluator
 
 TREES: Final = 150
 """Trees of a pretrained model; more change the third digit of its accuracy."""
@@ -159,47 +154,3 @@ def standard() -> Pretrained:
     if STANDARD not in found:
         raise UsageError(f"no cost model {STANDARD!r} is in the package", hint="install it again")
     return Pretrained.load(found[STANDARD])
-
-
-@dataclass(eq=False)
-class Predictor:
-    """Predicts the latency of settings of one model on one target, unmeasured.
-
-    What it has said of a kernel is remembered by the kernel's row: settings of a search share most.
-
-    Attributes:
-        evaluator: gives statistics of settings.
-        model: the pretrained one.
-    """
-
-    evaluator: Evaluator
-    model: Pretrained
-    _known: dict[bytes, float] = field(default_factory=dict)
-
-    def seconds(self, settings: Sequence[Knobs]) -> Floats:
-        """Predicted latency, ``(settings,)``; infinite where there is no plan."""
-        found: Floats = np.full(len(settings), np.inf)
-        plans = [(at, k, self.evaluator.anchored(k)) for at, k in enumerate(settings)]
-        there = [(at, k, plan) for at, k, plan in plans if plan is not None]
-        rows = [
-            portable_rows(plan.values, override_rows(k, plan.overrides, len(plan.values)))
-            for _, k, plan in there
-        ]
-        if not rows:
-            return found
-        factors = self._factors(np.concatenate(rows))
-        owner = np.repeat([at for at, _, _ in there], [len(r) for r in rows])
-        worth = [plan.launches * base_seconds(plan.values) for _, _, plan in there]
-        totals = np.bincount(owner, factors * np.concatenate(worth), len(settings))
-        planned = [at for at, _, _ in there]
-        found[planned] = totals[planned]
-        return found
-
-    def _factors(self, rows: np.ndarray[Any, np.dtype[np.float32]]) -> Floats:
-        """Of every row, predicted once."""
-        keys: list[bytes] = row_bytes(rows).tolist()
-        first = {key: at for at, key in enumerate(keys) if key not in self._known}
-        if first:
-            said = np.exp(self.model.factors.predict(rows[list(first.values())]))
-            self._known.update(zip(first, said.tolist(), strict=True))
-        return np.asarray([self._known[key] for key in keys])

@@ -127,9 +127,14 @@ def layers_in(problem: Problem, number: int) -> tuple[int, ...]:
     return _merger(problem).layers(number)
 
 
+def layer_sets_of(problem: Problem) -> tuple[Ints, Ints]:
+    """Return where the rows of each set start, by its number, and all rows of layers."""
+    return _merger(problem).sets
+
+
 def layer_at(problem: Problem, sets: Ints, places: Ints) -> Ints:
     """The layers at some places of sets by number, ``(sets,)``; any layer where a place is not."""
-    found: Ints = layers_at(*_merger(problem).sets, sets, places)
+    found: Ints = layers_at(*layer_sets_of(problem), sets, places)
     return found
 
 

@@ -7,6 +7,7 @@ Everything here is about one sub-graph: grouping is over, and no other sub-graph
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Final
@@ -116,8 +117,7 @@ def settled(
         problem.target.clusters,
     )  # fmt: skip
     if wrong[0, 0]:
-        why = _reason(*wrong[0].tolist())
-        raise KnobsError(f"{name} cannot be split {why}", Location(field="overrides"))
+        raise split_error(name, wrong[0].tolist())
     split = Split.of_row(found[0].tolist())
     if split.footprint == _UNKNOWN:
         split = split.needing(middle_bytes(problem, subgraph.layers, split))
@@ -165,6 +165,17 @@ def possible_split(
             settled(problem, subgraph, scale, tried, kind, room)
             return tried
     return dataclasses.replace(own, **split_fields(UNSPLIT))
+
+
+def split_error(name: str, wrong: Sequence[int]) -> KnobsError:
+    """Return the error of a sub-graph that cannot be cut as is said of it.
+
+    Args:
+        name: of the layer that makes its output.
+        wrong: of :func:`settle`.
+    """
+    message = f"{name} cannot be split {_reason(*wrong)}"
+    return KnobsError(message, Location(field="overrides"))
 
 
 def _reason(wrong: int, parts: int, depth: int) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from autoturbo.cost_models.choices import Candidates, Choice, Choices
 from autoturbo.errors import KnobsError, Location
 from autoturbo.schedule.knobs import (
     AUTO,
@@ -24,6 +23,7 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
+from autoturbo.schedule.settings_table import Candidates, Choice, Choices
 from autoturbo.search.conditions import START, Genes, dimension_name, effective
 from autoturbo.search.knob_choices import canonical
 from autoturbo.search.points import Points

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from autoturbo.cost_models.advisor import KernelAdvisor, Prior
+from autoturbo.cost_models.batch import BatchFeatures
 from autoturbo.cost_models.model import FEWEST
-from autoturbo.cost_models.pretrained import Predictor, standard
+from autoturbo.cost_models.pretrained import standard
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.settings_table import SettingsTable
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
@@ -195,7 +197,8 @@ def test_with_a_prior_it_ranks_at_once_as_the_pretrained_model_does() -> None:
     scores = found.rank(DEPTHS)
     assert found.obstacle is None
     assert scores is not None
-    said = Predictor(evaluator, standard()).seconds(DEPTHS)
+    known = BatchFeatures(evaluator.bench, standard(), TARGET, 1)
+    said = known.seconds(SettingsTable.of(DEPTHS))
     assert scores == pytest.approx(np.log(said))
 
 

@@ -1,4 +1,4 @@
-"""Screening by number says of every candidate what is said of its setting, to the last bit."""
+"""Predictions of many settings at once, from settings and from the points of a search."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 from test_evaluate import table
 
-from autoturbo.cost_models import screened_examples
+from autoturbo.cost_models import batch
 from autoturbo.cost_models.advisor import KernelAdvisor, Prior
-from autoturbo.cost_models.choices import Candidates, Choice, Choices
-from autoturbo.cost_models.features import target_vector
+from autoturbo.cost_models.batch import BatchFeatures
+from autoturbo.cost_models.features import override_rows, portable_rows, target_vector
 from autoturbo.cost_models.looks import Look
-from autoturbo.cost_models.pretrained import Predictor, Pretrained, train
-from autoturbo.cost_models.screened_examples import ScreenedExamples
-from autoturbo.cost_models.screening import Screen
+from autoturbo.cost_models.pretrained import Pretrained, train
+from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import plan
+from autoturbo.schedule.settings_table import Candidates, Choice, Choices, SettingsTable
 from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.search.changes import changes_of
 from autoturbo.search.space import Space
@@ -65,21 +63,37 @@ PAIRS = pytest.mark.parametrize(
 )
 
 
+def features(evaluator: Evaluator) -> BatchFeatures:
+    """Of a workbench that was asked nothing before."""
+    known = evaluator.bench
+    fresh = Evaluator(known.model, known.target, known.dtype).bench
+    return BatchFeatures(fresh, model(), target_vector(known.target, known.dtype), 4)
+
+
 @PAIRS
-def test_candidates_get_what_the_predictor_says(workload: str, target: str) -> None:
+def test_candidates_are_predicted_from_what_their_kernels_take_alone(
+    workload: str, target: str
+) -> None:
     evaluator, space = bench(workload, target)
     genes = candidates(space)
-    screen = Screen(evaluator.bench, model(), space.choices)
-    found = screen.seconds(genes)
-    expected = Predictor(evaluator, model()).seconds([space.knobs_of(row) for row in genes])
+    known = features(evaluator)
+    found = known.seconds(space.choices.table(genes))
     assert (len(space.starts) > 1) == (workload in STARTED)
-    assert found.tolist() == expected.tolist()
     assert np.isfinite(found).sum() > CANDIDATES
-    assert (screen.seconds(genes[::-1]) == found[::-1]).all()
+    assert (known.seconds(space.choices.table(genes[::-1])) == found[::-1]).all()
+    for row, seconds in zip(genes[::5], found[::5], strict=True):
+        knobs = space.knobs_of(row)
+        plan = evaluator.anchored(knobs)
+        if plan is None:
+            assert seconds == np.inf
+            continue
+        own = override_rows(knobs, plan.overrides, len(plan.values))
+        factors = np.exp(model().factors.predict(portable_rows(plan.values, own)))
+        assert seconds == pytest.approx((plan.launches * base_seconds(plan.values)) @ factors)
 
 
 def advisor(evaluator: Evaluator) -> KernelAdvisor:
-    prior = Prior(evaluator.anchored, model(), evaluator.bench)
+    prior = Prior(model(), evaluator.bench)
     vector = target_vector(evaluator.bench.target, evaluator.bench.dtype)
     return KernelAdvisor(evaluator, vector, 4, STATISTICS, prior=prior)
 
@@ -87,13 +101,11 @@ def advisor(evaluator: Evaluator) -> KernelAdvisor:
 @PAIRS
 def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
     evaluator, space = bench(workload, target)
-    points = space.candidates(candidates(space))
-    screen = Screen(evaluator.bench, model(), space.choices)
-    made = advisor(evaluator)
-    examples = ScreenedExamples(screen, space.choices, made.target, made.share)
+    points, known = space.candidates(candidates(space)), features(evaluator)
+    by_setting = features(evaluator)
     there = 0
-    for found, knobs in zip(examples.of(points.genes), points.settings, strict=True):
-        expected = made._example(knobs)
+    for found, knobs in zip(known.examples(known.of(points.table)), points.settings, strict=True):
+        (expected,) = by_setting.examples(by_setting.of(SettingsTable.of([knobs])))
         assert (found is None) == (expected is None)
         if found is not None and expected is not None:
             there += 1
@@ -120,7 +132,6 @@ def test_an_advisor_says_the_same_by_number_and_by_setting() -> None:
         assert other is not None
         assert one.tolist() == other.tolist()
     assert by_number.screened == by_setting.screened
-    assert not by_number._memory
 
 
 def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
@@ -138,7 +149,7 @@ def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
     seen = {row.tobytes() for example in made.examples for row in example.rows}
     all_seen = none_seen = 0
     for knobs, score, hope in zip(points.settings, scores, looks.hoped, strict=True):
-        example, anchored = made._example(knobs), evaluator.anchored(knobs)
+        (example,), anchored = made._examples([knobs]), evaluator.anchored(knobs)
         if example is None or anchored is None:
             assert hope == np.inf
             continue
@@ -158,15 +169,13 @@ def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     workload: str, target: str
 ) -> None:
     evaluator, space = bench(workload, target)
-    screen = Screen(evaluator.bench, model(), space.choices)
-    made = advisor(evaluator)
-    examples = ScreenedExamples(screen, space.choices, made.target, made.share)
+    known = features(evaluator)
     base = np.zeros(len(space.dimensions), np.int64)
     changes = changes_of(space, base, base[None])
     genes = np.concatenate([base[None], changes.points[changes.blocks > 0]])
-    kinds = examples.kinds(examples.numbered(genes), len(genes))
+    kinds = known.kinds(known.of(space.choices.table(genes)))
     share = np.asarray([d.name.endswith(":weight_share") for d in space.dimensions])
-    took: dict[int, list[tuple[bool, float]]] = {}
+    took: dict[bytes, list[tuple[bool, float]]] = {}
     for kind, row in zip(kinds, genes, strict=True):
         outcome = evaluator.evaluate(space.knobs_of(row))
         seconds = outcome.latency if isinstance(outcome, Measurement) else np.inf
@@ -196,7 +205,7 @@ def test_what_was_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch) 
     remembering, forgetful = advisor(evaluator), advisor(evaluator)
     first = [remembering.rank_candidates(points) for _ in range(2)]
     looks = [_looked(remembering, evaluator, points) for _ in range(2)]
-    monkeypatch.setattr(screened_examples, "MOST", 8)
+    monkeypatch.setattr(batch, "MOST", 8)
     second = [forgetful.rank_candidates(points) for _ in range(2)]
     assert np.asarray(first).tolist() == np.asarray(second).tolist()
     # also what things are, whatever was known when it was said
@@ -204,18 +213,6 @@ def test_what_was_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch) 
     for each, step in ((points, 1), (back, -1)):
         look = _looked(forgetful, evaluator, each)
         assert look.kinds[::step] == looks[0].kinds == looks[1].kinds
-
-
-def test_without_a_workbench_settings_are_asked_for() -> None:
-    evaluator, space = bench("squeezenet1_1", "goya")
-    points = space.candidates(candidates(space)[:8])
-    old = advisor(evaluator)
-    old.prior = Prior(evaluator.anchored, model())
-    found, expected = old.rank_candidates(points), advisor(evaluator).rank_candidates(points)
-    assert found is not None
-    assert expected is not None
-    assert found.tolist() == expected.tolist()
-    assert len(old._memory) == len(points.genes)
 
 
 # twelve samples in eight parts are as many of two as of one
@@ -226,50 +223,23 @@ def test_the_order_in_which_candidates_come_does_not_matter(workload: str, targe
     (policy,) = (at for at, d in enumerate(space.dimensions) if d.name == "factor_policy")
     base[policy] = space.dimensions[policy].choices.index("ragged")
     genes = np.concatenate([changes_of(space, base, base[None][:0]).points, candidates(space)])
-
-    def screen() -> Screen:  # which nothing was asked before
-        known = evaluator.bench
-        fresh = Evaluator(known.model, known.target, known.dtype)
-        return Screen(fresh.bench, model(), space.choices)
-
-    whole, piecewise = screen().seconds(genes), screen()
-    parts = [piecewise.seconds(some[::-1])[::-1] for some in np.array_split(genes, 50)[::-1]]
+    table, piecewise = space.choices.table, features(evaluator)
+    whole = features(evaluator).seconds(table(genes))
+    parts = [piecewise.seconds(table(some[::-1]))[::-1] for some in np.array_split(genes, 50)[::-1]]
     assert np.concatenate(parts[::-1]).tolist() == whole.tolist()
 
 
 def test_no_candidates() -> None:
     evaluator, space = bench("resnet18", "stcp920")
-    screen = Screen(evaluator.bench, model(), space.choices)
-    assert screen.seconds(np.zeros((0, len(space.dimensions)), np.int64)).shape == (0,)
+    none = space.choices.table(np.zeros((0, len(space.dimensions)), np.int64))
+    assert features(evaluator).seconds(none).shape == (0,)
 
 
-def test_an_impossible_split_is_infinite() -> None:
+def test_an_impossible_setting_is_infinite() -> None:
     evaluator, _ = bench("resnet18", "stcp920")
     problem = evaluator.bench.problem(evaluator.bench.share().batches)
     layer = problem.layers[-1].name
     own = [Choice("dim", ("auto", 1), (layer,)), Choice("factor", ("auto", 1 << 20), (layer,))]
-    found = Screen(evaluator.bench, model(), Choices(tuple(own))).seconds(
-        np.asarray([[0, 0], [1, 1]])
-    )
-    assert np.isfinite(found).tolist() == [True, False]
-
-
-def test_an_impossible_split_is_left_to_the_heuristic_where_another_layer_is_named_last() -> None:
-    evaluator, _ = bench("squeezenet1_1", "goya")
-    problem, _, subgraphs = plan(evaluator.bench, Knobs())
-    inside, last = next(
-        (problem.layers[s.layers[0]].name, problem.layers[s.layers[-1]].name)
-        for s in subgraphs
-        if len(s.layers) > 1
-    )
-    choices = Choices((
-        Choice("factor", ("auto", 1 << 20), (inside,)),
-        Choice("boundary", ("auto", "cut"), (last,)),
-    ))  # fmt: skip
-    found = Screen(evaluator.bench, model(), choices).seconds(np.asarray([[0, 0], [1, 0], [1, 1]]))
-    knobs = [
-        Knobs(),
-        Knobs(overrides=(SubGraphKnobs(inside, factor=1 << 20),)),
-        Knobs(overrides=(SubGraphKnobs(inside, factor=1 << 20), SubGraphKnobs(last, "cut"))),
-    ]
-    assert found.tolist() == Predictor(evaluator, model()).seconds(knobs).tolist()
+    choices = Choices((Choice("batches_per_cluster", ("auto", 1 << 20)), *own))
+    table = choices.table(np.asarray([[0, 0, 0], [0, 1, 1], [1, 0, 0]]))
+    assert np.isfinite(features(evaluator).seconds(table)).tolist() == [True, False, False]
