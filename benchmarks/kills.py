@@ -76,7 +76,8 @@ _VICTIMS = {
 
 def drive(folder: Path, jobs: int, address: str | None) -> None:
     """Tune, or go on where an earlier driver was killed."""
-    from autoturbo.tuner import resume, tune
+    from autoturbo.commands.loading import resume
+    from autoturbo.tuner import tune
 
     _make_the_clock_jump()
     path = folder / "tuned.db"

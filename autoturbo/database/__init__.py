@@ -24,7 +24,7 @@ from autoturbo.database.records import (
     TrialRecord,
     Verified,
 )
-from autoturbo.database.run_folder import RESULT_SETTINGS, RunFolder, run_id
+from autoturbo.database.run_folder import RunFolder, run_id
 from autoturbo.database.salvage import Salvaged, repair, salvage
 from autoturbo.database.store import BestFilter, Database
 
@@ -32,7 +32,6 @@ __all__ = [
     "DATABASE_SCHEMA",
     "LIMITS",
     "RECORD_SCHEMA",
-    "RESULT_SETTINGS",
     "RUN_STATES",
     "BestFilter",
     "BestSchedule",
