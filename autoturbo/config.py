@@ -255,7 +255,11 @@ class TuneConfig(ResumeConfig):
         mine, words = self.resolved(target), []
         by_effort = mine.total == EFFORTS.get(mine.effort)
         usual = TuneConfig(sampler=mine.sampler).resolved(target)
-        told = {"effort": by_effort, "trials": not by_effort and mine.trials is not None}
+        told = {
+            "effort": by_effort,
+            "trials": not by_effort and mine.trials is not None,
+            "sampler": mine.sampler != TuneConfig().resolved(target).sampler,
+        }
         for name, declared in options_of(TuneConfig).items():
             value = getattr(mine, name)
             if name != "dtype" and told.get(name, value != getattr(usual, name)):
