@@ -405,8 +405,8 @@ class ExecutionConfig:
 
     def check(self) -> None:
         """Raise UsageError where a value is out of its bounds, or Ray is missing."""
-        everywhere = self.jobs == 0 and self.ray is not None
-        check_bounds(dataclasses.replace(self, jobs=None) if everywhere else self)
+        everywhere = self.workers == 0 and self.ray is not None
+        check_bounds(dataclasses.replace(self, jobs=None if everywhere else self.workers))
         if self.runtime_env and self.ray is None:
             raise UsageError("a runtime environment is for workers of Ray", hint="add --ray")
 
