@@ -11,10 +11,11 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from autoturbo.config import RUNS, ExecutionConfig, TuneConfig
 from autoturbo.database import (
     BestSchedule,
     Database,
@@ -33,18 +34,17 @@ from autoturbo.errors import (
     UsageError,
 )
 from autoturbo.hardware.machine import Machine
-from autoturbo.limits import JOBS
 from autoturbo.report.notebook import Printer, View, comparison_view
 from autoturbo.report.units import duration, percent, ratio
 from autoturbo.search.advice import make_advisor
 from autoturbo.search.campaign import Campaign
-from autoturbo.search.handover import Best, Handover, Verifier, verifier_of
+from autoturbo.search.handover import Best, Handover, verifier_of
 from autoturbo.search.journal import Journal, now
 from autoturbo.search.loop import BATCH, Loop, Search
 from autoturbo.search.names import ANNEALING
 from autoturbo.search.objectives import OF_KERNELS, find_objectives
-from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import Settings, space_of_run
+from autoturbo.search.progress import Trial
+from autoturbo.search.settings import space_of_run
 from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import MakeWorkshop, Workshop
 from autoturbo.simulate.contract import SIMULATOR
@@ -180,64 +180,23 @@ class TuneResult:
         printer.text(self.view().text())
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """How a run is carried out; none of it affects the result.
-
-    Attributes:
-        jobs: processes that measure.
-        ray: address of a Ray cluster; None for no Ray.
-        timeout_s: seconds for one measurement.
-        runtime_env: of Ray's workers.
-        on_progress: told how it stands.
-        make: builds what measures; if None, with the measurer that the run names.
-        verifier: checks what is handed out.
-        began: when, by the monotonic clock.
-        scratch: keeps the temporary folder that everything is in, where there is no database.
-    """
-
-    jobs: int
-    ray: str | None
-    timeout_s: float | None
-    runtime_env: Mapping[str, Any] | None
-    on_progress: Callable[[Progress], None] | None
-    make: MakeWorkshop | None
-    verifier: Verifier | None
-    began: float = field(default_factory=time.monotonic)
-    scratch: object = None
-
-    def check(self) -> None:
-        """Refuse what cannot be.
-
-        Raises:
-            UsageError: fewer than one worker, or a runtime environment without Ray.
-        """
-        if self.jobs < (0 if self.ray is not None else 1):
-            raise UsageError(f"jobs: {self.jobs} is too few", hint="at least 1")
-        if self.jobs > JOBS.most:
-            raise UsageError(f"jobs: {self.jobs} processes are too many", hint=JOBS.hint)
-        if self.runtime_env and self.ray is None:
-            raise UsageError("a runtime environment is for workers of Ray", hint="add --ray")
-
-
 @dataclass(eq=False)
 class Run:
     """What a run stands on."""
 
     graph: Graph
     target: AnyTarget
-    asked: Settings
-    means: Means
+    config: TuneConfig
+    execution: ExecutionConfig
     store: Database
     info: RunInfo
 
     def __post_init__(self) -> None:
-        self.objectives = find_objectives(self.asked.objective)
-        self.folder = RunFolder.create(
-            self.asked.runs_folder, self.info.model, self.info.target, self.info.id
-        )
-        make = self.means.make or _workshop_of(self.asked.measurer)
-        recipe = functools.partial(make, self.graph, self.target, self.asked.dtype)
+        self.objectives = find_objectives(self.config.objective)
+        root = self.info.asked.get("runs_folder", RUNS)
+        self.folder = RunFolder.create(root, self.info.model, self.info.target, self.info.id)
+        make = self.execution.evaluator or _workshop_of(self.config.measurer)
+        recipe = functools.partial(make, self.graph, self.target, self.info.key.dtype)
         self.recipe: Callable[[], Workshop] = recipe
         self.workshop = self._own_workshop()
         self.checks_s = 0.0
@@ -252,23 +211,28 @@ class Run:
 
         units = self.workshop
         if not isinstance(units, MachineEvaluator):
-            units = MachineEvaluator(self.graph, self.target, self.asked.dtype)
+            units = MachineEvaluator(self.graph, self.target, self.info.key.dtype)
         return units, UnitSpace.on(units)
 
     def _own_workshop(self) -> Workshop:
         """What measures in this process, where nobody can be ended that hangs."""
-        own, limit = self.asked.measurer, self.means.timeout_s
-        if self.means.make or own == SIMULATOR or limit is None or isinstance(self.target, Machine):
+        own, limit = self.config.measurer, self.execution.timeout_s
+        if (
+            self.execution.evaluator
+            or own == SIMULATOR
+            or limit is None
+            or isinstance(self.target, Machine)
+        ):
             return self.recipe()
         from autoturbo.simulate.evaluator import MeasuredBy
 
-        return MeasuredBy(own, limit)(self.graph, self.target, self.asked.dtype)
+        return MeasuredBy(own, limit)(self.graph, self.target, self.info.key.dtype)
 
     def handover(self, trials: Sequence[Trial], *, numbers: bool) -> Handover:
         """What hands out the best of the run's trials."""
         return Handover(
             f"{self.info.model} on {self.info.target}", trials, self.workshop,
-            self.means.verifier or verifier_of(self.graph.source, numbers=numbers),
+            self.execution.verifier or verifier_of(self.graph.source, numbers=numbers),
             self.folder.log,
         )  # fmt: skip
 
@@ -290,7 +254,7 @@ class Run:
         Args:
             recorded: trials of an earlier part of the run.
         """
-        asked, heuristic, initial = self.asked, self._heuristic(recorded), self._initial()
+        asked, heuristic, initial = self.config, self._heuristic(recorded), self._initial()
         first = initial if self.info.settings.get(STARTS_FIRST) else ()
         return Search(
             run=self.info.id,
@@ -302,11 +266,11 @@ class Run:
             seed=asked.seed,
             trials=asked.total,
             time_budget=asked.time_budget,
-            spent_s=time.monotonic() - self.means.began,
-            after=0 if self.asked.measurer == SIMULATOR else MEASURED_AFTER,
+            spent_s=time.monotonic() - self.execution.began,
+            after=0 if self.config.measurer == SIMULATOR else MEASURED_AFTER,
             checks_s=self.checks_s,
             starts=tuple(knobs for knobs in first if knobs != heuristic),
-            storage=asked.storage,
+            storage=self.execution.storage,
             patience=asked.patience,
             bound_gap=asked.bound_gap,
             round=asked.round or BATCH,
@@ -337,12 +301,12 @@ class Run:
         from autoturbo.search.units.asking import AnnealingAsker
         from autoturbo.search.units.space import UnitSpace
 
-        if self.asked.sampler != ANNEALING:
+        if self.config.sampler != ANNEALING:
             return None
         if self.units is None or not isinstance(self.space, UnitSpace):
             hint = "leave --sampler out"
             raise UsageError("annealing is for machines of several units", hint=hint)
-        return AnnealingAsker(self.units, self.space, self.objectives[0], self.asked.seed)
+        return AnnealingAsker(self.units, self.space, self.objectives[0], self.config.seed)
 
     def advisor(self) -> KernelAdvisor | None:
         """The kernel model, where a sum of kernel times is what is sought."""
@@ -351,7 +315,7 @@ class Run:
         if [o.name for o in self.objectives if o.name not in OF_KERNELS]:
             return None
         return make_advisor(
-            self.workshop, self.graph, self.target, self.asked.dtype, self.asked.seed,
+            self.workshop, self.graph, self.target, self.info.key.dtype, self.config.seed,
             self.folder.log,
         )  # fmt: skip
 
@@ -360,10 +324,10 @@ class Run:
 
         Without ONNX Runtime it is next to nothing.
         """
-        if self.asked.time_budget is None or not self.info.settings.get("verify"):
+        if self.config.time_budget is None or not self.config.verify:
             return
         began = time.monotonic()
-        verify = self.means.verifier or verifier_of(self.graph.source, numbers=True)
+        verify = self.execution.verifier or verifier_of(self.graph.source, numbers=True)
         with suppress(AutoTurboError):
             verify(self.workshop.schedule(self.workshop.heuristic()))
         self.checks_s = time.monotonic() - began
@@ -375,11 +339,11 @@ class Run:
         """
         from autoturbo.simulate.evaluator import Evaluator
 
-        budget, found = self.asked.time_budget, {}
-        slow = self.asked.measurer != SIMULATOR
+        budget, found = self.config.time_budget, {}
+        slow = self.config.measurer != SIMULATOR
         if budget is not None and slow and isinstance(self.workshop, Evaluator):
-            self.workshop.until = max(self.means.began + BASELINES * budget, time.monotonic())
-        for name in self.asked.baselines:
+            self.workshop.until = max(self.execution.began + BASELINES * budget, time.monotonic())
+        for name in self.config.baselines:
             outcome = self.workshop.measure_scheduler(name)
             if isinstance(outcome, Measurement):
                 found[name] = outcome
@@ -392,7 +356,7 @@ class Run:
         executor.introduce(self.info.id, self.recipe, self.workshop)
         journal = self.journal()
         search = self.search(journal.recorded)
-        return Loop(search, journal, self.advisor(), self.means.on_progress)
+        return Loop(search, journal, self.advisor(), self.execution.on_progress)
 
 
 def _workshop_of(measurer: str) -> MakeWorkshop:
@@ -403,7 +367,7 @@ def _workshop_of(measurer: str) -> MakeWorkshop:
     return evaluator_of if measurer == SIMULATOR else MeasuredBy(measurer)
 
 
-def carry_out(runs: Sequence[Run], means: Means) -> list[TuneResult | AutoTurboError]:
+def carry_out(runs: Sequence[Run], execution: ExecutionConfig) -> list[TuneResult | AutoTurboError]:
     """From the first trial to the result of each; runs' states are told whatever happens.
 
     Raises:
@@ -421,8 +385,8 @@ def carry_out(runs: Sequence[Run], means: Means) -> list[TuneResult | AutoTurboE
         for run in runs:
             run.probe_checks()
         executor = make_executor(
-            jobs=means.jobs, ray=means.ray, timeout_s=means.timeout_s,
-            runtime_env=means.runtime_env,
+            jobs=execution.workers, ray=execution.ray, timeout_s=execution.timeout_s,
+            runtime_env=execution.runtime_env,
         )  # fmt: skip
         try:
             loops = [run.loop(executor) for run in runs]
@@ -509,7 +473,7 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
     if loop.best is None:
         raise _nothing(run, loop)
     # Whoever interrupts waits: what is handed out is run when the run is done.
-    numbers = bool(run.info.settings.get("verify")) and not loop.interrupted
+    numbers = bool(run.config.verify) and not loop.interrupted
     handover = run.handover(loop.trials, numbers=numbers)
     try:
         best = handover.best(run.objectives)
@@ -528,8 +492,8 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         model=run.info.model,
         target=run.info.target,
         trials=len(loop.trials),
-        seed=run.asked.seed,
-        objective=run.asked.objective,
+        seed=run.config.seed,
+        objective=",".join(objective.name for objective in run.objectives),
         default=default if isinstance(default, Measurement) else None,
         best=best,
         baselines=baselines,
@@ -543,7 +507,6 @@ def _finish(run: Run, loop: Loop, baselines: dict[str, Measurement]) -> TuneResu
         stopped=loop.stopped or Stop.INTERRUPTED,
         origins=tuple(run.info.settings.get("origins", ())),
         notes=tuple(run.info.settings.get("notes", ())),
-        scratch=run.means.scratch,
     )
 
 

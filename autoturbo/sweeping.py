@@ -9,88 +9,74 @@ do not depend on what was tuned before.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.config import (
+    ExecutionConfig,
+    SweepConfig,
+    TuneConfig,
+    argument,
+    called_with,
+    part_of,
+)
 from autoturbo.database import Database
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.hardware.grid import GridPoint, Value, axes_of, grid_of
-from autoturbo.options import Changes, Options, Pair, stored_settings
 from autoturbo.report.sweep import Sweep, SweepPoint
-from autoturbo.search.names import OURS
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.tuner import DATABASE, pair_key, resume_all, tune_all
+from autoturbo.tuner import (
+    DATABASE,
+    MODEL_FILE,
+    SETTINGS,
+    Pair,
+    Scratch,
+    pair_key,
+    placed,
+    resume_all,
+    tune_all,
+)
 
 if TYPE_CHECKING:
     from autoturbo.database import PairKey, RunInfo
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
-    from autoturbo.search.progress import Progress
-    from autoturbo.search.settings import Settings
-    from autoturbo.search.workshop import MakeWorkshop
     from autoturbo.tuner import TuneResult
 
 SWEEP = "sweep"
 """Setting of a run that a sweep began: it started from nothing that the database knew."""
 
+_VARY = (
+    'values by field, ``{"lb.capacity_kib": [256, 512]}``, or texts as on the command line,'
+    ' ``["lb.capacity_kib=256..4096"]``'
+)
+
 AT_ONCE = 16
 """Points that share a pool of workers: what they remember has to fit the memory."""
 
 
-def sweep(
-    model: Graph,
-    target: Target,
-    vary: Mapping[str, Iterable[Value]] | Sequence[str],
-    *,
-    dtype: str | None = None,
-    trials: int | None = None,
-    effort: str = "quick",
-    seed: int = 0,
-    jobs: int = 1,
-    ray: str | None = None,
-    sampler: str = OURS,
-    database: str | Path | None = None,
-    runs_folder: str | Path | None = None,
-    model_file: str = "",
-    settings: Mapping[str, Any] | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    timeout_s: float | None = None,
-    evaluator: MakeWorkshop | None = None,
-    subgraphs: int | None = None,
-    patience: int | None = None,
-    bound_gap: float | None = None,
-    round: int | None = None,  # noqa: A002  as it is called everywhere
-    runtime_env: Mapping[str, Any] | None = None,
-) -> Sweep:
+@dataclass(frozen=True, kw_only=True)
+class SweepCall(ExecutionConfig, SweepConfig):
+    """Arguments of :func:`sweep`: those of :func:`autoturbo.tune`, for every point."""
+
+    model: Graph = field(kw_only=False, metadata=argument("the model with its batch"))
+    target: Target = field(
+        kw_only=False, metadata=argument("the accelerator whose fields are varied")
+    )
+    vary: Mapping[str, Iterable[Value]] | Sequence[str] = field(
+        kw_only=False, metadata=argument(_VARY)
+    )
+    model_file: str = field(default="", metadata=argument(MODEL_FILE))
+    settings: Mapping[str, Any] = field(default_factory=dict, metadata=argument(SETTINGS))
+
+
+@called_with(SweepCall)
+def sweep(call: SweepCall) -> Sweep:
     """Tune a model on every target of a grid.
 
-    Args:
-        model: the model with its batch.
-        target: the accelerator whose fields are varied.
-        vary: values by field, ``{"lb.capacity_kib": [256, 512]}``, or texts as on the command
-            line, ``["lb.capacity_kib=256..4096"]``.
-        dtype: compute type of all points; the target's default if None.
-        trials: of each point; further arguments are those of :func:`autoturbo.tune`.
-        effort: likewise.
-        seed: the same seed gives the same points, whatever ``jobs`` and ``ray``.
-        jobs: worker processes that all points share.
-        ray: address of a Ray cluster.
-        sampler: likewise.
-        database: where runs are looked for and kept; None keeps nothing, as in
-            :func:`autoturbo.tune`.
-        runs_folder: where run folders are made, as there.
-        model_file: the file as the user named it.
-        settings: more to keep with the runs.
-        on_progress: called after every outcome.
-        timeout_s: seconds for one measurement.
-        evaluator: builds what measures.
-        subgraphs: kinds of sub-graphs whose own knobs are searched.
-        patience: stop a point after so many trials without a better one.
-        bound_gap: stop a point once it is so near to the lower bound.
-        round: trials proposed at a time.
-        runtime_env: Ray's ``runtime_env``.
+    Limits are those of each point, but for the time budget, which points share out evenly. What is
+    compared is latency, whatever the objective.
 
     Raises:
         UsageError: an argument that makes no sense.
@@ -100,23 +86,20 @@ def sweep(
         ExecutorError: workers or the cluster failed.
         DatabaseError: the database cannot be used.
     """
-    options = Options(
-        trials=trials, effort=effort, seed=seed, jobs=jobs, ray=ray, runtime_env=runtime_env,
-        sampler=sampler, database=database,
-        runs_folder=runs_folder, baselines=(), on_progress=on_progress, timeout_s=timeout_s,
-        evaluator=evaluator, subgraphs=subgraphs, transfer=False, patience=patience,
-        bound_gap=bound_gap, round=round,
-    ).placed()  # fmt: skip
-    axes = axes_of(vary)
-    dtype = dtype or target.default_dtype
-    kept = {**(settings or {}), SWEEP: target.name}
+    model, target = call.model, call.target
+    config, execution = part_of(TuneConfig, call), part_of(ExecutionConfig, call).started()
+    scratch = Scratch() if execution.database is None else None
+    execution = placed(execution, scratch)
+    axes = axes_of(call.vary)
+    kept = {**call.settings, SWEEP: target.name}
     grid = [
-        _Point(point, Pair(model, point.target, dtype, model_file, kept))
+        _Point(point, Pair(model, point.target, call.model_file, kept), config)
         for point in grid_of(target, axes)
     ]
-    known = _tune(grid, options)
-    with _opened(options) as store:
+    known = _tune(grid, config, execution)
+    with _opened(execution) as store:
         points = tuple(_ended(point, store) for point in grid)
+    dtype = config.dtype or target.default_dtype
     return Sweep(model.name, target.name, dtype, axes, points, known)
 
 
@@ -126,42 +109,44 @@ class _Point:
 
     point: GridPoint
     pair: Pair
+    config: TuneConfig
     run: RunInfo | None = None
     failure: AutoTurboError | None = None
 
-    def key(self, options: Options) -> PairKey:
-        dtype = self.pair.dtype or self.pair.target.default_dtype
-        return pair_key(self.pair.graph, self.pair.target, dtype, make=options.evaluator)
+    def key(self, execution: ExecutionConfig) -> PairKey:
+        dtype = self.config.dtype or self.pair.target.default_dtype
+        target, measurer = self.pair.target, self.config.measurer
+        return pair_key(self.pair.graph, target, dtype, measurer, execution.evaluator)
 
 
-def _tune(grid: Sequence[_Point], options: Options) -> int:
+def _tune(grid: Sequence[_Point], config: TuneConfig, execution: ExecutionConfig) -> int:
     """Bring all points to their end; how many had been before."""
-    _look_up(grid, options)
+    _look_up(grid, execution)
     open_points = [one for one in grid if one.run is None or one.run.state != "done"]
     for first in range(0, len(open_points), AT_ONCE):
         some = open_points[first : first + AT_ONCE]
-        _go_on([one for one in some if one.run is not None], options)
-        _begin([one for one in some if one.run is None], options)
-    _look_up(open_points, options)
+        share = (first + len(some)) / len(open_points)
+        early = (1.0 - share) * (config.time_budget or 0.0)  # begun so much before: less is left
+        timed = dataclasses.replace(execution, began=execution.began - early)
+        _go_on([one for one in some if one.run is not None], timed)
+        _begin([one for one in some if one.run is None], config, timed)
+    _look_up(open_points, execution)
     return len(grid) - len(open_points)
 
 
-def _begin(points: Sequence[_Point], options: Options) -> None:
+def _begin(points: Sequence[_Point], config: TuneConfig, execution: ExecutionConfig) -> None:
     if points:
-        _note(points, tune_all([one.pair for one in points], options))
+        _note(points, tune_all([one.pair for one in points], config, execution))
 
 
-def _go_on(points: Sequence[_Point], options: Options) -> None:
+def _go_on(points: Sequence[_Point], execution: ExecutionConfig) -> None:
     """With runs that were interrupted, killed, or found nothing: what they measured is kept."""
     if not points:
         return
-    changes = Changes(
-        load_graph=lambda _: points[0].pair.graph, jobs=options.jobs, ray=options.ray,
-        runtime_env=options.runtime_env, on_progress=options.on_progress,
-        timeout_s=options.timeout_s, evaluator=options.evaluator,
-    )  # fmt: skip
-    runs = [one.run.id for one in points if one.run is not None]
-    _note(points, resume_all(runs, changes, database=options.database or DATABASE, together=False))
+    runs, same = [one.run.id for one in points if one.run is not None], points[0].pair.graph
+    where = dataclasses.replace(execution, runs_folder=None)  # where they were begun
+    ended = resume_all(runs, execution=where, load_graph=lambda _: same, together=False)
+    _note(points, ended)
 
 
 def _note(points: Sequence[_Point], ended: Sequence[TuneResult | AutoTurboError]) -> None:
@@ -179,22 +164,26 @@ def _note(points: Sequence[_Point], ended: Sequence[TuneResult | AutoTurboError]
         raise InterruptedRunError("interrupted; all trials are saved", hint=hint)
 
 
-def _look_up(points: Sequence[_Point], options: Options) -> None:
+def _look_up(points: Sequence[_Point], execution: ExecutionConfig) -> None:
     """The run of each point: one that is done, else the oldest that can go on."""
-    with _opened(options) as store:
+    with _opened(execution) as store:
         ours = [info for info in store.runs() if SWEEP in info.settings]
     for one in points:
-        asked = _comparable(options.asked_of(one.pair))
-        key = one.key(options)
-        mine = [i for i in ours if i.key == key and _comparable(stored_settings(i)) == asked]
+        asked = _comparable(one.config.resolved(one.pair.target))
+        key = one.key(execution)
+        mine = [i for i in ours if i.key == key and _comparable(_config_of(i)) == asked]
         one.run = next((i for i in mine if i.state == "done"), mine[0] if mine else None)
 
 
-def _comparable(settings: Settings) -> Settings:
-    """Without what does not affect the result."""
-    return dataclasses.replace(
-        settings, trials=settings.total, effort="", runs_folder="", storage=None, baselines=()
-    )
+def _config_of(info: RunInfo) -> TuneConfig:
+    """What a sweep asked of a run; sweeps of earlier releases never began from other schedules."""
+    found = TuneConfig.of_run(info)
+    return found if "transfer" in info.settings else dataclasses.replace(found, transfer=False)
+
+
+def _comparable(config: TuneConfig) -> TuneConfig:
+    """Without what does not affect the trials."""
+    return dataclasses.replace(config, trials=config.total, effort="", baselines=())
 
 
 def _ended(one: _Point, store: Database) -> SweepPoint:
@@ -211,8 +200,8 @@ def _ended(one: _Point, store: Database) -> SweepPoint:
     )  # fmt: skip
 
 
-def _opened(options: Options) -> Database:
-    return Database.open(options.database or DATABASE)
+def _opened(execution: ExecutionConfig) -> Database:
+    return Database.open(execution.database or DATABASE)
 
 
 __all__ = ["AT_ONCE", "SWEEP", "sweep"]

@@ -2,7 +2,7 @@
 
 A reader's map::
 
-    tune / resume -> Settings (what was asked for) -> Run (what it stands on, autoturbo.run)
+    tune / resume -> TuneConfig, ExecutionConfig (autoturbo.config) -> Run (autoturbo.run)
         -> autoturbo.search.campaign: rounds of all pairs on one pool of workers
         -> autoturbo.search.loop: of one pair: propose, measure, record, learn
         -> result: hand out what passes the checks (autoturbo.search.handover), write, report
@@ -12,26 +12,41 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import os
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.config import (
+    EFFORTS,
+    RUNS,
+    STORAGE_VARIABLE,
+    ExecutionConfig,
+    ResumeConfig,
+    TuneConfig,
+    argument,
+    called_with,
+    part_of,
+)
 from autoturbo.database import LIMITS, OTHER_EVALUATOR, Database, PairKey, RunInfo, run_id
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.hardware.machine import Machine
-from autoturbo.masking import masked
-from autoturbo.options import LIMITED, Changes, Options, Pair, stored_settings, stored_target
-from autoturbo.run import DATABASE, STARTS_FIRST, Means, Run, TuneResult, carry_out, resumable
+from autoturbo.masking import is_masked, masked
+from autoturbo.run import DATABASE, STARTS_FIRST, Run, TuneResult, carry_out, resumable
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
-from autoturbo.search.handover import Best, Verifier
+from autoturbo.search.handover import Best
 from autoturbo.search.journal import now
 from autoturbo.search.loop import BATCH
-from autoturbo.search.names import ANNEALING, OURS
+from autoturbo.search.names import ANNEALING
+from autoturbo.search.objectives import find_objectives
 from autoturbo.search.progress import Progress, Trial
-from autoturbo.search.settings import EFFORTS, Settings
-from autoturbo.search.workshop import MakeWorkshop, Workshop
+from autoturbo.search.workshop import Workshop
 from autoturbo.simulate.contract import SIMULATOR
 from autoturbo.simulate.measurement import SIMULATOR_VERSION
 from autoturbo.version import __version__, interpreter
@@ -40,6 +55,7 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.beginnings import StartingPoint
+    from autoturbo.search.workshop import MakeWorkshop
 
 CALL = "call"
 """Setting of a run that was begun together with others: the id of the first of them."""
@@ -47,83 +63,64 @@ CALL = "call"
 PLACE = "place"
 """Setting of such a run: how many were begun before it in the call."""
 
+MODEL_FILE = "the file as the user named it, for whoever resumes; the graph's source if empty"
+SETTINGS = "more to keep with the run (``shapes``); JSON values"
 
-def tune(
-    graph: Graph,
-    target: AnyTarget,
-    *,
-    dtype: str | None = None,
-    trials: int | None = None,
-    effort: str = "quick",
-    seed: int = 0,
-    jobs: int = 1,
-    ray: str | None = None,
-    time_budget: float | None = None,
-    sampler: str = OURS,
-    objective: str | Sequence[str] = "latency",
-    database: str | Path | None = None,
-    runs_folder: str | Path | None = None,
-    model_file: str = "",
-    baselines: Sequence[str] = ("tvm", "graphturbo"),
-    on_progress: Callable[[Progress], None] | None = None,
-    storage: str | None = None,
-    timeout_s: float | None = None,
-    settings: Mapping[str, Any] | None = None,
-    evaluator: MakeWorkshop | None = None,
-    subgraphs: int | None = None,
-    transfer: bool = True,
-    verify: bool = False,
-    verifier: Verifier | None = None,
-    patience: int | None = None,
-    bound_gap: float | None = None,
-    round: int | None = None,  # noqa: A002  as it is called everywhere
-    runtime_env: Mapping[str, Any] | None = None,
-    measurer: str = SIMULATOR,
-) -> TuneResult:
+
+class Scratch:
+    """A temporary folder, removed with the last that holds this.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="autoturbo-"))
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+def _remove(path: Path, process: int) -> None:
+    """Remove a folder in the process that made it; forked ones leave it alone."""
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """What is tuned.
+
+    Attributes:
+        graph: the model with its batch.
+        target: the accelerator, or a machine of several units.
+        model_file: the file as the user named it, for whoever resumes; the graph's source if empty.
+        settings: more to keep with the run; JSON values.
+    """
+
+    graph: Graph
+    target: AnyTarget
+    model_file: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneCall(ExecutionConfig, TuneConfig):
+    """Arguments of :func:`tune`."""
+
+    graph: Graph = field(kw_only=False, metadata=argument("the model with its batch"))
+    target: AnyTarget = field(
+        kw_only=False, metadata=argument("the accelerator, or a machine of several units")
+    )
+    model_file: str = field(default="", metadata=argument(MODEL_FILE))
+    settings: Mapping[str, Any] = field(default_factory=dict, metadata=argument(SETTINGS))
+
+
+@called_with(TuneCall)
+def tune(call: TuneCall) -> TuneResult:
     """Find a good schedule of a model on a target.
 
     Every schedule that is handed out (the best, all of a Pareto front, the database's) has its
     regions and its memory checked. One that fails is refused, and the next best that passes takes
     its place.
-
-    Args:
-        graph: the model with its batch.
-        target: the accelerator, or a machine of several units.
-        dtype: compute type; the target's default if None.
-        trials: in total, trial 0 included; what ``effort`` says if None, and without limit where
-            there is a time budget.
-        effort: ``"quick"`` (64 trials), ``"standard"`` (400) or ``"thorough"`` (2000).
-        seed: the same seed gives the same result, whatever ``jobs`` and ``ray``.
-        jobs: worker processes; with Ray actors, 0 for all CPUs of the cluster.
-        ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
-        time_budget: seconds with all that comes first and last; one trial is always made. Makes
-            the result depend on the machine.
-        sampler: one of :data:`autoturbo.search.SAMPLERS`; on a machine ours is annealing.
-        objective: ``latency``, ``throughput``, ``energy``, ``ddr-bytes``; several, as a sequence
-            or with commas, give a Pareto front.
-        database: a file that keeps the trials, for :func:`resume`, and whose schedules a search
-            may start from. None keeps nothing: the same call gives the same wherever it is made.
-        runs_folder: where the run's folder is made; if None, ``runs`` in the working folder with a
-            database, and a temporary folder that goes with the result without one.
-        model_file: the file as the user named it, for :func:`resume`; the graph's source if empty.
-        baselines: other schedulers to measure for comparison.
-        on_progress: called when cuts are placed, before the first trial, and after every outcome.
-        storage: an Optuna storage URL that mirrors the trials; its password is kept nowhere.
-        timeout_s: seconds for one measurement, after which it counts as failed.
-        settings: more to keep with the run (``shapes``); JSON values.
-        evaluator: builds what measures; with ``measurer`` if None.
-        subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are searched; if None,
-            :data:`autoturbo.search.settings.SUBGRAPHS` for our sampler and none for others.
-        transfer: also start from what the database's schedules for this target decided for layers
-            like this model's.
-        verify: run what is handed out in ONNX Runtime as well, against the model.
-        verifier: checks what is handed out; :func:`autoturbo.verify_schedule` if None.
-        patience: stop after so many trials without a better one; never if None.
-        bound_gap: stop once the best latency is at most this share above the lower bound (0.05).
-        round: trials proposed at a time, :data:`BATCH` if None: with more, more workers have
-            something to do, and each proposal knows less.
-        runtime_env: Ray's ``runtime_env`` for the workers, which brings them what they lack.
-        measurer: what measures, by name: the simulator, or a plug-in's (docs/extending.md).
 
     Raises:
         UsageError: an argument that makes no sense, or no Ray at the address.
@@ -134,20 +131,14 @@ def tune(
         DatabaseError: the database cannot be used.
         InterruptedRunError: interrupted before anything was measured.
     """
-    options = Options(
-        trials=trials, effort=effort, seed=seed, jobs=jobs, ray=ray, runtime_env=runtime_env,
-        time_budget=time_budget, sampler=sampler, objective=objective, database=database,
-        runs_folder=runs_folder, baselines=baselines, on_progress=on_progress, storage=storage,
-        timeout_s=timeout_s, evaluator=evaluator, subgraphs=subgraphs, transfer=transfer,
-        verify=verify, verifier=verifier, patience=patience, bound_gap=bound_gap, round=round,
-        measurer=measurer,
-    )  # fmt: skip
-    pair = Pair(graph, target, dtype, model_file, settings or {})
-    return only(tune_all([pair], options))
+    pair = Pair(call.graph, call.target, call.model_file, call.settings)
+    return only(tune_all([pair], part_of(TuneConfig, call), part_of(ExecutionConfig, call)))
 
 
 def tune_all(
-    pairs: Sequence[Pair], options: Options | None = None
+    pairs: Sequence[Pair],
+    config: TuneConfig | None = None,
+    execution: ExecutionConfig | None = None,
 ) -> list[TuneResult | AutoTurboError]:
     """Tune several pairs on one pool of workers, work going where most is expected of it.
 
@@ -156,7 +147,8 @@ def tune_all(
 
     Args:
         pairs: models on targets.
-        options: how, for all of them.
+        config: what decides the results.
+        execution: how it is carried out.
 
     Returns:
         A result per pair, or why there is none: the others go on.
@@ -166,25 +158,47 @@ def tune_all(
         ExecutorError: workers or the cluster failed.
         DatabaseError: the database cannot be used.
     """
-    options = (options or Options()).placed()
-    means = options.means()
+    config, execution = config or TuneConfig(), (execution or ExecutionConfig()).started()
     for pair in pairs:
-        _check(options.asked_of(pair), means, pair.target)
-    with Database.open(options.database or DATABASE) as store:
-        known = store if options.transfer else None
-        drafts = [_draft(pair, options, means, known) for pair in pairs]
+        _check(config.resolved(pair.target), execution, pair.target)
+    scratch = Scratch() if execution.database is None else None
+    execution = placed(execution, scratch)
+    with Database.open(execution.database or DATABASE) as store:
+        known = store if config.transfer else None
+        drafts = [_draft(pair, config, execution, known) for pair in pairs]
         runs: list[Run] = []
         begun: list[str] = []
         with resumable(store, begun), ExitStack() as held:
             for pair, draft in zip(pairs, drafts, strict=True):
-                info = _register(_in_call(draft, runs), store)
+                info = _register(_in_call(draft, runs), _base_id(pair, config, draft), store)
                 begun.append(info.id)
                 held.enter_context(store.holding(info.id))
-                asked = options.asked_of(pair)
-                runs.append(Run(pair.graph, pair.target, asked, means, store, info))
-                if options.on_begin is not None:
-                    options.on_begin(info)
-            return carry_out(runs, means)
+                asked = config.resolved(pair.target)
+                runs.append(Run(pair.graph, pair.target, asked, execution, store, info))
+                if execution.on_begin is not None:
+                    execution.on_begin(info)
+            ended = carry_out(runs, execution)
+    if scratch is None:
+        return ended
+    return [
+        dataclasses.replace(one, scratch=scratch) if isinstance(one, TuneResult) else one
+        for one in ended
+    ]
+
+
+def placed(execution: ExecutionConfig, scratch: Scratch | None) -> ExecutionConfig:
+    """Return the same with a place for all that is written.
+
+    Args:
+        execution: how a call is carried out.
+        scratch: holds what is kept nowhere, where there is no database: nothing in the working
+            folder is read, and nothing written but the run folders where they are asked for.
+    """
+    if scratch is None:
+        return dataclasses.replace(execution, runs_folder=execution.runs_folder or RUNS)
+    runs = execution.runs_folder or scratch.path / RUNS
+    database = scratch.path / "autoturbo.db"
+    return dataclasses.replace(execution, database=database, runs_folder=runs)
 
 
 def _in_call(draft: RunInfo, before: Sequence[Run]) -> RunInfo:
@@ -195,24 +209,49 @@ def _in_call(draft: RunInfo, before: Sequence[Run]) -> RunInfo:
     return dataclasses.replace(draft, settings={**draft.settings, **belongs})
 
 
-def _draft(pair: Pair, options: Options, means: Means, known: Database | None) -> RunInfo:
+def _draft(
+    pair: Pair, config: TuneConfig, execution: ExecutionConfig, known: Database | None
+) -> RunInfo:
     """The record of a run to be, with what it starts from."""
-    graph, target, asked = pair.graph, pair.target, options.asked_of(pair)
-    key = pair_key(graph, target, asked.dtype, asked.measurer, means.make)
-    start = _start(graph, target, asked, means, known, key)
-    more = {
+    graph, target, asked = pair.graph, pair.target, config.resolved(pair.target)
+    key = _key_of(pair, asked, execution)
+    start = _start(graph, target, asked, execution, known, key)
+    storage = execution.storage
+    settings = {
         **pair.settings,
         "target_description": target.as_dict(),
-        "verify": options.verify,
         "starts": [one.knobs.as_dict() for one in start.settings],
         "origins": [one.origin for one in start.settings],
         "notes": list(start.notes),
         STARTS_FIRST: asked.time_budget is not None,
+        **asked.record(),
+        "runs_folder": str(execution.runs_folder),
+        "storage": None if storage is None else masked(storage),
+        **_hashes(key),
+        "config_hash": asked.hash,
+        "batch": graph.batch,
     }
     return RunInfo(
         "", key, graph.name, pair.model_file or graph.source, graph.batch, target.name,
-        _stored(asked, key, graph.batch, more), _versions(), now(),
+        settings, _versions(), now(),
     )  # fmt: skip
+
+
+def _key_of(pair: Pair, asked: TuneConfig, execution: ExecutionConfig) -> PairKey:
+    dtype = asked.dtype or pair.target.default_dtype
+    return pair_key(pair.graph, pair.target, dtype, asked.measurer, execution.evaluator)
+
+
+def _hashes(key: PairKey) -> dict[str, str]:
+    """What of a pair's key a run's settings name besides the data type."""
+    return {name: getattr(key, name) for name in ("graph_hash", "target_hash", "scheduler_version")}
+
+
+def _base_id(pair: Pair, config: TuneConfig, draft: RunInfo) -> str:
+    """The id of the first run of a pair with a configuration."""
+    shapes, batch = pair.settings.get("shapes"), pair.graph.batch
+    asked = config.identity(pair.target)
+    return run_id({**_hashes(draft.key), **asked, "batch": batch, "shapes": shapes})
 
 
 def only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
@@ -227,122 +266,110 @@ def only(ended: Sequence[TuneResult | AutoTurboError]) -> TuneResult:
     return result
 
 
-def resume(
-    run: str,
-    *,
-    database: str | Path = DATABASE,
-    load_graph: Callable[[RunInfo], Graph],
-    load_target: Callable[[RunInfo], AnyTarget] | None = None,
-    jobs: int = 1,
-    ray: str | None = None,
-    trials: int | None = None,
-    time_budget: float | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    timeout_s: float | None = None,
-    evaluator: MakeWorkshop | None = None,
-    verify: bool | None = None,
-    verifier: Verifier | None = None,
-    patience: int | None = None,
-    bound_gap: float | None = None,
-    runtime_env: Mapping[str, Any] | None = None,
-    storage: str | None = None,
-) -> TuneResult:
-    """Go on with a run; the result is that of a run that was never stopped.
-
-    Args:
-        run: its id, or the start of it.
-        database: where it is kept.
-        load_graph: reads the model again (``model_file``, ``batch`` and ``settings`` say how).
-        load_target: reads the target again; the description kept with the run if None.
-        jobs: as for :func:`tune`, like all that follows.
-        ray: address of a Ray cluster.
-        trials: a new total; if None the run's own, or without limit where there is a time budget.
-        time_budget: seconds from now; the run's own if None.
-        on_progress: called after every outcome.
-        timeout_s: seconds for one measurement.
-        evaluator: builds what measures.
-        verify: run what is handed out in ONNX Runtime as well; as at first if None.
-        verifier: checks what is handed out.
-        patience: as for :func:`tune`; a new limit ends all that the run had, but for the time.
-        bound_gap: likewise.
-        runtime_env: Ray's ``runtime_env`` for the workers.
-        storage: the storage's URL; if None the run's own, or, where that had a password, which is
-            not kept, what the environment variable ``AUTOTURBO_STORAGE`` says.
-
-    Raises:
-        RunError: no such run, one that another process works on, or what it depends on has
-            changed: model, target, scheduler.
-        AutoTurboError: whatever :func:`tune` raises.
-    """
-    changes = Changes(
-        load_graph=load_graph, load_target=load_target, jobs=jobs, ray=ray,
-        runtime_env=runtime_env, trials=trials, time_budget=time_budget,
-        on_progress=on_progress, timeout_s=timeout_s, evaluator=evaluator, verify=verify,
-        verifier=verifier, patience=patience, bound_gap=bound_gap,
-        storage=storage,
-    )  # fmt: skip
-    return only(resume_all([run], changes, database=database, together=False))
-
-
 def resume_all(
     runs: Sequence[str],
-    changes: Changes,
+    config: ResumeConfig | None = None,
+    execution: ExecutionConfig | None = None,
     *,
-    database: str | Path = DATABASE,
+    load_graph: Callable[[RunInfo], Graph],
+    load_target: Callable[[RunInfo], AnyTarget] | None = None,
     together: bool = True,
 ) -> list[TuneResult | AutoTurboError]:
     """Go on with several runs on one pool of workers.
 
     Args:
         runs: their ids, or the starts of them.
-        changes: how.
-        database: where they are kept.
+        config: what changes.
+        execution: how it is carried out; :data:`DATABASE` where it names no database.
+        load_graph: reads a model again (``model_file``, ``batch`` and ``settings`` say how).
+        load_target: reads a target again; the description kept with the run if None.
         together: also with the runs that were begun in one call with any of these.
 
     Returns:
         A result per run, or why there is none; those begun together in the order of their pairs.
 
     Raises:
-        RunError: no such run, or what one depends on has changed.
+        RunError: no such run, one that another process works on, or what one depends on has
+            changed: model, target, scheduler.
         AutoTurboError: whatever :func:`tune_all` raises.
     """
-    means = changes.means()
-    with Database.open(database, create=False) as store:
+    config, execution = config or ResumeConfig(), (execution or ExecutionConfig()).started()
+    with Database.open(execution.database or DATABASE, create=False) as store:
         chosen = {info.id: info for info in map(store.run, runs)}
         if together:
             chosen = _with_companions(chosen, store)
-        carried = [_carried(info, changes, means, store) for info in chosen.values()]
+        carried = []
+        for info in chosen.values():
+            target = load_target(info) if load_target else stored_target(info)
+            carried.append(_carried(info, load_graph(info), target, config, execution, store))
         with resumable(store, [run.info.id for run in carried]), ExitStack() as held:
             for run in carried:
                 held.enter_context(store.holding(run.info.id))
             for run in carried:
-                if changes.limits:
+                if LIMITS in run.info.settings:
                     store.set_limits(run.info.id, run.info.settings[LIMITS])
                 store.set_state(run.info.id, "running")
-                if changes.on_begin is not None:
-                    changes.on_begin(run.info)
-            return carry_out(carried, means)
+                if execution.on_begin is not None:
+                    execution.on_begin(run.info)
+            return carry_out(carried, execution)
 
 
-def _carried(info: RunInfo, changes: Changes, means: Means, store: Database) -> Run:
+def _carried(
+    info: RunInfo,
+    graph: Graph,
+    target: AnyTarget,
+    config: ResumeConfig,
+    execution: ExecutionConfig,
+    store: Database,
+) -> Run:
     """A run as it goes on.
 
     Raises:
         RunError: what it depends on has changed.
     """
-    target = changes.load_target(info) if changes.load_target else stored_target(info)
-    graph = changes.load_graph(info)
-    asked = stored_settings(info)
-    _refuse_changed(info, pair_key(graph, target, asked.dtype, asked.measurer, means.make))
-    asked = dataclasses.replace(asked, storage=changes.storage_of(info))
-    asked = asked.extended(changes.trials, changes.time_budget, changes.patience, changes.bound_gap)
-    if changes.limits:
-        limits = {name: getattr(asked, name) for name in LIMITED}
-        info = dataclasses.replace(info, settings={**info.settings, LIMITS: limits})
-    if changes.verify is not None:
-        info = dataclasses.replace(info, settings={**info.settings, "verify": changes.verify})
-    _check(asked, means, target)
-    return Run(graph, target, asked, means, store, info)
+    before = TuneConfig.of_run(info)
+    dtype = before.dtype or target.default_dtype
+    _refuse_changed(info, pair_key(graph, target, dtype, before.measurer, execution.evaluator))
+    asked = before.extended(config)
+    execution = dataclasses.replace(execution, storage=_storage(info, execution.storage))
+    changed: dict[str, Any] = {} if asked.limits == before.limits else asked.limits
+    if execution.runs_folder is not None:
+        changed["runs_folder"] = str(execution.runs_folder)
+    settings = {**info.settings, "verify": bool(asked.verify)}
+    if changed:
+        settings[LIMITS] = {**info.settings.get(LIMITS, {}), **changed}
+    _check(asked, execution, target)
+    return Run(graph, target, asked, execution, store, dataclasses.replace(info, settings=settings))
+
+
+def _storage(info: RunInfo, given: str | None) -> str | None:
+    """Return the URL of the storage that mirrors a run, with its password.
+
+    Raises:
+        RunError: the run's own had a password, which is not kept, and none is given.
+    """
+    own: str | None = info.settings.get("storage")
+    if given is not None or own is None or not is_masked(own):
+        return own if given is None else given
+    if told := os.environ.get(STORAGE_VARIABLE):
+        return told
+    message = f"run {info.id} is mirrored to {own}, whose password is not kept"
+    raise RunError(message, hint=f"give the URL with --storage or in {STORAGE_VARIABLE}")
+
+
+def stored_target(info: RunInfo) -> AnyTarget:
+    """The target of a run, or its machine, from the description that is kept with it.
+
+    Raises:
+        RunError: there is none.
+    """
+    from autoturbo.hardware.machine_file import target_from_dict
+
+    description = info.settings.get("target_description")
+    if description is None:
+        hint = "it was not made by 'tune'"
+        raise RunError(f"run {info.id}: its target is not recorded", hint=hint)
+    return target_from_dict(description)
 
 
 def _with_companions(chosen: Mapping[str, RunInfo], store: Database) -> dict[str, RunInfo]:
@@ -360,8 +387,8 @@ def _place(info: RunInfo) -> tuple[str, int]:
 def _start(
     graph: Graph,
     target: AnyTarget,
-    asked: Settings,
-    means: Means,
+    asked: TuneConfig,
+    execution: ExecutionConfig,
     store: Database | None,
     key: PairKey,
 ) -> StartingPoint:
@@ -373,12 +400,12 @@ def _start(
     begin = time.monotonic()
 
     def show(phase: str) -> None:
-        if means.on_progress is not None:
+        if execution.on_progress is not None:
             took = time.monotonic() - begin
             standing = Progress(
                 graph.name, target.name, 0, asked.total, elapsed_s=took, phase=phase
             )
-            means.on_progress(standing)
+            execution.on_progress(standing)
 
     show("placing cuts")
     return start_of_run(graph, target, key, store, lambda done: show(f"placing cuts {done:.0%}"))
@@ -400,20 +427,24 @@ def scheduler_version(measurer: str = SIMULATOR) -> str:
     return ours if measurer == SIMULATOR else f"{ours}+{measurer_version(measurer)}"
 
 
-def _check(asked: Settings, means: Means, target: AnyTarget) -> None:
+def _check(asked: TuneConfig, execution: ExecutionConfig, target: AnyTarget) -> None:
+    """Refuse what cannot be."""
     from autoturbo.search.samplers import check_sampler
 
-    objectives = asked.check()
-    means.check()
-    if isinstance(target, Machine):
-        from autoturbo.search.units.settings import check_on_machine
-
-        check_on_machine(asked, len(objectives))
-        if asked.sampler != ANNEALING:
-            check_sampler(asked.sampler, len(objectives))
+    asked.check()
+    execution.check()
+    objectives = [objective.name for objective in find_objectives(asked.objective)]
+    if asked.sampler != ANNEALING or not isinstance(target, Machine):
+        check_sampler(asked.sampler, len(objectives))
+    elif len(objectives) > 1:
+        hint = "take nsgaii, tpe or random with --sampler"
+        raise UsageError("annealing over units works on one objective", hint=hint)
+    if "energy" not in objectives:
         return
-    check_sampler(asked.sampler, len(objectives))
-    if any(o.name == "energy" for o in objectives) and target.energy is None:
+    if isinstance(target, Machine):
+        hint = "latency, throughput or ddr-bytes"
+        raise UsageError("machines of several units give no energy figures", hint=hint)
+    if target.energy is None:
         hint = "add an 'energy' section to the target"
         raise UsageError(f"target {target.name} gives no energy figures", hint=hint)
 
@@ -455,17 +486,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _stored(asked: Settings, key: PairKey, batch: int, more: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run's record, from which it can be begun again."""
-    keys = {name: getattr(key, name) for name in ("graph_hash", "target_hash", "scheduler_version")}
-    fields = {**dataclasses.asdict(asked), "baselines": list(asked.baselines)}
-    fields["storage"] = None if asked.storage is None else masked(asked.storage)
-    return {**more, **fields, **keys, "trials": asked.total, "batch": batch}
-
-
-def _register(draft: RunInfo, store: Database) -> RunInfo:
+def _register(draft: RunInfo, base: str, store: Database) -> RunInfo:
     """Record a new run under the first id that is free."""
-    base = run_id(draft.settings)
     while True:
         info = dataclasses.replace(draft, id=store.next_run_id(base))
         try:
@@ -493,14 +515,12 @@ __all__ = [
     "DATABASE",
     "EFFORTS",
     "Best",
-    "Changes",
-    "Options",
     "Pair",
     "Progress",
     "Trial",
+    "TuneCall",
     "TuneResult",
     "Workshop",
-    "resume",
     "resume_all",
     "scheduler_version",
     "tune",

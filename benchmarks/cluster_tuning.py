@@ -30,11 +30,12 @@ from bench_tools import print_table
 from ray_cluster import Cluster
 
 import autoturbo
+from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.database import Database
 from autoturbo.datasets import workloads
 from autoturbo.search.executors.ray_session import connect
 from autoturbo.simulate.measurement import Failure
-from autoturbo.tuner import Options, Pair, TuneResult, tune_all
+from autoturbo.tuner import Pair, TuneResult, tune_all
 
 TARGETS = ("stcp920", "ipu-mk2", "mlu100")
 MODELS = (
@@ -101,12 +102,10 @@ def tuned(pairs: list[Pair], folder: Path, trials: int, address: str | None) -> 
     Raises:
         AutoTurboError: a pair has none.
     """
-    options = Options(
-        trials=trials, database=folder / "a.db", runs_folder=folder / "runs", baselines=(),
-        ray=address, jobs=1 if address is None else 0,
-    )  # fmt: skip
+    config = TuneConfig(trials=trials, baselines=())
+    execution = ExecutionConfig(database=folder / "a.db", runs_folder=folder / "runs", ray=address)
     found = []
-    for result in tune_all(pairs, options):
+    for result in tune_all(pairs, config, execution):
         if not isinstance(result, TuneResult):
             raise result
         found.append(result)

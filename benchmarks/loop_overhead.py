@@ -35,6 +35,7 @@ from typing import Any
 from bench_tools import print_table
 
 import autoturbo
+from autoturbo.config import EFFORTS
 from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.model import CostModel
 from autoturbo.cost_models.pretrained import standard
@@ -42,7 +43,6 @@ from autoturbo.datasets import workloads
 from autoturbo.search.asking import OwnAsker
 from autoturbo.search.journal import Journal
 from autoturbo.search.loop import Loop
-from autoturbo.search.settings import EFFORTS
 from autoturbo.simulate.evaluator import Evaluator
 
 NAMES = ("resnet50", "bert_base_s128", "mobilenet_v2")

@@ -33,10 +33,11 @@ from bench_tools import print_table
 from ray_cluster import Cluster, Node, namespaces_allowed, wait_until
 from ray_measurers import CLASSES, SIDES, lot, making, toy_graph, toy_target
 
+from autoturbo.commands.loading import resume
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.executors.ray_session import connect
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.tuner import TuneResult, resume, tune
+from autoturbo.tuner import TuneResult, tune
 
 TRIALS = 97
 MEASURING_S = 0.05

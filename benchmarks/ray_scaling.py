@@ -36,11 +36,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from bench_tools import print_table
 from ray_measurers import Sleeper, toy_graph, toy_target
 
+from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.executors import Executor, Processes, RayPool, Task, measured
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.tuner import Options, Pair, Progress, TuneResult, tune_all
+from autoturbo.tuner import Pair, Progress, TuneResult, tune_all
 
 MODEL = "squeezenet1_1"
 _BURSTS = 12
@@ -163,16 +164,18 @@ def tuner(samplers: Sequence[str], sizes: Sequence[int], trials: int, pairs: int
         for size in sizes:
             chosen = [Pair(graph, toy_target())] * pairs
             with tempfile.TemporaryDirectory() as folder:
-                options = Options(
+                config = TuneConfig(
                     trials=1 + max(trials, size), sampler=sampler, round=size, baselines=(),
-                    database=Path(folder) / "a.db", runs_folder=folder, transfer=False, jobs=2,
-                    evaluator=Evaluator,
+                    transfer=False,
                 )  # fmt: skip
-                found.append(load(sampler, size, chosen, options))
+                execution = ExecutionConfig(
+                    database=Path(folder) / "a.db", runs_folder=folder, jobs=2, evaluator=Evaluator
+                )
+                found.append(load(config, chosen, execution))
     return found
 
 
-def load(sampler: str, size: int, pairs: Sequence[Pair], options: Options) -> Load:
+def load(config: TuneConfig, pairs: Sequence[Pair], execution: ExecutionConfig) -> Load:
     """Tune; from the first result to the last, what the beginning takes is left out."""
     marks: list[float] = []
 
@@ -180,10 +183,10 @@ def load(sampler: str, size: int, pairs: Sequence[Pair], options: Options) -> Lo
         if progress.done:
             marks.append(time.process_time())
 
-    for result in tune_all(pairs, dataclasses.replace(options, on_progress=look)):
+    for result in tune_all(pairs, config, dataclasses.replace(execution, on_progress=look)):
         if not isinstance(result, TuneResult):
             raise result
-    return Load(sampler, size, (marks[-1] - marks[0]) / (len(marks) - 1))
+    return Load(config.sampler, config.round or 0, (marks[-1] - marks[0]) / (len(marks) - 1))
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import autoturbo
-from autoturbo.search.settings import EFFORTS
+from autoturbo.config import EFFORTS
 from autoturbo.simulate.measurement import Measurement
 
 WORKLOADS = ("resnet50", "mobilenet_v2", "bert_base_s128")

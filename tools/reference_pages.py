@@ -18,12 +18,21 @@ import autoturbo
 from autoturbo.commands.db import published_schemas
 from autoturbo.commands.registry import build_parser
 from autoturbo.commands.schemas import output_schema, schema_names
+from autoturbo.config import (
+    ExecutionConfig,
+    ResumeConfig,
+    TuneConfig,
+    flag_of,
+    option_of,
+    options_of,
+)
 
 LABELS = {
     "target": "Targets",
     "schedule": "Schedule files",
     "kernels": "Kernels files",
     "record": "Records of the database",
+    "config": "The configuration that a run keeps",
     "machine-schedule": "Schedule files of machines of several units",
 }
 """What the published schemas are about; one that is not here is shown under its name."""
@@ -163,8 +172,35 @@ def _of_name(name: str) -> str:
     return f".. autoclass:: autoturbo.{name}\n   :members:\n\n"
 
 
+def options() -> str:
+    """Every option of a run: what decides the result, then how a call is carried out."""
+    heads = {
+        TuneConfig: "What decides the result",
+        ExecutionConfig: "How a call is carried out",
+    }
+    return "\n".join(f"## {head}\n\n{_options(config)}" for config, head in heads.items())
+
+
+def _options(config: type) -> str:
+    changed = options_of(ResumeConfig).keys() | options_of(ExecutionConfig).keys()
+    rows = []
+    for name, declared in options_of(config).items():
+        what, flag = option_of(declared), flag_of(declared)
+        usual = what.usual or ("" if declared.default is None else str(declared.default))
+        cells = (
+            f"`{name}`", f"`{flag}`" if flag else "", what.unit, usual,
+            "yes" if name in changed else "", f"{what.help}. {what.more}".strip(),
+        )  # fmt: skip
+        rows.append("| " + " | ".join(map(_cell, cells)) + " |")
+    head = (
+        "| Python | flag | unit | default | on resume | what it is |\n|---|---|---|---|---|---|\n"
+    )
+    return head + "\n".join(rows) + "\n"
+
+
 PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "commands": ("reference/cli", commands),
+    "options": ("reference/options", options),
     "schemas": ("reference/schemas", schemas),
     "api": ("reference/python", api),
     "decisions": ("decisions/index", decisions),

@@ -10,10 +10,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     AnyPair,
-    add_measurer_option,
     add_model_options,
     add_target_options,
     asked_inputs,
@@ -28,6 +28,7 @@ from autoturbo.commands.scheduling import (
     chosen_schedule,
     schedule_of_database,
 )
+from autoturbo.config import TuneConfig
 from autoturbo.outputs import Kind
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def add_arguments(parser: Parser) -> None:
     """The model, the target, what gives the schedule, and where it goes."""
     add_model_options(parser)
     add_target_options(parser)
-    add_measurer_option(parser)
+    add_flags(parser, TuneConfig, "measurer")
     add_schedule_options(parser, "the best in the database")
     text = "the scheduled model (ONNX), or its kernels spelled out where it ends in .json"
     add = parser.add_argument

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autoturbo.commands.comparing import compare
+from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     MachinePair,
-    add_measurer_option,
     add_model_options,
     add_target_options,
     load_any_pair,
 )
 from autoturbo.commands.units import compare_units
+from autoturbo.config import TuneConfig
 from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.sharing import mixed_sentence
 
@@ -31,7 +32,7 @@ def add_arguments(parser: Parser) -> None:
     """The model and the target."""
     add_model_options(parser)
     add_target_options(parser)
-    add_measurer_option(parser)
+    add_flags(parser, TuneConfig, "measurer")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:

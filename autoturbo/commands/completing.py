@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.commands.parser import DEFAULT_DATABASE, Parser
-from autoturbo.commands.values import OBJECTIVES, OneOf
+from autoturbo.commands.values import ManyOf, OneOf
 from autoturbo.report.units import plain
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def _actions(parser: Parser) -> Iterator[argparse.Action]:
 
 def _offer(action: argparse.Action) -> Offer | None:
     """What an argument is completed to; None leaves files to the shell."""
-    if isinstance(action.type, OneOf):
-        names = action.type.names
+    kind = action.type.each if isinstance(action.type, ManyOf) else action.type
+    if isinstance(kind, OneOf):
+        names = kind.names
         return lambda **_: names()
     return _BY_NAME.get(action.dest) or _BY_METAVAR.get(str(action.metavar))
 
@@ -95,5 +96,5 @@ _BY_METAVAR: dict[str, Offer] = {
 }
 """By what the help calls an argument."""
 
-_BY_NAME: dict[str, Offer] = {"objective": lambda **_: OBJECTIVES, "names": _commands}
+_BY_NAME: dict[str, Offer] = {"names": _commands}
 """By what an argument is called in the options, where the help's name says too little."""

@@ -151,6 +151,7 @@ def _schema(options: argparse.Namespace, console: Console) -> int:
 
 def published_schemas() -> dict[str, dict[str, Any]]:
     """The JSON schemas of what leaves AutoTurbo for other programs, by name."""
+    from autoturbo.config import config_schema
     from autoturbo.database import record_schema
     from autoturbo.schedule.files import schedule_schema
     from autoturbo.schedule.kernels_file import kernels_schema
@@ -158,6 +159,7 @@ def published_schemas() -> dict[str, dict[str, Any]]:
 
     return {
         "record": record_schema(),
+        "config": config_schema(),
         "schedule": schedule_schema(),
         "kernels": kernels_schema(),
         "machine-schedule": machine_schedule_schema(),

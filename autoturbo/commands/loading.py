@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoturbo.commands.parser import DEFAULT_DATABASE
+from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.values import (
     did_you_mean,
     dimension,
     merged_dims,
     merged_shapes,
-    one_of,
     shape,
     value,
     whole_number,
     wrong,
+)
+from autoturbo.config import (
+    ExecutionConfig,
+    ResumeConfig,
+    TuneConfig,
+    argument,
+    called_with,
+    part_of,
 )
 from autoturbo.errors import Location, ModelError, RunError
 
@@ -30,10 +38,10 @@ if TYPE_CHECKING:
     from autoturbo.hardware.machine import AnyTarget, Machine
     from autoturbo.simulate.evaluator import Evaluator
     from autoturbo.simulate.units.evaluator import MachineEvaluator
-    from autoturbo.tuner import Progress, TuneResult
+    from autoturbo.tuner import TuneResult
 
 DEFAULT_TARGET = "stcp920"
-SIMULATOR = "simulator"
+SIMULATOR = TuneConfig.measurer
 
 
 class Pair(NamedTuple):
@@ -125,57 +133,41 @@ def load_given(name: str, options: argparse.Namespace) -> Graph:
     return load_model(name, **asked_inputs(options))
 
 
-def resume(
-    run: str,
-    *,
-    database: str | Path = DEFAULT_DATABASE,
-    trials: int | None = None,
-    time_budget: float | None = None,
-    verify: bool | None = None,
-    jobs: int = 1,
-    ray: str | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    patience: int | None = None,
-    bound_gap: float | None = None,
-    storage: str | None = None,
-) -> TuneResult:
+@dataclass(frozen=True, kw_only=True)
+class ResumeCall(ExecutionConfig, ResumeConfig):
+    """Arguments of :func:`resume`; what is not given is as the run was begun."""
+
+    run: str = field(kw_only=False, metadata=argument("its id, or the beginning of it"))
+    load_graph: Callable[[RunInfo], Graph] | None = field(
+        default=None, metadata=argument("reads the model again; from the run's file if None")
+    )
+    load_target: Callable[[RunInfo], AnyTarget] | None = field(
+        default=None, metadata=argument("reads the target again; as the run keeps it if None")
+    )
+
+
+@called_with(ResumeCall)
+def resume(call: ResumeCall) -> TuneResult:
     """Go on with a run, also after a crash; the result is that of a run that was never stopped.
 
-    Args:
-        run: its id, or the beginning of it.
-        database: where it is kept.
-        trials: a new total, those made included; if None the run's own, or without limit where
-            there is a time budget.
-        time_budget: seconds from now; the run's own if None.
-        verify: run what is handed out in ONNX Runtime as well; as at first if None.
-        jobs: processes that measure.
-        ray: address of a Ray cluster, ``"local"`` for one of our own; None for no Ray.
-        on_progress: called after every outcome.
-        patience: stop after so many trials without a better one. Where any limit is given anew,
-            those of the run that are not given are gone, but for the time.
-        bound_gap: stop once the best is at most this share above the lower bound; likewise.
-        storage: the storage's URL; if None the run's own, or, where that had a password, which is
-            not kept, what the environment variable ``AUTOTURBO_STORAGE`` says.
+    The run is looked for in ``autoturbo.db`` where no database is given. What is not given is as
+    the run was begun; where any limit is, those that are not are gone, but for the time.
 
     Raises:
         RunError: no such run, or what it depends on has changed: model, target, version.
+        AutoTurboError: whatever :func:`autoturbo.tune` raises.
     """
     from autoturbo import tuner
 
-    return tuner.resume(
-        run,
-        database=database,
-        load_graph=model_of_run,
-        trials=trials,
-        time_budget=time_budget,
-        verify=verify,
-        jobs=jobs,
-        ray=ray,
-        on_progress=on_progress,
-        patience=patience,
-        bound_gap=bound_gap,
-        storage=storage,
+    ended = tuner.resume_all(
+        [call.run],
+        part_of(ResumeConfig, call),
+        part_of(ExecutionConfig, call),
+        load_graph=call.load_graph or model_of_run,
+        load_target=call.load_target,
+        together=False,
     )
+    return tuner.only(ended)
 
 
 def how_to_load(options: argparse.Namespace) -> dict[str, Any]:
@@ -196,7 +188,7 @@ def model_of_run(info: RunInfo) -> Graph:
     """The model of a run, found from the folder where the run was begun or from this one."""
     if not info.model_file:
         message = f"run {info.id}: the file of its model is not recorded"
-        raise RunError(message, hint="give model_file to 'tune', or resume with autoturbo.tuner")
+        raise RunError(message, hint="give model_file to 'tune', or load_graph to autoturbo.resume")
     return load_model(model_path_of_run(info), **_kept_inputs(info))
 
 
@@ -290,21 +282,7 @@ def add_target_options(parser: Parser, *, several: bool = False, default: str = 
         )
     else:
         parser.add_argument("--target", metavar="T", default=DEFAULT_TARGET, help=text)
-    text = "float32, float16, bfloat16, int8, bfloat8 or bfloat4 (default: what suits the target)"
-    parser.add_argument("--dtype", metavar="TYPE", type=one_of("--dtype", _dtypes), help=text)
-
-
-def add_measurer_option(parser: Parser) -> None:
-    """What measures."""
-    text = "what measures schedules: simulator, or a plug-in's (default: simulator)"
-    choose = one_of("--measurer", _measurers)
-    parser.add_argument("--measurer", metavar="NAME", type=choose, default=SIMULATOR, help=text)
-
-
-def add_subgraphs_option(parser: Parser) -> None:
-    """How many sub-graphs have knobs of their own in the search space."""
-    text = "heaviest sub-graphs with own knobs (default: 8; Optuna's samplers: 0)"
-    parser.add_argument("--subgraphs", metavar="N", type=whole_number("--subgraphs", 0), help=text)
+    add_flags(parser, TuneConfig, "dtype")
 
 
 def load_pair(options: argparse.Namespace) -> Pair:
@@ -440,16 +418,4 @@ def _target(name: str) -> Target:
 
 def _measurer(options: argparse.Namespace) -> str:
     """Of commands that have the option; the simulator for others."""
-    return str(getattr(options, "measurer", SIMULATOR))
-
-
-def _measurers() -> tuple[str, ...]:
-    from autoturbo.simulate.evaluator import measurer_names
-
-    return measurer_names()
-
-
-def _dtypes() -> tuple[str, ...]:
-    from autoturbo.hardware import DTYPES
-
-    return DTYPES
+    return getattr(options, "measurer", None) or SIMULATOR

@@ -34,9 +34,10 @@ def file_of(options: argparse.Namespace, info: RunInfo, name: str) -> Path:
 
 def folder_of(info: RunInfo) -> Path:
     """The run's folder, made if it is gone."""
+    from autoturbo.config import RUNS
     from autoturbo.database import RunFolder
 
-    root = info.settings.get("runs_folder", "runs")
+    root = info.asked.get("runs_folder", RUNS)
     return RunFolder.create(root, info.model, info.target, info.id).path
 
 

@@ -8,22 +8,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoturbo.commands.config_flags import add_flags, config_of
 from autoturbo.commands.loading import model_of_run, model_path_of_run
 from autoturbo.commands.outputs import add_force_option, outputs_of
 from autoturbo.commands.scheduling import require_runtime
 from autoturbo.commands.tuning import (
     LiveLine,
-    add_machine_options,
-    add_stopping_options,
-    add_storage_option,
     finish,
     finish_all,
-    machine_options,
     starting_lines,
-    stopping_options,
     write_copy,
 )
-from autoturbo.commands.values import duration, whole_number
+from autoturbo.config import ExecutionConfig, ResumeConfig
 from autoturbo.errors import InputError
 from autoturbo.outputs import Kind
 from autoturbo.report.units import plain
@@ -47,18 +43,11 @@ def add_arguments(parser: Parser) -> None:
     add("run", metavar="RUN", help="id of a run, or the beginning of one")
     together = "go on as well with the runs that 'tune' began together with it"
     add("--all", dest="together", action="store_true", help=together)
-    trials = "trials in all, those made included (default: as asked for at first)"
-    add("--trials", metavar="N", type=whole_number("--trials", 1), help=trials)
-    budget = "stop after this long, for example 10m; without --trials, no other limit"
-    add("--time-budget", metavar="TIME", type=duration("--time-budget"), help=budget)
-    add_stopping_options(parser)
-    add_machine_options(parser)
-    add_storage_option(parser)
+    add_flags(parser, ResumeConfig, resuming=True)
+    add_flags(parser, ExecutionConfig, resuming=True)
     output = "write the best schedule there as well (default: where 'tune' wrote it)"
     add("-o", "--output", metavar="FILE", type=Path, help=output)
     add_force_option(parser)
-    text = "run what is handed out in ONNX Runtime as well, against the model"
-    add("--verify", action="store_true", default=None, help=text)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -70,22 +59,14 @@ def run(options: argparse.Namespace, console: Console) -> int:
         require_runtime("--verify")
     if options.output is not None:
         _outputs(options).check(options.output, Kind.SCHEDULE)
-    machine = machine_options(options)
+    config = config_of(ResumeConfig, options)
     with LiveLine(console) as line:
-        changes = tuner.Changes(
-            load_graph=model_of_run,
-            trials=options.trials,
-            time_budget=options.time_budget,
-            verify=options.verify,
-            storage=options.storage,
-            on_progress=line,
-            began=began,
-            on_begin=functools.partial(_introduce, console=console, database=options.db),
-            **stopping_options(options),
-            **machine,
+        told = functools.partial(_introduce, console=console, database=options.db)
+        execution = config_of(
+            ExecutionConfig, options, on_progress=line, began=began, on_begin=told
         )
         ended = tuner.resume_all(
-            [options.run], changes, database=options.db, together=options.together
+            [options.run], config, execution, load_graph=model_of_run, together=options.together
         )
     if options.together and len(ended) > 1:
         return finish_all(ended, console, options.db)

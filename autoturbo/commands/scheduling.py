@@ -52,7 +52,7 @@ def add_schedule_options(parser: Parser, default: str = "graphturbo") -> _Mutual
     Gives the group, of which only one may be there, for further ones.
     """
     what = parser.add_mutually_exclusive_group()
-    choose = one_of("--scheduler", _schedulers)
+    choose = one_of("--scheduler", schedulers)
     text = f"graphturbo, tvm, O0, ...; on machines partition_tuner, ... (default: {default})"
     what.add_argument("--scheduler", metavar="NAME", type=choose, help=text)
     what.add_argument("--schedule", metavar="FILE", type=Path, help="schedule file (JSON)")
@@ -212,8 +212,8 @@ def _of_knobs(path: Path, build: Callable[[Knobs], _Built]) -> _Built:
         raise KnobsError(error.message, at, error.hint) from None
 
 
-def _schedulers() -> tuple[str, ...]:
-    """Of targets, then of machines."""
+def schedulers() -> tuple[str, ...]:
+    """Return the names of schedulers of targets, then of machines."""
     from autoturbo.hardware.machine_file import load_machine, machine_names
     from autoturbo.schedule.baselines import ALIASES, scheduler_names
     from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS

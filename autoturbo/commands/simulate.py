@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     MachinePair,
-    add_measurer_option,
     add_model_options,
     add_target_options,
     load_any_pair,
@@ -20,6 +20,7 @@ from autoturbo.commands.scheduling import (
     chosen_on_machine,
     chosen_on_target,
 )
+from autoturbo.config import TuneConfig
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +38,7 @@ def add_arguments(parser: Parser) -> None:
     """The model, the target, and what gives the schedule."""
     add_model_options(parser)
     add_target_options(parser)
-    add_measurer_option(parser)
+    add_flags(parser, TuneConfig, "measurer")
     add_schedule_options(parser)
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     Pair,
     add_model_options,
-    add_subgraphs_option,
     add_target_options,
     load_pair,
 )
+from autoturbo.config import EFFORTS, TuneConfig
 
 if TYPE_CHECKING:
     import argparse
@@ -39,12 +40,12 @@ def add_arguments(parser: Parser) -> None:
     """The model and the target."""
     add_model_options(parser)
     add_target_options(parser)
-    add_subgraphs_option(parser)
+    add_flags(parser, TuneConfig, "subgraphs")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print the knobs and the estimate."""
-    from autoturbo.search.settings import EFFORTS, SUBGRAPHS
+    from autoturbo.search.settings import SUBGRAPHS
     from autoturbo.search.space import Space
 
     pair = load_pair(options)

@@ -5,29 +5,26 @@ Points that were tuned before are known, and those that were interrupted go on.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoturbo.commands.config_flags import add_flags, config_of, execution_of
 from autoturbo.commands.facts import assumed, notes_field, say_notes
 from autoturbo.commands.loading import (
     add_model_options,
-    add_subgraphs_option,
     add_target_options,
     how_to_load,
     load_pair,
 )
 from autoturbo.commands.outputs import add_force_option, outputs_of
-from autoturbo.commands.tuning import (
-    LiveLine,
-    add_machine_options,
-    add_stopping_options,
-    check_places,
-    machine_options,
-    stopping_options,
-)
-from autoturbo.commands.values import one_of, whole_number, wrong
+from autoturbo.commands.scheduling import require_runtime
+from autoturbo.commands.tuning import LiveLine, check_places
+from autoturbo.commands.values import wrong
+from autoturbo.config import ExecutionConfig, SweepConfig, fields_of
 from autoturbo.errors import InfeasibleError
 from autoturbo.outputs import Kind
+from autoturbo.report.units import clock
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
 
 USAGE = "MODEL --vary FIELD=VALUES ... [--target T] [options]"
 EXAMPLE = "autoturbo sweep resnet50 --vary lb.capacity_kib=256..4096 -o sweep.csv -o sweep.svg"
-_DEFAULT_EFFORT = "quick"
 _TABLE = ".csv"
 
 
@@ -53,19 +49,8 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     text = "a field of the target and its values: 256..4096 doubles, 1..9:5 evenly, or 1,2,3"
     add("--vary", metavar="FIELD=VALUES", action="append", default=[], help=text)
-    text = "quick, standard or thorough, for each point (default: quick)"
-    add("--effort", metavar="LEVEL", type=one_of("--effort", _efforts), help=text)
-    text = "trials of each point (default: as the effort says)"
-    add("--trials", metavar="N", type=whole_number("--trials", 1), help=text)
-    add_stopping_options(parser)
-    text = "trials proposed at a time (default: 16)"
-    add("--round", metavar="N", type=whole_number("--round", 1), help=text)
-    add_subgraphs_option(parser)
-    seed = "the same seed, the same result (default: 0)"
-    add("--seed", metavar="N", type=whole_number("--seed", 0), default=0, help=seed)
-    add_machine_options(parser)
-    runs = "where run folders are made (default: runs)"
-    add("--runs-folder", metavar="PATH", default="runs", help=runs)
+    add_flags(parser, SweepConfig)
+    add_flags(parser, ExecutionConfig)
     text = "table (.csv) or plot (.svg, .png, .pdf) to write; may be repeated"
     add("-o", "--output", metavar="FILE", type=Path, action="append", default=[], help=text)
     text = "folder that takes every target of the grid as a file"
@@ -78,6 +63,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.hardware.grid import axes_of, grid_of
     from autoturbo.sweeping import sweep
 
+    began = time.monotonic()
+    if options.verify:
+        require_runtime("--verify")
     outputs = outputs_of(options)
     _check_outputs(options.output, outputs)
     check_places(options)
@@ -85,25 +73,18 @@ def run(options: argparse.Namespace, console: Console) -> int:
     grid = grid_of(pair.target, axes_of(options.vary))
     if options.save_targets is not None:
         _save_targets(grid, options.save_targets, outputs)
-    _introduce(pair, len(grid), options, console)
+    config = config_of(SweepConfig, options, dtype=pair.dtype)
+    _introduce(pair, len(grid), config, console)
     with LiveLine(console) as line:
+        execution = execution_of(options, on_progress=line, began=began)
         found = sweep(
             pair.model,
             pair.target,
             options.vary,
-            dtype=pair.dtype,
-            trials=options.trials,
-            effort=options.effort or _DEFAULT_EFFORT,
-            seed=options.seed,
-            database=options.db,
-            runs_folder=options.runs_folder,
             model_file=pair.model.source,
             settings=how_to_load(options),
-            on_progress=line,
-            subgraphs=options.subgraphs,
-            round=options.round,
-            **stopping_options(options),
-            **machine_options(options),
+            **fields_of(config),
+            **fields_of(execution),
         )
     _write(found, options.output, outputs)
     files = [str(path) for path in options.output]
@@ -114,12 +95,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _introduce(pair: Pair, points: int, options: argparse.Namespace, console: Console) -> None:
-    from autoturbo.search.settings import EFFORTS
-
-    each = options.trials or EFFORTS[options.effort or _DEFAULT_EFFORT]
+def _introduce(pair: Pair, points: int, config: SweepConfig, console: Console) -> None:
     name = f"{pair.model.name} @ {pair.target.name}, {pair.dtype}"
-    console.say(f"{name}: {points} targets, {each} trials each, seed {options.seed}")
+    budget = f"{clock(config.time_budget)} of time" if config.time_budget else ""
+    each = f"{config.total} trials each" if config.total else ""
+    how = ", ".join(part for part in (each, budget) if part)
+    console.say(f"{name}: {points} targets, {how}, seed {config.seed}")
     say_notes(assumed(pair.model), console)
 
 
@@ -195,9 +176,3 @@ def _require_one(found: Sweep) -> None:
         first = found.points[0]
         message = f"no target of {len(found.points)} fits the model: {first.failure}"
         raise InfeasibleError(message, hint="vary towards larger buffers")
-
-
-def _efforts() -> tuple[str, ...]:
-    from autoturbo.search.settings import EFFORTS
-
-    return tuple(EFFORTS)

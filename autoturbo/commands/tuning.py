@@ -7,13 +7,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self
 
 from autoturbo.commands.facts import notes_field
 from autoturbo.commands.parser import DEFAULT_DATABASE
-from autoturbo.commands.values import duration, percentage, whole_number, wrong
-from autoturbo.errors import AutoTurboError, InterruptedRunError, Location, UsageError
-from autoturbo.limits import read_text
+from autoturbo.commands.values import wrong
+from autoturbo.config import RUNS
+from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.outputs import NO_OTHERS, Kind
 from autoturbo.report.live import Standing, live_line
 from autoturbo.report.notebook import REFERENCE
@@ -22,13 +22,12 @@ from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from rich.live import Live
 
     from autoturbo.commands.console import Console
-    from autoturbo.commands.parser import Parser
     from autoturbo.database import RunInfo
     from autoturbo.outputs import Outputs
     from autoturbo.tuner import Progress, Trial, TuneResult
@@ -112,100 +111,6 @@ def standing_of(progress: Progress) -> Standing:
         expected=None if left is None else progress.elapsed_s + left,
         phase=progress.phase,
     )
-
-
-class StoppingOptions(TypedDict):
-    """Arguments of the tuner that say when to stop early."""
-
-    patience: int | None
-    bound_gap: float | None
-
-
-def add_stopping_options(parser: Parser) -> None:
-    """When to stop before the budget is used up."""
-    add = parser.add_argument
-    patience = "stop after N trials without a better one"
-    add("--patience", metavar="N", type=whole_number("--patience", 1), help=patience)
-    gap = "stop once the latency is within this of the lower bound, for example 5%%"
-    add("--bound-gap", metavar="PERCENT", type=percentage("--bound-gap"), help=gap)
-
-
-def stopping_options(options: argparse.Namespace) -> StoppingOptions:
-    """The same as arguments of the tuner."""
-    return {"patience": options.patience, "bound_gap": options.bound_gap}
-
-
-def add_storage_option(parser: Parser) -> None:
-    """Where the study is mirrored."""
-    text = "mirror the Optuna study, for optuna-dashboard (or AUTOTURBO_STORAGE)"
-    parser.add_argument("--storage", metavar="URL", help=text)
-
-
-class MachineOptions(TypedDict):
-    """Arguments of the tuner that say where measuring is done."""
-
-    jobs: int
-    ray: str | None
-    runtime_env: Mapping[str, Any] | None
-    timeout_s: float | None
-
-
-def add_machine_options(parser: Parser) -> None:
-    """Where measuring is done; the result is the same wherever it is."""
-    add = parser.add_argument
-    jobs = "processes that measure (default: 1; with --ray, one per CPU of the cluster)"
-    add("--jobs", metavar="N", type=whole_number("--jobs", 1), help=jobs)
-    ray = "measure on a Ray cluster; a local one without ADDRESS"
-    add("--ray", metavar="ADDRESS", nargs="?", const="local", help=ray)
-    env = "JSON or YAML of Ray's runtime_env: brings machines what they lack"
-    add("--ray-runtime-env", metavar="FILE", type=Path, help=env)
-    text = "give a measurement up after this long, for example 30s (default: never)"
-    add("--timeout", metavar="TIME", type=duration("--timeout"), help=text)
-
-
-def machine_options(options: argparse.Namespace) -> MachineOptions:
-    """The same as arguments of the tuner.
-
-    Raises:
-        UsageError: the file of the runtime environment is none.
-    """
-    file = options.ray_runtime_env
-    if file is not None and options.ray is None:
-        raise wrong("--ray-runtime-env", "it is for workers of Ray", "add --ray")
-    found = None if file is None else _runtime_env(file)
-    jobs = options.jobs or (1 if options.ray is None else 0)
-    where: MachineOptions = {
-        "jobs": jobs,
-        "ray": options.ray,
-        "runtime_env": found,
-        "timeout_s": options.timeout,
-    }
-    return where
-
-
-def _runtime_env(path: Path) -> dict[str, Any]:
-    """What is in a file of ``runtime_env``; paths in it are those of this machine.
-
-    Raises:
-        UsageError: it cannot be read, or is something else.
-    """
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-            if self.check_event(yaml.AliasEvent):  # a few lines of them stand for gigabytes
-                raise yaml.YAMLError("aliases are not allowed; write the value out")
-            return super().compose_node(parent, index)
-
-    try:
-        found = yaml.load(read_text(path), Loader)  # noqa: S506  a safe one
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"cannot be read: {reason}", Location(str(path))) from None
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        hint = 'for example {"py_modules": ["autoturbo"], "pip": ["numpy"]}'
-        raise UsageError("is not a mapping of names", Location(str(path)), hint)
-    return found
 
 
 def finish_all(
@@ -458,7 +363,7 @@ def check_places(options: argparse.Namespace) -> None:
     from autoturbo.database import Database
 
     Database.check_place(options.db)
-    runs = Path(options.runs_folder)
+    runs = Path(options.runs_folder or RUNS)
     if runs.exists() and not runs.is_dir():
         raise wrong("--runs-folder", f"{runs} is a file", "name a folder")
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-OBJECTIVES = ("latency", "throughput", "energy", "ddr-bytes")
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _LARGEST = 2**31 - 1
 _LARGEST_EXTENT = 2**63 - 1
@@ -103,6 +102,30 @@ def one_of(flag: str, names: Callable[[], Iterable[str]]) -> OneOf:
     return OneOf(flag, names)
 
 
+@dataclass(frozen=True, slots=True)
+class ManyOf:
+    """Takes some of some names, with commas between them.
+
+    Attributes:
+        each: takes one of them.
+        empty: whether an empty text stands for none of them.
+    """
+
+    each: OneOf
+    empty: bool = False
+
+    def __call__(self, text: str) -> list[str]:
+        """The names, if all are known."""
+        if self.empty and not text:
+            return []
+        return [self.each(name.strip()) for name in text.split(",")]
+
+
+def many_of(flag: str, names: Callable[[], Iterable[str]], *, empty: bool = False) -> ManyOf:
+    """Some of some names, looked up only when the flag is given."""
+    return ManyOf(OneOf(flag, names), empty)
+
+
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
     """An input's name and extents: ``data=1,3,224,224``; ``scalar=`` for no dimension at all."""
     name, equals, extents = text.rpartition("=")
@@ -146,12 +169,6 @@ def _number(text: str) -> float:
     if text in words:
         return words[text]
     return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
-
-
-def objectives(text: str) -> list[str]:
-    """Objectives with commas between them."""
-    choose = one_of("--objective", lambda: OBJECTIVES)
-    return [choose(name.strip()) for name in text.split(",")]
 
 
 _Number = TypeVar("_Number", int, float)

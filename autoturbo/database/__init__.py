@@ -25,7 +25,7 @@ from autoturbo.database.records import (
     TrialRecord,
     Verified,
 )
-from autoturbo.database.run_folder import RESULT_SETTINGS, RunFolder, run_id
+from autoturbo.database.run_folder import RunFolder, run_id
 from autoturbo.database.salvage import Salvaged, repair, salvage
 from autoturbo.database.store import BestFilter, Database
 
@@ -34,7 +34,6 @@ __all__ = [
     "LIMITS",
     "OTHER_EVALUATOR",
     "RECORD_SCHEMA",
-    "RESULT_SETTINGS",
     "RUN_STATES",
     "BestFilter",
     "BestSchedule",

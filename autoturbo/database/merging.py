@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.database.formats import canonical, decode, encode
 from autoturbo.database.packing import pack
-from autoturbo.database.records import BestSchedule, KernelRecord, Record, RunInfo, TrialRecord
-from autoturbo.database.run_folder import RESULT_SETTINGS
+from autoturbo.database.records import (
+    LIMITS,
+    BestSchedule,
+    KernelRecord,
+    Record,
+    RunInfo,
+    TrialRecord,
+)
 from autoturbo.errors import DatabaseError, Location
 
 if TYPE_CHECKING:
@@ -143,7 +149,8 @@ def _read(record: Record, there: Any, at: Location) -> Record:
 def _check_same_run(new: Record, old: Record, at: Location) -> None:
     if not isinstance(new, RunInfo) or not isinstance(old, RunInfo):
         return
-    names = [n for n in RESULT_SETTINGS if new.settings.get(n) != old.settings.get(n)]
+    known = sorted({*new.settings, *old.settings} - {LIMITS})  # a resume may change limits
+    names = [name for name in known if new.settings.get(name) != old.settings.get(name)]
     if new.key != old.key or names:
         differs = ", ".join(names) or "hashes or versions"
         message = f"run {new.id!r} is another one in the database, with other {differs}"

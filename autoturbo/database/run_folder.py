@@ -28,40 +28,21 @@ MANIFEST_SCHEMA = 1
 
 MANIFEST = "manifest.json"
 
-RESULT_SETTINGS = (
-    "graph_hash",  # the model with its batch and shapes
-    "target_hash",
-    "dtype",
-    "scheduler_version",
-    "batch",
-    "shapes",
-    "effort",
-    "trials",
-    "time_budget",
-    "patience",
-    "bound_gap",
-    "sampler",
-    "objective",
-    "cost_model",
-    "seed",
-)
-"""The settings that affect the result, and so the run's id. All others do not: the number of jobs,
-the cluster's address, where files go. Absent and None are the same, so that a name added here later
-leaves the ids of runs that do not use it as they are."""
-
 _ID_DIGITS = 10  # 40 bits: a clash among 10,000 runs has a chance of 5 in 100,000
 _NAME_BYTES = 80  # two names and the id stay below the 255 bytes of common file systems
 
 
-def run_id(settings: Mapping[str, Any]) -> str:
-    """The stable id of a run: the same result settings, the same id, on every machine.
+def run_id(decisive: Mapping[str, Any]) -> str:
+    """Return the stable id of a run: the same result, the same id, on every machine.
 
-    First 10 hexadecimal digits of the SHA-256 of the canonical JSON of those of
-    :data:`RESULT_SETTINGS` that are given. Where a run of that id exists already, see
-    :meth:`autoturbo.database.Database.next_run_id`.
+    First 10 hexadecimal digits of the SHA-256 of the canonical JSON. Where a run of that id exists
+    already, see :meth:`autoturbo.database.Database.next_run_id`.
+
+    Args:
+        decisive: what affects the result, and nothing else, as JSON values. Absent and None are
+            the same.
     """
-    chosen = {name: settings.get(name) for name in RESULT_SETTINGS}
-    given = {name: value for name, value in chosen.items() if value is not None}
+    given = {name: value for name, value in decisive.items() if value is not None}
     text = json.dumps(given, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:_ID_DIGITS]
 

@@ -15,12 +15,12 @@ from command_line import Cli, cli_in
 from autoturbo.commands import completing
 from autoturbo.commands.completion import SHELLS
 from autoturbo.commands.registry import build_parser
-from autoturbo.commands.values import OBJECTIVES
+from autoturbo.config import EFFORTS
 from autoturbo.database.run_ids import recent_runs
 from autoturbo.hardware import DTYPES, preset_names
 from autoturbo.hardware.machine_file import machine_names
 from autoturbo.search import SAMPLERS
-from autoturbo.search.settings import EFFORTS
+from autoturbo.search.objectives import OBJECTIVES
 
 BASH = """\
 eval "$(autoturbo completion bash)"

@@ -233,7 +233,7 @@ def without(text: str, name: str) -> str:
         (
             [RUN, TRIAL, changed(RUN, settings={"seed": 1, "trials": 20})],
             (
-                "IN:3: run 'aa00' is another one in the database, with other shapes, effort, seed; "
+                "IN:3: run 'aa00' is another one in the database, with other effort, seed, shapes; "
                 "import it into a database of its own"
             ),
         ),

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.database import RESULT_SETTINGS, RunFolder, atomic_write, run_id
+from autoturbo.database import RunFolder, atomic_write, run_id
 from autoturbo.database.run_folder import _safe
 from autoturbo.errors import DatabaseError, RunError, UsageError
 
@@ -120,15 +120,14 @@ def test_devices_are_written_and_stay_what_they_are() -> None:
 # Run ids
 
 
-def test_an_id_depends_on_what_affects_the_result_and_on_nothing_else() -> None:
+def test_an_id_depends_on_values_and_not_on_their_order() -> None:
     first = run_id(SETTINGS)
     assert re.fullmatch("[0-9a-f]{10}", first)
-    assert run_id({**SETTINGS, "jobs": 8, "ray": "auto", "output": "x.json"}) == first
     assert run_id({**SETTINGS, "effort": None}) == first
     assert run_id(dict(reversed(SETTINGS.items()))) == first
 
 
-@pytest.mark.parametrize("name", RESULT_SETTINGS)
+@pytest.mark.parametrize("name", ["seed", "graph_hash", "another"])
 def test_each_result_setting_changes_the_id(name: str) -> None:
     assert run_id({**SETTINGS, name: "another"}) != run_id(SETTINGS)
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from search_doubles import measurement
 
+from autoturbo.config import EFFORTS, TuneConfig
 from autoturbo.errors import UsageError
 from autoturbo.search.objectives import OBJECTIVES, find_objectives, pareto
-from autoturbo.search.settings import EFFORTS, Settings
 from autoturbo.simulate.measurement import Failure
 
 POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20)
@@ -57,27 +59,11 @@ def test_the_front_beats_all_and_nothing_on_it_is_beaten(points: list[tuple[int,
         )
 
 
-def asked(**changes: object) -> Settings:
-    values: dict[str, object] = {
-        "dtype": "float16",
-        "trials": None,
-        "effort": "quick",
-        "seed": 0,
-        "time_budget": None,
-        "sampler": "cost-model",
-        "objective": "latency",
-        "baselines": (),
-        "runs_folder": "runs",
-        **changes,
-    }
-    return Settings(**values)  # type: ignore[arg-type]
-
-
 def test_an_effort_is_a_number_of_trials() -> None:
-    assert [asked(effort=e).total for e in EFFORTS] == [64, 400, 2000]
-    assert asked(trials=7).total == 7
-    assert asked(time_budget=5.0).total is None
-    assert asked(time_budget=5.0, trials=9).total == 9
+    assert [TuneConfig(effort=e).total for e in EFFORTS] == [64, 400, 2000]
+    assert TuneConfig(trials=7).total == 7
+    assert TuneConfig(time_budget=5.0).total is None
+    assert TuneConfig(time_budget=5.0, trials=9).total == 9
 
 
 @pytest.mark.parametrize(
@@ -91,6 +77,6 @@ def test_an_effort_is_a_number_of_trials() -> None:
         {"objective": "speed"},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(changes: dict[str, object]) -> None:
+def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        asked(**changes).check()
+        TuneConfig(**changes).check()

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoturbo.config import ResumeConfig, TuneConfig
 from autoturbo.errors import UsageError
 from autoturbo.search.objectives import pareto
-from autoturbo.search.settings import Settings
 from autoturbo.search.stopping import Drought
 
 
@@ -27,34 +29,31 @@ def test_a_new_point_of_the_front_is_progress(points: list[tuple[int, int]]) -> 
 
 
 def test_new_limits_take_the_place_of_old_ones_but_for_the_time() -> None:
-    asked = Settings(
-        *("int8", 10, "quick", 0, 5.0, "random", "latency", (), "runs"), patience=3, bound_gap=0.1
-    )
-    assert asked.extended(None, None, None, None) is asked
+    asked = TuneConfig(trials=10, time_budget=5.0, patience=3, bound_gap=0.1)
+    assert asked.extended(ResumeConfig()) is asked
 
-    def limits(settings: Settings) -> tuple[float | None, ...]:
-        return settings.trials, settings.time_budget, settings.patience, settings.bound_gap
+    def limits(**new: Any) -> tuple[float | None, ...]:
+        found = asked.extended(ResumeConfig(**new))
+        return found.trials, found.time_budget, found.patience, found.bound_gap
 
-    assert limits(asked.extended(20, None, None, None)) == (20, 5.0, None, None)
-    assert limits(asked.extended(None, 9.0, 4, None)) == (None, 9.0, 4, None)
-    assert limits(asked.extended(None, None, None, 0.2)) == (10, 5.0, None, 0.2)
+    assert limits(trials=20) == (20, 5.0, None, None)
+    assert limits(time_budget=9.0, patience=4) == (None, 9.0, 4, None)
+    assert limits(bound_gap=0.2) == (10, 5.0, None, 0.2)
+    assert limits(verify=True) == (10, 5.0, 3, 0.1)
 
 
 @pytest.mark.parametrize(
     ("objective", "patience", "gap", "message"),
     [
-        ("latency", 0, None, "patience: 0 is too few; at least 1 trial"),
-        ("latency", None, -0.1, "the gap to the lower bound must be 0 or more"),
-        ("latency", None, float("nan"), "the gap to the lower bound must be 0 or more"),
+        ("latency", 0, None, "patience: 0 is too few; at least 1"),
+        ("latency", None, -0.1, "too few; at least 0"),
+        ("latency", None, float("nan"), "too few; at least 0"),
         ("ddr-bytes", None, 0.1, "stops no search for others; for latency and throughput alone"),
     ],
 )
 def test_limits_that_make_no_sense(
     objective: str, patience: int | None, gap: float | None, message: str
 ) -> None:
-    asked = Settings(
-        *("int8", 10, "quick", 0, None, "random", objective, (), "runs"),
-        patience=patience, bound_gap=gap,
-    )  # fmt: skip
+    asked = TuneConfig(objective=objective, patience=patience, bound_gap=gap)
     with pytest.raises(UsageError, match=message):
         asked.check()

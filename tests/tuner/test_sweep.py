@@ -11,12 +11,12 @@ import pytest
 from search_doubles import Landscape, WalledIn, toy_graph
 
 from autoturbo import sweeping
+from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.database import Database
 from autoturbo.errors import InterruptedRunError, TargetError, UsageError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
-from autoturbo.options import Options
 from autoturbo.report.sweep import Sweep
 from autoturbo.sweeping import sweep
 from autoturbo.tuner import tune, tune_all
@@ -157,17 +157,17 @@ def test_values_may_be_given_by_field(tmp_path: Path) -> None:
 def test_what_is_asked_for_reaches_the_tuner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[Options] = []
+    given: list[tuple[TuneConfig, ExecutionConfig]] = []
 
-    def noted(pairs: Any, options: Options) -> Any:
-        given.append(options)
-        return tune_all(pairs, dataclasses.replace(options, ray=None, jobs=1))
+    def noted(pairs: Any, config: TuneConfig, execution: ExecutionConfig) -> Any:
+        given.append((config, execution))
+        return tune_all(pairs, config, dataclasses.replace(execution, ray=None, jobs=1))
 
     monkeypatch.setattr(sweeping, "tune_all", noted)
     swept(tmp_path, VARY[:1], ray="local", jobs=3, timeout_s=9.0, patience=7, round=4)
-    (options,) = given
-    assert (options.ray, options.jobs, options.timeout_s) == ("local", 3, 9.0)
-    assert (options.patience, options.round, options.transfer) == (7, 4, False)
+    ((config, execution),) = given
+    assert (execution.ray, execution.jobs, execution.timeout_s) == ("local", 3, 9.0)
+    assert (config.patience, config.round, config.transfer) == (7, 4, False)
 
 
 def test_bad_grids_are_refused_before_anything_is_tuned(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from search_doubles import (
     walled_in,
 )
 
+from autoturbo.commands.loading import resume
 from autoturbo.database import Database, RunInfo
 from autoturbo.errors import (
     InfeasibleError,
@@ -47,7 +48,7 @@ from autoturbo.search.loop import BATCH
 from autoturbo.search.stopping import Stop
 from autoturbo.search.workshop import Scheduled
 from autoturbo.simulate.measurement import Failure, Measurement
-from autoturbo.tuner import EFFORTS, Progress, TuneResult, resume, scheduler_version, tune
+from autoturbo.tuner import EFFORTS, Progress, TuneResult, scheduler_version, tune
 from autoturbo.verify.findings import Check, Finding, Verification
 
 Tune = Callable[..., TuneResult]

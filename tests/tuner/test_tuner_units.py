@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fork_model import save_fork
 
+from autoturbo.commands.loading import resume
 from autoturbo.database import Database
 from autoturbo.errors import InfeasibleError, UsageError
 from autoturbo.graph.onnx_import import import_model
@@ -18,7 +19,7 @@ from autoturbo.hardware.machine_file import load_machine
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.units.files import decided
 from autoturbo.simulate.units.evaluator import MachineEvaluator
-from autoturbo.tuner import Progress, TuneResult, resume, tune
+from autoturbo.tuner import Progress, TuneResult, tune
 from autoturbo.verify.findings import Check
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autoturbo.commands.loading import resume
 from autoturbo.database import Database
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
@@ -14,7 +15,7 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.starts import starts_of
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.tuner import Progress, TuneResult, resume, tune
+from autoturbo.tuner import Progress, TuneResult, tune
 from autoturbo.verify.findings import Check
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from autoturbo.config import TuneConfig
 from autoturbo.report.html.facts import Facts
 from autoturbo.report.html.markup import (
     Markup,
@@ -16,8 +16,6 @@ from autoturbo.report.html.markup import (
     table,
     text,
 )
-from autoturbo.search.names import OURS
-from autoturbo.search.settings import EFFORTS, SUBGRAPHS
 from autoturbo.version import __version__, interpreter
 
 
@@ -72,7 +70,8 @@ def text_lines(lines: list[str]) -> Markup:
 def commands(facts: Facts) -> list[str]:
     """Return command lines that repeat the run, its fastest trial, and verify its schedule."""
     info = facts.info
-    tune = ["autoturbo", "tune", info.model_file, *_options(facts)]
+    tune = ["autoturbo", "tune", info.model_file, *_pair(facts),
+            *TuneConfig.of_run(info).words(facts.best.schedule.problem.target)]  # fmt: skip
     replay = ["autoturbo", "replay", info.id, str(facts.number)]
     simulate = ["autoturbo", "simulate", info.model_file, *_pair(facts), "--schedule",
                 "schedule.json"]  # fmt: skip
@@ -100,39 +99,6 @@ def extent_flags(
     for flag, given in (("--shape", shapes), ("--value", values)):
         for name, numbers in (given or {}).items():
             words += [flag, f"{name}={','.join(map(str, numbers))}"]
-    return words
-
-
-def _options(facts: Facts) -> list[str]:
-    settings = facts.info.asked
-    words = _pair(facts)
-    words += _budget(settings)
-    words += ["--seed", str(settings.get("seed", 0))]
-    if settings.get("sampler", OURS) != OURS:
-        words += ["--sampler", str(settings["sampler"])]
-    if settings.get("objective", "latency") != "latency":
-        words += ["--objective", str(settings["objective"])]
-    usual = SUBGRAPHS if settings.get("sampler", OURS) == OURS else 0
-    if settings.get("subgraphs", usual) != usual:
-        words += ["--subgraphs", str(settings["subgraphs"])]
-    if settings.get("round"):
-        words += ["--round", str(settings["round"])]
-    return words
-
-
-def _budget(settings: Any) -> list[str]:
-    words = []
-    trials = settings.get("trials")
-    if trials is not None and trials != EFFORTS.get(settings.get("effort", ""), -1):
-        words += ["--trials", str(trials)]
-    elif settings.get("effort"):
-        words += ["--effort", settings["effort"]]
-    if settings.get("time_budget") is not None:
-        words += ["--time-budget", f"{settings['time_budget']:g}s"]
-    if settings.get("patience") is not None:
-        words += ["--patience", str(settings["patience"])]
-    if settings.get("bound_gap") is not None:
-        words += ["--bound-gap", f"{100 * settings['bound_gap']:g}%"]
     return words
 
 

@@ -1,0 +1,158 @@
+"""Flags of the command line from the fields of a configuration, and the configuration from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from autoturbo.commands.values import duration, many_of, one_of, percentage, whole_number, wrong
+from autoturbo.config import (
+    STORAGE_VARIABLE,
+    ExecutionConfig,
+    Option,
+    ResumeConfig,
+    flag_of,
+    option_of,
+    options_of,
+)
+from autoturbo.errors import Location, UsageError
+from autoturbo.limits import read_text
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+
+    import yaml
+
+    from autoturbo.commands.parser import Parser
+
+_ConfigT = TypeVar("_ConfigT", bound="ResumeConfig | ExecutionConfig")
+
+_GLOBAL = "--db"
+"""The flag that every command has, wherever it stands on the command line."""
+
+_BEFORE = "as before"
+"""The default of a flag of a command that goes on with a run."""
+
+
+def add_flags(parser: Parser, config: type, *names: str, resuming: bool = False) -> None:
+    """Add the flags of a configuration that a parser does not have yet.
+
+    Args:
+        parser: of a command.
+        config: whose fields they are.
+        names: of the fields; all of them if none is named.
+        resuming: the command goes on with runs, whose records have the defaults.
+    """
+    for name, declared in options_of(config).items():
+        flag = flag_of(declared)
+        if not flag or flag == _GLOBAL or flag in parser.flags() or (names and name not in names):
+            continue
+        kept = issubclass(config, ResumeConfig) or option_of(declared).kept
+        usual = _BEFORE if resuming and kept else _default(declared)
+        text = option_of(declared).help
+        text = f"do not {text}" if declared.default is True else text
+        text = f"{text} (default: {usual})" if usual else text
+        parser.add_argument(flag, help=text.replace("%", "%%"), **_settings(declared))
+
+
+def config_of(config: type[_ConfigT], options: argparse.Namespace, **more: Any) -> _ConfigT:
+    """Return the configuration that the flags of a command give.
+
+    Args:
+        config: its class.
+        options: what was parsed; a flag that the command does not have leaves the default.
+        more: fields that have no flag, and defaults of the command's own.
+
+    Raises:
+        UsageError: the file of the runtime environment is none, or it is given without Ray.
+    """
+    values = {}
+    for name, declared in options_of(config).items():
+        given = getattr(options, "db" if flag_of(declared) == _GLOBAL else name, None)
+        if given is None:
+            continue
+        kind = option_of(declared).kind
+        if kind == "mapping":
+            given = _mapping(flag_of(declared), given, options)
+        values[name] = tuple(dict.fromkeys(given)) if kind == "names" else given
+    return config(**{**more, **values})
+
+
+def execution_of(options: argparse.Namespace, **more: Any) -> ExecutionConfig:
+    """Return how a command that begins runs carries them out."""
+    found = config_of(ExecutionConfig, options, **more)
+    storage = found.storage or os.environ.get(STORAGE_VARIABLE) or None
+    return dataclasses.replace(found, storage=storage)
+
+
+def _settings(declared: dataclasses.Field[Any]) -> dict[str, Any]:
+    """The arguments of ``add_argument`` for a field."""
+    what, name = option_of(declared), {"dest": declared.name}
+    if what.kind == "switch":
+        return {**name, "action": "store_const", "const": declared.default is not True}
+    settings = {**name, "metavar": what.metavar, "type": _reader(flag_of(declared), what)}
+    if declared.name == "ray":
+        return {**settings, "nargs": "?", "const": "local"}
+    return {**settings, "action": "extend"} if what.kind == "names" else settings
+
+
+def _default(declared: dataclasses.Field[Any]) -> str:
+    """What the help says of a default; empty where there is nothing to say."""
+    what, value = option_of(declared), declared.default
+    if what.usual or value is None or isinstance(value, bool):
+        return what.usual
+    return str(value) if not isinstance(value, tuple) else ", ".join(value) or "none"
+
+
+def _reader(flag: str, what: Option) -> Callable[[str], Any]:
+    """What turns the text of a flag into its value."""
+    readers: dict[str, Callable[[str], Any]] = {
+        "count": whole_number(flag, what.least or 0),
+        "seconds": duration(flag),
+        "share": percentage(flag),
+        "path": str,
+        "mapping": Path,
+        "text": str,
+        "name": one_of(flag, lambda: _choices(what)),
+        "names": many_of(flag, lambda: _choices(what), empty=what.least == 0),
+    }
+    return readers[what.kind]
+
+
+def _choices(what: Option) -> tuple[str, ...]:
+    """The names that an option takes, looked up now."""
+    if isinstance(what.choices, tuple):
+        return what.choices
+    found = resolve_name(what.choices)
+    return tuple(found() if callable(found) else found)
+
+
+def _mapping(flag: str, path: Path, options: argparse.Namespace) -> Mapping[str, Any]:
+    """What is in a file of ``runtime_env``; paths in it are those of this machine.
+
+    Raises:
+        UsageError: it cannot be read, is something else, or there is no Ray.
+    """
+    if options.ray is None:
+        raise wrong(flag, "it is for workers of Ray", "add --ray")
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):  # a few lines of them stand for gigabytes
+                raise yaml.YAMLError("aliases are not allowed; write the value out")
+            return super().compose_node(parent, index)
+
+    try:
+        found = yaml.load(read_text(path), Loader)  # noqa: S506  a safe one
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"cannot be read: {reason}", Location(str(path))) from None
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        hint = 'for example {"py_modules": ["autoturbo"], "pip": ["numpy"]}'
+        raise UsageError("is not a mapping of names", Location(str(path)), hint)
+    return found

@@ -1,0 +1,546 @@
+"""The options of a tuning run, each declared once.
+
+A field of :class:`TuneConfig` or :class:`ExecutionConfig` carries an :class:`Option`: meaning,
+unit, spelling on the command line, bounds. From these fields come flags and their help, arguments
+and docstrings of :func:`autoturbo.tune`, :func:`autoturbo.resume` and :func:`autoturbo.sweep`, what
+the record of a run keeps, its hash, a JSON schema and the page of options
+(``docs/decisions/configuration.md``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
+
+from autoturbo.errors import RunError, UsageError
+from autoturbo.limits import JOBS, ROUND, Limit
+
+if TYPE_CHECKING:
+    from autoturbo.database import RunInfo
+    from autoturbo.hardware.machine import AnyTarget, Machine
+    from autoturbo.search.handover import Verifier
+    from autoturbo.search.progress import Progress
+    from autoturbo.search.workshop import MakeWorkshop
+
+EFFORTS = {"quick": 64, "standard": 400, "thorough": 2000}
+"""Trials of each effort, trial 0 (the published heuristic at its best) included."""
+
+UNIT_EFFORTS = {"quick": 400, "standard": 2000, "thorough": 10000}
+"""The same on a machine of several units, where cycles of annealing end: a trial takes some ms."""
+
+RUNS = "runs"
+"""The default folder of run folders, in the working folder."""
+
+STORAGE_VARIABLE = "AUTOTURBO_STORAGE"
+"""The environment variable of the storage's URL, which command lines show to everybody."""
+
+Kind = Literal[
+    "count", "seconds", "share", "name", "names", "text", "path", "switch", "mapping", "python"
+]
+"""What a value is: how a flag is read, and what the JSON schema says.
+
+A ``"switch"`` has a flag without a value, which sets what it is not by default; a ``"mapping"`` is
+read from a file; ``"python"`` values (functions) have no flag.
+"""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+_TuneT = TypeVar("_TuneT", bound="TuneConfig")
+_ConfigT = TypeVar("_ConfigT", bound="ResumeConfig | ExecutionConfig")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """What a field of a configuration says of itself.
+
+    Attributes:
+        help: what it is, in the words of the command line's help.
+        more: what Python's documentation says besides.
+        kind: of its values.
+        flag: on the command line; of the field's name if empty.
+        metavar: what the help calls the value.
+        usual: what it is if it is not given, where the field's default does not say so.
+        unit: of a number.
+        least: the smallest number allowed; of seconds the largest that is not.
+        most: the largest number allowed.
+        choices: names allowed, or where they are found (``"module:name"``, a function or names).
+        early: an id of a run has it even where it is the default; others came later, and leave the
+            ids of runs that do not use them as they are.
+        kept: the record of a run has it although it is none of :class:`TuneConfig`.
+        absent: its value in records of releases that did not have it, where not the default.
+    """
+
+    help: str
+    more: str = ""
+    kind: Kind
+    flag: str = ""
+    metavar: str = ""
+    usual: str = ""
+    unit: str = ""
+    least: int | None = None
+    most: Limit | None = None
+    choices: tuple[str, ...] | str = ()
+    early: bool = False
+    kept: bool = False
+    absent: object = None
+
+
+def option(text: str, kind: Kind, **more: Any) -> Mapping[str, Any]:
+    """Return the metadata of a field: its :class:`Option`, from the help's text on."""
+    return {"option": Option(help=text, kind=kind, **more)}
+
+
+def argument(text: str) -> Mapping[str, Any]:
+    """Return the metadata of a field that is a plain argument of a public function."""
+    return option(text, "python")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeConfig:
+    """What decides the result of a run and may change when the run is resumed."""
+
+    trials: int | None = field(default=None, metadata=option(
+        "trials of each run in all, also after a resume", "count",
+        metavar="N", unit="trials", least=1, early=True,
+        usual="as the effort says; without limit with a time budget",
+    ))  # fmt: skip
+    time_budget: float | None = field(default=None, metadata=option(
+        "stop all after this long, for example 10m", "seconds",
+        metavar="TIME", unit="seconds", least=0, early=True,
+        more="Counts from the call with all that comes first and last; one trial is always made."
+        " Makes the result depend on the machine.",
+    ))  # fmt: skip
+    patience: int | None = field(default=None, metadata=option(
+        "stop after N trials without a better one", "count",
+        metavar="N", unit="trials", least=1, early=True,
+    ))  # fmt: skip
+    bound_gap: float | None = field(default=None, metadata=option(
+        "stop once the latency is within this of the lower bound, for example 5%", "share",
+        metavar="PERCENT", least=0, early=True, more="In Python a share of one: 0.05.",
+    ))  # fmt: skip
+    verify: bool | None = field(default=None, metadata=option(
+        "run what is handed out in ONNX Runtime as well, against the model", "switch",
+    ))  # fmt: skip
+
+    def check(self) -> None:
+        """Raise UsageError where a value is out of its bounds."""
+        check_bounds(self)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Return by name what ends a search."""
+        names = options_of(ResumeConfig).keys() - {"verify"}
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneConfig(ResumeConfig):
+    """What decides the result of a run; every field is kept with the run and enters its hash."""
+
+    dtype: str | None = field(default=None, metadata=option(
+        "float32, float16, bfloat16, int8, bfloat8 or bfloat4", "name",
+        metavar="TYPE", choices="autoturbo.hardware:DTYPES", usual="what suits the target",
+        early=True,
+    ))  # fmt: skip
+    effort: str = field(default="quick", metadata=option(
+        "quick, standard or thorough: 64, 400 or 2000 trials", "name",
+        metavar="LEVEL", choices=tuple(EFFORTS), early=True,
+    ))  # fmt: skip
+    sampler: str = field(default="cost-model", metadata=option(
+        "cost-model, random, tpe, ...", "name",
+        metavar="NAME", choices="autoturbo.search.names:sampler_names", early=True,
+        more="One of :data:`autoturbo.search.SAMPLERS`; on a machine ours is annealing.",
+    ))  # fmt: skip
+    objective: str | Sequence[str] = field(default="latency", metadata=option(
+        "latency, throughput, energy or ddr-bytes; several give a Pareto front", "names",
+        metavar="NAME", choices="autoturbo.search.objectives:OBJECTIVES", early=True,
+        more="Several as a sequence, or with commas.",
+    ))  # fmt: skip
+    round: int | None = field(default=None, metadata=option(
+        "trials proposed at a time; more keep more workers busy", "count",
+        metavar="N", unit="trials", least=1, most=ROUND, usual="16",
+        more="With more, each proposal knows less.",
+    ))  # fmt: skip
+    subgraphs: int | None = field(default=None, metadata=option(
+        "heaviest sub-graphs with own knobs", "count",
+        metavar="N", least=0, usual="8; Optuna's samplers: 0", absent=0,
+    ))  # fmt: skip
+    transfer: bool = field(default=True, metadata=option(
+        "start from what schedules in the database decided for layers like these", "switch",
+    ))  # fmt: skip
+    seed: int = field(default=0, metadata=option(
+        "the same seed, the same result", "count", metavar="N", least=0, early=True,
+        more="Whatever ``jobs`` and ``ray``.",
+    ))  # fmt: skip
+    measurer: str = field(default="simulator", metadata=option(
+        "what measures schedules: simulator, or a plug-in's", "name",
+        metavar="NAME", choices="autoturbo.simulate.evaluator:measurer_names",
+    ))  # fmt: skip
+    baselines: Sequence[str] = field(default=("tvm", "graphturbo"), metadata=option(
+        "other schedulers measured for comparison", "names",
+        metavar="NAME", choices="autoturbo.commands.scheduling:schedulers", least=0,
+        more="On a machine, the published ones for machines.",
+    ))  # fmt: skip
+
+    def check(self) -> None:
+        """Raise UsageError where a value is out of its bounds, or does not go with another."""
+        from autoturbo.search.objectives import OF_KERNELS, find_objectives
+
+        super().check()
+        others = {objective.name for objective in find_objectives(self.objective)} - {*OF_KERNELS}
+        if self.bound_gap is not None and others:
+            hint = f"for {' and '.join(OF_KERNELS)} alone"
+            raise UsageError("a gap to the lower bound stops no search for others", hint=hint)
+
+    @property
+    def total(self) -> int | None:
+        """Return the trials to make; None where only time limits them."""
+        if self.trials is not None or self.time_budget is not None:
+            return self.trials
+        return EFFORTS[self.effort]
+
+    def resolved(self, target: AnyTarget) -> Self:
+        """Return the same with every default that depends on the target or the sampler decided."""
+        from autoturbo.hardware.machine import Machine
+        from autoturbo.search.settings import searched_subgraphs
+
+        objective = self.objective if isinstance(self.objective, str) else ",".join(self.objective)
+        usual = dataclasses.replace(
+            self,
+            dtype=self.dtype or target.default_dtype,
+            objective=objective,
+            verify=bool(self.verify),
+            baselines=tuple(self.baselines),
+            subgraphs=searched_subgraphs(self.subgraphs, self.sampler),
+        )
+        return _on_machine(usual, target) if isinstance(target, Machine) else usual
+
+    def record(self) -> dict[str, Any]:
+        """Return all fields as JSON values, as the record of a run has them."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(TuneConfig)}
+        return {**values, "trials": self.total, "baselines": list(self.baselines)}
+
+    @property
+    def hash(self) -> str:
+        """Return the SHA-256 of the canonical JSON of all fields, hexadecimal."""
+        text = json.dumps(self.record(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def identity(self, target: AnyTarget) -> dict[str, Any]:
+        """Return what of a record enters the id of a run on a target; see :attr:`Option.early`."""
+        late: dict[str, Any] = {
+            name: f.default for name, f in options_of(TuneConfig).items() if not early(f)
+        }
+        usual = dataclasses.replace(self, **late).resolved(target).record()
+        mine = self.resolved(target).record()
+        return {name: value for name, value in mine.items() if value != usual[name]} | {
+            name: value for name, value in mine.items() if name not in late
+        }
+
+    def words(self, target: AnyTarget) -> list[str]:
+        """Return the flags of a command line that ask for the same on a target.
+
+        The data type is left out: it belongs to the pair.
+        """
+        mine, words = self.resolved(target), []
+        by_effort = mine.total == EFFORTS.get(mine.effort)
+        usual = TuneConfig(sampler=mine.sampler).resolved(target)
+        told = {
+            "effort": by_effort,
+            "trials": not by_effort and mine.trials is not None,
+            "sampler": mine.sampler != TuneConfig().resolved(target).sampler,
+        }
+        for name, declared in options_of(TuneConfig).items():
+            value = getattr(mine, name)
+            if name != "dtype" and told.get(name, value != getattr(usual, name)):
+                words += _words(declared, value)
+        return words
+
+    @staticmethod
+    def of_run(info: RunInfo) -> TuneConfig:
+        """Return what a run was asked for, with the limits that it goes on with.
+
+        Raises:
+            RunError: its record was not made by the tuner.
+        """
+        values = {}
+        for name, f in options_of(TuneConfig).items():
+            if name not in info.asked and early(f):
+                message = f"run {info.id}: its record lacks {name!r}"
+                raise RunError(message, hint="it was not made by 'tune'")
+            absent = option_of(f).absent
+            values[name] = info.asked.get(name, f.default if absent is None else absent)
+        return TuneConfig(**{**values, "baselines": tuple(values["baselines"])})
+
+    def extended(self, new: ResumeConfig) -> TuneConfig:
+        """Return the same with other limits; itself where none is given.
+
+        A limit that is not given is gone where another one is, but for the time, and for the trials
+        where only ``patience`` or ``bound_gap`` are given.
+        """
+        mine = self if new.verify is None else dataclasses.replace(self, verify=new.verify)
+        if set(new.limits.values()) == {None}:
+            return mine
+        only_rules = new.trials is None and new.time_budget is None
+        return dataclasses.replace(
+            mine,
+            **new.limits
+            | {
+                "trials": self.trials if only_rules else new.trials,
+                "time_budget": self.time_budget if new.time_budget is None else new.time_budget,
+            },
+        )
+
+
+def _on_machine(config: _TuneT, machine: Machine) -> _TuneT:
+    """Return the same with a machine's own sampler, effort, rounds and baselines."""
+    from autoturbo.search.names import ANNEALING, OURS
+    from autoturbo.search.units.annealing import ROUND as UNIT_ROUND
+    from autoturbo.simulate.units.evaluator import scheduler_names
+
+    limited = config.trials is not None or config.time_budget is not None
+    usual = config.baselines == TuneConfig.baselines
+    return dataclasses.replace(
+        config,
+        trials=config.trials if limited else UNIT_EFFORTS.get(config.effort),
+        sampler=ANNEALING if config.sampler == OURS else config.sampler,
+        baselines=scheduler_names(machine) if usual else config.baselines,
+        subgraphs=0,
+        round=config.round or UNIT_ROUND,
+    )
+
+
+def _words(declared: dataclasses.Field[Any], value: Any) -> list[str]:
+    """Return a flag with its value as a command line has them."""
+    kind = option_of(declared).kind
+    if kind == "switch":
+        return [flag_of(declared)]
+    texts = {"seconds": "{:g}s", "share": "{:g}%"}
+    number = 100 * value if kind == "share" else value
+    names = value if isinstance(value, str) else ",".join(value) if kind == "names" else None
+    text = texts.get(kind, "{}").format(number) if names is None else names
+    return [flag_of(declared), text]
+
+
+def _with_default(name: str, value: Any) -> Any:
+    """Return a field of :class:`TuneConfig` with another default."""
+    return field(default=value, metadata=options_of(TuneConfig)[name].metadata)
+
+
+def options_of(config: type) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields of a configuration that are options, by name."""
+    return {f.name: f for f in dataclasses.fields(config) if "option" in f.metadata}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepConfig(TuneConfig):
+    """The same with the defaults of a sweep: its points can be compared, and depend on no other."""
+
+    transfer: bool = _with_default("transfer", value=False)
+    baselines: Sequence[str] = _with_default("baselines", ())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExecutionConfig:
+    """How a call is carried out: where it measures and writes, whom it tells.
+
+    None of it affects the result.
+    """
+
+    jobs: int | None = field(default=None, metadata=option(
+        "processes that measure", "count", metavar="N", unit="processes", least=1, most=JOBS,
+        usual="1; with Ray, one per CPU of the cluster",
+    ))  # fmt: skip
+    ray: str | None = field(default=None, metadata=option(
+        "measure on a Ray cluster; a local one without ADDRESS", "text", metavar="ADDRESS",
+        more='In Python, ``"local"`` for one of our own.',
+    ))  # fmt: skip
+    runtime_env: Mapping[str, Any] | None = field(default=None, metadata=option(
+        "JSON or YAML of Ray's runtime_env: brings machines what they lack", "mapping",
+        flag="--ray-runtime-env", metavar="FILE", more="In Python, a mapping.",
+    ))  # fmt: skip
+    timeout_s: float | None = field(default=None, metadata=option(
+        "give a measurement up after this long, for example 30s", "seconds",
+        flag="--timeout", metavar="TIME", unit="seconds", usual="never",
+    ))  # fmt: skip
+    runs_folder: str | Path | None = field(default=None, metadata=option(
+        "where run folders are made", "path", metavar="PATH", usual=RUNS, kept=True,
+        more="Without a database, a temporary folder that goes with the result.",
+    ))  # fmt: skip
+    storage: str | None = field(default=None, repr=False, metadata=option(
+        "mirror the Optuna study, for optuna-dashboard (or AUTOTURBO_STORAGE)", "text",
+        metavar="URL", kept=True,
+        more="Its password is kept nowhere.",
+    ))  # fmt: skip
+    database: str | Path | None = field(default=None, metadata=option(
+        "a file that keeps the trials, and whose schedules a search may start from", "path",
+        flag="--db", metavar="PATH",
+        more="None keeps nothing: the same call gives the same wherever it is made.",
+    ))  # fmt: skip
+    on_begin: Callable[[RunInfo], None] | None = field(default=None, metadata=option(
+        "called with the record of each run before its first trial", "python"
+    ))  # fmt: skip
+    on_progress: Callable[[Progress], None] | None = field(default=None, metadata=option(
+        "called when cuts are placed, and after every outcome", "python"
+    ))  # fmt: skip
+    evaluator: MakeWorkshop | None = field(default=None, metadata=option(
+        "builds what measures; with ``measurer`` if None", "python"
+    ))  # fmt: skip
+    verifier: Verifier | None = field(default=None, metadata=option(
+        "checks what is handed out; :func:`autoturbo.verify_schedule` if None", "python"
+    ))  # fmt: skip
+    began: float = field(default=0.0, metadata=option(
+        "when the time budget began, by the monotonic clock; with the call if 0", "python"
+    ))  # fmt: skip
+
+    def check(self) -> None:
+        """Raise UsageError where a value is out of its bounds, or Ray is missing."""
+        everywhere = self.workers == 0 and self.ray is not None
+        check_bounds(dataclasses.replace(self, jobs=None if everywhere else self.workers))
+        if self.runtime_env and self.ray is None:
+            raise UsageError("a runtime environment is for workers of Ray", hint="add --ray")
+
+    @property
+    def workers(self) -> int:
+        """Return the processes to measure with; 0 for every CPU of a Ray cluster."""
+        if self.jobs is None:
+            return 1 if self.ray is None else 0
+        return self.jobs
+
+    def started(self) -> Self:
+        """Return the same with the time at which it began."""
+        return self if self.began else dataclasses.replace(self, began=time.monotonic())
+
+
+def option_of(declared: dataclasses.Field[Any]) -> Option:
+    """Return what a field says of itself."""
+    found: Option = declared.metadata["option"]
+    return found
+
+
+def early(declared: dataclasses.Field[Any]) -> bool:
+    """Return whether a field enters every id of a run."""
+    return option_of(declared).early
+
+
+def flag_of(declared: dataclasses.Field[Any]) -> str:
+    """Return a field's flag; empty for those that only Python has."""
+    what = option_of(declared)
+    if what.kind == "python":
+        return ""
+    start = "--no-" if declared.default is True else "--"
+    return what.flag or start + declared.name.replace("_", "-")
+
+
+def fields_of(config: object) -> dict[str, Any]:
+    """Return the options of a configuration by name."""
+    return {name: getattr(config, name) for name in options_of(type(config))}
+
+
+def part_of(config: type[_ConfigT], options: object) -> _ConfigT:
+    """Return the fields of one configuration that a call's options have."""
+    return config(**{name: getattr(options, name) for name in options_of(config)})
+
+
+def check_bounds(config: ResumeConfig | ExecutionConfig) -> None:
+    """Raise UsageError where a number is out of its bounds, or a name is none of its choices."""
+    for name, declared in options_of(type(config)).items():
+        what, value = option_of(declared), getattr(config, name)
+        if isinstance(what.choices, tuple) and what.choices and value not in what.choices:
+            raise UsageError(f"no {name} {value!r}", hint=f"one of {', '.join(what.choices)}")
+        if value is None or what.least is None or what.kind == "names":
+            continue
+        if what.kind == "seconds" and not value > what.least:
+            raise UsageError(f"{name}: {value} is not above {what.least} {what.unit}")
+        if what.kind != "seconds" and not value >= what.least:
+            raise UsageError(f"{name}: {value} is too few", hint=f"at least {what.least}")
+        if what.most is not None and value > what.most.most:
+            message = f"{name}: {value} {what.unit} are too many"
+            raise UsageError(message, hint=what.most.hint)
+
+
+def config_schema() -> dict[str, Any]:
+    """Return the JSON schema of what a run's ``settings`` keep of :class:`TuneConfig`."""
+    types: dict[Kind, dict[str, Any]] = {
+        "count": {"type": "integer"}, "seconds": {"type": "number"}, "share": {"type": "number"},
+        "switch": {"type": "boolean"},
+    }  # fmt: skip
+    properties: dict[str, Any] = {}
+    for name, declared in options_of(TuneConfig).items():
+        what = option_of(declared)
+        schema: dict[str, Any] = {
+            "description": f"{what.help}{f'; in {what.unit}' if what.unit else ''}"
+        }
+        schema |= types.get(what.kind, {"type": "string"})
+        if name == "baselines":
+            schema |= {"type": "array", "items": {"type": "string"}}
+        if what.least is not None:
+            schema["exclusiveMinimum" if what.kind == "seconds" else "minimum"] = what.least
+        if isinstance(what.choices, tuple) and what.choices:
+            schema["enum"] = list(what.choices)
+        elif declared.default is None and what.kind != "switch":
+            schema["type"] = [schema["type"], "null"]
+        properties[name] = schema
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "configuration of a run",
+        "description": "What a run's settings keep of what it was asked for; others may stand"
+        " beside them.",
+        "type": "object",
+        "properties": properties,
+        "required": [name for name, f in options_of(TuneConfig).items() if early(f)],
+    }
+
+
+def called_with(call: Callable[P, C]) -> Callable[[Callable[[C], R]], Callable[P, R]]:
+    """Return a decorator that turns a function of a call into one of the call's fields.
+
+    Signature and documentation are those of the fields, so that tools which read either show every
+    option; to type checkers the function takes what the class takes.
+
+    Args:
+        call: a dataclass, whose fields are the arguments.
+    """
+
+    def decorate(function: Callable[[C], R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def public(*args: P.args, **kwargs: P.kwargs) -> R:
+            return function(call(*args, **kwargs))
+
+        returned = inspect.signature(function).return_annotation
+        signature = inspect.signature(call).replace(return_annotation=returned)
+        public.__signature__ = signature  # type: ignore[attr-defined]
+        first, mark, raises = (function.__doc__ or "").partition("\n    Raises:")
+        public.__doc__ = f"{first}\n    Args:\n{_described(call)}{mark}{raises}"
+        return public
+
+    return decorate
+
+
+def _described(call: Any) -> str:
+    """Return a line or more for each field of a call, as docstrings have them."""
+    signature = inspect.signature(call).parameters
+    wrap = functools.partial(textwrap.fill, width=100, break_on_hyphens=False)
+    fields = {f.name: f for f in dataclasses.fields(call)}
+    lines = [
+        wrap(f"{name}: {_sentence(fields[name])}", initial_indent=" " * 8,
+             subsequent_indent=" " * 12)
+        for name in signature
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _sentence(declared: dataclasses.Field[Any]) -> str:
+    what = option_of(declared)
+    text = f"{what.help} (default: {what.usual})" if what.usual else what.help
+    return f"{text}. {what.more}".rstrip()
