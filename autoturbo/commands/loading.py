@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import (
-    did_you_mean,
     dimension,
     merged_dims,
     merged_shapes,
@@ -17,7 +16,7 @@ from autoturbo.commands.values import (
     whole_number,
     wrong,
 )
-from autoturbo.errors import Location, ModelError, RunError
+from autoturbo.errors import Location, ModelError, RunError, did_you_mean
 
 if TYPE_CHECKING:
     import argparse

@@ -277,7 +277,7 @@ def test_the_place_is_kept() -> None:
     with pytest.raises(KnobsError) as caught:
         Knobs.from_dict({"nonsense_xyz": 1}, Location("my.json"))
     assert str(caught.value).startswith(
-        "my.json: nonsense_xyz: unknown knob; known are batches_per"
+        "my.json: nonsense_xyz: unknown knob; one of batches_per"
     )
 
 

@@ -25,8 +25,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from autoturbo.commands.values import did_you_mean
-from autoturbo.errors import UsageError
+from autoturbo.errors import UsageError, did_you_mean
 
 ERROR = "error"
 """Name of the schema of errors, which every command may print."""
@@ -139,7 +138,7 @@ def _any(value: Mapping[str, Any]) -> dict[str, Any]:
 def _published(value: Mapping[str, Any]) -> dict[str, Any]:
     from autoturbo.commands.db import published_schemas
     from autoturbo.hardware import target_schema
-    from autoturbo.hardware.machine_schema import machine_schema
+    from autoturbo.hardware.machine_file import machine_schema
 
     ours = {"target": target_schema(), "machine": machine_schema()}
     found = {**ours, **published_schemas()}[value["published"]]

@@ -1,0 +1,565 @@
+"""Declare what is read from files and published: annotations of fields, checks, JSON schemas.
+
+A declaration is a frozen dataclass or a ``TypedDict`` whose fields are annotated with the types
+below: ``latency: Seconds``, ``cores: list[Index]``. :func:`checked` gives the value that a type
+allows, with every fault located; :func:`json_schema` publishes the same declaration. pydantic does
+both. It is imported when the first value is checked, not when a type is declared: most commands
+start without it (docs/decisions/schemas.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sized
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from autoturbo.errors import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
+    from pydantic_core import CoreSchema, ErrorDetails
+
+SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
+
+MOST: Final = 2**63 - 1
+"""The greatest whole number of a record: SQLite's integers have 64 bits."""
+
+Steps = tuple[str | int, ...]
+"""Keys and indices from the top of a document to a value in it."""
+
+_LONGEST_SHOWN: Final = 40  # characters of an offending value in a message
+
+
+# Annotations of fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """An annotation of a field.
+
+    Attributes:
+        about: what the field means; the description in the published schema.
+        unit: what its figure counts ("s", "bytes"); empty where it has none.
+        example: for the published schema; None where there is none.
+    """
+
+    about: str = ""
+    unit: str = ""
+    example: Any = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return how pydantic checks a value of the field."""
+        return handler(source)
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the field's JSON schema."""
+        return {**self._described(), **handler(core_schema), **self.published()}
+
+    def _described(self) -> dict[str, Any]:
+        described = {"description": self.about, "unit": self.unit}
+        example = {} if self.example is None else {"examples": [self.example]}
+        return {**{name: text for name, text in described.items() if text}, **example}
+
+    def published(self) -> dict[str, Any]:
+        """Return what pydantic's schema of the type does not say."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole(Rule):
+    """A whole number; 3.0 is as good as 3, as in JSON schema, unless it must be exact."""
+
+    least: int = 0
+    most: int = MOST
+    exact: bool = False
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the check of a whole number within bounds."""
+        from pydantic_core import core_schema as cs
+
+        del source, handler
+        inner = cs.int_schema(strict=True, ge=self.least, le=self.most)
+        return inner if self.exact else cs.no_info_before_validator_function(_whole, inner)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number(Rule):
+    """A finite number; ``above`` bounds it from below, itself excluded."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the check of a finite number within bounds."""
+        from pydantic_core import core_schema as cs
+
+        del source, handler
+        inner = cs.float_schema(
+            strict=True, allow_inf_nan=False, ge=self.least, le=self.most, gt=self.above
+        )
+        return cs.no_info_before_validator_function(_real, inner)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text(Rule):
+    """A string, all of whose characters may be bound by a regular expression.
+
+    Attributes:
+        pattern: of the whole text.
+        longest: characters.
+        wrong: the message for a text of another form.
+        hint: how to mend it.
+    """
+
+    pattern: str | None = None
+    longest: int | None = None
+    wrong: str = "not of the right form"
+    hint: str | None = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the check of a text."""
+        from pydantic_core import core_schema as cs
+
+        del source, handler
+        inner = cs.str_schema(strict=True, max_length=self.longest)
+        return cs.no_info_after_validator_function(self._formed, inner) if self.pattern else inner
+
+    def _formed(self, value: str) -> str:
+        if self.pattern and not re.fullmatch(self.pattern, value):
+            raise fault(f"{self.wrong}: {shown(value)}", self.hint)
+        return value
+
+    def published(self) -> dict[str, Any]:
+        """Return the pattern."""
+        # the look-ahead keeps Python's "$" from accepting a newline at the end
+        return {"pattern": f"^(?:{self.pattern})$(?!\\n)"} if self.pattern else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag(Rule):
+    """A truth value."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the check of a truth value."""
+        from pydantic_core import core_schema as cs
+
+        del source, handler
+        return cs.bool_schema(strict=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names(Rule):
+    """A list of texts, with so many entries."""
+
+    least: int = 0
+    most: int | None = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the check of a list of texts."""
+        from pydantic_core import core_schema as cs
+
+        del source, handler
+        text = cs.str_schema(strict=True)
+        return cs.list_schema(text, strict=True, min_length=self.least, max_length=self.most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries(Rule):
+    """A list with so many entries."""
+
+    least: int = 0
+    most: int | None = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the check of the list's type and of how many entries it has."""
+        inner: Any = {**handler(source), "min_length": self.least, "max_length": self.most}
+        return inner  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice(Rule):
+    """One of several texts or numbers, of one kind that messages name."""
+
+    of: tuple[str | int, ...]
+    kind: str = "value"
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the check of a choice."""
+        from pydantic_core import core_schema as cs
+
+        del source, handler
+        return cs.no_info_before_validator_function(self._known, cs.any_schema())
+
+    def _known(self, value: Any) -> Any:
+        if any(value == one and type(value) is type(one) for one in self.of):
+            return value
+        names = [str(one) for one in self.of]
+        hint = did_you_mean(str(value), names, kind=f"{self.kind}s")
+        raise fault(f"unknown {self.kind} {shown(value)}", hint, key=f"unknown {self.kind}")
+
+    def published(self) -> dict[str, Any]:
+        """Return the choices."""
+        return {"enum": list(self.of)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version(Rule):
+    """The version of a layout: one number, or one text that says which layout it is."""
+
+    is_: int | str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the check of a version."""
+        from pydantic_core import core_schema as cs
+
+        del source, handler
+        return cs.no_info_before_validator_function(self._same, cs.any_schema())
+
+    def _same(self, value: Any) -> Any:
+        if value == self.is_ and not isinstance(value, bool):
+            return value
+        raise fault(f"unsupported version {shown(value)}", f"this release reads version {self.is_}")
+
+    def published(self) -> dict[str, Any]:
+        """Return the version."""
+        return {"const": self.is_}
+
+
+Index = Annotated[int, Whole(exact=True)]
+"""A place in a list, from 0, or a count of such places."""
+
+Count = Annotated[int, Whole()]
+Bytes = Annotated[int, Whole(unit="bytes")]
+Real = Annotated[float, Number()]
+Seconds = Annotated[float, Number(unit="s")]
+Duration = Annotated[float, Number(least=0.0, unit="s")]
+Share = Annotated[float, Number(least=0.0, most=1.0)]
+Bool = Annotated[bool, Flag()]
+Free = Mapping[str, Any]
+"""An object whose fields are described elsewhere, or by nobody."""
+
+
+def _whole(value: Any) -> Any:
+    """Return numbers of other libraries, and floats without a fraction, as Python's integers."""
+    if type(value) is int or isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    real = float(value)
+    return int(real) if math.isfinite(real) and real.is_integer() else value
+
+
+def _real(value: Any) -> Any:
+    """Return numbers of other libraries as Python's; those beyond floats as infinite."""
+    if type(value) is float or isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    given: Any = value
+    try:
+        real = float(value)
+    except OverflowError:
+        return math.inf
+    return given if type(given) is int else real
+
+
+# Faults
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationIssue:
+    """One thing that is wrong with a document.
+
+    Attributes:
+        path: what it is about.
+        message: what is wrong.
+        hint: how to mend it.
+        at: whose position counts: the "value" at the path, the "key" that leads there, or the
+            "parent" mapping where the path itself does not exist.
+        position: line and column where ``at`` cannot say.
+        suggests: the path that was probably meant.
+    """
+
+    path: Steps
+    message: str
+    hint: str | None = None
+    at: str = "value"
+    position: tuple[int, int] | None = None
+    suggests: Steps | None = None
+
+    def under(self, path: Steps) -> ValidationIssue:
+        """Return the same issue, seen from a document that holds this one at a path."""
+        suggests = None if self.suggests is None else (*path, *self.suggests)
+        return replace(self, path=(*path, *self.path), suggests=suggests)
+
+
+class InvalidError(Exception):
+    """A value that its declaration does not allow.
+
+    Args:
+        issues: all that is wrong, without a missing field that is there under a misspelt name.
+    """
+
+    def __init__(self, *issues: ValidationIssue) -> None:
+        super().__init__(issues[0].message)
+        suggested = {issue.suggests for issue in issues}
+        kept = (i for i in issues if i.at != "parent" or i.path not in suggested)
+        self.issues = tuple({(issue.path, issue.message): issue for issue in kept}.values())
+
+    @property
+    def first(self) -> ValidationIssue:
+        """Return what is told where only one thing is."""
+        return self.issues[0]
+
+
+def fault(message: str, hint: str | None = None, **more: Any) -> Exception:
+    """Return what a check of a field raises."""
+    from pydantic_core import PydanticCustomError
+
+    return PydanticCustomError("said", "{message}", {"message": message, "hint": hint, **more})
+
+
+def dotted(path: Steps) -> str:
+    """Return a path as messages show it: ``("engines", 0, "rows")`` is ``engines[0].rows``."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in path]
+    return "".join(parts).removeprefix(".")
+
+
+def _key(name: str) -> str:
+    """Return a field's name from a file, fit for a terminal."""
+    return _short(name if name.isprintable() else ascii(name))
+
+
+def shown(value: Any) -> str:
+    """Return an offending value as messages show it: short, on one line."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and value.bit_length() > sys.int_info.default_max_str_digits:
+        return "a number of thousands of digits"
+    return _short(repr(value))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+
+
+# Checks
+
+
+@functools.lru_cache(maxsize=128)
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return what checks values of a type."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def checked(kind: Any, value: Any) -> Any:
+    """Return the value that a declared type allows, with nothing unknown in it.
+
+    Raises:
+        InvalidError: what is wrong with it, in the order of the declaration.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return adapter(kind).validate_python(value, extra="forbid")
+    except ValidationError as error:
+        found = (_issue(kind, one) for one in error.errors(include_url=False))
+    raise InvalidError(*found)
+
+
+def _issue(kind: Any, error: ErrorDetails) -> ValidationIssue:
+    of_key = error["loc"][-1:] == ("[key]",)
+    path, parent, schema = _place(kind, error["loc"][:-1] if of_key else error["loc"])
+    known = list(parent.get("properties", ()))
+    name = str(path[-1]) if path else ""
+    match error["type"]:
+        case "missing":
+            about = schema.get("description")
+            hint = f"add it ({about})" if about else "add it"
+            return ValidationIssue(path, "missing field", hint, at="parent")
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            meant = nearest(name, known)
+            hint = did_you_mean(name, known, kind="fields")
+            suggests = (*path[:-1], meant) if meant else None
+            return ValidationIssue(path, "unknown field", hint, at="key", suggests=suggests)
+        case "union_tag_not_found":
+            kinds = ", ".join(schema["discriminator"]["mapping"])
+            field = schema["discriminator"]["propertyName"]
+            hint = f"add it (one of {kinds})"
+            return ValidationIssue((*path, field), "missing field", hint, at="parent")
+        case "union_tag_invalid":
+            given, known = error["input"]["kind"], [*schema["discriminator"]["mapping"]]
+            return ValidationIssue(
+                (*path, "kind"),
+                f"unknown kind {shown(given)}",
+                did_you_mean(str(given), known, kind="kinds"),
+            )
+        case "said":
+            said = error["ctx"]
+            message = said.get("key", said["message"]) if of_key else said["message"]
+            at = "key" if of_key else "value"
+            return ValidationIssue(path, message, said["hint"], at=at)
+    return ValidationIssue(path, _message(error), at="key" if of_key else "value")
+
+
+_TYPES: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+}
+
+
+_MESSAGES: Final = {
+    "greater_than_equal": "must be at least {ge:g}, not {what}",
+    "less_than_equal": "must be at most {le:g}, not {what}",
+    "greater_than": "must be above {gt:g}, not {what}",
+    "finite_number": "must be a finite number, not {what}",
+    "string_too_long": "must be at most {max_length} characters, not {size}",
+    "too_short": "must have at least {min_length} entries, not {size}",
+    "too_long": "must have at most {max_length} entries, not {size}",
+    "string_unicode": "must be text that can be written down, without half a character",
+}
+
+
+def _message(error: ErrorDetails) -> str:
+    """Return what is wrong with a value, in our words."""
+    given, kind = error["input"], error["type"]
+    expected = _TYPES.get(kind.partition("_")[0], "a mapping of fields")
+    said = _MESSAGES.get(kind, "must be {expected}, not {what}")
+    size = len(given) if isinstance(given, Sized) else 0
+    limits = error.get("ctx", {})
+    return said.format(**limits, expected=expected, what=shown(given), size=size)
+
+
+def _place(
+    kind: Any, loc: tuple[int | str, ...]
+) -> tuple[Steps, Mapping[str, Any], Mapping[str, Any]]:
+    """Return the path of an error without the names of alternatives, and the schemas there."""
+    top = _published(kind)
+    path: list[str | int] = []
+    parent: Mapping[str, Any] = {}
+    schema = _resolved(top, top)
+    for step in loc:
+        mapping = schema.get("discriminator", {}).get("mapping", {})
+        if step in mapping:
+            schema = _resolved({"$ref": mapping[step]}, top)
+            continue
+        path.append(step)
+        parent = schema
+        below = schema.get("properties", {}).get(step)
+        if below is None:
+            below = schema.get("items") if isinstance(step, int) else None
+        if below is None:
+            below = schema.get("additionalProperties") or {}
+        schema = _resolved(below, top)
+    return tuple(path), parent, schema
+
+
+def _resolved(schema: Mapping[str, Any], top: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a reference or a value that may be null stands for."""
+    if "$ref" in schema:
+        name = schema["$ref"].removeprefix("#/$defs/")
+        return {**top["$defs"][name], **{k: v for k, v in schema.items() if k != "$ref"}}
+    options = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return _resolved(options[0], top) if len(options) == 1 else schema
+
+
+# Published schemas
+
+
+def json_schema(kind: Any, title: str, about: str = "") -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of a declared type, as a value of the caller's own.
+
+    Args:
+        kind: the type.
+        title: of the schema.
+        about: what it describes.
+    """
+    import copy
+
+    found = copy.deepcopy(_published(kind))
+    found.pop("description", None)
+    described = {"title": title, **({"description": about} if about else {})}
+    return {"$schema": SCHEMA_URL, **described, **{k: v for k, v in found.items() if k != "title"}}
+
+
+@functools.lru_cache(maxsize=128)
+def _published(kind: Any) -> dict[str, Any]:
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Strict(GenerateJsonSchema):
+        """Nothing unknown is allowed, and fields have no titles."""
+
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            del schema
+            return False
+
+        def sort(self, value: Any, parent_key: str | None = None) -> Any:
+            del parent_key
+            return value
+
+        def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
+            return {**super().typed_dict_schema(schema), "additionalProperties": False}
+
+        def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+            return {**super().dataclass_schema(schema), "additionalProperties": False}
+
+        def model_schema(self, schema: Any) -> dict[str, Any]:
+            return {**super().model_schema(schema), "additionalProperties": False}
+
+    found: dict[str, Any] = _plain(adapter(kind).json_schema(schema_generator=Strict))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a schema without the titles of its types and the defaults of its fields."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    is_schema = "title" in value and ("type" in value or "$ref" in value)
+    return {k: _plain(v) for k, v in value.items() if not (is_schema and k == "title")}
+
+
+def fields_of(kind: type) -> Iterator[tuple[str, Any, Any]]:
+    """Give name, type and annotation of each field of a dataclass that has an annotation."""
+    from typing import get_type_hints
+
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if annotations := getattr(hint, "__metadata__", ()):
+            yield name, hint.__origin__, annotations[0]
