@@ -14,8 +14,9 @@ import math
 import numbers
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, replace
+from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from autoturbo.errors import did_you_mean, nearest
@@ -79,7 +80,7 @@ class Whole(Rule):
     """A whole number; 3.0 is as good as 3, as in JSON schema, unless it must be exact."""
 
     least: int = 0
-    most: int = MOST
+    most: int | None = MOST
     exact: bool = False
 
     def __get_pydantic_core_schema__(
@@ -121,12 +122,14 @@ class Text(Rule):
     Attributes:
         pattern: of the whole text.
         longest: characters.
+        form: name of its format in JSON schema.
         wrong: the message for a text of another form.
         hint: how to mend it.
     """
 
     pattern: str | None = None
     longest: int | None = None
+    form: str | None = None
     wrong: str = "not of the right form"
     hint: str | None = None
 
@@ -148,7 +151,8 @@ class Text(Rule):
     def published(self) -> dict[str, Any]:
         """Return the pattern."""
         # the look-ahead keeps Python's "$" from accepting a newline at the end
-        return {"pattern": f"^(?:{self.pattern})$(?!\\n)"} if self.pattern else {}
+        pattern = {"pattern": f"^(?:{self.pattern})$(?!\\n)"} if self.pattern else {}
+        return {**pattern, **({"format": self.form} if self.form else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,6 +558,31 @@ def _plain(value: Any) -> Any:
         return value
     is_schema = "title" in value and ("type" in value or "$ref" in value)
     return {k: _plain(v) for k, v in value.items() if not (is_schema and k == "title")}
+
+
+# Types that are made of tables
+
+
+def mapping_type(name: str, fields: Mapping[str, Any], optional: Iterable[str] = ()) -> Any:
+    """Return the type of a mapping with these fields and no others."""
+    from typing import NotRequired
+
+    from typing_extensions import TypedDict
+
+    left_out = set(optional)
+    return TypedDict(  # type: ignore[operator]  # made of a table
+        name, {key: NotRequired[kind] if key in left_out else kind for key, kind in fields.items()}
+    )
+
+
+def list_type(kind: Any) -> Any:
+    """Return the type of a list."""
+    return GenericAlias(list, (kind,))
+
+
+def map_type(kind: Any) -> Any:
+    """Return the type of a mapping whose names are free."""
+    return GenericAlias(dict, (str, kind))
 
 
 def fields_of(kind: type) -> Iterator[tuple[str, Any, Any]]:

@@ -46,13 +46,11 @@ from autoturbo.hardware.target_file import (
     check_part,
     fields_type,
     layout,
-    list_type,
     located,
-    mapping_type,
     raise_first,
     target_issues,
 )
-from autoturbo.schema import Entries, ValidationIssue, json_schema
+from autoturbo.schema import Entries, ValidationIssue, json_schema, list_type, mapping_type
 
 _FOLDER: Final = Path(__file__).parent / "presets" / "machines"
 _FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -206,7 +204,7 @@ def machine_of(document: Document) -> Machine:
 
 def check_machine(document: Document) -> list[TargetError]:
     """Return everything that is wrong with a machine's document, in the order of the file."""
-    issues = check_part(_machine_type(), document.value)
+    issues = check_part(machine_type(), document.value)
     return located(document, issues or _issues(document.value))
 
 
@@ -254,7 +252,7 @@ def _units(value: Mapping[str, Any]) -> Iterator[Unit]:
 
 
 @lru_cache(maxsize=1)
-def _machine_type() -> Any:
+def machine_type() -> Any:
     """Return the type of a machine's file: targets without off-chip memory around a shared one."""
     target = layout()
     unit = {key: kind for key, kind in target.items() if key not in ("schema_version", *SHARED)}
@@ -291,4 +289,4 @@ def machine_schema() -> dict[str, Any]:
     differ, and links name units that there are.
     """
     about = "Processing units of several kinds around one memory"
-    return json_schema(_machine_type(), "AutoTurbo machine", about)
+    return json_schema(machine_type(), "AutoTurbo machine", about)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, reduce
 from operator import or_
-from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from autoturbo.errors import Location, TargetError
@@ -31,6 +30,8 @@ from autoturbo.schema import (
     checked,
     dotted,
     json_schema,
+    list_type,
+    mapping_type,
 )
 
 if TYPE_CHECKING:
@@ -71,23 +72,6 @@ class _OneOfEach(Rule):
         }
 
 
-def mapping_type(name: str, fields: Mapping[str, Any], optional: Iterable[str] = ()) -> Any:
-    """Return the type of a mapping with these fields and no others."""
-    from typing import NotRequired
-
-    from typing_extensions import TypedDict
-
-    left_out = set(optional)
-    return TypedDict(  # type: ignore[operator]  # made of a table
-        name, {key: NotRequired[kind] if key in left_out else kind for key, kind in fields.items()}
-    )
-
-
-def list_type(kind: Any) -> Any:
-    """Return the type of a list."""
-    return GenericAlias(list, (kind,))
-
-
 def fields_type(name: str, fields: Iterable[Field], **more: Any) -> Any:
     """Return the type of the mapping that holds fields of a file."""
     known = {f.name: Annotated[f.type, f.rule] for f in fields}
@@ -124,14 +108,15 @@ OPTIONAL: Final = (
 
 
 @lru_cache(maxsize=1)
-def _target_type() -> Any:
+def target_type() -> Any:
+    """Return the type of a target's file."""
     return mapping_type("Target", layout(), OPTIONAL)
 
 
 def target_schema() -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of target files, as a value of the caller's own."""
     about = "An accelerator that networks are scheduled on"
-    return json_schema(_target_type(), "AutoTurbo target", about)
+    return json_schema(target_type(), "AutoTurbo target", about)
 
 
 def build_target(document: Mapping[str, Any]) -> Target:
@@ -168,7 +153,7 @@ def to_document(target: Target) -> dict[str, Any]:
 
 def check(document: Document) -> list[TargetError]:
     """Return everything that is wrong with a document, in the order of the file."""
-    issues = check_part(_target_type(), document.value)
+    issues = check_part(target_type(), document.value)
     if issues:
         wrong = {issue.path for issue in issues}
         issues += tuple(i for i in _engine_counts(document.value) if i.path not in wrong)
