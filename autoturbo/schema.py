@@ -9,6 +9,7 @@ start without it (docs/decisions/schemas.md).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import numbers
@@ -16,8 +17,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, replace
-from types import GenericAlias
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from types import GenericAlias, NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
 from autoturbo.errors import did_you_mean, nearest
 
@@ -140,10 +141,14 @@ class Text(Rule):
         from pydantic_core import core_schema as cs
 
         del source, handler
-        inner = cs.str_schema(strict=True, max_length=self.longest)
-        return cs.no_info_after_validator_function(self._formed, inner) if self.pattern else inner
+        return cs.no_info_before_validator_function(self._formed, cs.any_schema())
 
-    def _formed(self, value: str) -> str:
+    def _formed(self, value: Any) -> str:
+        """Return a text; half a character is one, as strange names of files have them."""
+        if not isinstance(value, str):
+            raise fault(f"must be text, not {shown(value)}")
+        if self.longest is not None and len(value) > self.longest:
+            raise fault(f"must be at most {self.longest} characters, not {len(value)}")
         if self.pattern and not re.fullmatch(self.pattern, value):
             raise fault(f"{self.wrong}: {shown(value)}", self.hint)
         return value
@@ -152,7 +157,9 @@ class Text(Rule):
         """Return the pattern."""
         # the look-ahead keeps Python's "$" from accepting a newline at the end
         pattern = {"pattern": f"^(?:{self.pattern})$(?!\\n)"} if self.pattern else {}
-        return {**pattern, **({"format": self.form} if self.form else {})}
+        length = {} if self.longest is None else {"maxLength": self.longest}
+        form = {"format": self.form} if self.form else {}
+        return {"type": "string", **pattern, **length, **form}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +262,44 @@ class Version(Rule):
         return {"const": self.is_}
 
 
+@dataclass(frozen=True, slots=True)
+class Json(Rule):
+    """Any JSON value; numbers of other libraries become Python's."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the check of any JSON value."""
+        from pydantic_core import core_schema as cs
+
+        del source, handler
+        return cs.no_info_before_validator_function(_json, cs.any_schema())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Either(Rule):
+    """An object that has exactly one of several fields."""
+
+    of: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the object's check, and that of how many of the fields there are."""
+        from pydantic_core import core_schema as cs
+
+        return cs.no_info_after_validator_function(self._one, handler(source))
+
+    def _one(self, value: Any) -> Any:
+        if sum(name in value for name in self.of) != 1:
+            raise fault(f"exactly one of the fields {' and '.join(self.of)} is needed")
+        return value
+
+    def published(self) -> dict[str, Any]:
+        """Return the alternatives."""
+        return {"oneOf": [{"required": [name]} for name in self.of]}
+
+
 Index = Annotated[int, Whole(exact=True)]
 """A place in a list, from 0, or a count of such places."""
 
@@ -289,6 +334,26 @@ def _real(value: Any) -> Any:
     except OverflowError:
         return math.inf
     return given if type(given) is int else real
+
+
+def _json(value: Any, path: Steps = ()) -> Any:
+    """Return a JSON value in plain form; faults say where in it they are."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise fault(f"the name {shown(name)} is not text", path=path)
+        return {name: _json(inner, (*path, name)) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(inner, (*path, index)) for index, inner in enumerate(value)]
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if not isinstance(value, numbers.Real):
+        raise fault(f"must be a number, not {shown(value)}", path=path)
+    if not math.isfinite(_real(value)):
+        raise fault(f"must be a finite number, not {shown(value)}", path=path)
+    return float(value)
 
 
 # Faults
@@ -400,42 +465,49 @@ def checked(kind: Any, value: Any) -> Any:
         return adapter(kind).validate_python(value, extra="forbid")
     except ValidationError as error:
         found = (_issue(kind, one) for one in error.errors(include_url=False))
+    except RecursionError:
+        raise InvalidError(ValidationIssue((), "nested too deeply")) from None
     raise InvalidError(*found)
 
 
 def _issue(kind: Any, error: ErrorDetails) -> ValidationIssue:
+    """Return a fault that pydantic found, in our words."""
     of_key = error["loc"][-1:] == ("[key]",)
     path, parent, schema = _place(kind, error["loc"][:-1] if of_key else error["loc"])
-    known = list(parent.get("properties", ()))
-    name = str(path[-1]) if path else ""
+    at = "key" if of_key else "value"
     match error["type"]:
         case "missing":
-            about = schema.get("description")
-            hint = f"add it ({about})" if about else "add it"
-            return ValidationIssue(path, "missing field", hint, at="parent")
-        case "extra_forbidden" | "unexpected_keyword_argument":
+            return _missing(path, schema.get("description"))
+        case "extra_forbidden":
+            name, known = str(path[-1]), list(parent.get("properties", ()))
             meant = nearest(name, known)
             hint = did_you_mean(name, known, kind="fields")
             suggests = (*path[:-1], meant) if meant else None
             return ValidationIssue(path, "unknown field", hint, at="key", suggests=suggests)
-        case "union_tag_not_found":
-            kinds = ", ".join(schema["discriminator"]["mapping"])
-            field = schema["discriminator"]["propertyName"]
-            hint = f"add it (one of {kinds})"
-            return ValidationIssue((*path, field), "missing field", hint, at="parent")
-        case "union_tag_invalid":
-            given, known = error["input"]["kind"], [*schema["discriminator"]["mapping"]]
-            return ValidationIssue(
-                (*path, "kind"),
-                f"unknown kind {shown(given)}",
-                did_you_mean(str(given), known, kind="kinds"),
-            )
+        case "union_tag_not_found" | "union_tag_invalid":
+            return _wrong_kind(path, error["input"], schema["discriminator"])
         case "said":
             said = error["ctx"]
             message = said.get("key", said["message"]) if of_key else said["message"]
-            at = "key" if of_key else "value"
-            return ValidationIssue(path, message, said["hint"], at=at)
-    return ValidationIssue(path, _message(error), at="key" if of_key else "value")
+            return ValidationIssue((*path, *said.get("path", ())), message, said["hint"], at=at)
+        case _:
+            return ValidationIssue(path, _message(error), at=at)
+
+
+def _missing(path: Steps, about: str | None) -> ValidationIssue:
+    hint = f"add it ({about})" if about else "add it"
+    return ValidationIssue(path, "missing field", hint, at="parent")
+
+
+def _wrong_kind(path: Steps, value: Any, discriminator: Mapping[str, Any]) -> ValidationIssue:
+    """Return what is wrong with the field that tells which of several objects one is."""
+    name, known = discriminator["propertyName"], list(discriminator["mapping"])
+    path = (*path, name)
+    if name not in value:
+        return _missing(path, f"one of {', '.join(known)}")
+    given = value[name]
+    hint = did_you_mean(str(given), known, kind=f"{name}s")
+    return ValidationIssue(path, f"unknown {name} {shown(given)}", hint)
 
 
 _TYPES: Final = {
@@ -449,12 +521,13 @@ _TYPES: Final = {
 
 
 _MESSAGES: Final = {
-    "greater_than_equal": "must be at least {ge:g}, not {what}",
-    "less_than_equal": "must be at most {le:g}, not {what}",
-    "greater_than": "must be above {gt:g}, not {what}",
+    "greater_than_equal": "must be at least {ge}, not {what}",
+    "less_than_equal": "must be at most {le}, not {what}",
+    "greater_than": "must be above {gt}, not {what}",
     "finite_number": "must be a finite number, not {what}",
     "string_too_long": "must be at most {max_length} characters, not {size}",
     "too_short": "must have at least {min_length} entries, not {size}",
+    "invalid_key": "the name {what} is not text",
     "too_long": "must have at most {max_length} entries, not {size}",
     "string_unicode": "must be text that can be written down, without half a character",
 }
@@ -466,7 +539,10 @@ def _message(error: ErrorDetails) -> str:
     expected = _TYPES.get(kind.partition("_")[0], "a mapping of fields")
     said = _MESSAGES.get(kind, "must be {expected}, not {what}")
     size = len(given) if isinstance(given, Sized) else 0
-    limits = error.get("ctx", {})
+    limits = {
+        name: f"{limit:g}" if isinstance(limit, float) else limit
+        for name, limit in error.get("ctx", {}).items()
+    }
     return said.format(**limits, expected=expected, what=shown(given), size=size)
 
 
@@ -489,8 +565,8 @@ def _place(
         if below is None:
             below = schema.get("items") if isinstance(step, int) else None
         if below is None:
-            below = schema.get("additionalProperties") or {}
-        schema = _resolved(below, top)
+            below = schema.get("additionalProperties")
+        schema = _resolved(below, top) if isinstance(below, dict) else {}
     return tuple(path), parent, schema
 
 
@@ -583,6 +659,48 @@ def list_type(kind: Any) -> Any:
 def map_type(kind: Any) -> Any:
     """Return the type of a mapping whose names are free."""
     return GenericAlias(dict, (str, kind))
+
+
+def document_type(
+    kind: type, /, without: Iterable[str] = (), required: Iterable[str] = (), **more: Any
+) -> Any:
+    """Return the type of a dataclass's JSON form: lists for tuples, objects for mappings.
+
+    Args:
+        kind: the dataclass; fields with a default may be missing, so that what was written before
+            they were added stays readable.
+        without: fields that the form lacks.
+        required: fields with a default that may not be missing.
+        more: types of fields that it has besides, or that are of another type in it.
+    """
+    from typing import get_type_hints
+
+    hints = get_type_hints(kind, localns={"Mapping": Mapping}, include_extras=True)
+    known = {f.name: f for f in dataclasses.fields(kind) if f.name not in set(without)}
+    types = {name: more.get(name) or _json_type(hints[name]) for name in known}
+    defaults = {
+        name
+        for name, f in known.items()
+        if f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING
+    }
+    return mapping_type(kind.__name__, {**types, **more}, defaults - set(required))
+
+
+def _json_type(hint: Any) -> Any:
+    """Return the type of an attribute's JSON form; whole numbers count, so none is negative."""
+    simple = {str: Annotated[str, Text()], int: Count, float: Real, Any: Annotated[Any, Json()]}
+    if hint in simple or get_origin(hint) is Annotated:
+        return simple.get(hint, hint)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return document_type(hint)
+    arguments = get_args(hint)
+    if get_origin(hint) in (UnionType, Union) and arguments[1:] == (NoneType,):
+        return _json_type(arguments[0]) | None
+    if get_origin(hint) is tuple and arguments[1:] == (...,):
+        return list_type(_json_type(arguments[0]))
+    if get_origin(hint) is Mapping and arguments[0] is str:
+        return map_type(_json_type(arguments[1]))
+    raise TypeError(f"no JSON form of {hint}")
 
 
 def fields_of(kind: type) -> Iterator[tuple[str, Any, Any]]:
