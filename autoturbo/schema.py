@@ -308,10 +308,7 @@ Bytes = Annotated[int, Whole(unit="bytes")]
 Real = Annotated[float, Number()]
 Seconds = Annotated[float, Number(unit="s")]
 Duration = Annotated[float, Number(least=0.0, unit="s")]
-Share = Annotated[float, Number(least=0.0, most=1.0)]
 Bool = Annotated[bool, Flag()]
-Free = Mapping[str, Any]
-"""An object whose fields are described elsewhere, or by nobody."""
 
 
 def _whole(value: Any) -> Any:
@@ -686,13 +683,19 @@ def document_type(
     return mapping_type(kind.__name__, {**types, **more}, defaults - set(required))
 
 
+@functools.cache
+def form_of(kind: type) -> Any:
+    """Return the type of a dataclass's JSON form, the same wherever it stands."""
+    return document_type(kind)
+
+
 def _json_type(hint: Any) -> Any:
     """Return the type of an attribute's JSON form; whole numbers count, so none is negative."""
     simple = {str: Annotated[str, Text()], int: Count, float: Real, Any: Annotated[Any, Json()]}
     if hint in simple or get_origin(hint) is Annotated:
         return simple.get(hint, hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return document_type(hint)
+        return form_of(hint)
     arguments = get_args(hint)
     if get_origin(hint) in (UnionType, Union) and arguments[1:] == (NoneType,):
         return _json_type(arguments[0]) | None

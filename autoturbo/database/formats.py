@@ -27,6 +27,7 @@ from autoturbo.schema import (
     checked,
     document_type,
     dotted,
+    form_of,
     json_schema,
     list_type,
     map_type,
@@ -138,8 +139,8 @@ def _forms(tags: bool = False) -> Iterator[tuple[str, Any]]:
     """Give the types of records' JSON forms, with ``kind`` and ``schema`` if they are asked for."""
     knobs = map_type(Annotated[Any, Json()])
     outcome = {
-        "measurement": NotRequired[document_type(Measurement)],
-        "failure": NotRequired[document_type(Failure)],
+        "measurement": NotRequired[form_of(Measurement)],
+        "failure": NotRequired[form_of(Failure)],
     }
     checks = list_type(
         Annotated[str, Choice(of=tuple(check.value for check in Check), kind="check")]

@@ -147,13 +147,7 @@ class MatrixEngine:
 
 @dataclass(frozen=True, slots=True)
 class VectorEngine:
-    """The vector engine of one core.
-
-    Attributes:
-        lanes: elements per cycle of a simple operation (add, multiply, compare), per data type.
-        special_lanes: elements per cycle of exp, div, sqrt, erf, tanh and their like.
-        startup_cycles: issue overhead of one vector operation, in cycles.
-    """
+    """The vector engine of one core."""
 
     lanes: Annotated[
         PerDtype,
@@ -176,13 +170,7 @@ class VectorEngine:
 
 @dataclass(frozen=True, slots=True)
 class TransferEngine:
-    """The memory transfer engine of one core: LB to and from GB or a remote LB.
-
-    Attributes:
-        bandwidth: bytes per second in each direction.
-        latency: seconds from issue to the first byte.
-        broadcast: whether one read of GB can feed the LBs of all cores of the cluster.
-    """
+    """The memory transfer engine of one core: LB to and from GB or a remote LB."""
 
     bandwidth: Annotated[float, bandwidth("each direction", 64)]
     latency: Annotated[float, latency("issue to first byte", 100)]
@@ -191,13 +179,7 @@ class TransferEngine:
 
 @dataclass(frozen=True, slots=True)
 class DmaEngine:
-    """The DMA engine of one cluster: DDR to and from GB or LB.
-
-    Attributes:
-        channels: transfers in flight at once.
-        bandwidth: bytes per second of each channel.
-        latency: seconds to start one transfer.
-    """
+    """The DMA engine of one cluster: DDR to and from GB or LB."""
 
     channels: Annotated[int, whole("transfers at once", 2)]
     bandwidth: Annotated[float, bandwidth("of each channel", 32)]
@@ -206,13 +188,7 @@ class DmaEngine:
 
 @dataclass(frozen=True, slots=True)
 class LocalBuffer:
-    """The scratchpad of one core.
-
-    Attributes:
-        capacity: bytes per core for activations.
-        weight_capacity: bytes per core for weights.
-        bandwidth: bytes per second per core.
-    """
+    """The scratchpad of one core."""
 
     capacity: Annotated[int, capacity("activations, per core", 512)]
     weight_capacity: Annotated[int, capacity("weights, per core", 128)]
@@ -221,13 +197,7 @@ class LocalBuffer:
 
 @dataclass(frozen=True, slots=True)
 class GlobalBuffer:
-    """The scratchpad that the cores of a cluster share.
-
-    Attributes:
-        capacity: bytes per cluster; 0 where the target has none.
-        bandwidth: bytes per second per cluster.
-        latency: seconds to the first byte.
-    """
+    """The scratchpad that the cores of a cluster share."""
 
     capacity: Annotated[int, capacity("per cluster", 4096)]
     bandwidth: Annotated[float, bandwidth("per cluster", 128)]
@@ -260,24 +230,7 @@ class OffChip:
 
 @dataclass(frozen=True, slots=True)
 class DramTiming:
-    """What runs of consecutive addresses cost the off-chip memory (JEDEC's names in brackets).
-
-    Attributes:
-        channels: channels that work side by side.
-        burst: bytes of one access of a channel (bus width times burst length).
-        page: bytes of an open row of one channel.
-        interleave: consecutive bytes in one channel before the next channel's turn.
-        banks: banks of a channel, in all ranks.
-        row_cycle: seconds between two openings of rows in one bank (tRC).
-        four_activates: seconds in which a channel opens at most four rows (tFAW over its ranks).
-        groups: bank groups; 1 where there are none.
-        group_gap: time between bursts of one bank group over that between groups (tCCD_L/tCCD_S).
-        group_interleave: whether neighbouring bursts lie in different bank groups.
-        turnaround: seconds that a channel's bus stands idle between reading, writing and reading
-            again (from CL, CWL and tWTR).
-        write_batch: bytes that a channel's controller writes between two turns.
-        queue: bytes of requests that a channel's controller looks ahead.
-    """
+    """What runs of consecutive addresses cost the off-chip memory (JEDEC's names in brackets)."""
 
     channels: Annotated[int, whole("channels side by side", 2)]
     burst: Annotated[int, size("one access of a channel", 32)]
@@ -303,12 +256,7 @@ class DramTiming:
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Fixed costs.
-
-    Attributes:
-        kernel_launch: seconds to start a kernel on a cluster.
-        barrier: seconds for the cores of a cluster to meet at a kernel's end.
-    """
+    """Fixed costs of a kernel."""
 
     kernel_launch: Annotated[float, number("start of a kernel on a cluster", 3.0, suffix="us")]
     barrier: Annotated[
@@ -323,15 +271,7 @@ class Overheads:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What work costs.
-
-    Attributes:
-        mac: picojoules per multiply-accumulate, per data type.
-        lb: picojoules per byte read from or written to LB.
-        gb: picojoules per byte of GB; 0 where the target has none.
-        ddr: picojoules per byte of DDR.
-        static: watts of the whole chip that are drawn whatever it does.
-    """
+    """What work costs."""
 
     mac: Annotated[
         PerDtype,
