@@ -26,6 +26,7 @@ The printed form is ``FILE:LINE:COLUMN: FIELD: MESSAGE; HINT`` with the parts th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -193,3 +194,36 @@ class InterruptedRunError(AutoTurboError):
 
     kind = "interrupted"
     exit_status = 130
+
+
+_LONGEST_LIST = 16
+"""Known names that a hint lists."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is spelt most like another; None where none is close."""
+    import difflib
+
+    folded = {one.casefold().replace("-", "_"): one for one in known}
+    close = difflib.get_close_matches(name.casefold().replace("-", "_"), folded, 1)
+    return folded[close[0]] if close else None
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], otherwise: str | None = None, *, kind: str | None = None
+) -> str:
+    """Return the hint for a name that is not known.
+
+    Args:
+        name: as the user spelt it.
+        known: the names that there are.
+        otherwise: the hint where none of them is close; by default they are listed.
+        kind: what they are, in the plural, for the list.
+    """
+    names = list(known)
+    if close := nearest(name, names):
+        return f"did you mean {close!r}?"
+    if otherwise is not None:
+        return otherwise
+    listed = ", ".join(names[:_LONGEST_LIST]) + (", ..." if names[_LONGEST_LIST:] else "")
+    return f"known {kind}: {listed}" if kind else f"one of {', '.join(names)}"

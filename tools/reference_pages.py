@@ -103,15 +103,13 @@ def _rows(
     for part in (*schema.get("oneOf", ()), *schema.get("anyOf", ()), *schema.get("allOf", ())):
         kind = _resolved(part, top).get("properties", {}).get("kind", {})
         label = f"[{kind['const']}]" if isinstance(kind, Mapping) and "const" in kind else ""
-        yield from _rows(part, top, f"{path}{label}", above)
-    if "then" in schema:  # of one kind of several: its name stands for the place in the list
-        kind = schema["if"]["properties"]["kind"]["const"]
-        yield from _rows(schema["then"], top, f"{path.removesuffix('[]')}[{kind}]", above)
+        # of one kind of several: its name stands for the place in the list
+        yield from _rows(part, top, f"{path.removesuffix('[]') if label else path}{label}", above)
     for field, inner in schema.get("properties", {}).items():
         if not isinstance(inner, Mapping):  # described elsewhere
             continue
         full = f"{path}.{field}" if path else field
-        yield _row(full, inner, _resolved(inner, top), required=field in schema.get("required", ()))
+        yield _row(full, inner, top, required=field in schema.get("required", ()))
         yield from _rows(inner, top, full, above)
     named = schema.get("additionalProperties")
     if isinstance(named, Mapping):  # names are free
@@ -134,14 +132,16 @@ def _resolved(schema: Mapping[str, Any], top: Mapping[str, Any]) -> Mapping[str,
     return dict(found)
 
 
-def _row(path: str, given: Mapping[str, Any], schema: Mapping[str, Any], *, required: bool) -> str:
+def _row(path: str, given: Mapping[str, Any], top: Mapping[str, Any], *, required: bool) -> str:
+    schema = _resolved(given, top)
     about = str(given.get("description") or schema.get("description") or "")
     values = [schema["const"]] if "const" in schema else schema.get("enum", [])
     if not all(str(value) in about for value in values):
         listed = ", ".join(f"`{json.dumps(value)}`" for value in values)
         about = "; ".join(part for part in (about, listed) if part)
-    kind = schema.get("type") or _json_type(values)
-    kind = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    parts = [_resolved(part, top) for part in schema.get("anyOf", [schema])]
+    kinds = [str(part.get("type") or _json_type(part.get("enum", values))) for part in parts]
+    kind = " or ".join(dict.fromkeys(filter(None, kinds)))
     cells = (f"`{path}`{'' if required else ', optional'}", kind, about)
     return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
 

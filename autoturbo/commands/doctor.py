@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 USAGE = "[--ray [ADDRESS]] [options]"
 EXAMPLE = "autoturbo doctor"
 _PACKAGES = (
-    *("numpy", "onnx", "numba", "optuna", "ray", "rich", "PyYAML", "jsonschema"),
+    *("numpy", "onnx", "numba", "optuna", "ray", "rich", "PyYAML", "pydantic"),
     "argcomplete",
 )
 _OPTIONAL = ("onnxruntime", "pyarrow")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoturbo.commands.config_flags import add_flags
 from autoturbo.commands.values import (
-    did_you_mean,
     dimension,
     merged_dims,
     merged_shapes,
@@ -25,7 +24,7 @@ from autoturbo.config import (
     called_with,
     part_of,
 )
-from autoturbo.errors import Location, ModelError, RunError
+from autoturbo.errors import Location, ModelError, RunError, did_you_mean
 
 if TYPE_CHECKING:
     import argparse

@@ -10,8 +10,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from autoturbo.commands.values import did_you_mean, wrong
-from autoturbo.errors import UsageError
+from autoturbo.commands.values import wrong
+from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:

@@ -182,7 +182,7 @@ def _tell(name: str, errors: list[AutoTurboError], console: Console) -> None:
 
 def _schema(options: argparse.Namespace, console: Console) -> int:
     from autoturbo.hardware import target_schema
-    from autoturbo.hardware.machine_schema import machine_schema
+    from autoturbo.hardware.machine_file import machine_schema
 
     schema = machine_schema() if options.machine else target_schema()
     console.emit(schema)

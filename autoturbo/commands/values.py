@@ -7,12 +7,11 @@ version.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from autoturbo.errors import Location, UsageError
+from autoturbo.errors import Location, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,13 +21,6 @@ _T = TypeVar("_T")
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _LARGEST = 2**31 - 1
 _LARGEST_EXTENT = 2**63 - 1
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint: the nearest of the known names, or all of them."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"one of {', '.join(names)}"
 
 
 def wrong(flag: str, message: str, hint: str | None = None) -> UsageError:

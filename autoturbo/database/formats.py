@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
 from autoturbo.database.packing import unpack
 from autoturbo.database.records import (
+    DERIVED,
     RECORD_SCHEMA,
-    RUN_STATES,
     BestSchedule,
     KernelRecord,
-    PairKey,
     Record,
-    Refused,
     RunInfo,
     TrialRecord,
     Verified,
 )
-from autoturbo.database.shapes import (
-    Count,
-    Free,
-    ListOf,
-    MapOf,
-    MismatchError,
-    Number,
-    Shape,
-    Table,
-    Text,
-    table_of,
-)
 from autoturbo.errors import DatabaseError, KnobsError, Location, MeasurerError
+from autoturbo.schema import (
+    Choice,
+    Either,
+    InvalidError,
+    Json,
+    checked,
+    document_type,
+    dotted,
+    form_of,
+    json_schema,
+    list_type,
+    map_type,
+)
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.verify.findings import Check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 KINDS: Mapping[str, type[Record]] = {
     "run": RunInfo,
@@ -54,16 +54,6 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Record]] = {
     "kernel": KernelRecord.from_dict,
 }
 
-# Identifiers and hashes are printable ASCII: they are compared, sorted and typed in. Names for
-# people may be anything, half a surrogate pair from a strange file name included.
-_TOKEN = Text(r"[!-~]([ -~]*[!-~])?", "3f2a90c1d4")
-_TIME = Text(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})",
-    "2026-01-31T12:00:00Z",
-)
-_VERIFIER = Text("[0-9]{1,9}", "1")
-_CHECKS = ListOf(Text(choices=tuple(Check)))
-
 
 def encode(record: Record) -> str:
     """The record's canonical JSON text, one line of ASCII.
@@ -74,11 +64,12 @@ def encode(record: Record) -> str:
     """
     kind = _NAMES[type(record)]
     try:
-        values = shape(kind).load(record.as_dict())
+        values = checked(record_type(kind), record.as_dict())
         return canonical({"kind": kind, "schema": RECORD_SCHEMA, **values})
-    except MismatchError as error:
-        message = f"{kind} record: {error.path}: {error.message}"
-        if error.path.startswith(("measurement", "failure", "seconds")):
+    except InvalidError as error:
+        path = dotted(error.first.path)
+        message = f"{kind} record: {path}: {error.first.message}"
+        if path.startswith(("measurement", "failure", "seconds")):
             raise MeasurerError(message) from None
         raise ValueError(message) from None
 
@@ -129,68 +120,58 @@ def parse_line(line: bytes, at: Location) -> Record:
         message = f"a record of version {version!r:.40}; this version reads {RECORD_SCHEMA}"
         raise DatabaseError(message, _field(at, "schema"), "export it with a matching version")
     try:
-        return _built(kind, {"schema": version, **shape(kind).load(values)})
-    except MismatchError as error:
-        raise DatabaseError(error.message, _field(at, error.path), error.hint) from None
+        return _built(kind, {"schema": version, **checked(record_type(kind), values)})
+    except InvalidError as error:
+        place = _field(at, dotted(error.first.path))
+        raise DatabaseError(error.first.message, place, error.first.hint) from None
     except KnobsError as error:
         place = _field(at, f"knobs.{error.at.field}" if error.at.field else "knobs")
         raise DatabaseError(error.message, place, error.hint) from None
 
 
 @functools.cache
-def shape(kind: str) -> Table:
-    """The shape of one kind of record, without ``kind`` and ``schema``."""
-    key = table_of(PairKey, **dict.fromkeys(PairKey.__dataclass_fields__, _TOKEN))
-    measurement = table_of(Measurement, latency=Number(above=0.0), batch=Count(1))
-    named: dict[str, Shape] = {"model": Text(), "batch": Count(1), "target": Text()}
-    versions: dict[str, Shape] = {"versions": MapOf(Text()), "created": _TIME}
-    knobs: dict[str, Shape] = {"knobs": MapOf(Free())}
-    found: dict[str, Shape] = {"run": _TOKEN, "trial": Count()}
-    best: dict[str, Shape] = {"measurement": measurement, "schedule": Text()}
-    details: dict[str, Shape] = {"model_file": Text(), "settings": MapOf(Free())}
-    state: dict[str, Shape] = {"state": Text(choices=RUN_STATES)}
-    outcome: dict[str, Shape] = {"measurement": measurement, "failure": table_of(Failure)}
-    trial: dict[str, Shape] = {"run": _TOKEN, "number": Count(), **knobs, **outcome}
-    refused = {"refused": ListOf(table_of(Refused, verifier=_VERIFIER))}
-    checked = table_of(Verified, checks=_CHECKS, verifier=_VERIFIER, created=_TIME)
-    more: dict[str, Shape] = {"verified": checked, "decisions": MapOf(Free())}
-    tables = {
-        "run": Table(
-            {"id": _TOKEN, "key": key, **named, **details, **versions, **state, **refused},
-            frozenset(refused),
-        ),
-        "trial": Table({**trial, "created": _TIME}, either=tuple(outcome)),
-        "best": Table(
-            {"key": key, **named, **knobs, **best, **found, **versions, **more},
-            frozenset(more),
-        ),
-        "kernel": table_of(
-            KernelRecord, target_hash=_TOKEN, scheduler_version=_TOKEN, signature=_TOKEN
-        ),
+def record_type(kind: str) -> Any:
+    """Return the type of one kind of record's JSON form, without ``kind`` and ``schema``."""
+    return next(form for name, form in _forms() if name == kind)
+
+
+def _forms(tags: bool = False) -> Iterator[tuple[str, Any]]:
+    """Give the types of records' JSON forms, with ``kind`` and ``schema`` if they are asked for."""
+    knobs = map_type(Annotated[Any, Json()])
+    outcome = {
+        "measurement": NotRequired[form_of(Measurement)],
+        "failure": NotRequired[form_of(Failure)],
     }
-    return tables[kind]
+    checks = list_type(
+        Annotated[str, Choice(of=tuple(check.value for check in Check), kind="check")]
+    )
+    more = {
+        "run": {"without": DERIVED, "required": ("state",)},
+        "trial": {"without": ("outcome",), "knobs": knobs, **outcome},
+        "best": {
+            "required": ("versions",),
+            "knobs": knobs,
+            "verified": document_type(Verified, checks=checks),
+        },
+        "kernel": {},
+    }
+    for name, kind in KINDS.items():
+        tagged: dict[str, Any] = (
+            {"kind": Literal[name], "schema": Literal[RECORD_SCHEMA]} if tags else {}
+        )
+        form: Any = document_type(kind, **more[name], **tagged)
+        rule = Either(of=tuple(outcome))
+        yield name, Annotated[form, rule] if name == "trial" else form
 
 
 def record_schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of a line of an export."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"AutoTurbo record, version {RECORD_SCHEMA}",
-        "description": "One line of an export. Times in seconds, sizes in bytes, dates in UTC.",
-        "oneOf": [_kind_schema(name, kind) for name, kind in KINDS.items()],
-    }
+    """Return the JSON schema (draft 2020-12) of a line of an export."""
+    from pydantic import Field
 
-
-def _kind_schema(name: str, kind: type[Record]) -> dict[str, Any]:
-    schema = shape(name).schema()
-    tags = {"kind": {"const": name}, "schema": {"const": RECORD_SCHEMA}}
-    return {
-        **schema,
-        "title": name,
-        "description": (kind.__doc__ or "").partition("\n")[0],
-        "properties": {**tags, **schema["properties"]},
-        "required": [*tags, *schema["required"]],
-    }
+    lines = [form for _, form in _forms(tags=True)]
+    kind: Any = Annotated[functools.reduce(operator.or_, lines), Field(discriminator="kind")]
+    about = "One line of an export. Times in seconds, sizes in bytes, dates in UTC."
+    return json_schema(kind, f"AutoTurbo record, version {RECORD_SCHEMA}", about)
 
 
 def _built(kind: str, values: dict[str, Any]) -> Record:

@@ -7,11 +7,12 @@ A record's JSON form (``as_dict``) is what stands in the database and on a line 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from autoturbo.errors import RunError
 from autoturbo.masking import masked
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schema import Choice, Seconds, Text, Whole
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.verify.findings import Check
 
@@ -31,6 +32,24 @@ RunState = Literal["running", "done", "interrupted", "failed"]
 RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 
 
+# Identifiers and hashes are printable ASCII: they are compared, sorted and typed in. Names for
+# people may be anything, half a surrogate pair from a strange file name included.
+Token = Annotated[str, Text(pattern="[!-~]([ -~]*[!-~])?", hint="for example 3f2a90c1d4")]
+Time = Annotated[
+    str,
+    Text(
+        pattern="[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+        r"(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})",
+        hint="for example 2026-01-31T12:00:00Z",
+    ),
+]
+Verifier = Annotated[str, Text(pattern="[0-9]{1,9}", hint="for example 1")]
+Batch = Annotated[int, Whole(least=1)]
+
+DERIVED = ("trials", "best_trial", "best_latency", "default_latency")
+"""Fields of a run that follow from its trials."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class PairKey:
     """What a measurement holds for: another value of any field and it may not be reused.
@@ -42,10 +61,10 @@ class PairKey:
         scheduler_version: scheduler, simulator and knob set.
     """
 
-    graph_hash: str
-    target_hash: str
-    dtype: str
-    scheduler_version: str
+    graph_hash: Token
+    target_hash: Token
+    dtype: Token
+    scheduler_version: Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +78,8 @@ class Verified:
     """
 
     checks: tuple[Check, ...]
-    verifier: str
-    created: str
+    verifier: Verifier
+    created: Time
 
     @property
     def strength(self) -> tuple[int, int]:
@@ -89,7 +108,7 @@ class Refused:
     """
 
     trial: int
-    verifier: str
+    verifier: Verifier
     failures: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -134,16 +153,16 @@ class RunInfo:
         default_latency: of trial 0, the published heuristic at its best, in seconds.
     """
 
-    id: str
+    id: Token
     key: PairKey
     model: str
     model_file: str
-    batch: int
+    batch: Batch
     target: str
     settings: Mapping[str, Any]
     versions: Mapping[str, str]
-    created: str
-    state: RunState = "running"
+    created: Time
+    state: Annotated[RunState, Choice(of=RUN_STATES, kind="state")] = "running"
     refused: tuple[Refused, ...] = ()
     trials: int = field(default=0)
     best_trial: int | None = None
@@ -204,11 +223,11 @@ class TrialRecord:
         created: ISO 8601, UTC.
     """
 
-    run: str
+    run: Token
     number: int
     knobs: Knobs
     outcome: Outcome
-    created: str
+    created: Time
 
     @property
     def latency(self) -> float | None:
@@ -266,14 +285,14 @@ class BestSchedule:
 
     key: PairKey
     model: str
-    batch: int
+    batch: Batch
     target: str
     knobs: Knobs
     measurement: Measurement
     schedule: str
-    run: str
+    run: Token
     trial: int
-    created: str
+    created: Time
     versions: Mapping[str, str] = field(default_factory=dict)
     verified: Verified | None = None
     decisions: Mapping[str, Any] = field(default_factory=dict)
@@ -324,10 +343,10 @@ class KernelRecord:
         seconds: of one launch.
     """
 
-    target_hash: str
-    scheduler_version: str
-    signature: str
-    seconds: float
+    target_hash: Token
+    scheduler_version: Token
+    signature: Token
+    seconds: Seconds
 
     def as_dict(self) -> dict[str, Any]:
         """All fields as JSON values."""

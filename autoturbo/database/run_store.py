@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 import sqlite3
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from autoturbo.database.connection import Connection
 from autoturbo.database.holding import hold, is_held
 from autoturbo.database.merging import column, put, row_of
 from autoturbo.database.records import LIMITS, Refused, RunInfo, RunState, TrialRecord
-from autoturbo.errors import DatabaseError, Location, RunError
+from autoturbo.errors import DatabaseError, Location, RunError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -221,8 +220,7 @@ class RunStore(Connection):
 
     def _no_run(self, run: str) -> RunError:
         names = [str(name) for (name,) in self._connection.execute("SELECT id FROM runs")]
-        close = difflib.get_close_matches(run, names, 1)
-        hint = f"did you mean {close[0]!r}?" if close else "'autoturbo runs' lists them"
+        hint = did_you_mean(run, names, "'autoturbo runs' lists them")
         return RunError(f"no run {run!r}", Location(self.path), hint)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 import re
 import shlex
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from autoturbo.errors import did_you_mean
 from autoturbo.graph.values import dims_of
 
 if TYPE_CHECKING:
@@ -168,11 +168,8 @@ def _check_dims(
 
 
 def _close(name: str, names: Mapping[str, object], called: str = "inputs") -> str:
-    folded = {known.casefold(): known for known in names}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1)
-    if near:
-        return f"did you mean {folded[near[0]]!r}?"
-    return f"{called} are {', '.join(map(repr, names))}" if names else "it has no input"
+    listed = f"{called} are {', '.join(map(repr, names))}" if names else "it has no input"
+    return did_you_mean(name, names, listed)
 
 
 def _spelt(name: str, dims: Sequence[object]) -> str:

@@ -1,12 +1,11 @@
 """What networks run on: targets, their files and presets. Knows nothing of graphs."""
 
+from autoturbo.hardware.fields import DTYPES
 from autoturbo.hardware.loader import load_target, validate_target_file, with_field
 from autoturbo.hardware.presets import preset_names
 from autoturbo.hardware.scaffold import scaffold
-from autoturbo.hardware.schema import target_schema
 from autoturbo.hardware.target import (
     DATAFLOWS,
-    DTYPES,
     DmaEngine,
     DramTiming,
     Energy,
@@ -19,6 +18,7 @@ from autoturbo.hardware.target import (
     TransferEngine,
     VectorEngine,
 )
+from autoturbo.hardware.target_file import target_schema
 
 __all__ = [
     "DATAFLOWS",

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoturbo.errors import Location, TargetError, UsageError
-from autoturbo.hardware.fields import ENGINES
 from autoturbo.hardware.loader import with_field
 from autoturbo.hardware.target import Target
+from autoturbo.hardware.target_file import ENGINES
 
 Value = bool | int | float | str
 
@@ -23,7 +23,6 @@ MOST_POINTS: Final = 1000
 """Points of the largest grid: each is a tuning run of its own."""
 
 _LONGEST_NAME: Final = 64  # as target files allow
-_KINDS: Final = tuple(section.key for section in ENGINES)
 _NUMBER: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?::(\d+))?")
 _HINT: Final = "write lb.capacity_kib=256..4096 (doublings), =256..1024:4 (evenly) or =256,384"
@@ -95,7 +94,7 @@ def make_axis(path: str, values: Iterable[Value]) -> Axis:
         UsageError: there are none.
     """
     section, dot, name = path.partition(".")
-    whole = f"engines[{section}].{name}" if dot and section in _KINDS else path
+    whole = f"engines[{section}].{name}" if dot and section in ENGINES else path
     found = tuple(dict.fromkeys(values))
     if not found:
         raise UsageError("no values", Location(field=whole), _HINT)

@@ -7,12 +7,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from autoturbo.errors import Location, TargetError
+from autoturbo.errors import Location, TargetError, did_you_mean, nearest
 from autoturbo.hardware.document import Document, parse_document, read_document
-from autoturbo.hardware.fields import ENGINES, build_target
 from autoturbo.hardware.presets import is_builtin, plugin, preset_names, preset_text
-from autoturbo.hardware.problems import check, require_valid, suggestion
 from autoturbo.hardware.target import Target
+from autoturbo.hardware.target_file import ENGINES, build_target, check, require_valid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,8 +111,9 @@ def _from_text(text: str, shown: str) -> Target:
 
 
 def _unknown_target(name: str) -> TargetError:
-    hint, meant = suggestion(name, list(preset_names()), kind="targets")
-    return TargetError(f"unknown target {name!r}", hint=hint if meant else f"{hint}, or a file")
+    hint = did_you_mean(name, preset_names(), kind="targets")
+    file = "" if nearest(name, preset_names()) else ", or a file"
+    return TargetError(f"unknown target {name!r}", hint=f"{hint}{file}")
 
 
 def _steps(path: str) -> list[str]:
@@ -136,7 +136,7 @@ def _child(owner: Any, step: str, path: str) -> Any:
 
 
 def _index(engines: list[dict[str, Any]], step: str, path: str) -> int:
-    kinds = [section.key for section in ENGINES]
+    kinds = list(ENGINES)
     index = kinds.index(step) if step in kinds else int(step) if step.isdecimal() else -1
     if not 0 <= index < len(engines):
         hint = f"engines are {', '.join(kinds)}, or 0 to {len(kinds) - 1}"

@@ -12,10 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from autoturbo.errors import TargetError
+from autoturbo.hardware.fields import As, Product, whole
 from autoturbo.hardware.target import OffChip, Target
+from autoturbo.schema import Flag, Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,25 @@ class OperatorRule:
         fused: kinds that may stand in the same layer beside the anchor.
     """
 
-    kinds: tuple[str, ...]
-    channels_multiple: int = 1
-    grouped: bool = True
-    fused: tuple[str, ...] = ()
+    kinds: Annotated[
+        tuple[str, ...],
+        As(about="operators that a layer may be built around", example=["Conv"], rule=Names()),
+    ]
+    channels_multiple: Annotated[
+        int, whole("input and output channels are multiples of it", 16, default=1)
+    ] = 1
+    grouped: Annotated[
+        bool, As(about="convolutions in groups too", example=True, default=True, rule=Flag())
+    ] = True
+    fused: Annotated[
+        tuple[str, ...],
+        As(
+            about="operators that may stand in the same layer",
+            example=["Relu"],
+            default=(),
+            rule=Names(),
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +83,32 @@ class Link:
         through_ddr: whether the copy reads and writes the shared memory.
     """
 
-    units: tuple[str, str]
-    bandwidth: float
-    latency: float
-    through_ddr: bool = True
+    units: Annotated[
+        tuple[str, str],
+        As(
+            about="two units or kinds of units",
+            example=["cpu", "npu"],
+            name="between",
+            rule=Names(least=2, most=2),
+        ),
+    ]
+    bandwidth: Annotated[
+        float,
+        Product(about="of a copy, in 10^9 bytes/s", example=1.5, low=1e-3, high=1e6, suffix="gb_s"),
+    ]
+    latency: Annotated[
+        float,
+        Product(about="to the first byte", example=5, high=1e6, suffix="us", default=0.0),
+    ]
+    through_ddr: Annotated[
+        bool,
+        As(
+            about="copies read and write the shared memory",
+            example=True,
+            default=True,
+            rule=Flag(),
+        ),
+    ] = True
 
     def joins(self, first: Unit, second: Unit) -> bool:
         """Whether it is the one between two units."""
@@ -95,7 +134,9 @@ class Machine:
     description: str
     units: tuple[Unit, ...]
     ddr: OffChip
-    switch: float
+    switch: Annotated[
+        float, Product(about="handing over from one unit to another", example=2000, suffix="us")
+    ]
     links: tuple[Link, ...] = ()
 
     @property

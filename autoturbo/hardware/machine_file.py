@@ -28,30 +28,38 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from autoturbo.errors import Location, TargetError
-from autoturbo.hardware.document import Document, Steps, parse_document, read_document
-from autoturbo.hardware.fields import SCHEMA_VERSION, build_target
+from autoturbo.errors import TargetError, did_you_mean
+from autoturbo.hardware.document import Document, parse_document, read_document
+from autoturbo.hardware.fields import Section, built, file_fields, number, whole, written
 from autoturbo.hardware.loader import load_target, target_of
 from autoturbo.hardware.machine import AnyTarget, Link, Machine, OperatorRule, Unit
-from autoturbo.hardware.machine_schema import MOST_UNITS, SHARED
-from autoturbo.hardware.problems import dotted, require_valid, suggestion
-from autoturbo.hardware.schema import target_schema
 from autoturbo.hardware.target import Target
+from autoturbo.hardware.target_file import (
+    OPTIONAL,
+    SCHEMA_VERSION,
+    build_target,
+    check_part,
+    fields_type,
+    layout,
+    located,
+    raise_first,
+    target_issues,
+)
+from autoturbo.schema import Entries, ValidationIssue, json_schema, list_type, mapping_type
 
 _FOLDER: Final = Path(__file__).parent / "presets" / "machines"
 _FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
-_OWN: Final = ("count", "takes", "memory_mib")
-_TOP: Final = ("schema_version", "name", "description", "units", *SHARED, "switch_us", "links")
-_NEEDED: Final = ("schema_version", "name", "units", "ddr", "switch_us")
-_RULE: Final = ("kinds", "channels_multiple", "grouped", "fused")
-_LINK: Final = ("between", "bandwidth_gb_s", "latency_us", "through_ddr")
 _MIB: Final = 1 << 20
+
+SHARED: Final = ("ddr", "dram")
+"""Sections of a target's file that stand once beside a machine's units."""
+
+MOST_UNITS: Final = 64
 
 
 def machine_names() -> tuple[str, ...]:
@@ -70,7 +78,7 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
         return _preset(name)
     if name.endswith(_FILE_SUFFIXES) or Path(name).exists():
         return machine_of(read_document(Path(name), name))
-    hint, _ = suggestion(name, list(machine_names()), kind="machines")
+    hint = did_you_mean(name, machine_names(), kind="machines")
     raise TargetError(f"unknown machine {name!r}", hint=hint)
 
 
@@ -147,41 +155,24 @@ def machine_as_dict(machine: Machine) -> dict[str, Any]:
         "description": machine.description,
         "units": [_unit_entry(list(units)) for _, units in alike],
         **{name: first[name] for name in SHARED if name in first},
-        "switch_us": _figure(machine.switch * 1e6),
-        "links": [_link_entry(link) for link in machine.links],
+        **written(Machine, machine),
+        "links": [written(Link, link) for link in machine.links],
     }
 
 
 def _unit_entry(units: list[Unit]) -> dict[str, Any]:
     """Alike units as one entry."""
     unit = units[0]
-    body = {k: v for k, v in unit.target.as_dict().items() if k in _unit_fields()}
+    left_out = ("schema_version", *SHARED)
+    body = {k: v for k, v in unit.target.as_dict().items() if k not in left_out}
     entry: dict[str, Any] = {**body, "name": unit.kind}
     if len(units) > 1:
         entry["count"] = len(units)
     if unit.memory is not None:
-        entry["memory_mib"] = _figure(unit.memory / _MIB)
+        entry["memory_mib"] = float(f"{unit.memory / _MIB:.12g}")
     if unit.takes:
-        entry["takes"] = [_rule_entry(rule) for rule in unit.takes]
+        entry["takes"] = [written(OperatorRule, rule) for rule in unit.takes]
     return entry
-
-
-def _rule_entry(rule: OperatorRule) -> dict[str, Any]:
-    values = dataclasses.asdict(rule)
-    return {**values, "kinds": list(rule.kinds), "fused": list(rule.fused)}
-
-
-def _link_entry(link: Link) -> dict[str, Any]:
-    return {
-        "between": list(link.units),
-        "bandwidth_gb_s": _figure(link.bandwidth / 1e9),
-        "latency_us": _figure(link.latency * 1e6),
-        "through_ddr": link.through_ddr,
-    }
-
-
-def _figure(value: float) -> float:
-    return float(f"{value:.12g}")
 
 
 @lru_cache(maxsize=16)
@@ -201,204 +192,101 @@ def machine_of(document: Document) -> Machine:
     Raises:
         TargetError: it is not a valid machine.
     """
-    reader = _Reader(document)
-    reader.mapping((), _TOP, _NEEDED)
-    if document.duplicates:
-        path, at = document.duplicates[0]
-        raise TargetError("given twice", Location(document.file, at[0], at[1], dotted(path)))
-    if document.value["schema_version"] != SCHEMA_VERSION:
-        raise reader.wrong(("schema_version",), f"this release reads version {SCHEMA_VERSION}")
-    units = tuple(reader.units())
-    if units[0].takes:
-        raise reader.wrong(("units", 0, "takes"), "the first unit must take everything")
-    return Machine(
-        name=units[0].target.name.rsplit("/", 1)[0],
-        description=reader.text("description"),
-        units=units,
-        ddr=units[0].target.ddr,
-        switch=reader.number(("switch_us",), 0.0, 1e9) * 1e-6,
-        links=tuple(reader.links(units)),
+    raise_first(check_machine(document))
+    value = document.value
+    units = tuple(_units(value))
+    links = tuple(built(Link, link) for link in value.get("links", ()))
+    description = value.get("description", "")
+    (switch,) = file_fields(Machine)
+    seconds = switch.rule.to_si(value[switch.name])
+    return Machine(value["name"], description, units, units[0].target.ddr, seconds, links)
+
+
+def check_machine(document: Document) -> list[TargetError]:
+    """Return everything that is wrong with a machine's document, in the order of the file."""
+    issues = check_part(machine_type(), document.value)
+    return located(document, issues or _issues(document.value))
+
+
+def _issues(value: Any) -> Iterator[ValidationIssue]:
+    """Give what the types of the fields allow, and what is wrong all the same."""
+    listed = value["units"]
+    for index, unit in enumerate(listed):
+        for issue in target_issues({**unit, **_shared(value)}):
+            yield issue.under(("units", index))
+    if "takes" in listed[0]:
+        yield ValidationIssue(("units", 0, "takes"), "the first unit must take everything")
+    kinds = [unit["name"] for unit in listed]
+    for index, kind in enumerate(kinds):
+        if kind in kinds[:index]:
+            path = ("units", index, "name")
+            yield ValidationIssue(path, f"a second unit {kind!r}", "use 'count'")
+    known = sorted({name for unit in listed for name in (unit["name"], *_names(unit))})
+    for index, link in enumerate(value.get("links", ())):
+        for end in link["between"]:
+            if end not in known:
+                hint = did_you_mean(end, known, kind="units")
+                path = ("links", index, "between")
+                yield ValidationIssue(path, f"no unit is called {end!r}", hint)
+
+
+def _names(unit: Mapping[str, Any]) -> list[str]:
+    """Return the names of the units of an entry."""
+    kind, count = unit["name"], unit.get("count", 1)
+    return [kind] if count == 1 else [f"{kind}{number}" for number in range(count)]
+
+
+def _shared(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value[key] for key in SHARED if key in value}
+
+
+def _units(value: Mapping[str, Any]) -> Iterator[Unit]:
+    """Give the units of a checked document, those with a count as often as it says."""
+    for entry in value["units"]:
+        target = build_target({"schema_version": SCHEMA_VERSION, **entry, **_shared(value)})
+        target = dataclasses.replace(target, name=f"{value['name']}/{target.name}")
+        rules = tuple(built(OperatorRule, rule) for rule in entry.get("takes", ()))
+        memory = None if "memory_mib" not in entry else round(entry["memory_mib"] * _MIB)
+        for name in _names(entry):
+            yield Unit(name, entry["name"], target, rules, memory)
+
+
+@lru_cache(maxsize=1)
+def machine_type() -> Any:
+    """Return the type of a machine's file: targets without off-chip memory around a shared one."""
+    target = layout()
+    unit = {key: kind for key, kind in target.items() if key not in ("schema_version", *SHARED)}
+    memory = number("of the shared memory that it may take, in MiB", 512, 1e-3, suffix="mib")
+    rules = list_type(fields_type("Rule", file_fields(OperatorRule)))
+    takes = Section(about="layers that it can run; leave it out where it runs all")
+    count = whole("how many there are, called npu0, npu1, ...", 4, high=MOST_UNITS)
+    own = {
+        "count": Annotated[int, count],
+        "memory_mib": Annotated[float, memory],
+        "takes": Annotated[rules, takes],
+    }
+    units = list_type(mapping_type("Unit", {**unit, **own}, {*OPTIONAL, *own}))
+    links = list_type(fields_type("Link", file_fields(Link)))
+    of_units = Entries(
+        about="kinds of units; the first takes every layer", least=1, most=MOST_UNITS
     )
+    (switch,) = file_fields(Machine)
+    top = {key: target[key] for key in ("schema_version", "name", "description")}
+    fields = {
+        **top,
+        "units": Annotated[units, of_units],
+        **{key: target[key] for key in SHARED},
+        switch.name: Annotated[switch.type, switch.rule],
+        "links": Annotated[links, Section(about="what joins units")],
+    }
+    return mapping_type("Machine", fields, {*OPTIONAL, "links"})
 
 
-class _Reader:
-    """Takes a document apart; what is wrong with it raises where it stands."""
+def machine_schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of machine files, as a value of the caller's own.
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
-
-    def wrong(self, path: Steps, message: str, hint: str | None = None) -> TargetError:
-        """An error at a place of the document."""
-        values, keys = self.document.values, self.document.keys
-        line, column = values.get(path) or keys.get(path) or (None, None)
-        return TargetError(message, Location(self.document.file, line, column, dotted(path)), hint)
-
-    def at(self, path: Steps, default: Any = None) -> Any:
-        """The value at a path; the default where there is none."""
-        value = self.document.value
-        for step in path:
-            if isinstance(value, Mapping) and step not in value:
-                return default
-            value = value[step]
-        return value
-
-    def mapping(self, path: Steps, known: tuple[str, ...], needed: tuple[str, ...]) -> None:
-        """Refuse what is no mapping, lacks a field or has an unknown one."""
-        value = self.at(path)
-        if not isinstance(value, Mapping):
-            raise self.wrong(path, "must be a mapping of fields")
-        for name in value:
-            if name not in known:
-                hint, _ = suggestion(str(name), list(known))
-                raise self.wrong((*path, str(name)), "unknown field", hint)
-        for name in needed:
-            if name not in value:
-                raise self.wrong((*path, name), "missing field", "add it")
-
-    def number(self, path: Steps, low: float, high: float, default: float | None = None) -> float:
-        """A number within bounds."""
-        value = self.at(path, default)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not low <= value <= high:
-            raise self.wrong(path, f"must be a number from {low:g} to {high:g}")
-        return float(value)
-
-    def whole(self, path: Steps, low: int, high: int, default: int) -> int:
-        """A whole number within bounds."""
-        value = self.at(path, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self.wrong(path, f"must be a whole number from {low} to {high}")
-        return value
-
-    def flag(self, path: Steps, *, default: bool) -> bool:
-        """A truth value."""
-        value = self.at(path, default)
-        if not isinstance(value, bool):
-            raise self.wrong(path, "must be true or false")
-        return value
-
-    def text(self, name: str) -> str:
-        """One line of text, empty where it is left out."""
-        value = self.at((name,), "")
-        if not isinstance(value, str):
-            raise self.wrong((name,), "must be text")
-        return value
-
-    def names(self, path: Steps, default: list[str] | None = None) -> tuple[str, ...]:
-        """A list of texts."""
-        value = self.at(path, default)
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise self.wrong(path, "must be a list of names")
-        return tuple(value)
-
-    def units(self) -> Iterator[Unit]:
-        """Units of the list, those with a count as often as it says."""
-        listed = self.at(("units",))
-        if not isinstance(listed, list) or not listed or len(listed) > MOST_UNITS:
-            raise self.wrong(("units",), f"must be a list of 1 to {MOST_UNITS} units")
-        seen = set[str]()
-        for index in range(len(listed)):
-            path: Steps = ("units", index)
-            self.mapping(path, (*_unit_fields(), *_OWN), ("name",))
-            count = self.whole((*path, "count"), 1, MOST_UNITS, 1)
-            target, rules = self.target(path), tuple(self.rules(path))
-            kind = target.name.rsplit("/", 1)[1]
-            if kind in seen:
-                raise self.wrong((*path, "name"), f"a second unit {kind!r}", "use 'count'")
-            seen.add(kind)
-            memory = self.memory((*path, "memory_mib"))
-            for number in range(count):
-                name = kind if count == 1 else f"{kind}{number}"
-                yield Unit(name, kind, target, rules, memory)
-
-    def memory(self, path: Steps) -> int | None:
-        """Bytes that a unit may take; None where nothing is said."""
-        if self.at(path) is None:
-            return None
-        return round(self.number(path, 1e-3, 1e9) * _MIB)
-
-    def target(self, path: Steps) -> Any:
-        """A unit as a target of its own, with the machine's memory."""
-        body = {k: v for k, v in self.at(path).items() if k not in _OWN}
-        memory = {k: self.at((k,)) for k in SHARED if self.at((k,)) is not None}
-        value = {"schema_version": SCHEMA_VERSION, **body, **memory}
-        keys, values = (self.moved(found, path) for found in self.positions())
-        try:
-            require_valid(Document(value, self.document.file, keys, values))
-        except TargetError as error:
-            field = error.at.field or ""
-            if field.split(".")[0] not in SHARED:
-                at = dataclasses.replace(error.at, field=f"{dotted(path)}.{field}")
-                raise TargetError(error.message, at, error.hint) from None
-            raise
-        target = build_target(value)
-        return dataclasses.replace(target, name=f"{self.machine_name()}/{target.name}")
-
-    def machine_name(self) -> str:
-        """Checked by the rule for names of targets."""
-        name = self.at(("name",))
-        if not isinstance(name, str) or not re.match(_name_pattern(), name):
-            hint = "use small letters, digits, '.', '_' and '-', a letter or digit first"
-            raise self.wrong(("name",), "not usable as a name", hint)
-        return name
-
-    def positions(self) -> tuple[dict[Steps, tuple[int, int]], dict[Steps, tuple[int, int]]]:
-        """Where keys and values stand."""
-        return self.document.keys, self.document.values
-
-    def moved(
-        self, found: Mapping[Steps, tuple[int, int]], unit: Steps
-    ) -> dict[Steps, tuple[int, int]]:
-        """Positions as they would be in the file of a target."""
-        moved = {p: at for p, at in found.items() if p and p[0] in SHARED}
-        moved |= {p[len(unit) :]: at for p, at in found.items() if p[: len(unit)] == unit}
-        return moved
-
-    def rules(self, path: Steps) -> Iterator[OperatorRule]:
-        """What a unit takes."""
-        listed = self.at((*path, "takes"), [])
-        if not isinstance(listed, list):
-            raise self.wrong((*path, "takes"), "must be a list of rules")
-        for index in range(len(listed)):
-            rule: Steps = (*path, "takes", index)
-            self.mapping(rule, _RULE, ("kinds",))
-            yield OperatorRule(
-                self.names((*rule, "kinds")),
-                self.whole((*rule, "channels_multiple"), 1, 65536, 1),
-                self.flag((*rule, "grouped"), default=True),
-                self.names((*rule, "fused"), []),
-            )
-
-    def links(self, units: tuple[Unit, ...]) -> Iterator[Link]:
-        """What joins the units."""
-        listed = self.at(("links",), [])
-        if not isinstance(listed, list):
-            raise self.wrong(("links",), "must be a list of links")
-        known = sorted({name for unit in units for name in (unit.name, unit.kind)})
-        for index in range(len(listed)):
-            path: Steps = ("links", index)
-            self.mapping(path, _LINK, ("between", "bandwidth_gb_s"))
-            ends = self.names((*path, "between"))
-            if len(ends) != 2:  # noqa: PLR2004  a link has two ends
-                raise self.wrong((*path, "between"), "must name two units")
-            for end in ends:
-                if end not in known:
-                    hint, _ = suggestion(end, known, kind="units")
-                    raise self.wrong((*path, "between"), f"no unit is called {end!r}", hint)
-            yield Link(
-                (ends[0], ends[1]),
-                self.number((*path, "bandwidth_gb_s"), 1e-3, 1e6) * 1e9,
-                self.number((*path, "latency_us"), 0.0, 1e6, 0.0) * 1e-6,
-                self.flag((*path, "through_ddr"), default=True),
-            )
-
-
-def _unit_fields() -> tuple[str, ...]:
-    """Fields of a target that a unit has."""
-    left_out = {"schema_version", *SHARED}
-    return tuple(name for name in target_schema()["properties"] if name not in left_out)
-
-
-def _name_pattern() -> str:
-    pattern: str = target_schema()["properties"]["name"]["pattern"]
-    return pattern
+    What it cannot say is checked by the reader: the first unit takes everything, names of units
+    differ, and links name units that there are.
+    """
+    about = "Processing units of several kinds around one memory"
+    return json_schema(machine_type(), "AutoTurbo machine", about)

@@ -1,10 +1,12 @@
-"""A commented template of a target file, made from the table of fields."""
+"""A commented template of a target file, made from the annotations of its fields."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autoturbo.hardware.fields import ENGINES, PARTS, SCHEMA_VERSION, TOP, Field, Section
+from autoturbo.hardware.fields import Section, file_fields
+from autoturbo.hardware.target import Target
+from autoturbo.hardware.target_file import ENGINES, PARTS, SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,24 +22,25 @@ schema_version: {SCHEMA_VERSION}  # version of this layout
 
 def scaffold() -> str:
     """A template that loads as it stands and explains every field."""
-    top = "\n".join(_lines(TOP, ""))
-    engines = "\n\n".join("\n".join(_engine(section)) for section in ENGINES)
-    parts = "\n\n".join("\n".join(_part(section)) for section in PARTS)
+    top = "\n".join(_lines(Target, ""))
+    engines = "\n\n".join("\n".join(_engine(key, *of)) for key, of in ENGINES.items())
+    parts = "\n\n".join("\n".join(_part(key, *of)) for key, of in PARTS.items())
     return f"{_HEADER}{top}\n\nengines:  # one of each kind\n{engines}\n\n{parts}\n"
 
 
-def _engine(section: Section) -> Iterator[str]:
-    yield f"  - kind: {section.key}  # {section.doc}"
-    yield from _lines(section.fields, "    ")
+def _engine(key: str, kind: type, section: Section) -> Iterator[str]:
+    yield f"  - kind: {key}  # {section.about}"
+    yield from _lines(kind, "    ")
 
 
-def _part(section: Section) -> Iterator[str]:
-    yield f"{section.key}:  # {section.doc}"
-    yield from _lines(section.fields, "  ")
+def _part(key: str, kind: type, section: Section) -> Iterator[str]:
+    yield f"{key}:  # {section.about}"
+    yield from _lines(kind, "  ")
 
 
-def _lines(fields: tuple[Field, ...], indent: str) -> Iterator[str]:
-    return (f"{indent}{field.name}: {_value(field.example)}  # {field.doc}" for field in fields)
+def _lines(kind: type, indent: str) -> Iterator[str]:
+    for field in file_fields(kind):
+        yield f"{indent}{field.name}: {_value(field.rule.example)}  # {field.rule.about}"
 
 
 def _value(example: object) -> str:

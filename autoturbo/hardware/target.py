@@ -15,17 +15,28 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.errors import TargetError
+from autoturbo.hardware.fields import (
+    DTYPES,
+    As,
+    Figure,
+    Section,
+    bandwidth,
+    capacity,
+    latency,
+    number,
+    rates,
+    size,
+    whole,
+)
+from autoturbo.schema import Choice, Flag, Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from autoturbo.report.notebook import Printer
-
-DTYPES = ("float32", "float16", "bfloat16", "int8", "bfloat8", "bfloat4")
-"""Data types that an engine may compute in; the last two share an exponent among 16 elements."""
 
 _BLOCK_BYTES = {"bfloat8": 1088 / 1024, "bfloat4": 576 / 1024}
 """Bytes an element of block floats: a tile of 32 x 32 is 1024 or 512 bytes of signs and mantissas
@@ -53,6 +64,19 @@ PerDtype = tuple[tuple[str, float], ...]
 """One figure per data type, in the order of :data:`DTYPES`."""
 
 
+def _startup(about: str, example: int) -> Figure:
+    return whole(about, example, low=0, high=1_000_000)
+
+
+def _flag(about: str, *, default: bool | None = None, example: bool | None = None) -> As:
+    shown = default if example is None else example
+    return As(about=about, example=shown, default=default, rule=Flag())
+
+
+def _energy(about: str, example: float, **more: Any) -> Figure:
+    return number(about, example, high=1e6, suffix="pj_per_byte", **more)
+
+
 @dataclass(frozen=True, slots=True)
 class MatrixEngine:
     """The matrix engine of one core.
@@ -76,15 +100,45 @@ class MatrixEngine:
             anew; otherwise registers between LB and the array hold what a tile reads again.
     """
 
-    rows: int
-    columns: int
-    dataflow: str
-    depth: int
-    rate: PerDtype
-    startup_cycles: int
-    folds_overlap: bool = True
-    swap_operands: bool = True
-    rereads_operands: bool = False
+    rows: Annotated[int, whole("native tile along M", 32)]
+    columns: Annotated[int, whole("native tile along N", 32)]
+    dataflow: Annotated[
+        str,
+        As(
+            about=f"what stays in the array: one of {', '.join(DATAFLOWS)}",
+            example="output_stationary",
+            default="output_stationary",
+            rule=Choice(of=DATAFLOWS, kind="dataflow"),
+        ),
+    ]
+    depth: Annotated[
+        int,
+        whole(
+            "elements of the reduction per cycle at each point: 1 for a plain array", 1, default=1
+        ),
+    ]
+    rate: Annotated[
+        PerDtype,
+        rates(
+            "times rows x columns x depth MAC per cycle; a data type not listed cannot run",
+            {"float16": 1.0, "int8": 2.0},
+            1 / 1024,
+            1024,
+        ),
+    ]
+    startup_cycles: Annotated[int, _startup("pipeline fill and issue of one tile, in cycles", 32)]
+    folds_overlap: Annotated[
+        bool, _flag("a fold streams into the array while the one before it drains", default=True)
+    ] = True
+    swap_operands: Annotated[
+        bool, _flag("a product may run transposed where that is shorter", default=True)
+    ] = True
+    rereads_operands: Annotated[
+        bool,
+        _flag(
+            "every rows x columns block of a result reads its operands from LB anew", default=False
+        ),
+    ] = False
 
     def macs_per_cycle(self, dtype: str) -> float:
         """Multiply-accumulates per cycle at peak; 0 for a data type without a path."""
@@ -93,17 +147,21 @@ class MatrixEngine:
 
 @dataclass(frozen=True, slots=True)
 class VectorEngine:
-    """The vector engine of one core.
+    """The vector engine of one core."""
 
-    Attributes:
-        lanes: elements per cycle of a simple operation (add, multiply, compare), per data type.
-        special_lanes: elements per cycle of exp, div, sqrt, erf, tanh and their like.
-        startup_cycles: issue overhead of one vector operation, in cycles.
-    """
-
-    lanes: PerDtype
-    special_lanes: float
-    startup_cycles: int
+    lanes: Annotated[
+        PerDtype,
+        rates(
+            "elements per cycle of add, multiply and the like, per data type",
+            {"float16": 32, "int8": 64},
+            1e-3,
+            1e6,
+        ),
+    ]
+    special_lanes: Annotated[
+        float, number("elements per cycle of exp, div, sqrt, erf, tanh", 8, 1e-3, 1e6)
+    ]
+    startup_cycles: Annotated[int, _startup("issue of one vector operation, in cycles", 8)]
 
     def elements_per_cycle(self, dtype: str) -> float:
         """Elements per cycle of a simple operation; 0 for a data type without lanes."""
@@ -112,62 +170,42 @@ class VectorEngine:
 
 @dataclass(frozen=True, slots=True)
 class TransferEngine:
-    """The memory transfer engine of one core: LB to and from GB or a remote LB.
+    """The memory transfer engine of one core: LB to and from GB or a remote LB."""
 
-    Attributes:
-        bandwidth: bytes per second in each direction.
-        latency: seconds from issue to the first byte.
-        broadcast: whether one read of GB can feed the LBs of all cores of the cluster.
-    """
-
-    bandwidth: float
-    latency: float
-    broadcast: bool
+    bandwidth: Annotated[float, bandwidth("each direction", 64)]
+    latency: Annotated[float, latency("issue to first byte", 100)]
+    broadcast: Annotated[bool, _flag("one read of GB can feed all cores", example=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class DmaEngine:
-    """The DMA engine of one cluster: DDR to and from GB or LB.
+    """The DMA engine of one cluster: DDR to and from GB or LB."""
 
-    Attributes:
-        channels: transfers in flight at once.
-        bandwidth: bytes per second of each channel.
-        latency: seconds to start one transfer.
-    """
-
-    channels: int
-    bandwidth: float
-    latency: float
+    channels: Annotated[int, whole("transfers at once", 2)]
+    bandwidth: Annotated[float, bandwidth("of each channel", 32)]
+    latency: Annotated[float, latency("start of one transfer", 500)]
 
 
 @dataclass(frozen=True, slots=True)
 class LocalBuffer:
-    """The scratchpad of one core.
+    """The scratchpad of one core."""
 
-    Attributes:
-        capacity: bytes per core for activations.
-        weight_capacity: bytes per core for weights.
-        bandwidth: bytes per second per core.
-    """
-
-    capacity: int
-    weight_capacity: int
-    bandwidth: float
+    capacity: Annotated[int, capacity("activations, per core", 512)]
+    weight_capacity: Annotated[int, capacity("weights, per core", 128)]
+    bandwidth: Annotated[float, bandwidth("per core", 256)]
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalBuffer:
-    """The scratchpad that the cores of a cluster share.
+    """The scratchpad that the cores of a cluster share."""
 
-    Attributes:
-        capacity: bytes per cluster; 0 where the target has none.
-        bandwidth: bytes per second per cluster.
-        latency: seconds to the first byte.
-    """
+    capacity: Annotated[int, capacity("per cluster", 4096)]
+    bandwidth: Annotated[float, bandwidth("per cluster", 128)]
+    latency: Annotated[float, latency("to the first byte", 100)]
 
-    capacity: int
-    bandwidth: float
-    latency: float
+
+NO_GLOBAL_BUFFER = GlobalBuffer(capacity=0, bandwidth=0.0, latency=0.0)
+"""What a target without one has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,59 +220,48 @@ class OffChip:
             cost on top is :class:`DramTiming`'s.
     """
 
-    capacity: int
-    bandwidth: float
-    latency: float
-    efficiency: float
+    capacity: Annotated[int, number("per cluster, in GiB", 4, 1e-3, 1e6, suffix="gib")]
+    bandwidth: Annotated[float, bandwidth("peak of the whole chip, shared by its clusters", 64)]
+    latency: Annotated[float, latency("to the first byte", 200)]
+    efficiency: Annotated[
+        float, number("fraction of the peak that long transfers reach", 0.85, 1e-3, 1.0)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class DramTiming:
-    """What runs of consecutive addresses cost the off-chip memory (JEDEC's names in brackets).
+    """What runs of consecutive addresses cost the off-chip memory (JEDEC's names in brackets)."""
 
-    Attributes:
-        channels: channels that work side by side.
-        burst: bytes of one access of a channel (bus width times burst length).
-        page: bytes of an open row of one channel.
-        interleave: consecutive bytes in one channel before the next channel's turn.
-        banks: banks of a channel, in all ranks.
-        row_cycle: seconds between two openings of rows in one bank (tRC).
-        four_activates: seconds in which a channel opens at most four rows (tFAW over its ranks).
-        groups: bank groups; 1 where there are none.
-        group_gap: time between bursts of one bank group over that between groups (tCCD_L/tCCD_S).
-        group_interleave: whether neighbouring bursts lie in different bank groups.
-        turnaround: seconds that a channel's bus stands idle between reading, writing and reading
-            again (from CL, CWL and tWTR).
-        write_batch: bytes that a channel's controller writes between two turns.
-        queue: bytes of requests that a channel's controller looks ahead.
-    """
-
-    channels: int
-    burst: int
-    page: int
-    interleave: int
-    banks: int
-    row_cycle: float
-    four_activates: float
-    groups: int
-    group_gap: float
-    group_interleave: bool
-    turnaround: float
-    write_batch: int
-    queue: int
+    channels: Annotated[int, whole("channels side by side", 2)]
+    burst: Annotated[int, size("one access of a channel", 32)]
+    page: Annotated[int, size("an open row of one channel", 2048)]
+    interleave: Annotated[int, size("consecutive bytes in one channel", 256)]
+    banks: Annotated[int, whole("banks of a channel, in all ranks", 8)]
+    row_cycle: Annotated[float, latency("two openings of one bank's rows, tRC", 60, 1e6)]
+    four_activates: Annotated[
+        float, latency("in which a channel opens four rows, tFAW over its ranks", 40, 1e6)
+    ]
+    groups: Annotated[int, whole("bank groups; 1 where there are none", 1)]
+    group_gap: Annotated[
+        float,
+        number("bursts of one bank group over those of several, tCCD_L / tCCD_S", 1.0, 1.0, 16.0),
+    ]
+    group_interleave: Annotated[
+        bool, _flag("neighbouring bursts lie in different bank groups", example=False)
+    ]
+    turnaround: Annotated[float, latency("idle bus from reading to writing and back", 28, 1e6)]
+    write_batch: Annotated[int, size("written by a channel between two turns", 1024)]
+    queue: Annotated[int, size("requests that a channel's controller looks ahead", 1024)]
 
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Fixed costs.
+    """Fixed costs of a kernel."""
 
-    Attributes:
-        kernel_launch: seconds to start a kernel on a cluster.
-        barrier: seconds for the cores of a cluster to meet at a kernel's end.
-    """
-
-    kernel_launch: float
-    barrier: float
+    kernel_launch: Annotated[float, number("start of a kernel on a cluster", 3.0, suffix="us")]
+    barrier: Annotated[
+        float, number("meeting of a cluster's cores at a kernel's end", 0.5, suffix="us")
+    ]
 
     @property
     def per_kernel(self) -> float:
@@ -244,24 +271,40 @@ class Overheads:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What work costs.
+    """What work costs."""
 
-    Attributes:
-        mac: picojoules per multiply-accumulate, per data type.
-        lb: picojoules per byte read from or written to LB.
-        gb: picojoules per byte of GB; 0 where the target has none.
-        ddr: picojoules per byte of DDR.
-        static: watts of the whole chip that are drawn whatever it does.
-    """
+    mac: Annotated[
+        PerDtype,
+        rates(
+            "picojoules per multiply-accumulate, per data type",
+            {"float16": 0.8, "int8": 0.3},
+            0.0,
+            1e6,
+            suffix="pj",
+        ),
+    ]
+    lb: Annotated[float, _energy("picojoules per byte of LB", 1.5)]
+    gb: Annotated[float, _energy("picojoules per byte of GB", 6.0, default=0.0)]
+    ddr: Annotated[float, _energy("picojoules per byte of DDR", 60.0)]
+    static: Annotated[
+        float, number("watts of the whole chip whatever it does", 5.0, high=1e6, suffix="w")
+    ]
 
-    mac: PerDtype
-    lb: float
-    gb: float
-    ddr: float
-    static: float
+
+NAME = As(
+    about="short name: small letters, digits, '.', '_' and '-'",
+    example="my-npu",
+    rule=Text(
+        pattern="[a-z0-9][a-z0-9._-]*",
+        longest=64,
+        wrong="not usable as a name",
+        hint="use small letters, digits, '.', '_' and '-', a letter or digit first",
+    ),
+)
+"""The annotation of a target's or a machine's name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """An accelerator.
 
@@ -283,21 +326,49 @@ class Target:
         dram: timing of ``ddr``; None where the length of runs does not matter or is not known.
     """
 
-    name: str
-    description: str
-    clusters: int
-    cores: int
-    clock: float
-    matrix: MatrixEngine
-    vector: VectorEngine
-    transfer: TransferEngine
-    dma: DmaEngine
-    lb: LocalBuffer
-    gb: GlobalBuffer
-    ddr: OffChip
-    overheads: Overheads
-    energy: Energy | None = None
-    dram: DramTiming | None = None
+    name: Annotated[str, NAME]
+    description: Annotated[
+        str,
+        As(about="one line for people", example="", default="", rule=Text(longest=200)),
+    ]
+    clusters: Annotated[int, whole("clusters on the chip", 2, high=4096)]
+    cores: Annotated[int, whole("cores per cluster", 4, suffix="per_cluster")]
+    clock: Annotated[float, number("clock of cores and engines", 1000, 1e-3, 1e6, suffix="mhz")]
+    matrix: Annotated[MatrixEngine, Section(about="the matrix engine of one core", engine=True)]
+    vector: Annotated[VectorEngine, Section(about="the vector engine of one core", engine=True)]
+    transfer: Annotated[
+        TransferEngine,
+        Section(
+            about="the transfer engine of one core: LB to and from GB and other cores' LB",
+            engine=True,
+        ),
+    ]
+    dma: Annotated[
+        DmaEngine,
+        Section(about="the DMA engine of one cluster: DDR to and from GB or LB", engine=True),
+    ]
+    lb: Annotated[LocalBuffer, Section(about="local buffer: the scratchpad of one core")]
+    gb: Annotated[
+        GlobalBuffer,
+        Section(
+            about="global buffer: the scratchpad that a cluster shares; "
+            "leave it out where there is none",
+            optional=True,
+        ),
+    ] = NO_GLOBAL_BUFFER
+    ddr: Annotated[OffChip, Section(about="off-chip memory, whatever its technology")]
+    dram: Annotated[
+        DramTiming | None,
+        Section(
+            about="timing of the off-chip memory; "
+            "leave it out and short runs cost no more than long ones",
+            optional=True,
+        ),
+    ] = None
+    overheads: Annotated[Overheads, Section(about="fixed costs")]
+    energy: Annotated[
+        Energy | None, Section(about="energy; leave it out where nothing is known", optional=True)
+    ] = None
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -364,7 +435,7 @@ class Target:
 
         Figures are written with 12 significant digits, so that units convert without residue.
         """
-        from autoturbo.hardware.fields import to_document
+        from autoturbo.hardware.target_file import to_document
 
         return to_document(self)
 

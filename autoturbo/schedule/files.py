@@ -32,23 +32,22 @@ from autoturbo.outputs import Kind, Outputs
 from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.bind import Binding, Placement, Scope, cores_used
 from autoturbo.schedule.clusters import readers_elsewhere
+from autoturbo.schedule.documents import (
+    FORMAT,
+    MACHINE_FORMAT,
+    SCHEDULE_SCHEMA,
+    ScheduleDocument,
+)
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import InstanceGraph, make_instances
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, assemble
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.schedule import BATCH, SCHEDULER_VERSION, SPLITS, Schedule, Share
+from autoturbo.schedule.schedule import BATCH, SCHEDULER_VERSION, Schedule, Share
 from autoturbo.schedule.split import Split, sink, split_axes
 from autoturbo.schedule.timeline import Timeline
 from autoturbo.schedule.work import MATRIX
-
-SCHEDULE_SCHEMA = 1
-"""Version of the file format."""
-
-FORMAT = "autoturbo-schedule"
-
-MACHINE_FORMAT = "autoturbo-machine-schedule"
-"""What files of machines say (:mod:`autoturbo.schedule.units.files`)."""
+from autoturbo.schema import InvalidError, checked, dotted, json_schema
 
 _OTHERS = {
     FORMAT: "a schedule of a target, not of a machine of several units",
@@ -181,64 +180,8 @@ def write_schedule(schedule: Schedule, path: Path, *, force: bool = False) -> No
 
 
 def schedule_schema() -> dict[str, Any]:
-    """The JSON schema of schedule files (draft 2020-12)."""
-    whole = {"type": "integer", "minimum": 0}
-    any_integer = {"type": "integer"}
-    text = {"type": "string"}
-    identity = object_schema(
-        {"name": text, "hash": text}, {"batch": {"type": "integer", "minimum": 1}}
-    )
-    scope = {"enum": [s.name for s in Scope]}
-    subgraph = {
-        "layers": list_schema(whole),
-        "axis": any_integer,
-        "depth": whole,
-        "instances": whole,
-    }
-    buffer = {
-        "kind": text, "tensor": text, "subgraph": whole, "part": whole, "scope": scope,
-        "address": any_integer, "bytes": whole, "first_step": whole, "last_step": whole,
-    }  # fmt: skip
-    order = {"subgraph": whole, "part": whole, "cores": list_schema(whole), "scope": scope}
-    cluster = {"cluster": whole}
-    of_instance = {"core_ids": list_schema(whole), **cluster}
-    inner = {"inner_axis": whole, "inner_factor": {"type": "integer", "minimum": 1}}
-    shared = {"split": {"enum": list(SPLITS[1:])}}
-    required = {
-        "format": {"const": FORMAT}, "schema_version": {"const": SCHEDULE_SCHEMA},
-        "scheduler_version": text, "scheduler": text, "model": identity, "target": identity,
-        "dtype": text, "knobs": {"type": "object"},
-        "share": object_schema({"clusters": whole, "samples": whole, "batches": whole}, shared),
-        "layers": list_schema(object_schema({"name": text, "operators": list_schema(whole)})),
-        "subgraphs": list_schema(object_schema(subgraph, inner)),
-        "order": list_schema(object_schema(order, of_instance)),
-    }  # fmt: skip
-    optional = {
-        "buffers": list_schema(object_schema(buffer, cluster)),
-        "expected": {"type": ["object", "null"]},
-    }  # fmt: skip
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "AutoTurbo schedule",
-        **object_schema(required, optional),
-    }
-
-
-def object_schema(
-    required: Mapping[str, Any], optional: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The JSON schema of an object that has no other fields."""
-    return {
-        "type": "object",
-        "properties": {**required, **(optional or {})},
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def list_schema(items: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of a list."""
-    return {"type": "array", "items": items}
+    """Return the JSON schema of schedule files (draft 2020-12)."""
+    return json_schema(ScheduleDocument, "AutoTurbo schedule")
 
 
 def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
@@ -266,7 +209,7 @@ def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> S
             no valid schedule.
     """
     place = Path(place)
-    document = validated(parsed(text, place), place, schedule_schema())
+    document = validated(parsed(text, place), place, ScheduleDocument, FORMAT, SCHEDULE_SCHEMA)
     check_identity(document, graph, target, place)
     try:
         return _rebuild(document, graph, target)
@@ -304,41 +247,35 @@ def parsed(text: str, path: Path) -> Any:
         raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
 
 
-def validated(document: Any, path: Path, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A document that a schema allows, of the format and version that the schema names.
+def validated(document: Any, path: Path, kind: Any, form: str, newest: int) -> Any:
+    """Return a document as it is declared.
+
+    Args:
+        document: of the file.
+        path: where it is from, for errors.
+        kind: its declaration.
+        form: what it says of its format.
+        newest: the version that is read.
 
     Raises:
         ScheduleFileError: it is something else, or of another version.
     """
-    known, at = schema["properties"], Location(path, field="format")
-    form, newest = (known[name]["const"] for name in ("format", "schema_version"))
+    at = Location(path, field="format")
     if not isinstance(document, dict) or document.get("format") != form:
         found = document.get("format") if isinstance(document, dict) else None
         if isinstance(found, str) and found in _OTHERS:
             raise ScheduleFileError(_OTHERS[found], at, "give its own target with --target")
         raise ScheduleFileError("not a schedule file", at, f"it says {form!r} in ours")
     version = document.get("schema_version")
-    if version != newest:
+    if version != newest or isinstance(version, bool):
         at = Location(path, field="schema_version")
         hint = f"this release reads version {newest}; tune again or use the other release"
-        raise ScheduleFileError(f"format version {version!r}", at, hint)
-    validator = _strict_validator()(schema)
-    first = min(validator.iter_errors(document), key=lambda e: str(e.json_path), default=None)
-    if first is not None:
-        at = Location(path, field=first.json_path.removeprefix("$.").removeprefix("$") or None)
-        raise ScheduleFileError(first.message[:160], at)
-    return document
-
-
-def _strict_validator() -> Any:
-    """JSON schema takes 1.0 for an integer; an index must be written as one."""
-    import jsonschema
-
-    base = jsonschema.Draft202012Validator
-    checker = base.TYPE_CHECKER.redefine(
-        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
-    )
-    return jsonschema.validators.extend(base, type_checker=checker)  # type: ignore[no-untyped-call]
+        raise ScheduleFileError(f"format version {version!r:.40}", at, hint)
+    try:
+        return checked(kind, document)
+    except InvalidError as error:
+        at = Location(path, field=dotted(error.first.path) or None)
+        raise ScheduleFileError(error.first.message, at, error.first.hint) from None
 
 
 def wrong_knobs(error: KnobsError, path: Path) -> ScheduleFileError:

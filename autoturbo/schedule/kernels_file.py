@@ -8,37 +8,24 @@ describes it, with a reader of thirty lines.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.files import buffer_entries
+from autoturbo.schedule.documents import KEPT, KERNELS_FORMAT, KERNELS_SCHEMA, KernelsDocument
+from autoturbo.schedule.files import buffer_entries, document_text
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.schedule import SCHEDULER_VERSION, SPLITS, Schedule
+from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import Tiling, tile_counts
 from autoturbo.schedule.work import MATRIX, Floats
-
-KERNELS_FORMAT = "autoturbo-kernels"
-KERNELS_SCHEMA = 1
-"""Version of the format: raised where a reader of the one before would read it wrongly."""
-
-_KEPT = ("nowhere", "GB", "LB")
+from autoturbo.schema import json_schema
 
 
 def kernels_text(schedule: Schedule) -> str:
     """The file's content: JSON, one element of a list a line."""
-    lines = (f"{json.dumps(n)}: {_value(v)}" for n, v in kernels_document(schedule).items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _value(value: object) -> str:
-    if isinstance(value, list) and value:
-        return "[\n " + ",\n ".join(json.dumps(item) for item in value) + "\n]"
-    return json.dumps(value)
+    return document_text(kernels_document(schedule))
 
 
 def kernels_document(schedule: Schedule) -> dict[str, Any]:
@@ -149,7 +136,7 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
                 "products": int(tiles[Tiling.PRODUCTS]), "rows": int(tiles[Tiling.ROWS]),
                 "columns": int(tiles[Tiling.COLUMNS]), "depth": int(tiles[Tiling.DEPTHS]),
                 "outer": "rows" if tiles[Tiling.ROWS_OUTSIDE] else "columns",
-                "inputs_kept": _KEPT[tiles[Tiling.KEPT]],
+                "inputs_kept": KEPT[tiles[Tiling.KEPT]],
             },
         }
         for layer, binding, stage, tiles in zip(
@@ -183,61 +170,5 @@ def _region(region: Ints) -> list[list[int]]:
 
 
 def kernels_schema() -> dict[str, Any]:
-    """The JSON schema of kernels files (draft 2020-12)."""
-    whole, text = {"type": "integer", "minimum": 0}, {"type": "string"}
-    numbers, scope = _list(whole), {"enum": [s.name for s in Scope]}
-    maybe = {"type": ["integer", "null"], "minimum": 0}
-    region = _list({"type": "array", "items": whole, "minItems": 2, "maxItems": 2})
-    counts = dict.fromkeys(("products", "rows", "columns", "depth"), whole)
-    layer = {
-        "name": text, "operators": numbers, "cores": numbers,
-        "core_work": _object({**counts, "vector_operations": whole}),
-        "tiles": _object(
-            {**counts, "outer": {"enum": ["rows", "columns"]}, "inputs_kept": {"enum": [*_KEPT]}}
-        ),
-    }  # fmt: skip
-    kernel = {
-        "cluster": maybe, "subgraph": whole, "part": whole, "cores": numbers, "scope": scope,
-        "waits_for": numbers,
-        "inputs": _list(_object({"tensor": whole, "region": region, "made_by": numbers})),
-        "outputs": _list(_object({"tensor": whole, "region": region})),
-        "layers": _list(_object(layer)), "first_step": whole, "last_step": whole,
-    }  # fmt: skip
-    buffer = {
-        "kind": text, "tensor": maybe, "kernel": whole, "cluster": maybe, "scope": scope,
-        "address": {"type": "integer", "minimum": -1}, "bytes": whole,
-        "first_step": whole, "last_step": whole,
-    }  # fmt: skip
-    target = dict.fromkeys(
-        ("clusters", "cores_per_cluster", "lb_bytes", "gb_bytes", "ddr_bytes"), whole
-    )
-    share = dict.fromkeys(("clusters", "samples", "samples_per_pass", "passes"), whole)
-    tensor = {"name": text, "shape": numbers, "dtype": text, "weight": {"type": "boolean"}}
-    operator = {"name": text, "kind": text, "inputs": numbers, "outputs": numbers}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"AutoTurbo kernels file, version {KERNELS_SCHEMA}",
-        **_object({
-            "format": {"const": KERNELS_FORMAT}, "schema_version": {"const": KERNELS_SCHEMA},
-            "scheduler_version": text,
-            "model": _object({"name": text, "hash": text, "batch": whole}),
-            "target": _object({"name": text, "hash": text, **target}), "dtype": text,
-            "share": _object({**share, "split": {"enum": list(SPLITS)}}),
-            "tensors": _list(_object(tensor)), "operators": _list(_object(operator)),
-            "inputs": numbers, "outputs": numbers,
-            "kernels": _list(_object(kernel, core_ids=numbers)), "buffers": _list(_object(buffer)),
-        }),
-    }  # fmt: skip
-
-
-def _object(required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {**required, **optional},
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def _list(items: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
+    """Return the JSON schema of kernels files (draft 2020-12)."""
+    return json_schema(KernelsDocument, f"AutoTurbo kernels file, version {KERNELS_SCHEMA}")

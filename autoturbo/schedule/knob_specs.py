@@ -6,7 +6,6 @@ The one place that help, checks, knob files, the search space and the documentat
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -98,12 +97,3 @@ def _check_number(value: Any, spec: KnobSpec, at: Location, prefix: str) -> None
     high = float("inf") if spec.high is None else spec.high
     if spec.low is None or not spec.low <= value <= high:
         raise KnobsError(f"{prefix}{value!r} is out of range", at, f"from {spec.low} to {high}")
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """What was probably meant, or everything that is known."""
-    import difflib
-
-    names = tuple(known)
-    close = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(names)}"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autoturbo.errors import KnobsError, Location
+from autoturbo.errors import KnobsError, Location, did_you_mean
 from autoturbo.limits import read_json
 from autoturbo.schedule.knob_specs import (
     AUTO,
@@ -28,7 +28,6 @@ from autoturbo.schedule.knob_specs import (
     check_value,
     knob,
     specs_of,
-    suggestion,
 )
 from autoturbo.schedule.unit_knobs import UnitKnobs
 
@@ -414,7 +413,7 @@ def _check(name: str, value: Any, at: Location) -> None:
     at = dataclasses.replace(at, field=name)
     spec = knob_specs().get(name)
     if spec is None:
-        raise KnobsError("unknown knob", at, suggestion(name, knob_specs()))
+        raise KnobsError("unknown knob", at, did_you_mean(name, knob_specs()))
     check_value(value, spec, at)
 
 
@@ -442,7 +441,7 @@ def _override(item: Any, at: Location) -> SubGraphKnobs:
     for name, value in item.items():
         if name != "layer" and name not in specs:
             message, names = f"unknown field {name!r}", ("layer", *specs)
-            raise KnobsError(message, at, suggestion(name, names))
+            raise KnobsError(message, at, did_you_mean(name, names))
         if name != "layer":
             check_value(value, specs[name], at, f"{name}: ")
     inner = item.get("inner_dim", AUTO)

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoturbo.errors import KnobsError, Location
-from autoturbo.schedule.knob_specs import suggestion
+from autoturbo.errors import KnobsError, Location, did_you_mean
 
 IN_TURN = "in_turn"
 SIDE_BY_SIDE = "side_by_side"
@@ -60,7 +59,7 @@ class UnitKnobs:
             raise KnobsError("expected an object", at, '{"layers": {"conv1": "npu"}, "cuts": []}')
         for name in values:
             if name not in names:
-                raise KnobsError(f"unknown field {name!r}", at, suggestion(str(name), names))
+                raise KnobsError(f"unknown field {name!r}", at, did_you_mean(str(name), names))
         layers, cuts = values.get("layers", {}), values.get("cuts", [])
         branches = values.get("branches", SIDE_BY_SIDE)
         if not isinstance(layers, Mapping) or not _are_texts([*layers, *layers.values()]):

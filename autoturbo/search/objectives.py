@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autoturbo.errors import UsageError
+from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.simulate.measurement import Measurement, Outcome
 
 
@@ -69,8 +68,7 @@ def find_objectives(names: str | Sequence[str]) -> tuple[Objective, ...]:
 
 def _find(name: str) -> Objective:
     if name not in OBJECTIVES:
-        close = difflib.get_close_matches(name, OBJECTIVES, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"one of {_known()}"
+        hint = did_you_mean(name, OBJECTIVES)
         raise UsageError(f"no objective is called {name!r}", hint=hint)
     return OBJECTIVES[name]
 

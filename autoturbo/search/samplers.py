@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import math
 import threading
@@ -21,7 +20,7 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from autoturbo.errors import UsageError
+from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.search.evolution import Advice, Evolution
 from autoturbo.search.levels import Levels
 from autoturbo.search.names import SAMPLERS, sampler_names
@@ -345,9 +344,7 @@ def check_sampler(name: str, objectives: int = 1) -> None:
     """
     known = sampler_names()
     if name not in known:
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(known)}"
-        raise UsageError(f"no sampler is called {name!r}", hint=hint)
+        raise UsageError(f"no sampler is called {name!r}", hint=did_you_mean(name, known))
     several = name not in ("cmaes", "grid") if name in SAMPLERS else takes_several(name)
     if objectives > 1 and not several:
         raise UsageError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import operator
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 from autoturbo import plugins
-from autoturbo.errors import KnobsError, UsageError
+from autoturbo.errors import KnobsError, UsageError, did_you_mean
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.allocate import live_peak_bytes
@@ -113,10 +112,7 @@ def measurer_version(name: str) -> str:
 def _measurer_entry(name: str) -> EntryPoint:
     entry = plugins.find_plugin(plugins.MEASURERS, name)
     if entry is None:
-        known = measurer_names()
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(known)}"
-        hint += ", or install the package that brings it"
+        hint = did_you_mean(name, measurer_names()) + ", or install the package that brings it"
         raise UsageError(f"no measurer is called {name!r}", hint=hint)
     return entry
 

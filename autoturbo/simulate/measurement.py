@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from autoturbo.errors import MeasurerError
 from autoturbo.graph.operators import Uncounted
+from autoturbo.schema import Bytes, Number, Seconds, Whole
 
 if TYPE_CHECKING:
     from autoturbo.report.notebook import Printer
@@ -34,9 +35,9 @@ class LowerBound:
         steps_s: the steps of a recurrence one after another, on the cores that can share one out.
     """
 
-    matrix_s: float
-    vector_s: float
-    ddr_s: float
+    matrix_s: Seconds
+    vector_s: Seconds
+    ddr_s: Seconds
     uncounted: Uncounted | None = None
     steps_s: float = 0.0
 
@@ -113,25 +114,25 @@ class Measurement:
             them included, aligned with the rows of the schedule's plan.
     """
 
-    latency: float
-    batch: int
-    ddr_bytes: int
-    gb_bytes: int
+    latency: Annotated[float, Number(above=0.0, unit="s")]
+    batch: Annotated[int, Whole(least=1)]
+    ddr_bytes: Bytes
+    gb_bytes: Bytes
     matrix_utilization: float
     vector_utilization: float
-    peak_lb_bytes: int
-    peak_gb_bytes: int
+    peak_lb_bytes: Bytes
+    peak_gb_bytes: Bytes
     kernels: int
     bound: LowerBound
-    busy: Mapping[str, float] = field(default_factory=dict)
-    overlap: Mapping[str, float] = field(default_factory=dict)
-    waits: Mapping[str, float] = field(default_factory=dict)
-    bytes: Mapping[str, int] = field(default_factory=dict)
-    energy: float | None = None
-    kernel_times: Mapping[str, float] = field(default_factory=dict)
+    busy: Mapping[str, Seconds] = field(default_factory=dict)
+    overlap: Mapping[str, Seconds] = field(default_factory=dict)
+    waits: Mapping[str, Seconds] = field(default_factory=dict)
+    bytes: Mapping[str, Bytes] = field(default_factory=dict)
+    energy: Annotated[float, Number(unit="J")] | None = None
+    kernel_times: Mapping[str, Seconds] = field(default_factory=dict)
     kernel_counts: Mapping[str, int] = field(default_factory=dict)
     tensors: Mapping[str, int] = field(default_factory=dict)
-    subgraph_times: tuple[float, ...] = ()
+    subgraph_times: tuple[Seconds, ...] = ()
 
     @property
     def throughput(self) -> float:
@@ -219,8 +220,8 @@ class Failure:
 
     reason: str
     message: str
-    demand: int | None = None
-    capacity: int | None = None
+    demand: Bytes | None = None
+    capacity: Bytes | None = None
     tensors: tuple[str, ...] = ()
     levers: tuple[str, ...] = ()
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoturbo.commands import values
-from autoturbo.errors import UsageError
+from autoturbo.errors import UsageError, did_you_mean
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_names_are_looked_up_only_when_needed() -> None:
 
 
 def test_hints() -> None:
-    assert values.did_you_mean("quik", ["quick", "slow"]) == "did you mean 'quick'?"
-    assert values.did_you_mean("zzz", ["quick", "slow"]) == "one of quick, slow"
+    assert did_you_mean("quik", ["quick", "slow"]) == "did you mean 'quick'?"
+    assert did_you_mean("zzz", ["quick", "slow"]) == "one of quick, slow"
 
 
 def test_how_a_model_is_loaded_is_kept_as_json(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,7 +208,7 @@ def without(text: str, name: str) -> str:
                 "expected one JSON record a line, as 'autoturbo db export' writes them"
             ),
         ),
-        ([RUN, without(TRIAL, "knobs")], "IN:2: knobs: this field is missing"),
+        ([RUN, without(TRIAL, "knobs")], "IN:2: knobs: missing field; add it"),
         (
             [RUN, changed(TRIAL, schema=2)],
             (

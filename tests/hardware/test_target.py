@@ -23,28 +23,30 @@ from autoturbo.hardware import (
     with_field,
 )
 from autoturbo.hardware.document import parse_document
-from autoturbo.hardware.fields import ENGINES, PARTS, TOP, Field
+from autoturbo.hardware.fields import Figure, Rates, file_fields
+from autoturbo.hardware.target_file import ENGINES, PARTS
 
 STCP920 = load_target("stcp920")
 EVERY = ("stcp920", "ascend-910", "goya", "ipu-mk2", "mlu100", "tpu-v4i")
 
 
-def numeric_paths() -> list[tuple[str, Field]]:
+def numeric_paths() -> list[tuple[str, Figure]]:
     """Dotted path and row of every numeric field, one path per data type where it has several."""
-    paths = [(field.name, field) for field in TOP]
-    paths += [(f"engines[{e.key}].{field.name}", field) for e in ENGINES for field in e.fields]
-    paths += [(f"{part.key}.{field.name}", field) for part in PARTS for field in part.fields]
-    numeric = [p for p in paths if p[1].kind in ("integer", "number", "bytes", "per_dtype")]
+    paths = [(field.name, field) for field in file_fields(Target)]
+    for key, (kind, rule) in {**ENGINES, **PARTS}.items():
+        start = f"engines[{key}]" if rule.engine else key
+        paths += [(f"{start}.{field.name}", field) for field in file_fields(kind)]
     return [
-        (f"{path}.{dtype}" if field.kind == "per_dtype" else path, field)
-        for path, field in numeric
-        for dtype in (("float16", "int8") if field.kind == "per_dtype" else ("",))
+        (f"{path}.{dtype}" if isinstance(field.rule, Rates) else path, field.rule)
+        for path, field in paths
+        if isinstance(field.rule, Figure)
+        for dtype in (("float16", "int8") if isinstance(field.rule, Rates) else ("",))
     ]
 
 
 def at(document: Any, path: str) -> Any:
     for step in re.findall(r"\w+", path):
-        kinds = [section.key for section in ENGINES]
+        kinds = list(ENGINES)
         document = document[kinds.index(step) if isinstance(document, list) else step]
     return document
 
@@ -188,7 +190,7 @@ def test_presets_have_distinct_hashes() -> None:
 def test_any_change_of_a_figure_changes_the_hash(data: st.DataObject) -> None:
     path, field = data.draw(st.sampled_from(numeric_paths()))
     before = at(STCP920.as_dict(), path)
-    if field.kind == "integer":
+    if field.whole:
         after: float = data.draw(st.integers(int(field.low), int(field.high)))
     else:
         after = float(f"{data.draw(st.floats(field.low, field.high)):.6g}")
@@ -200,7 +202,7 @@ def test_any_change_of_a_figure_changes_the_hash(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(("path", "field"), numeric_paths(), ids=[p for p, _ in numeric_paths()])
-def test_every_figure_is_hashed(path: str, field: Field) -> None:
+def test_every_figure_is_hashed(path: str, field: Figure) -> None:
     before = at(STCP920.as_dict(), path)
     after = before + 1 if before + 1 <= field.high else before / 2
     changed = with_field(STCP920, path, after)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoturbo.errors import TargetError
+from autoturbo.errors import TargetError, did_you_mean
 from autoturbo.hardware.document import Document, parse_document
-from autoturbo.hardware.problems import dotted, suggestion
+from autoturbo.schema import dotted
 
 
 def parsed(text: str) -> Document:
@@ -195,7 +195,10 @@ def test_dotted(path: tuple[str | int, ...], text: str) -> None:
 
 
 def test_suggestions() -> None:
-    assert suggestion("capcity", ["capacity", "rows"]) == ("did you mean 'capacity'?", "capacity")
-    assert suggestion("zzz", ["capacity", "rows"]) == ("known fields: capacity, rows", None)
+    known = ["capacity", "rows"]
+    assert did_you_mean("capcity", known) == "did you mean 'capacity'?"
+    assert did_you_mean("zzz", known, kind="fields") == "known fields: capacity, rows"
+    assert did_you_mean("zzz", known) == "one of capacity, rows"
+    assert did_you_mean("zzz", known, "'autoturbo runs' lists them").startswith("'autoturbo")
     many = [f"target{i}" for i in range(20)]
-    assert suggestion("zzz", many, kind="targets")[0].endswith("target15, ...")
+    assert did_you_mean("zzz", many, kind="targets").endswith("target15, ...")

@@ -1,4 +1,4 @@
-"""The table of fields: complete, consistent with its units, and its own inverse."""
+"""The fields of target files: complete, consistent with its units, and its own inverse."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from hypothesis import strategies as st
 
 from autoturbo.hardware import DTYPES, Target, load_target, scaffold
 from autoturbo.hardware.document import parse_document
-from autoturbo.hardware.fields import (
-    ENGINES,
-    PARTS,
-    TOP,
-    Field,
-    Section,
-    build_target,
-    to_document,
-)
+from autoturbo.hardware.fields import Field, Figure, Rates, file_fields
+from autoturbo.hardware.target_file import ENGINES, PARTS, build_target, to_document
 
-SECTIONS = (*ENGINES, *PARTS)
-FIELDS = [*TOP, *(field for section in SECTIONS for field in section.fields)]
+SECTIONS = {key: kind for key, (kind, _) in {**ENGINES, **PARTS}.items()}
+FIELDS = [field for kind in (Target, *SECTIONS.values()) for field in file_fields(kind)]
 
 UNITS = {  # suffix of a name: power of ten to SI
     "_gb_s": 9,
@@ -33,58 +26,60 @@ UNITS = {  # suffix of a name: power of ten to SI
 BLOCKS = {"_kib": 2**10, "_gib": 2**30}
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.key)
-def test_every_attribute_has_one_field(section: Section) -> None:
-    attributes = [field.name for field in dataclasses.fields(section.type)]
-    assert sorted(field.attribute for field in section.fields) == sorted(attributes)
+@pytest.mark.parametrize("kind", SECTIONS.values(), ids=SECTIONS)
+def test_every_attribute_has_one_field(kind: type) -> None:
+    attributes = [field.name for field in dataclasses.fields(kind)]
+    assert [field.attribute for field in file_fields(kind)] == attributes
 
 
 def test_every_attribute_of_a_target_has_one_field_or_section() -> None:
     attributes = [field.name for field in dataclasses.fields(Target)]
-    described = [field.attribute for field in TOP] + [section.key for section in SECTIONS]
+    described = [field.attribute for field in file_fields(Target)] + [*SECTIONS]
     assert sorted(described) == sorted(attributes)
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.key)
-def test_names_are_used_once(section: Section) -> None:
-    names = [field.name for field in section.fields]
+@pytest.mark.parametrize("kind", SECTIONS.values(), ids=SECTIONS)
+def test_names_are_used_once(kind: type) -> None:
+    names = [field.name for field in file_fields(kind)]
     assert len(set(names)) == len(names)
     assert "kind" not in names
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
 def test_units_in_names_are_the_units_used(field: Field) -> None:
+    if not isinstance(field.rule, Figure) or isinstance(field.rule, Rates):
+        return
     exponent = next((power for suffix, power in UNITS.items() if field.name.endswith(suffix)), 0)
     block = next((size for suffix, size in BLOCKS.items() if field.name.endswith(suffix)), 1)
-    assert (field.exponent, field.block) == (exponent, block)
-    assert (field.kind == "bytes") == (block > 1)
+    assert field.rule.to_si(3) == pytest.approx(3 * 10.0**exponent * block, rel=1e-15)
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
 def test_examples_are_within_bounds(field: Field) -> None:
-    figures = field.example.values() if field.kind == "per_dtype" else [field.example]
+    rule = field.rule
+    figures = rule.example.values() if isinstance(rule, Rates) else [rule.example]
     for figure in figures:
-        if not isinstance(figure, str | bool):
-            assert field.low <= figure <= field.high
+        if isinstance(rule, Figure):
+            assert rule.low <= figure <= rule.high
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
 def test_documented_in_one_line(field: Field) -> None:
-    assert field.doc
-    assert "\n" not in field.doc
-    assert not field.doc.endswith(".")
+    assert field.rule.about
+    assert "\n" not in field.rule.about
+    assert not field.rule.about.endswith(".")
 
 
-NUMBERS = [field for field in FIELDS if field.kind in ("number", "bytes")]
+NUMBERS = [rule for rule in (f.rule for f in FIELDS) if type(rule) is Figure and not rule.whole]
 
 
 @given(st.sampled_from(NUMBERS), st.data())
-def test_units_convert_without_residue(field: Field, data: st.DataObject) -> None:
+def test_units_convert_without_residue(rule: Figure, data: st.DataObject) -> None:
     """File to SI to file to SI: the same SI value, bit for bit."""
-    value = data.draw(st.floats(field.low, field.high))
-    once = field.to_si(value)
-    assert field.to_si(field.from_si(once)) == once
-    assert field.from_si(field.to_si(field.from_si(once))) == field.from_si(once)
+    value = data.draw(st.floats(rule.low, rule.high))
+    once = rule.to_si(value)
+    assert rule.to_si(rule.from_si(once)) == once
+    assert rule.from_si(rule.to_si(rule.from_si(once))) == rule.from_si(once)
 
 
 @pytest.mark.parametrize(
@@ -103,20 +98,20 @@ def test_units_convert_without_residue(field: Field, data: st.DataObject) -> Non
     ],
 )
 def test_conversions(name: str, value: float, si: float) -> None:
-    field = next(field for field in FIELDS if field.name == name)
-    found = field.to_si(value)
+    rule = next(field.rule for field in FIELDS if field.name == name)
+    found = rule.to_si(value)
     assert repr(found) == repr(si)
-    assert field.from_si(found) == value
+    assert rule.from_si(found) == value
 
 
 @given(st.dictionaries(st.sampled_from(DTYPES), st.floats(0.01, 100), min_size=1))
 def test_rates_are_in_a_fixed_order(rate: dict[str, float]) -> None:
-    field = next(field for field in FIELDS if field.name == "rate")
-    stored = field.to_si(rate)
+    rule = next(field.rule for field in FIELDS if field.name == "rate")
+    stored = rule.to_si(rate)
     backwards = dict(reversed(rate.items()))
     assert [dtype for dtype, _ in stored] == [dtype for dtype in DTYPES if dtype in rate]
-    assert field.to_si(backwards) == stored
-    assert field.to_si(field.from_si(stored)) == stored
+    assert rule.to_si(backwards) == stored
+    assert rule.to_si(rule.from_si(stored)) == stored
 
 
 def test_whole_numbers_may_be_written_as_fractions() -> None:

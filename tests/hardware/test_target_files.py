@@ -13,7 +13,7 @@ from autoturbo.errors import TargetError
 from autoturbo.hardware import Target, load_target, scaffold, validate_target_file
 from autoturbo.hardware.document import MAX_BYTES, parse_document
 from autoturbo.hardware.loader import from_document
-from autoturbo.hardware.problems import check
+from autoturbo.hardware.target_file import check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -210,24 +210,28 @@ EDITS: dict[str, tuple[Edit, str]] = {
     ),
     "unknown field": (
         lambda d: d.update(colour="red"),
-        "Additional properties are not allowed ('colour' was unexpected)",
+        (
+            "colour: unknown field; known fields: format, schema_version, scheduler_version, "
+            "scheduler, model, target, dtype, knobs, share, layers, subgraphs, order, buffers, "
+            "expected"
+        ),
     ),
-    "missing field": (lambda d: d.pop("order"), "'order' is a required property"),
+    "missing field": (lambda d: d.pop("order"), "order: missing field; add it"),
     "wrong kind": (
         lambda d: d["order"][0].update(part="first"),
-        "order[0].part: 'first' is not of type 'integer'",
+        "order[0].part: must be a whole number, not 'first'",
     ),
     "fractional index": (
         lambda d: d["subgraphs"][0].update(instances=2.0),
-        "subgraphs[0].instances: 2.0 is not of type 'integer'",
+        "subgraphs[0].instances: must be a whole number, not 2.0",
     ),
     "boolean index": (
         lambda d: d["order"][0].update(part=True),
-        "order[0].part: True is not of type 'integer'",
+        "order[0].part: must be a whole number, not true",
     ),
     "unknown scope": (
         lambda d: d["order"][0].update(scope="L2"),
-        "order[0].scope: 'L2' is not one of ['LB', 'GB', 'DDR']",
+        "order[0].scope: unknown scope 'L2'; known scopes: LB, GB, DDR",
     ),
     "bad knob": (
         lambda d: d.update(knobs={"lb_fill": 7}),

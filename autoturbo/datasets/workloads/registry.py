@@ -7,11 +7,10 @@ ONNX nor NumPy, so that listing workloads is free.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoturbo.errors import UsageError
+from autoturbo.errors import UsageError, did_you_mean
 
 MODELS_FOLDER = Path(__file__).parent / "models"
 
@@ -111,10 +110,5 @@ def get(name: str) -> Workload:
     """
     found = _BY_NAME.get(name)
     if found is None:
-        raise UsageError(f"no workload is called '{name}'", hint=_hint(name))
+        raise UsageError(f"no workload is called '{name}'", hint=did_you_mean(name, _BY_NAME))
     return found
-
-
-def _hint(name: str) -> str:
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), _BY_NAME, n=1, cutoff=0.5)
-    return f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(_BY_NAME)}"

@@ -17,12 +17,11 @@ whoever measures takes the fastest.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from autoturbo import plugins
-from autoturbo.errors import UsageError
+from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.schedule.baselines.astitch import astitch
 from autoturbo.schedule.baselines.ladder import graphturbo, instance_order, level
 from autoturbo.schedule.baselines.tvm import outputs_at, tvm
@@ -78,9 +77,7 @@ def candidates(name: str, bench: Workbench) -> Iterator[Schedule]:
     if entry is not None:
         return _plugged(entry, plugins.make_plugin(entry, bench))
     names = (*scheduler_names(), *ALIASES)
-    close = difflib.get_close_matches(name, names, 1)
-    known = f"did you mean {close[0]!r}?" if close else f"one of {', '.join(names)}"
-    raise UsageError(f"no scheduler is called {name!r}", hint=known)
+    raise UsageError(f"no scheduler is called {name!r}", hint=did_you_mean(name, names))
 
 
 def _plugged(entry: EntryPoint, found: Iterable[Schedule]) -> Iterator[Schedule]:

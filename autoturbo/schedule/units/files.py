@@ -16,12 +16,14 @@ from autoturbo.errors import KnobsError, Location, ScheduleFileError
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
-from autoturbo.schedule.files import (
+from autoturbo.schedule.documents import (
     MACHINE_FORMAT,
+    MACHINE_SCHEDULE_SCHEMA,
+    MachineScheduleDocument,
+)
+from autoturbo.schedule.files import (
     check_identity,
     document_text,
-    list_schema,
-    object_schema,
     parsed,
     read_text,
     validated,
@@ -29,15 +31,11 @@ from autoturbo.schedule.files import (
 )
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import SCHEDULER_VERSION
-from autoturbo.schedule.unit_knobs import BRANCHES, IN_TURN, SIDE_BY_SIDE
+from autoturbo.schedule.unit_knobs import IN_TURN, SIDE_BY_SIDE
 from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
 from autoturbo.schedule.units.parts import Assignment, Part, layer_producers
 from autoturbo.schedule.units.support import units_of
-
-MACHINE_SCHEDULE_SCHEMA = 1
-"""Version of the file format."""
-
-FORMAT = MACHINE_FORMAT
+from autoturbo.schema import json_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def machine_schedule_text(schedule: MachineSchedule) -> str:
     assignment = schedule.assignment
     return document_text(
         {
-            "format": FORMAT,
+            "format": MACHINE_FORMAT,
             "schema_version": MACHINE_SCHEDULE_SCHEMA,
             "scheduler_version": SCHEDULER_VERSION,
             "scheduler": schedule.scheduler,
@@ -93,31 +91,9 @@ def _run_entry(run: Run, names: Sequence[str]) -> dict[str, Any]:
 
 
 def machine_schedule_schema() -> dict[str, Any]:
-    """The JSON schema of schedule files of machines (draft 2020-12)."""
-    whole: dict[str, Any] = {"type": "integer", "minimum": 0}
-    text = {"type": "string"}
-    seconds = {"type": "number", "minimum": 0}
-    identity = object_schema(
-        {"name": text, "hash": text}, {"batch": {"type": "integer", "minimum": 1}}
-    )
-    run = {"part": whole, "unit": text, "begin_s": seconds, "end_s": seconds}
-    required = {
-        "format": {"const": FORMAT}, "schema_version": {"const": MACHINE_SCHEDULE_SCHEMA},
-        "scheduler_version": text, "scheduler": text, "model": identity, "target": identity,
-        "dtype": text, "knobs": {"type": "object"},
-        "layers": list_schema(object_schema({"name": text, "operators": list_schema(whole)})),
-        "parts": list_schema(object_schema({"unit": text, "layers": list_schema(whole)})),
-    }  # fmt: skip
-    optional = {
-        "branches": {"enum": list(BRANCHES)},
-        "runs": list_schema(object_schema(run, {"copied_bytes": whole})),
-        "expected": {"type": ["object", "null"]},
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "AutoTurbo schedule of a machine of several processing units",
-        **object_schema(required, optional),
-    }
+    """Return the JSON schema of schedule files of machines (draft 2020-12)."""
+    title = "AutoTurbo schedule of a machine of several processing units"
+    return json_schema(MachineScheduleDocument, title)
 
 
 def read_machine_schedule(path: str | Path, graph: Graph, machine: Machine) -> Decided:
@@ -144,7 +120,9 @@ def decided(text: str, graph: Graph, machine: Machine, place: str | Path) -> Dec
             no valid schedule.
     """
     path = Path(place)
-    document = validated(parsed(text, path), path, machine_schedule_schema())
+    document = validated(
+        parsed(text, path), path, MachineScheduleDocument, MACHINE_FORMAT, MACHINE_SCHEDULE_SCHEMA
+    )
     check_identity(document, graph, machine, path)
     try:
         knobs = Knobs.from_dict(document["knobs"])

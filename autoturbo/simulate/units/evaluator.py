@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 from typing import TYPE_CHECKING
 
@@ -17,11 +16,11 @@ from autoturbo.errors import (
     Location,
     ScheduleFileError,
     UsageError,
+    did_you_mean,
 )
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget, Machine
 from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS
-from autoturbo.schedule.knob_specs import suggestion
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.unit_knobs import IN_TURN, UnitKnobs
 from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
@@ -110,7 +109,7 @@ class MachineEvaluator:
         names = (FIRST_UNIT, *scheduler_names(self.profiles.machine))
         if name not in names:
             message = f"no scheduler of machines is called {name!r}"
-            raise UsageError(message, hint=suggestion(name, names))
+            raise UsageError(message, hint=did_you_mean(name, names))
         if name in SCHEDULERS:
             return self.published if name == PUBLISHED else SCHEDULERS[name](self.profiles)
         layers = range(len(self.names))
@@ -125,7 +124,7 @@ class MachineEvaluator:
         ):
             if unit not in known:
                 message = f"no unit of {self.profiles.machine.name} is called {unit!r}"
-                raise KnobsError(message, Location(field="units"), suggestion(unit, known))
+                raise KnobsError(message, Location(field="units"), did_you_mean(unit, known))
             if known[unit] not in self.profiles.units[layer]:
                 message = f"unit {unit} does not take layer {name!r}"
                 raise KnobsError(message, Location(field="units"), "give it to another unit")
@@ -137,9 +136,8 @@ class MachineEvaluator:
         for name in names:
             if name not in self._index:
                 message = f"the model has no layer {name!r}"
-                close = difflib.get_close_matches(name, self.names, 1)
                 listed = "'autoturbo inspect MODEL --layers' lists them"
-                hint = f"did you mean {close[0]!r}?" if close else listed
+                hint = did_you_mean(name, self.names, listed)
                 raise KnobsError(message, Location(field="units"), hint)
         return [self._index[name] for name in names]
 

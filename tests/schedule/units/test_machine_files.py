@@ -85,7 +85,7 @@ def unknown(document: dict[str, Any]) -> None:
         (changed(target={"name": "x", "hash": "0"}), "made for target x as it was described then"),
         (changed(knobs={"bathces": 1}), "knobs.bathces: unknown knob"),
         (changed(layers=[]), "layers are cut in another way"),
-        (changed(parts=5), "parts: 5 is not of type 'array'"),
+        (changed(parts=5), "parts: must be a list, not 5"),
         (swapped, r"parts\[\d\]: reads from part \d, which comes later"),
         (lost, "every layer must be in exactly one part"),
         (elsewhere, r"parts\[\d\].unit: unit npu does not take layer y"),

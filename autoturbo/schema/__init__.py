@@ -1,0 +1,79 @@
+"""Declare what is read from files and published: annotations of fields, checks, JSON schemas.
+
+A declaration is a frozen dataclass or a ``TypedDict`` whose fields are annotated with the types
+of this package: ``latency: Seconds``, ``cores: list[Index]``. :func:`checked` gives the value that
+a type allows, with every fault located; :func:`json_schema` publishes the same declaration.
+pydantic does both. It is imported when the first value is checked, not when a type is declared:
+most commands start without it (docs/decisions/schemas.md).
+"""
+
+from __future__ import annotations
+
+from autoturbo.schema.checks import SCHEMA_URL, checked, json_schema
+from autoturbo.schema.faults import InvalidError, Steps, ValidationIssue, dotted, fault, shown
+from autoturbo.schema.forms import (
+    document_type,
+    fields_of,
+    form_of,
+    list_type,
+    map_type,
+    mapping_type,
+)
+from autoturbo.schema.rules import (
+    MOST,
+    Bool,
+    Bytes,
+    Choice,
+    Count,
+    Duration,
+    Either,
+    Entries,
+    Flag,
+    Index,
+    Json,
+    Names,
+    Number,
+    Real,
+    Rule,
+    Seconds,
+    Text,
+    Version,
+    Whole,
+)
+
+__all__ = [
+    "MOST",
+    "SCHEMA_URL",
+    "Bool",
+    "Bytes",
+    "Choice",
+    "Count",
+    "Duration",
+    "Either",
+    "Entries",
+    "Flag",
+    "Index",
+    "InvalidError",
+    "Json",
+    "Names",
+    "Number",
+    "Real",
+    "Rule",
+    "Seconds",
+    "Steps",
+    "Text",
+    "ValidationIssue",
+    "Version",
+    "Whole",
+    "checked",
+    "document_type",
+    "dotted",
+    "fault",
+    "fields_of",
+    "form_of",
+    "json_schema",
+    "list_type",
+    "map_type",
+    "mapping_type",
+    "shown",
+]

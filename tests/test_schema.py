@@ -1,0 +1,207 @@
+"""Declared types against an independent judge: the general validator on what they publish."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, NotRequired
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoturbo.schema import (
+    MOST,
+    Bool,
+    Choice,
+    Count,
+    Either,
+    Entries,
+    Index,
+    InvalidError,
+    Json,
+    Names,
+    Number,
+    Real,
+    Text,
+    Version,
+    Whole,
+    checked,
+    document_type,
+    dotted,
+    json_schema,
+    list_type,
+    map_type,
+    mapping_type,
+)
+
+BOUND_TEXT = Annotated[str, Text(pattern="[a-c]+")]
+ANYTHING = Annotated[Any, Json()]
+POSITIVE = Annotated[float, Number(above=0.0)]
+PARTS = mapping_type("Parts", {"a": Count, "b": NotRequired[str], "c": NotRequired[Real]})
+KINDS: dict[str, Any] = {
+    "text": Annotated[str, Text()],
+    "bound text": BOUND_TEXT,
+    "choice": Annotated[str, Choice(of=("a", "b"))],
+    "version": Annotated[int, Version(is_=1)],
+    "count": Count,
+    "at least one": Annotated[int, Whole(least=1)],
+    "number": Real,
+    "positive": POSITIVE,
+    "flag": Bool,
+    "count or null": Count | None,
+    "numbers": list_type(Real),
+    "texts or nulls": list_type(BOUND_TEXT | None),
+    "two": Annotated[list_type(Real), Entries(least=2, most=2)],
+    "names": Annotated[list[str], Names(least=1)],
+    "counts by name": map_type(Count),
+    "anything": ANYTHING,
+    "fields": mapping_type("Fields", {"a": Count, "b": str}),
+    "a field that may be missing": mapping_type("Fields", {"a": Count, "b": NotRequired[str]}),
+    "either": Annotated[PARTS, Either(of=("b", "c"))],
+    "nested": list_type(mapping_type("Inner", {"a": ANYTHING})),
+}
+
+floats = st.floats(allow_nan=False, allow_infinity=False)
+scalars = (
+    st.none() | st.booleans() | st.integers(-2, 3) | floats | st.sampled_from(["a", "ab", "X"])
+)
+names = st.sampled_from(["a", "b", "c"])
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@given(value=values)
+def test_a_type_and_its_schema_agree(kind: Any, value: Any) -> None:
+    valid = jsonschema.Draft202012Validator(json_schema(kind, "it")).is_valid(value)
+    if valid:
+        assert checked(kind, value) == value
+        return
+    with pytest.raises(InvalidError) as caught:
+        checked(kind, value)
+    for issue in caught.value.issues:
+        assert "\n" not in f"{dotted(issue.path)}{issue.message}{issue.hint}"
+
+
+def test_the_greatest_count() -> None:
+    assert checked(Count, MOST) == MOST
+    with pytest.raises(InvalidError, match="must be at most 9223372036854775807, not 9223372"):
+        checked(Count, MOST + 1)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@given(value=values)
+def test_checking_again_changes_nothing(kind: Any, value: Any) -> None:
+    try:
+        once = checked(kind, value)
+    except InvalidError:
+        return
+    again = checked(kind, once)
+    assert again == once
+    assert type(again) is type(once)
+
+
+FIELDS = mapping_type("Fields", {"size": Count, "name": str})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path", "message"),
+    [
+        (mapping_type("A", {"a": Count}), {}, "a", "missing field"),
+        (mapping_type("A", {"a": Count}), {"a": 1, "aa": 1}, "aa", "unknown field"),
+        (list_type(Real), [1, "x"], "[1]", "must be a number, not 'x'"),
+        (map_type(list_type(Count)), {"k": [0, -1]}, "k[1]", "must be at least 0, not -1"),
+        (map_type(Count), {"a\nb": None}, "'a\\nb'", "must be a whole number, not nothing"),
+        (Annotated[str, Text()] | None, 1, "", "must be text, not 1"),
+        (Index, 1.0, "", "must be a whole number, not 1.0"),
+        (Real, 10**400, "", "must be a finite number, not inf"),
+        pytest.param(
+            Count,
+            10**5000,
+            "",
+            "must be at most 9223372036854775807, not a number of thousands",
+            id="digits",
+        ),
+        (ANYTHING, {"a": [float("inf")]}, "a[0]", "must be a finite number, not inf"),
+        (ANYTHING, {"a": {1, 2}}, "a", "must be a number, not {1, 2}"),
+        (FIELDS, {"size": 1, "name": "a", "\ud800": 1}, "", "must be text that can be written"),
+        (FIELDS, {"size": 1, "name": "a", 3: 1}, "[3]", "the name 3 is not text"),
+    ],
+)
+def test_where_and_what(kind: Any, value: Any, path: str, message: str) -> None:
+    with pytest.raises(InvalidError) as caught:
+        checked(kind, value)
+    assert dotted(caught.value.first.path) == path
+    assert caught.value.first.message.startswith(message)
+
+
+def test_everything_is_told_but_what_follows_from_a_misspelt_name() -> None:
+    with pytest.raises(InvalidError) as caught:
+        checked(FIELDS, {"size": -1, "nme": "a"})
+    assert [issue.message for issue in caught.value.issues] == [
+        "must be at least 0, not -1",
+        "unknown field",
+    ]
+    assert caught.value.issues[1].suggests == ("name",)
+
+
+def test_a_value_of_any_depth_is_refused_or_taken() -> None:
+    value: Any = 1
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InvalidError, match="nested too deeply"):
+        checked(ANYTHING, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "plain"),
+    [
+        (Count, np.int32(3), 3),
+        (Count, 3.0, 3),
+        (Real, np.float32(0.5), 0.5),
+        (Real, 2, 2.0),
+        (Real, np.int64(2), 2.0),
+        (ANYTHING, (1, np.float64(2.5)), [1, 2.5]),
+        (list_type(Count), (1, 2), [1, 2]),
+    ],
+)
+def test_values_become_plain(kind: Any, value: Any, plain: Any) -> None:
+    found = checked(kind, value)
+    assert found == plain
+    assert type(found) is type(plain)
+
+
+@dataclasses.dataclass
+class Inner:
+    size: int
+
+
+@dataclasses.dataclass
+class Outer:
+    name: BOUND_TEXT
+    inner: Inner
+    rates: Mapping[str, float]
+    limit: int | None = None
+    parts: tuple[Inner, ...] = ()
+
+
+def test_the_form_of_a_dataclass() -> None:
+    form = document_type(Outer, required=("limit",), more=ANYTHING)
+    schema = json_schema(form, "it")
+    assert schema["required"] == ["name", "inner", "rates", "limit", "more"]
+    assert schema["properties"]["rates"]["additionalProperties"]["type"] == "number"
+    value = {"name": "a", "inner": {"size": 1}, "rates": {}, "limit": None, "more": None}
+    assert checked(form, {**value, "parts": ({"size": 2},)})["parts"] == [{"size": 2}]
+
+
+@pytest.mark.parametrize("hint", [set[int], dict[int, int], int | str, tuple[int, str], bytes])
+def test_types_without_a_form(hint: Any) -> None:
+    odd = dataclasses.make_dataclass("Odd", [("field", hint)])
+    with pytest.raises(TypeError, match="no JSON form"):
+        document_type(odd)
