@@ -17,8 +17,10 @@ FILE_LIMIT = 1_000_000
 INLINE_LIMIT = 1024
 TABLE_LIMIT = 128 * 1024
 LEGACY = {"mobilenet_v2", "googlenet", "shufflenet_v2", "whisper_base_enc"}
-ONE_BATCH_ONLY = {"convnext_tiny", "vit_b16"}
-"""torch writes the batch into a table of indices, and into a class token."""
+BERTS = {"bert_base_s128", "bert_base_s256", "bert_large_s384", "bert_base_s512"}
+
+ONE_BATCH_ONLY = {"convnext_tiny", "vit_b16", *BERTS}
+"""torch writes the batch into a table of indices, into a class token, and into BERT's mask."""
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "models" / "resnet50.onnx"
 

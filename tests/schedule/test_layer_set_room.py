@@ -30,11 +30,13 @@ def test_a_node_of_many_producers_overruns_no_table(
     """Each producer that is refused leaves a set of all layers merged so far."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [8, 8], [0.5] * 64)
     names = [f"p{at}" for at in range(_PRODUCERS)]
-    nodes = [helper.make_node("MatMul", ["x", "w"], [name]) for name in names]
+    apart = [f"q{at}" for at in range(_PRODUCERS)]  # between them, so that sets are of many rows
+    pairs = zip(names, apart, strict=True)
+    nodes = [helper.make_node("MatMul", ["x", "w"], [name]) for pair in pairs for name in pair]
     nodes.append(helper.make_node("Sum", names, ["y"]))
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])
-    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 8])
-    graph = helper.make_graph(nodes, "wide", [given], [made], [weight])
+    made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 8]) for n in ("y", *apart)]
+    graph = helper.make_graph(nodes, "wide", [given], made, [weight])
     imports = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=imports), f"{tmp_path}/m")
     bench = Workbench(import_model(f"{tmp_path}/m"), load_target("stcp920"), "float16")
