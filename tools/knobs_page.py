@@ -47,7 +47,8 @@ An override in `overrides` names a layer and holds for the sub-graph that the la
 that it stays meaningful when other knobs move the cuts. Where several such layers end up in one
 sub-graph, each knob is that of the last of them, in topological order, that sets it; `boundary`
 is about the layer itself. Dimensions are counted from the outermost loop: samples 0, then rows
-and columns, channels last, whatever the layout of the file.
+and columns, channels last, whatever the layout of the file; of what only products without windows
+read (cached keys and values), as in the file.
 
 | knob | what it decides | `auto` | accepted | tried |
 |---|---|---|---|---|

@@ -439,8 +439,11 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
 def _finest(tiles: Ints, stage: Floats, rules: InstructionRules) -> bool:
     """Return whether a layer's weights are cut as finely as tiles can be.
 
-    Every product, column and native depth by itself, or as many rows as there are at most.
+    Every product, column and native depth by itself, or as many rows as there are at most. Weights
+    of a recurrence are not cut: they stay as a whole, or stream through at every step.
     """
+    if stage[Stage.SEQUENCE] > 0:
+        return True
     if stage[Stage.MACS] <= 0:
         return bool(tiles[Tiling.PRODUCTS] >= min(stage[Stage.STEPS], MAX_TILES))
     most = (

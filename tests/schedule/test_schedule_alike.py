@@ -61,7 +61,7 @@ def numbers_of(graph: Graph, *sets: tuple[str, ...]) -> list[int]:
     place = {layer.name: layer.index for layer in problem.layers}
     members = [[place[name] for name in names] for names in sets]
     start = np.concatenate(([0], np.cumsum([len(own) for own in members])))
-    flat = np.asarray([layer for own in members for layer in own], np.int64)
+    flat = np.asarray([(layer, layer + 1) for own in members for layer in own], np.int64)
     found: list[int] = Alike(problem).of(np.arange(len(sets)), start, flat).tolist()
     return found
 

@@ -79,7 +79,7 @@ def test_only_tables_that_are_full_grow() -> None:
     assert len(larger.members) == 2 * len(known.members)
     assert len(larger.set_keys) == len(known.set_keys)
     assert len(larger.part_keys) == len(known.part_keys)
-    assert larger.members[:100].tolist() == list(range(100))
+    assert larger.members[:100].tolist() == [[layer, layer + 1] for layer in range(100)]
 
 
 @pytest.mark.parametrize(("layers", "kept"), [(100, GROUPINGS), (5_000, 2_048), (1 << 30, 1)])
