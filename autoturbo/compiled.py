@@ -12,10 +12,13 @@ three quarters of its time that way; what borrows is therefore always inlined.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from numba import njit
+from numba.core import event
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,3 +32,51 @@ def borrowing(function: Callable[P, R]) -> Callable[P, R]:
     options: dict[str, Any] = {"cache": True, "_nrt": False, "forceinline": True}
     compiled: Callable[P, R] = njit(**options)(function)
     return compiled
+
+
+class CompileProgress(event.Listener):
+    """Counts functions while they are compiled; what is read from the disk is not compiled.
+
+    Attributes:
+        functions: compiled so far.
+    """
+
+    def __init__(
+        self, on_change: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.functions = 0
+        self._on_change, self._clock = on_change, clock
+        self._seconds = 0.0
+        self._depth, self._began = 0, 0.0
+
+    @property
+    def running(self) -> bool:
+        """Whether a function is being compiled now."""
+        return self._depth > 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that compiling has taken so far."""
+        return self._seconds + (self._clock() - self._began if self.running else 0.0)
+
+    def on_start(self, _: object) -> None:
+        """Note that a function is begun, perhaps within one that calls it."""
+        if not self.running:
+            self._began = self._clock()
+        self._depth += 1
+        self._on_change()
+
+    def on_end(self, _: object) -> None:
+        """Note that a function is compiled."""
+        if self._depth == 1:
+            self._seconds = self.seconds
+        self._depth -= 1
+        self.functions += 1
+        self._on_change()
+
+
+@contextmanager
+def watched_compiling(progress: CompileProgress) -> Iterator[None]:
+    """Tell a listener of every function that is compiled meanwhile."""
+    with event.install_listener("numba:compile", progress):
+        yield

@@ -17,6 +17,7 @@ from autoturbo.commands.loading import (
     add_target_options,
     load_pair,
 )
+from autoturbo.commands.tuning import LiveLine
 from autoturbo.config import EFFORTS, TuneConfig
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     pair = load_pair(options)
     say_notes(assumed(pair.model), console)
     own = SUBGRAPHS if options.subgraphs is None else options.subgraphs
-    space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
-    seconds = seconds_per_trial(pair, space)
+    with LiveLine(console):
+        space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
+        seconds = seconds_per_trial(pair, space)
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
     names = {"model": pair.model.name, "target": pair.target.name}
     console.emit(
@@ -95,18 +97,19 @@ def seconds_per_trial(
     estimate is not worth more than :data:`_ENOUGH_S`.
     """
     import numpy as np
-    from numba.core.event import TimingListener, install_listener
+
+    from autoturbo.compiled import CompileProgress, watched_compiling
 
     evaluator = pair.evaluator()
     genes = space.random(np.random.default_rng(0), samples + 1)
     evaluator.evaluate(space.knobs_of(genes[0]))
-    compiling = TimingListener()  # type: ignore[no-untyped-call]
+    compiling = CompileProgress(lambda: None)
     start, count, took = clock(), 0, 0.0
-    with install_listener("numba:compile", compiling):
+    with watched_compiling(compiling):
         while count < samples and took < _ENOUGH_S:
             count += 1
             evaluator.evaluate(space.knobs_of(genes[count]))
-            took = clock() - start - (compiling.duration if compiling.done else 0.0)
+            took = clock() - start - compiling.seconds
     return max(took, 0.0) / max(count, 1)
 
 

@@ -109,7 +109,7 @@ class _Beginning:
 def _introduce(
     pair: AnyPair, config: TuneConfig, execution: ExecutionConfig, console: Console
 ) -> None:
-    """Say what was loaded and what is assumed."""
+    """Say what was loaded and what is assumed; then, measured and compiled, how long it takes."""
     if console.verbosity < 0:
         return
     model, target = pair.model, pair.target
@@ -120,13 +120,18 @@ def _introduce(
         ("work", "" if model.uncounted is None else model.uncounted.sentence),
         ("samples", _mixed(pair)),
         ("target", f"{target.name}: {target.description}; {pair.dtype}"),
-        ("search", _search(pair, config, execution)),
+        ("search", _search(pair, config)),
         *(("note", note) for note in model.notes),
     ]
     console.say(f"{model.name} @ {target.name}")
     for name, line in lines:
         if line:
             console.say(f"  {name:<8}{line}")
+    # whatever compiles comes after all that can be said without
+    with LiveLine(console):
+        expected = _expected(pair, config, execution)
+    if expected:
+        console.say(f"  time    {expected}")
 
 
 def _mixed(pair: AnyPair) -> str:
@@ -138,11 +143,8 @@ def _mixed(pair: AnyPair) -> str:
     return mixed_sentence(mixed_samples(pair.model, {pair.target.name: pair.target.clusters}))
 
 
-def _search(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> str:
-    """What the search will do, and how long that takes."""
-    from autoturbo.search.space import Space
-    from autoturbo.search.starts import placing_seconds
-
+def _search(pair: AnyPair, config: TuneConfig) -> str:
+    """What the search will do."""
     asked, on_machine = config.resolved(pair.target), isinstance(pair, MachinePair)
     over = " over units and cuts" if on_machine else ""
     how = f"{_early(asked)}sampler {asked.sampler}{over}, seed {asked.seed}"
@@ -150,18 +152,24 @@ def _search(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> st
         how += f", measured by {asked.measurer}"
     if asked.time_budget:
         return f"{clock(asked.time_budget)} of time; {how}"
-    trials = asked.total or 0
-    if isinstance(pair, MachinePair):
-        return f"{_budget(config, trials)}; {how}"
-    own = asked.subgraphs or 0
-    space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
-    trials = min(trials, space.size)
-    budget = _budget(config, trials)
-    if asked.measurer != SIMULATOR:  # a board is not tried just to say how long it takes
-        return f"{budget}; {how}"
+    return f"{_budget(config, asked.total or 0)}; {how}"
+
+
+def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> str:
+    """How long the search takes; empty where it is not known before it is tried."""
+    from autoturbo.search.space import Space
+    from autoturbo.search.starts import placing_seconds
+
+    asked = config.resolved(pair.target)
+    # a board is not tried just to say how long it takes
+    if asked.time_budget or isinstance(pair, MachinePair) or asked.measurer != SIMULATOR:
+        return ""
+    space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=asked.subgraphs or 0)
+    trials = min(asked.total or 0, space.size)
     measuring = seconds_per_trial(pair, space, _SAMPLES) / (execution.workers or 1)
     placing = placing_seconds(pair.model, pair.target, pair.dtype)
-    return f"{budget}, about {clock(placing + trials * (measuring + _LEARNING_S))}; {how}"
+    took = f"about {clock(placing + trials * (measuring + _LEARNING_S))}"
+    return took if trials == asked.total else f"{took}: the space has {trials} settings"
 
 
 def _budget(config: TuneConfig, trials: int) -> str:

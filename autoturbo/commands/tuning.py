@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +16,7 @@ from autoturbo.commands.values import wrong
 from autoturbo.config import RUNS
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.outputs import NO_OTHERS, Kind
-from autoturbo.report.live import Standing, live_line
+from autoturbo.report.live import Standing, compiling_line, live_line
 from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.units import percent, plain
 from autoturbo.simulate.measurement import Measurement
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-    from rich.live import Live
+    from rich.text import Text
 
     from autoturbo.commands.console import Console
     from autoturbo.database import RunInfo
@@ -45,24 +46,37 @@ _MORE = 4
 class LiveLine:
     """Shows how a run stands, on standard error: redrawn on a terminal, else a line now and then.
 
-    A context manager; hand the object itself to the tuner as ``on_progress``.
+    While code is compiled it says so instead, since nothing else moves then. A context manager;
+    hand the object itself to the tuner as ``on_progress``.
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        from autoturbo.compiled import CompileProgress
+
         self._stream = sys.stderr
         self._on = console.progress and console.verbosity >= 0
         self._console = console
         self._clock = clock
         self._last = clock()
-        self._live: Live | None = None
+        self._standing = ""
+        self._compiling = CompileProgress(self._show_compiling)
+        self._open = ExitStack()
+        self._redrawn = False
 
     def __enter__(self) -> Self:
+        if self._on:
+            from autoturbo.compiled import watched_compiling
+
+            self._open.enter_context(watched_compiling(self._compiling))
         if self._on and self._stream.isatty():
             from rich.live import Live
 
             terminal = self._console.rich(self._stream)
-            self._live = Live(console=terminal, transient=True, refresh_per_second=5)
-            self._live.start()
+            live = Live(
+                console=terminal, get_renderable=self._text, transient=True, refresh_per_second=5
+            )
+            self._open.enter_context(live)
+            self._redrawn = True
         return self
 
     def __exit__(
@@ -71,8 +85,7 @@ class LiveLine:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._open.close()
 
     def __call__(self, progress: Progress) -> None:
         """Show it, if it is time to."""
@@ -80,14 +93,32 @@ class LiveLine:
 
     def update(self, standing: Standing) -> None:
         """Show a standing, if it is time to."""
-        if self._live is not None:
-            from rich.text import Text
+        if not self._on:
+            return
+        self._standing = live_line(standing)
+        if not self._redrawn:
+            self._print_now_and_then(self._standing)
 
-            self._live.update(Text(live_line(standing), no_wrap=True, overflow="ellipsis"))
-        elif self._on and self._clock() - self._last >= _EVERY_S:
+    def _show_compiling(self) -> None:
+        if not self._redrawn:
+            self._print_now_and_then(self._line())
+
+    def _line(self) -> str:
+        compiling = self._compiling
+        if not compiling.running:
+            return self._standing
+        return compiling_line(compiling.functions, compiling.seconds)
+
+    def _text(self) -> Text:
+        from rich.text import Text
+
+        return Text(self._line(), no_wrap=True, overflow="ellipsis")
+
+    def _print_now_and_then(self, line: str) -> None:
+        if line and self._clock() - self._last >= _EVERY_S:
             self._last = self._clock()
             try:
-                print(live_line(standing), file=self._stream, flush=True)
+                print(line, file=self._stream, flush=True)
             except OSError:  # a search does not end because nobody can watch it
                 self._on = False
 

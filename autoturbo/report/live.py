@@ -65,6 +65,14 @@ def live_line(standing: Standing) -> str:
     return " | ".join(parts)
 
 
+def compiling_line(functions: int, seconds: float) -> str:
+    """Return the line that says how far compiling is, without an end of line.
+
+    ``compiling, once per installation: 12 functions, 0:09``
+    """
+    return f"compiling, once per installation: {functions} functions, {clock(seconds)}"
+
+
 def _progress(standing: Standing) -> str:
     return str(standing.done) if standing.total is None else f"{standing.done}/{standing.total}"
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 from command_line import Cli, Ran, cli_in, narrow_terminal
+from numba import njit
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.tuning import LiveLine, finish, standing_of
 from autoturbo.database import Database
-from autoturbo.errors import InterruptedRunError
+from autoturbo.errors import InterruptedRunError, UsageError
 from autoturbo.report.live import Standing
 from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.tuner import Progress, TuneResult
@@ -55,8 +56,9 @@ def test_what_people_see(cli: Cli) -> None:
     assert "batch 1, 65 operators in 26 layers, 349 MMAC, 4.94 MB of weights" in lines[1]
     assert lines[2].startswith("  target  stcp920: ")
     assert lines[2].endswith("; float16")
-    assert lines[3].startswith("  search  17 trials, about 0:")
-    assert lines[3].endswith("; sampler cost-model, seed 0")
+    assert lines[3] == "  search  17 trials; sampler cost-model, seed 0"
+    assert lines[4].startswith("  note    weights file ")
+    assert lines[5].startswith("  time    about 0:")
     table = next(i for i, line in enumerate(lines) if line.startswith("scheduler "))
     assert lines[table].split()[:4] == ["scheduler", "latency", "samples/s", "speed-up"]
     rows = [line.split("  ")[0] for line in lines[table + 2 :]]
@@ -543,6 +545,39 @@ def test_on_a_terminal_the_line_is_redrawn_and_goes_away(
     err = capsys.readouterr().err
     assert "m @ t | 2/10 | best 2.00 ms" in err
     assert "\x1b[2K" in err
+
+
+def test_while_code_is_compiled_the_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    @njit
+    def twice(value: Any) -> Any:
+        return 2 * value
+
+    now = 0.0
+    with LiveLine(Console(), lambda: now):
+        for value in (1, 1.0, 1j):
+            now += 11
+            twice(value)
+    shown = capsys.readouterr().err.splitlines()
+    pattern = r"compiling, once per installation: (\d+) functions, 0:\d\d"
+    counts = [int(found[1]) for found in (re.fullmatch(pattern, line) for line in shown) if found]
+    assert len(counts) == len(shown) == 3
+    assert counts[0] < counts[1] < counts[2]
+
+
+def test_the_header_comes_before_anything_is_measured(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measuring compiles, which takes a minute or more on a fresh installation."""
+
+    def measured(*_: object) -> float:
+        raise UsageError("measured")
+
+    monkeypatch.setattr("autoturbo.commands.tune.seconds_per_trial", measured)
+    ran = cli("tune", MODEL, "--batch", "1", "--trials", "1")
+    assert ran.err == "error: measured\n"
+    assert [line[:10].strip() for line in ran.out.splitlines()[1:4]] == [
+        "model", "target", "search",
+    ]  # fmt: skip
 
 
 def test_an_interrupted_run_says_how_to_go_on(cli: Cli) -> None:
