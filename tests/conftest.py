@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,25 +16,19 @@ from autoturbo.graph.onnx_import import import_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
-    from import_models import Load
     from onnx import ModelProto
 
     from autoturbo.graph.operators import Graph
+    from tests.graph.onnx_import.import_models import Load
+
+# processes that tests start find the helpers too; the last place, since what is tested is what pip
+# installed, not the sources beside the tests
+sys.path.append(str(Path(__file__).parents[1]))
 
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.register_profile("repeatable", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("repeatable")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what takes too long, unless it is asked for."""
-    if os.environ.get("AUTOTURBO_LONG"):
-        return
-    for item in items:
-        if item.get_closest_marker("long"):
-            item.add_marker(pytest.mark.skip(reason="long; AUTOTURBO_LONG=1 runs it"))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,7 +13,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from search_doubles import landscape, toy_graph, toy_target
 
 import autoturbo
 from autoturbo import sweeping, tuner
@@ -35,6 +34,7 @@ from autoturbo.errors import UsageError
 from autoturbo.hardware import load_target
 from autoturbo.search.names import OURS
 from autoturbo.simulate.contract import SIMULATOR
+from tests.search.search_doubles import landscape, toy_graph, toy_target
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import reference_pages

@@ -36,7 +36,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "html"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(bool(MISSING), reason=f"the extra 'docs' is missing: {', '.join(MISSING)}")
 def test_the_site_builds_without_a_warning_and_has_what_is_generated(site: Path) -> None:
     pages = {p.relative_to(site).as_posix(): p.read_text("utf-8") for p in site.rglob("*.html")}
@@ -115,7 +114,6 @@ def test_a_list_of_links_becomes_a_menu() -> None:
     )
 
 
-@pytest.mark.slow
 def test_the_figure_of_the_algorithm_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "algorithm_figure.py"), "--check"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("AUTOTURBO")}

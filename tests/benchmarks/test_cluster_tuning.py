@@ -7,8 +7,7 @@ from cluster_tuning import compared
 
 
 @pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.full
 def test_two_models_on_two_targets_end_alike_while_workers_are_killed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

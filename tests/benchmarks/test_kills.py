@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_kills_of_drivers_and_workers_lose_nothing(tmp_path: Path) -> None:
     ground = kills.Ground("processes", random.Random(0))  # noqa: S311
     kills.strike(ground, tmp_path / "all", 6)
@@ -19,7 +19,7 @@ def test_kills_of_drivers_and_workers_lose_nothing(tmp_path: Path) -> None:
     assert ground.finished >= 1
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.ray
 def test_kills_on_a_cluster_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")

@@ -29,7 +29,6 @@ def interpreter_without(name: str, folder: Path) -> str:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_the_package_travels_to_machines_that_lack_it(tmp_path: Path) -> None:
     python = interpreter_without("autoturbo", tmp_path)
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

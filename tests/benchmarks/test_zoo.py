@@ -18,7 +18,7 @@ def test_a_model_is_tuned_verified_and_written(name: str) -> None:
     assert outcome.right, outcome.steps
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("name", [name for name in ZOO if name not in FEW])
 def test_every_model_comes_out_right(name: str) -> None:

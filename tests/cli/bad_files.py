@@ -14,11 +14,11 @@ from typing import Any
 
 import onnx
 import pytest
-from command_line import Cli
 from onnx import ModelProto, TensorProto, helper
 
 from autoturbo.database import Database, KernelRecord
 from autoturbo.database.records import RECORD_SCHEMA
+from tests.cli.command_line import Cli
 
 Case = Callable[[Cli], list[str]]
 CASES: dict[str, Case] = {}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bad_files import flipped, saved, tiny
-from command_line import Cli
 from onnx import helper
+
+from tests.cli.bad_files import flipped, saved, tiny
+from tests.cli.command_line import Cli
 
 RUNS: dict[str, tuple[str, ...]] = {
     "tune": (

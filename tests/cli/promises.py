@@ -11,10 +11,11 @@ import re
 import shutil
 from collections.abc import Callable
 
-from bad_files import CASES, saved, tiny
-from command_line import Cli
 from onnx import ModelProto, TensorProto, helper
-from small_disk import make_read_only
+
+from tests.cli.bad_files import CASES, saved, tiny
+from tests.cli.command_line import Cli
+from tests.database.small_disk import make_read_only
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any
 
 import onnx
 import pytest
-from bad_files import saved, tiny
-from command_line import Cli, cli_in
 
 import autoturbo
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import Check, Finding, Verification
+from tests.cli.bad_files import saved, tiny
+from tests.cli.command_line import Cli, cli_in
 
 
 @pytest.fixture

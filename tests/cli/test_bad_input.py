@@ -11,8 +11,9 @@ from pathlib import Path
 
 import onnx
 import pytest
-from bad_files import CASES
-from command_line import Cli, cli_in
+
+from tests.cli.bad_files import CASES
+from tests.cli.command_line import Cli, cli_in
 
 GOLDEN = Path(__file__).parent / "bad_input.txt"
 

@@ -10,8 +10,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from bad_files import flipped, saved
-from command_line import Cli, cli_in, narrow_terminal
 from numba.core import event
 
 from autoturbo.commands import doctor
@@ -24,6 +22,8 @@ from autoturbo.hardware.machine_file import machine_names
 from autoturbo.search import SAMPLERS
 from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.simulate.measurement import Failure
+from tests.cli.bad_files import flipped, saved
+from tests.cli.command_line import Cli, cli_in, narrow_terminal
 
 if TYPE_CHECKING:
     from autoturbo.commands.loading import Pair
@@ -321,7 +321,6 @@ def test_doctor_counts_compiled_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_doctor_reaches_for_ray(cli: Cli) -> None:
     assert cli("--json", "doctor", "--ray").object["ray"]["state"].startswith("reached, ")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import Cli, cli_in
+
+from tests.cli.command_line import Cli, cli_in
 
 PRESET = Path(__file__).parents[2] / "autoturbo/hardware/presets/machines/zcu102-vta.yaml"
 NAMES = {"cpu", "static", "profiled", "partition_tuner", "tuned"}

@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from bad_files import saved, tiny
-from command_line import Cli, cli_in
 
 from autoturbo.commands import completing
 from autoturbo.commands.completion import SHELLS
@@ -21,6 +19,8 @@ from autoturbo.hardware import DTYPES, preset_names
 from autoturbo.hardware.machine_file import machine_names
 from autoturbo.search import SAMPLERS
 from autoturbo.search.objectives import OBJECTIVES
+from tests.cli.bad_files import saved, tiny
+from tests.cli.command_line import Cli, cli_in
 
 BASH = """\
 eval "$(autoturbo completion bash)"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import Cli, cli_in
 
 from autoturbo.cost_models.pretrained import Pretrained
+from tests.cli.command_line import Cli, cli_in
 
 pytest.importorskip("pyarrow")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import Cli, cli_in
 
 from autoturbo.commands.dataset import space_draws
 from autoturbo.commands.loading import load_model
@@ -17,6 +16,7 @@ from autoturbo.commands.registry import build_parser
 from autoturbo.datasets import workloads
 from autoturbo.datasets.measurements import load_measurements
 from autoturbo.hardware import load_target, preset_names
+from tests.cli.command_line import Cli, cli_in
 
 pytest.importorskip("pyarrow")
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from bad_files import saved, tiny
-from command_line import Cli, cli_in
-from small_disk import make_read_only, mounted
 
 from autoturbo.database import Database, record_schema
+from tests.cli.bad_files import saved, tiny
+from tests.cli.command_line import Cli, cli_in
+from tests.database.small_disk import make_read_only, mounted
 
 
 @pytest.fixture
@@ -297,7 +297,6 @@ def test_a_run_that_another_process_works_on_is_not_resumed(here: Cli) -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a kill that cannot be caught")
 def test_a_killed_run_is_shown_as_killed_and_resumed(here: Cli) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

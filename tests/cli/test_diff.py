@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Cli, cli_in
 
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
+from tests.cli.command_line import Cli, cli_in
 
 MODEL = "squeezenet1_1"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command_line import Cli, cli_in
 
 from autoturbo.datasets import workloads
 from autoturbo.hardware import preset_names
+from tests.cli.command_line import Cli, cli_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ TRIALS = 5
 LIKE_OTHERS = ("zfnet", "resnext50")
 """For machines of several units; on a target they are alexnet and resnet50 over again."""
 
-LONG_ONE = pytest.mark.long
+LONG_ONE = pytest.mark.full
 
 LONG = ("unet", "bert_base_s256", "bert_base_s512", "bert_large_s384", "llama_prefill", "swin_t")
 """The slowest; BERT-128, ViT and the convolutional networks are among the others."""
@@ -65,7 +65,6 @@ def check(result: dict[str, Any]) -> None:
         assert measured["ddr_bytes"] > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -79,7 +78,6 @@ def test_every_workload_tunes_on_the_default_target(name: str, cli: Cli) -> None
     assert result["trials"] == TRIALS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "preset"), pairs())
 def test_several_workloads_tune_on_every_preset(name: str, preset: str, cli: Cli) -> None:
     check(tune(cli, name, preset, TRIALS))
@@ -106,8 +104,7 @@ def test_a_local_buffer_without_room_for_tiles_is_infeasible(cli: Cli) -> None:
     assert "tiles in flight need" in ran.err
 
 
-@pytest.mark.slow
-@pytest.mark.long  # tests/simulate/test_simulate_physics.py measures the same schedules
+@pytest.mark.full  # tests/simulate/test_simulate_physics.py measures the same schedules
 def test_the_heuristic_beats_tvm_on_at_least_eight_of_the_papers_ten(cli: Cli) -> None:
     faster = 0
     for name in workloads.PAPER_TEN:

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import Cli, cli_in
 
 from autoturbo.commands.registry import build_parser
 from autoturbo.version import __version__
+from tests.cli.command_line import Cli, cli_in
 
 GOLDEN = Path(__file__).parent / "help"
 HEAVY = (

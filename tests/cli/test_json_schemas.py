@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Cli, cli_in
-from json_runs import RUNS, prepared
 from jsonschema import Draft202012Validator, FormatChecker
 
 import autoturbo.errors
@@ -24,6 +22,8 @@ from autoturbo.hardware import DTYPES
 from autoturbo.search.stopping import Stop
 from autoturbo.testing.measurers import REASONS
 from autoturbo.verify.findings import Check
+from tests.cli.command_line import Cli, cli_in
+from tests.cli.json_runs import RUNS, prepared
 
 Lines = dict[str, list[dict[str, Any]]]
 

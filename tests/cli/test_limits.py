@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bad_files import saved, tiny
-from command_line import Cli, cli_in
 
 from autoturbo.limits import JOBS, Limit, is_bomb, read_text
+from tests.cli.bad_files import saved, tiny
+from tests.cli.command_line import Cli, cli_in
 
 
 @pytest.fixture
@@ -178,12 +178,12 @@ def fuzz(folder: Path, *arguments: str, **settings: str) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_no_mutant_ends_in_anything_but_a_clear_line(tmp_path: Path) -> None:
     fuzz(tmp_path, "--mutants", "150")
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_compiled_passes_stay_within_their_arrays(tmp_path: Path) -> None:
     """With bounds checks on, an index out of its room is an ``internal:`` error."""
     fuzz(

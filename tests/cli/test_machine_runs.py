@@ -7,8 +7,9 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import Cli, cli_in
-from fork_model import save_fork
+
+from tests.cli.command_line import Cli, cli_in
+from tests.search.fork_model import save_fork
 
 ON = ("--target", "zcu102-vta4")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from command_line import Cli, cli_in
 from jsonschema import Draft202012Validator
 from onnx import numpy_helper
 
 import autoturbo
 from autoturbo.commands.schemas import output_schema
+from tests.cli.command_line import Cli, cli_in
 
 ASSUMED = "batch 1 assumed: the file leaves it open; --batch N for another"
 DIMS = "--dim seq_len=16"

@@ -14,11 +14,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import faulty_measurers
 import pytest
-from command_line import Cli, cli_in
 
 from autoturbo import signals
+from tests.cli import faulty_measurers
+from tests.cli.command_line import Cli, cli_in
 
 MODEL = "squeezenet1_1"
 TUNE = ("tune", MODEL, "--batch", "1")
@@ -35,7 +35,7 @@ FAST = {("alone", signal.SIGTERM, False), ("processes", signal.SIGHUP, True)}
 ENDS = [
     pytest.param(
         where, number, whole_group, id=f"{name}-{number.name}-{'group' if whole_group else 'one'}",
-        marks=() if (name, number, whole_group) in FAST else pytest.mark.long,
+        marks=() if (name, number, whole_group) in FAST else pytest.mark.full,
     )
     for name, where in PLACES.items()
     for number in (signal.SIGTERM, signal.SIGHUP)
@@ -89,7 +89,6 @@ def left_of(group: int) -> list[int]:
     return members(group)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up there")
 @pytest.mark.parametrize(("where", "number", "whole_group"), ENDS)
 def test_signals_to_end_are_treated_as_ctrl_c(
@@ -161,7 +160,6 @@ def test_ctrl_c_during_imports_shows_no_traceback(
             assert ran.stderr.splitlines()[-1].startswith("error: interrupted")
 
 
-@pytest.mark.slow
 def test_ctrl_c_while_the_best_is_checked_says_how_to_go_on(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +192,6 @@ def timed(folder: Path, seconds: float, budget: str, *more: str) -> tuple[dict[s
     return json.loads(out), time.monotonic() - began
 
 
-@pytest.mark.slow
 def test_a_time_budget_is_a_deadline_inside_rounds(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +206,7 @@ def test_a_time_budget_is_a_deadline_inside_rounds(
     assert shown["trials"] == found["trials"]
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ten_seconds_with_a_measurer_of_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: str

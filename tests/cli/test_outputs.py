@@ -8,13 +8,13 @@ from pathlib import Path
 
 import onnx
 import pytest
-from bad_files import saved, tiny
-from command_line import Cli, cli_in
 
 import autoturbo
 from autoturbo.database import Database, check, holding
 from autoturbo.errors import AutoTurboError
 from autoturbo.outputs import Kind, Outputs
+from tests.cli.bad_files import saved, tiny
+from tests.cli.command_line import Cli, cli_in
 
 DATABASE = "autoturbo.db"
 

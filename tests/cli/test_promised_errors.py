@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-import faulty_measurers
 import onnx
 import pytest
-from bad_files import saved, tiny
-from command_line import Cli, cli_in
-from promises import BETTER, PROMISES, Better, Promise
-from small_disk import mounted
+
+from tests.cli import faulty_measurers
+from tests.cli.bad_files import saved, tiny
+from tests.cli.command_line import Cli, cli_in
+from tests.cli.promises import BETTER, PROMISES, Better, Promise
+from tests.database.small_disk import mounted
 
 SPECIFIED = (
     "Not an ONNX file, truncated, wrong opset, missing shapes, dynamic dimensions without a value,"

@@ -9,12 +9,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from command_line import Cli, cli_in
 
 from autoturbo.database import Database
 from autoturbo.datasets import workloads
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.tuner import scheduler_version
+from tests.cli.command_line import Cli, cli_in
 
 STORED = Path(__file__).parent / "release_0_1"
 USUAL, OTHER, POINT = "7cf74f2288", "b3a1a67eae", "cce262ffaf"

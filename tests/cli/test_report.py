@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import Cli, cli_in
+
+from tests.cli.command_line import Cli, cli_in
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import optuna
 import pytest
-from bad_files import saved, tiny
-from command_line import Cli, Ran, cli_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +15,8 @@ from autoturbo.database import Database
 from autoturbo.database.packing import pack, unpack
 from autoturbo.database.pages import Pages, rows_of
 from autoturbo.masking import is_masked, masked, without_secrets
+from tests.cli.bad_files import saved, tiny
+from tests.cli.command_line import Cli, Ran, cli_in
 
 SECRET = "hunter2-s3cret"  # noqa: S105  a password to look for
 WORKING = f"sqlite:///file:study.db?uri=true&password={SECRET}"
@@ -82,7 +82,7 @@ def test_tune_report_and_exports(cli: Cli, flags: tuple[str, ...]) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.long
+@pytest.mark.full
 def test_workers_of_ray(cli: Cli) -> None:
     ran = tuned(cli, "--ray", "local", "--jobs", "1", "--debug")
     assert ran.status == 0, ran.err

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from bad_files import saved, tiny
-from command_line import Cli, cli_in
 
 from autoturbo.cli import main
 from autoturbo.commands.registry import COMMANDS
 from autoturbo.database import Counts, Database
+from tests.cli.bad_files import saved, tiny
+from tests.cli.command_line import Cli, cli_in
 
 FULL = Path("/dev/full")
 NO_SPACE = "no space left on device"

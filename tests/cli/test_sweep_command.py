@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import Cli, cli_in
 
 from autoturbo.hardware import load_target
+from tests.cli.command_line import Cli, cli_in
 
 MODEL = ("squeezenet1_1", "--batch", "1", "--trials", "2", "--subgraphs", "0")
 VARY = ("--vary", "lb.capacity_kib=512,1024")

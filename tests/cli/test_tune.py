@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Cli, Ran, cli_in, narrow_terminal
 from numba import njit
 
 from autoturbo.commands.console import Console
@@ -24,6 +23,7 @@ from autoturbo.errors import InterruptedRunError, UsageError
 from autoturbo.report.live import Standing
 from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.tuner import Progress, TuneResult
+from tests.cli.command_line import Cli, Ran, cli_in, narrow_terminal
 
 MEASUREMENT = [
     *["latency_s", "throughput_per_s", "ddr_bytes", "gb_bytes", "matrix_utilization"],
@@ -80,7 +80,7 @@ def test_what_people_see(cli: Cli) -> None:
     ]
 
 
-@pytest.mark.parametrize("trials", [("--trials", "2"), pytest.param((), marks=pytest.mark.long)])
+@pytest.mark.parametrize("trials", [("--trials", "2"), pytest.param((), marks=pytest.mark.full)])
 def test_a_second_run_of_a_model_never_fails_because_of_the_first(
     cli: Cli, trials: tuple[str, ...]
 ) -> None:
@@ -97,7 +97,7 @@ def test_a_second_run_of_a_model_never_fails_because_of_the_first(
         assert batch != "16" or "made smaller to fit" in starts
 
 
-@pytest.mark.parametrize("trials", [("--trials", "3"), pytest.param((), marks=pytest.mark.long)])
+@pytest.mark.parametrize("trials", [("--trials", "3"), pytest.param((), marks=pytest.mark.full)])
 def test_the_best_that_was_measured_is_handed_out(cli: Cli, trials: tuple[str, ...]) -> None:
     """``tune bert_base_s512 --sampler random --no-transfer``: no slower than the heuristic."""
     words = ["tune", "bert_base_s512", "--sampler", "random", "--no-transfer", *trials]
@@ -594,7 +594,6 @@ def test_an_interrupted_run_says_how_to_go_on(cli: Cli) -> None:
     assert raised.value.hint == f"go on with '{command}'"
 
 
-@pytest.mark.slow
 @pytest.mark.ray
 def test_workers_make_no_difference(cli: Cli) -> None:
     texts = []
@@ -626,7 +625,6 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.slow
 def test_ctrl_c_saves_and_ends_with_130(tmp_path: Path) -> None:
     process = started(tmp_path, "resnet50", "--trials", "100000")
     process.send_signal(signal.SIGINT)
@@ -637,7 +635,6 @@ def test_ctrl_c_saves_and_ends_with_130(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
 def test_after_kill_9_resume_ends_as_if_nothing_had_been(cli: Cli) -> None:
     arguments = [MODEL, "--batch", "1", "--trials", "65"]
     process = started(cli.folder, *arguments)

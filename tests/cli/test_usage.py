@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import Cli, cli_in
 
 from autoturbo.commands import runs, targets
 from autoturbo.commands.console import Console
@@ -20,6 +19,7 @@ from autoturbo.errors import (
     MeasurerError,
     TargetError,
 )
+from tests.cli.command_line import Cli, cli_in
 
 
 @pytest.fixture

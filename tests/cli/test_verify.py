@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bad_files import saved, tiny
-from command_line import Cli, cli_in
 
 from autoturbo.commands import scheduling
 from autoturbo.database import Database
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify import VERIFIER_VERSION
 from autoturbo.verify.findings import Check, Finding, Numbers, Verification
+from tests.cli.bad_files import saved, tiny
+from tests.cli.command_line import Cli, cli_in
 
 MODEL = "squeezenet1_1"
 RACE = Finding(Check.MEMORY, "race", "kernel 2 writes 'x' while kernel 1 reads it", "a/0", "a")

@@ -6,7 +6,6 @@ import functools
 
 import numpy as np
 import pytest
-from test_evaluate import table
 
 from autoturbo.cost_models import batch
 from autoturbo.cost_models.advisor import KernelAdvisor, Prior
@@ -26,6 +25,7 @@ from autoturbo.search.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.plan import COLUMNS
+from tests.cost_models.test_evaluate import table
 
 CANDIDATES = 24
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import sys
 
-import database_samples as samples
-
 from autoturbo.database import Database
+from tests.database import database_samples as samples
 
 
 def main(path: str, run: str, first: int, batches: int, size: int) -> None:

@@ -6,7 +6,6 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-import database_samples as samples
 import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +15,7 @@ from autoturbo.database import Counts, Database, RunInfo, record_schema
 from autoturbo.database.formats import encode
 from autoturbo.database.merging import rank
 from autoturbo.errors import DatabaseError
+from tests.database import database_samples as samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import database_samples as samples
 import pytest
 
 from autoturbo import atomic
 from autoturbo.database import Database, holding
 from autoturbo.errors import RunError
+from tests.database import database_samples as samples
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="flock is of POSIX systems")
 

@@ -23,7 +23,6 @@ print(json.dumps([tally.kills, tally.finished, tally.acknowledged]))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="drivers are forked")
 def test_drivers_that_are_killed_lose_nothing_that_was_acknowledged() -> None:
     """In a process of its own: it forks, and threads of other tests would not outlive that."""

@@ -7,7 +7,6 @@ import itertools
 import sqlite3
 from pathlib import Path
 
-import database_samples as samples
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +16,7 @@ import autoturbo
 from autoturbo.database import Counts, Database
 from autoturbo.database.records import Record, RunInfo, TrialRecord
 from autoturbo.errors import DatabaseError, Location
+from tests.database import database_samples as samples
 
 FORMS = (".jsonl", ".parquet", ".db")
 

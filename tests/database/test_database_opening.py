@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import database_samples as samples
 import pytest
 
 from autoturbo.database import DATABASE_SCHEMA, Counts, Database, check, tables
 from autoturbo.database.failures import explained
 from autoturbo.database.records import Decided
 from autoturbo.errors import DatabaseError
+from tests.database import database_samples as samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 
-import database_samples as samples
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from autoturbo.database import packing
 from autoturbo.database.formats import encode
 from autoturbo.database.packing import DICTIONARIES, pack, unpack
+from tests.database import database_samples as samples
 
 
 @given(st.text(st.characters(max_codepoint=127)) | samples.records.map(encode))

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import database_samples as samples
 import pytest
 
 from autoturbo.database import Counts, Database
 from autoturbo.database.formats import encode
+from tests.database import database_samples as samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +130,7 @@ def test_two_processes_that_repeat_a_run_agree(tmp_path: Path) -> None:
 
 MAKER = """
 import sys, time
-import database_samples as samples
+from tests.database import database_samples as samples
 from autoturbo.database import Database
 time.sleep(max(0.0, float(sys.argv[3]) - time.time()))
 with Database.open(sys.argv[1]) as database:

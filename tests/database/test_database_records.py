@@ -5,7 +5,6 @@ import json
 import math
 from typing import Any, get_args
 
-import database_samples as samples
 import jsonschema
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from autoturbo.database import (
 from autoturbo.database.formats import KINDS, decode, encode, parse_line, record_type
 from autoturbo.errors import DatabaseError, Location, MeasurerError
 from autoturbo.simulate.measurement import Failure, Measurement
+from tests.database import database_samples as samples
 
 HERE = Location("export.jsonl", 3)
 VALIDATOR = jsonschema.Draft202012Validator(record_schema())

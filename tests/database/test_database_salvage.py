@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-import database_samples as samples
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,6 +26,7 @@ from autoturbo.database import (
 )
 from autoturbo.database.pages import Pages, page_size, rows_of
 from autoturbo.errors import DatabaseError
+from tests.database import database_samples as samples
 
 PAGE = 4096
 

@@ -7,12 +7,12 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-import database_samples as samples
 import pytest
-from small_disk import make_read_only, mounted
 
 from autoturbo.database import Counts, Database, check, tables
 from autoturbo.errors import DatabaseError
+from tests.database import database_samples as samples
+from tests.database.small_disk import make_read_only, mounted
 
 
 def test_a_closed_database_on_media_that_cannot_be_written(tmp_path: Path) -> None:

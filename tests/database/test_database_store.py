@@ -5,7 +5,6 @@ import itertools
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-import database_samples as samples
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from autoturbo.database import DATABASE_SCHEMA, Counts, Database, PairKey, TrialRecord
 from autoturbo.errors import DatabaseError, MeasurerError, RunError
 from autoturbo.schedule.knobs import Knobs
+from tests.database import database_samples as samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

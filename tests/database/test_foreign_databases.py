@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import database_samples as samples
 import pytest
 
 from autoturbo.database import Counts, Database, ImportResult, check
@@ -21,6 +20,7 @@ from autoturbo.database.records import Record
 from autoturbo.database.tables import MIGRATIONS
 from autoturbo.errors import DatabaseError
 from autoturbo.schedule.knobs import Knobs
+from tests.database import database_samples as samples
 
 BEST = "best 9f31 77aa fp16 0.1.0/1/1"
 WHOLE = Counts(runs=1, trials=3, best=1, kernels=1)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from measurement_samples import collection
 
 from autoturbo.datasets.measurements import (
     Measurements,
@@ -20,6 +19,7 @@ from autoturbo.datasets.measurements import (
     write_card,
 )
 from autoturbo.datasets.measurements.card import relative_latency
+from tests.datasets.measurement_samples import collection
 
 pytest.importorskip("pyarrow")
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measurement_samples import collection, content, few_draws, two_targets, write_models
 
 from autoturbo.datasets.measurements import Draws, Progress, collect, load_measurements, parts_of
 from autoturbo.datasets.measurements import shards as shard_files
@@ -19,6 +18,13 @@ from autoturbo.datasets.measurements.collect import begin, make_shard
 from autoturbo.errors import ExecutorError, InputError, ModelError, UsageError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
+from tests.datasets.measurement_samples import (
+    collection,
+    content,
+    few_draws,
+    two_targets,
+    write_models,
+)
 
 pytest.importorskip("pyarrow")
 
@@ -71,9 +77,9 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(
 ) -> None:
     script = f"""
 import sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.append({str(Path(__file__).parents[2])!r})
 from pathlib import Path
-from measurement_samples import collection
+from tests.datasets.measurement_samples import collection
 from autoturbo.datasets.measurements import collect
 from autoturbo.datasets.measurements import shards
 made = []
@@ -104,9 +110,9 @@ collect(collection(Path({str(models)!r})), Path({str(tmp_path)!r}))
 def test_processes_end_with_the_one_that_started_them(models: Path, tmp_path: Path) -> None:
     script = f"""
 import sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.append({str(Path(__file__).parents[2])!r})
 from pathlib import Path
-from measurement_samples import collection
+from tests.datasets.measurement_samples import collection
 from autoturbo.datasets.measurements import collect
 def wait(_progress):
     print("now", flush=True)

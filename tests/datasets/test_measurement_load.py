@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measurement_samples import collection, content, two_targets
 
 from autoturbo.datasets.measurements import Measurements, collect, load_measurements
 from autoturbo.datasets.measurements.collect import load_graph
@@ -18,6 +17,7 @@ from autoturbo.errors import InputError
 from autoturbo.schedule.knobs import AUTO
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure
+from tests.datasets.measurement_samples import collection, content, two_targets
 
 pytest.importorskip("pyarrow")
 

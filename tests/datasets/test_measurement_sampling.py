@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from measurement_samples import CHOICES, FewDraws
 
 from autoturbo.datasets.measurements.reading import Reading
 from autoturbo.datasets.measurements.sampling import ELITE, TURNS, Drawn, Origin, Sample
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from tests.datasets.measurement_samples import CHOICES, FewDraws
 
 POINTS = 3 ** len(CHOICES)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import onnx
 import pytest
-from workload_macs import REFERENCES, graph_macs, reference_macs, shapes_of
 
 from autoturbo.datasets import workloads
+from tests.datasets.workload_macs import REFERENCES, graph_macs, reference_macs, shapes_of
 
 ALL = workloads.names()
 WITH_REFERENCE = [name for name in ALL if workloads.get(name).macs_reference]

@@ -26,7 +26,7 @@ LONG = ("bert_large_s384", "bert_base_s256", "bert_base_s512", "unet", "vit_b16"
 """Gigabytes, or other lengths of what is among the others."""
 
 SLOW = [
-    pytest.param(name, marks=pytest.mark.long if name in LONG else ())
+    pytest.param(name, marks=pytest.mark.full if name in LONG else ())
     for name in workloads.names() if name not in (*QUICK, *LIKE_OTHERS)
 ]  # fmt: skip
 
@@ -58,7 +58,6 @@ def test_a_materialised_workload_runs_with_finite_outputs(name: str, tmp_path: P
     check_outputs(name, tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
 def test_a_large_materialised_workload_runs_with_finite_outputs(name: str, tmp_path: Path) -> None:
     check_outputs(name, tmp_path)

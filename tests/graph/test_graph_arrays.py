@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from graph_samples import model, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from autoturbo.graph.arrays import (
 )
 from autoturbo.graph.domain import Interval, Region, hull, volume
 from autoturbo.graph.operators import MAX_AXES, Graph, Operator, element_bytes
+from tests.graph.graph_samples import model, workload
 
 EXAMPLES = settings(max_examples=40, deadline=None)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from graph_samples import model, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from autoturbo.datasets.workloads import names
 from autoturbo.errors import ModelError
 from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.operators import Graph
+from tests.graph.graph_samples import model, workload
 
 
 def shapes(graph: Graph) -> list[tuple[int, ...]]:

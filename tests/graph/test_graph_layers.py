@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from graph_samples import model, workload
 
 from autoturbo.datasets.workloads import names
 from autoturbo.graph.layers import layers_from, layers_of
 from autoturbo.graph.operators import Engine, Graph
+from tests.graph.graph_samples import model, workload
 
 
 def kinds(graph: Graph) -> list[str]:

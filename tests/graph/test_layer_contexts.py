@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from schedule_samples import Net, workload
 
 from autoturbo.graph.layer_contexts import RADII, layer_contexts
 from autoturbo.graph.layers import layers_of
 from autoturbo.graph.operators import Graph
+from tests.schedule.schedule_samples import Net, workload
 
 
 def line(count: int, batch: int = 2, side: int = 8) -> Graph:

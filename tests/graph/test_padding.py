@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from schedule_samples import Net
 
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.padding import channels_of, padded
+from tests.schedule.schedule_samples import Net
 
 
 def image(channels: int) -> Graph:

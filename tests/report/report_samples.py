@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from schedule_samples import STCP920, Net, workload
 
 from autoturbo.database import Database
 from autoturbo.graph.operators import Graph
@@ -20,6 +19,7 @@ from autoturbo.search.progress import Trial
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.tuner import tune
+from tests.schedule.schedule_samples import STCP920, Net, workload
 
 HOSTILE = (
     "<script>alert(1)</script>",

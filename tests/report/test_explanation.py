@@ -8,7 +8,6 @@ import math
 from typing import Any
 
 import pytest
-from schedule_samples import STCP920, Net
 
 from autoturbo.errors import TargetError
 from autoturbo.graph.operators import Graph
@@ -37,6 +36,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.shares import Shares, schedule_shares
+from tests.schedule.schedule_samples import STCP920, Net
 
 
 def network(first: int, second: int = 129) -> Graph:

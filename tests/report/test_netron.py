@@ -9,7 +9,6 @@ from typing import Any
 
 import onnx
 import pytest
-from schedule_samples import STCP920, Net
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
@@ -18,6 +17,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.shares import schedule_shares
+from tests.schedule.schedule_samples import STCP920, Net
 
 SQUEEZENET = workloads.get("squeezenet1_1").file
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from graph_samples import model, workload
-
 from autoturbo.report.sharing import held, mixed_samples, mixed_sentence, sharing
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from tests.graph.graph_samples import model, workload
 
 ALONE = Measurement(2e-3, 1, 0, 0, 0.5, 0.5, 0, 0, 1, LowerBound(1e-3, 0.0, 0.0))
 TOGETHER = dataclasses.replace(ALONE, latency=1.5e-3)

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_doubles import measurement
 
 from autoturbo.errors import UsageError
 from autoturbo.hardware.grid import Axis, Value
 from autoturbo.report import sweep as sweep_module
 from autoturbo.report.sweep import Sweep, SweepPoint, plot, points_table, require_matplotlib
+from tests.search.search_doubles import measurement
 
 
 def sweep_of(axes: Mapping[str, tuple[Value, ...]], latencies: list[float | None]) -> Sweep:

@@ -8,7 +8,7 @@ appends to one growing tensor (as Keras' does; torchvision's lists all parts eac
 
 from __future__ import annotations
 
-from schedule_samples import Net
+from tests.schedule.schedule_samples import Net
 
 
 def encoder(layers: int, rows: int = 8, width: int = 8, heads: int = 2, *, stacked: bool) -> Net:

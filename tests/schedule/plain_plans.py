@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plain_splits import plainly_settled
-
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.clusters import rows_for
 from autoturbo.schedule.group import GroupRules, SubGraph, group_rows, rules_table, subgraph_of
@@ -13,6 +11,7 @@ from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
+from tests.schedule.plain_splits import plainly_settled
 
 
 @dataclass(frozen=True)

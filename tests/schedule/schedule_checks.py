@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from cluster_checks import check_clusters, check_latency, close, steps_of
 
 from autoturbo.graph.domain import Interval, Region, volume
 from autoturbo.schedule.bind import cores_used
@@ -37,6 +36,7 @@ from autoturbo.schedule.work import MATRIX, VECTOR
 from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.regions import Regions, check_regions, needs_of, part_needs
+from tests.schedule.cluster_checks import check_clusters, check_latency, close, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

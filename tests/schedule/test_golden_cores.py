@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from schedule_samples import STCP920, bench, block, target
 
 from autoturbo.errors import ScheduleFileError
 from autoturbo.schedule.bind import Placement, Scope
@@ -17,6 +16,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.movement import core_names, most_crossing
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.schedule import Schedule
+from tests.schedule.schedule_samples import STCP920, bench, block, target
 
 ROWS = np.asarray([(0, 4), (0, 2)], np.int64)
 """Four samples of two halves; held 4 x 2 by cores [[0, 1], [2, 3], [4, 5], [6, 7]]."""

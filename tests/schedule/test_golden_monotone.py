@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from schedule_samples import STCP920, bench, networks, target
 
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.work import engine_code
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
+from tests.schedule.schedule_samples import STCP920, bench, networks, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,7 +160,6 @@ def test_more_room_in_lb(graph: Graph, machine: Target, factor: int) -> None:
     check(graph, machine, "lb.capacity", factor, TILES_OF_LB)
 
 
-@pytest.mark.slow
 @settings(EXAMPLES, max_examples=150)
 @given(
     graph=networks(most=8), machine=machines(), path=st.sampled_from((*SPEEDS, *ROOMS)),

@@ -9,9 +9,6 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from plain_merging import Merging
-from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, bench, capacity, target
 
 from autoturbo.graph.operators import Engine
 from autoturbo.schedule.bind import Placement, Scope
@@ -24,6 +21,9 @@ from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.problem import make_problem
 from autoturbo.schedule.split import Split, SplitRules, best_split
 from autoturbo.schedule.stitch import stitch
+from tests.schedule.plain_merging import Merging
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import STCP920, Net, bench, capacity, target
 
 if TYPE_CHECKING:
     from autoturbo.schedule.instructions import Instructions

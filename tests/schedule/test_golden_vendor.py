@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from schedule_checks import check_schedule
-from schedule_samples import STCP920
 
 import autoturbo
 from autoturbo.errors import ScheduleFileError
@@ -19,6 +17,8 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.movement import MovementKind
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import STCP920
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,13 +13,13 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from schedule_samples import STCP920, workload
 
 from autoturbo.schedule.instructions import Amount, Column, Role
 from autoturbo.schedule.kernels_file import kernels_document, kernels_schema, kernels_text
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
+from tests.schedule.schedule_samples import STCP920, workload
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "schedule-format.md"
 SETTINGS = {

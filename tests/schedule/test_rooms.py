@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from schedule_samples import bench
-
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.rooms import ROOMS, rooms_of
+from tests.schedule.schedule_samples import bench
 
 
 def rows() -> list[dict[str, float]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from schedule_samples import Net, bench, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.alike import Alike
@@ -21,6 +20,7 @@ from autoturbo.schedule.pipeline import rules_of
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.statistics import part_rows
 from autoturbo.simulate.alone import Alone, anchors
+from tests.schedule.schedule_samples import Net, bench, target
 
 SETTINGS = (
     Knobs(),

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import STCP920, target
 
 from autoturbo.schedule.allocate import (
     ALIGNMENT,
@@ -20,6 +19,7 @@ from autoturbo.schedule.allocate import (
     peak_use,
 )
 from autoturbo.schedule.bind import Scope
+from tests.schedule.schedule_samples import STCP920, target
 
 Row = tuple[int, int, int]
 """Birth, death, bytes per core (a cluster has twice as many)."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, bench, chain, networks, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
@@ -27,6 +25,8 @@ from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target
 
 Names = list[str]
 

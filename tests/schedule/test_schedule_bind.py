@@ -7,7 +7,6 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import Net, bench, block, chain, networks, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.bind import (
@@ -29,6 +28,7 @@ from autoturbo.schedule.order import order_instances
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import Split
+from tests.schedule.schedule_samples import Net, bench, block, chain, networks, target
 
 
 @pytest.mark.parametrize(

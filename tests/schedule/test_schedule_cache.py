@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from schedule_samples import STCP920, workload
 
 from autoturbo.schedule.cache import MIB
 from autoturbo.schedule.instances import PartShape
@@ -20,6 +19,7 @@ from autoturbo.schedule.layer_sets import grown, layer_sets
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.stitch import _lengths_digest
 from autoturbo.schedule.stores import Recent
+from tests.schedule.schedule_samples import STCP920, workload
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -87,7 +87,7 @@ def test_fewer_groupings_are_kept_of_larger_models(layers: int, kept: int) -> No
     assert groupings_kept(layers) == kept
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_memory_of_a_long_chain_is_bounded() -> None:
     command = [sys.executable, str(BENCHMARKS / "growth.py"), "--one", "10000"]
     subprocess.run(command, check=True, capture_output=True)

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import schedule_checks as checks
-from schedule_samples import block, target
 
 from autoturbo.schedule.bind import Placement
 from autoturbo.schedule.instructions import Column
@@ -16,6 +14,8 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import Stage
+from tests.schedule import schedule_checks as checks
+from tests.schedule.schedule_samples import block, target
 
 
 @pytest.fixture(scope="module")

@@ -11,22 +11,8 @@ from typing import Any
 import numpy as np
 import onnx.parser
 import pytest
-from cluster_checks import joint_ends
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schedule_checks import check_schedule
-from schedule_samples import (
-    STCP920,
-    Net,
-    block,
-    capacity,
-    chain,
-    networks,
-    target,
-    targets,
-    workload,
-)
-from test_schedule_properties import drawn
 
 from autoturbo.errors import KnobsError, ScheduleFileError
 from autoturbo.graph.onnx_import import import_model
@@ -42,6 +28,20 @@ from autoturbo.schedule.timeline import IN_DDR, handed_over
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure
 from autoturbo.simulate.sequence import run_passes, simulate
+from tests.schedule.cluster_checks import joint_ends
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import (
+    STCP920,
+    Net,
+    block,
+    capacity,
+    chain,
+    networks,
+    target,
+    targets,
+    workload,
+)
+from tests.schedule.test_schedule_properties import drawn
 
 SPLITS = ("spatial", "channel", "pipeline")
 EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

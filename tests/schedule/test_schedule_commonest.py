@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import chain, networks, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.commonest import commonest_parts
@@ -14,6 +13,7 @@ from autoturbo.schedule.instances import Parts, part_book, parts_of
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import Split, sink, split_axes
+from tests.schedule.schedule_samples import chain, networks, target
 
 
 def regions(problem: Problem, parts: Parts, at: int) -> list[list[list[int]]]:

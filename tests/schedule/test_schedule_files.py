@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, bench, block, networks, target, targets
-from test_schedule_properties import FEW, drawn
 
 from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.operators import Graph
@@ -24,6 +21,9 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import STCP920, Net, bench, block, networks, target, targets
+from tests.schedule.test_schedule_properties import FEW, drawn
 
 MACHINE = target(cores=4, lb=1024, gb=1 << 16, clusters=2)
 MODEL = block()
@@ -437,7 +437,6 @@ def other_model() -> Graph:
     return net.graph()
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_no_edit_of_one_value_crashes(

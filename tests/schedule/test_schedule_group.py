@@ -6,10 +6,8 @@ import itertools
 import math
 
 import pytest
-from front_ends import densenet
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import STCP920, Net, bench, block, chain, networks, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
@@ -17,6 +15,8 @@ from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import best_split
+from tests.schedule.front_ends import densenet
+from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, networks, target
 
 ROOMY = target(lb=1 << 20)
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_checks import as_region
-from schedule_samples import Net, bench, chain, networks, target, volume_of
 
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
@@ -26,6 +24,8 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import Split, sink, split_axes
 from autoturbo.verify.regions import part_needs
+from tests.schedule.schedule_checks import as_region
+from tests.schedule.schedule_samples import Net, bench, chain, networks, target, volume_of
 
 
 @given(extent=st.integers(1, 60), data=st.data())

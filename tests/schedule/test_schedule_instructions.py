@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_checks import check_instructions
-from schedule_samples import STCP920, Net, bench, block, chain, target
 
 from autoturbo.schedule.instructions import (
     DMA_IN,
@@ -30,6 +28,8 @@ from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage
 from autoturbo.schedule.tiling import InstructionRules, _best_cut
 from autoturbo.schedule.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.schedule_checks import check_instructions
+from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
 
 
 def rules(**knobs: object) -> InstructionRules:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from schedule_samples import settings_of
 
 from autoturbo.errors import KnobsError, Location
 from autoturbo.schedule.knobs import (
@@ -20,6 +19,7 @@ from autoturbo.schedule.knobs import (
     load_knobs,
     subgraph_knob_specs,
 )
+from tests.schedule.schedule_samples import settings_of
 
 LAYERS = ("conv1", "fc")
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plain_merging import plainly_grouped
-from schedule_samples import STCP920, workload
 
 from autoturbo.schedule.group import GroupRules, group, group_rows, rules_table, subgraph_of
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
@@ -16,6 +14,8 @@ from autoturbo.schedule.layer_sets import Bound, ask, ask_anew, asked_of
 from autoturbo.schedule.merging import Merger
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem
+from tests.schedule.plain_merging import plainly_grouped
+from tests.schedule.schedule_samples import STCP920, workload
 
 VALUES: dict[str, tuple[Any, ...]] = {
     "producer_factor_ratio": (0, 0.25, 0.5, 1, 2, 0.7),

@@ -6,8 +6,6 @@ import importlib.metadata
 from collections.abc import Iterator
 
 import pytest
-from schedule_checks import check_schedule
-from schedule_samples import bench, block, chain, target
 
 from autoturbo.errors import UsageError
 from autoturbo.schedule import baselines
@@ -16,6 +14,8 @@ from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import bench, block, chain, target
 
 
 @pytest.mark.parametrize(("name", "scope"), [("O0", "DDR"), ("O1", "GB"), ("O2", "LB")])

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_merging import plainly_grouped
-from schedule_samples import bench, networks, settings_of, targets
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
@@ -17,6 +15,8 @@ from autoturbo.schedule.clusters import group_for, rows_for
 from autoturbo.schedule.group import GroupRules, group, group_rows, rules_table, subgraph_of
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.problem import make_problem
+from tests.schedule.plain_merging import plainly_grouped
+from tests.schedule.schedule_samples import bench, networks, settings_of, targets
 
 
 @settings(max_examples=100, deadline=None)

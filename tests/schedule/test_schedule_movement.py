@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import STCP920, Net, bench
 
 from autoturbo.schedule.bind import Binding, Placement, Scope
 from autoturbo.schedule.group import SubGraph
@@ -25,6 +24,7 @@ from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.problem import make_problem
 from autoturbo.schedule.split import Split
 from autoturbo.schedule.stitch import stitch
+from tests.schedule.schedule_samples import STCP920, Net, bench
 
 
 def pieces(

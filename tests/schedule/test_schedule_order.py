@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import bench
 
 from autoturbo.schedule.group import GroupRules, group
 from autoturbo.schedule.instances import make_instances
@@ -18,6 +17,7 @@ from autoturbo.schedule.order import (
     order_instances,
     output_sizes,
 )
+from tests.schedule.schedule_samples import bench
 
 NAMES = [
     f"{letter}{n}"

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_checks import check_schedule
-from schedule_samples import Net, capacity, networks, target
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
@@ -19,6 +17,8 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import Net, capacity, networks, target
 
 
 def two_convolutions() -> Graph:

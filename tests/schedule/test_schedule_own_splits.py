@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_splits import plainly_settled
-from schedule_samples import networks, settings_of, targets
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
@@ -17,6 +15,8 @@ from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
 from autoturbo.schedule.own_splits import room_for_parts, settled
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import Split
+from tests.schedule.plain_splits import plainly_settled
+from tests.schedule.schedule_samples import networks, settings_of, targets
 
 
 @st.composite

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, bench, block, chain, target
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.batch import rebatch, trace_batch
@@ -16,6 +14,8 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.schedule import Share
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
 
 
 def forced(**override: object) -> Knobs:

@@ -7,8 +7,6 @@ import dataclasses
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_plans import PlainPlan, plainly_planned
-from schedule_samples import chain, networks, settings_of, target, targets
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
@@ -24,6 +22,8 @@ from autoturbo.schedule.settings_table import (
     value_of_number,
 )
 from autoturbo.schedule.split import Split, SplitColumn
+from tests.schedule.plain_plans import PlainPlan, plainly_planned
+from tests.schedule.schedule_samples import chain, networks, settings_of, target, targets
 
 
 def without_name(own: SubGraphKnobs | None) -> SubGraphKnobs:

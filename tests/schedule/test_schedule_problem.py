@@ -7,7 +7,6 @@ import math
 
 import pytest
 from hypothesis import given, settings
-from schedule_samples import STCP920, Net, bench, chain, networks, target
 
 from autoturbo.graph.layers import layers_from
 from autoturbo.graph.operators import Engine, Graph, Operator
@@ -30,6 +29,7 @@ from autoturbo.schedule.work import (
     matrix_cycles_of,
     matrix_shape,
 )
+from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target
 
 
 def operator(net: Net, index: int = -1) -> Operator:

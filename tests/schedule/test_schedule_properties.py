@@ -7,8 +7,6 @@ import dataclasses
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schedule_checks import check_schedule
-from schedule_samples import STCP920, bench, block, networks, settings_of, target, targets
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
@@ -18,6 +16,16 @@ from autoturbo.schedule.knobs import Knobs, knob_specs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import (
+    STCP920,
+    bench,
+    block,
+    networks,
+    settings_of,
+    target,
+    targets,
+)
 
 EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(EXAMPLES, max_examples=50)
@@ -52,7 +60,6 @@ def test_any_setting_gives_a_valid_schedule(
     check_schedule(drawn(data, graph, machine))
 
 
-@pytest.mark.slow
 @settings(EXAMPLES, max_examples=300)
 @given(graph=networks(most=14), machine=targets(), data=st.data())
 def test_any_setting_gives_a_valid_schedule_for_larger_networks(
@@ -107,7 +114,6 @@ def test_real_networks(name: str) -> None:
     check_schedule(build_schedule(bench(name), Knobs()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["vit_b16", "densenet121", "conformer", "googlenet", "shufflenet_v2", "swin_t",

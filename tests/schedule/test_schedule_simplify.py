@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from schedule_samples import Net, networks, workload
 
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.baselines.simplify import WRITTEN_OUT, simplified
 from autoturbo.schedule.baselines.tvm import fuse
+from tests.schedule.schedule_samples import Net, networks, workload
 
 
 def norm_net(kind: str) -> Graph:

@@ -7,7 +7,6 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import Net, bench, chain, networks, part_cost, target
 
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
@@ -27,6 +26,7 @@ from autoturbo.schedule.split import (
     split_axes,
 )
 from autoturbo.verify.regions import part_needs
+from tests.schedule.schedule_samples import Net, bench, chain, networks, part_cost, target
 
 
 def problem_of(graph: Graph, machine: Target | None = None) -> Problem:

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_checks import as_region
-from schedule_samples import bench, networks, part_cost, settings_of, targets
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.domain import volume
@@ -18,6 +16,8 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.statistics import STATISTICS, statistics_of
 from autoturbo.schedule.stitch import Stage
 from autoturbo.verify.regions import part_needs
+from tests.schedule.schedule_checks import as_region
+from tests.schedule.schedule_samples import bench, networks, part_cost, settings_of, targets
 
 
 def column(rows: np.ndarray, name: str) -> list[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from schedule_samples import STCP920, Net, bench, block, chain, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
@@ -15,6 +14,7 @@ from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.problem import make_problem
 from autoturbo.schedule.split import split_axes
 from autoturbo.schedule.stitch import Stage, Template, local_edges, stitch
+from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
 
 
 def template(graph: Graph, binding: Binding, machine: Target | None = None) -> Template:

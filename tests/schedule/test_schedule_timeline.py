@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from schedule_checks import check_schedule
-from schedule_samples import Net, bench, block, chain, target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
@@ -25,6 +23,8 @@ from autoturbo.schedule.timeline import (
 )
 from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import Net, bench, block, chain, target
 
 
 def built(graph: Graph, machine: Target | None = None, **knobs: Any) -> Schedule:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_ends import densenet, encoder
 from hypothesis import given, settings
-from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, bench, chain, networks, target, workload
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.baselines import candidates
@@ -20,6 +17,9 @@ from autoturbo.schedule.baselines.tvm import (
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.front_ends import densenet, encoder
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target, workload
 
 
 def groups(net: Net, *outputs: str) -> list[list[str]]:

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schedule_checks import check_schedule
-from schedule_samples import STCP920, Net, bench, capacity, target, targets, volume_of
-from test_schedule_properties import drawn
 
 from autoturbo.datasets import workloads
 from autoturbo.schedule.group import GroupRules, SubGraph, group, upsamples
@@ -20,6 +17,17 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import best_split
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.schedule_checks import check_schedule
+from tests.schedule.schedule_samples import (
+    STCP920,
+    Net,
+    bench,
+    capacity,
+    target,
+    targets,
+    volume_of,
+)
+from tests.schedule.test_schedule_properties import drawn
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -272,6 +280,6 @@ def test_the_published_setting_too(graph: Graph, machine: Target) -> None:
 
 @pytest.mark.parametrize("batch", [2, 8])
 def test_the_bundled_u_net(batch: int) -> None:
-    from schedule_samples import workload
+    from tests.schedule.schedule_samples import workload
 
     check_schedule(build_schedule(Workbench(workload("unet", batch), STCP920, "float16"), Knobs()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from search_doubles import Landscape, small_space, toy_space
 
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.asking import OwnAsker, asker_of
@@ -11,6 +10,7 @@ from autoturbo.search.objectives import find_objectives
 from autoturbo.search.samplers import make_sampler
 from autoturbo.search.space import Space
 from autoturbo.search.study import Asker
+from tests.search.search_doubles import Landscape, small_space, toy_space
 
 SPACE = toy_space()
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from space_samples import block, large_space, small_spaces, space_of, started_space
 
 from autoturbo.cost_models.looks import Look
 from autoturbo.search.blocks import (
@@ -33,6 +32,7 @@ from autoturbo.search.conditions import START, Genes
 from autoturbo.search.evolution import Advice, Evolution
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
+from tests.search.space_samples import block, large_space, small_spaces, space_of, started_space
 
 
 def rng(seed: int = 0) -> np.random.Generator:

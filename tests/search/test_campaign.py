@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from search_doubles import Landscape, WalledIn, toy_space
 
 from autoturbo.errors import ExecutorError, RunError
 from autoturbo.search.campaign import Campaign
@@ -18,6 +17,7 @@ from autoturbo.search.progress import Trial
 from autoturbo.search.stopping import Stop
 from autoturbo.simulate.contract import Evaluates
 from autoturbo.simulate.measurement import Measurement
+from tests.search.search_doubles import Landscape, WalledIn, toy_space
 
 SPACE = toy_space()
 

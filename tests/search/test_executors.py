@@ -15,18 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from search_doubles import (
-    Dying,
-    DyingOnce,
-    Hanging,
-    Landscape,
-    Raising,
-    make_landscape,
-    make_unbuildable,
-    make_vanishing,
-    measurement,
-    toy_space,
-)
 
 from autoturbo.errors import ExecutorError, UsageError
 from autoturbo.schedule.knobs import Knobs
@@ -46,6 +34,18 @@ from autoturbo.search.executors.base import ACQUITTED, Answer, Blame, lost
 from autoturbo.search.executors.held import HELD, Held
 from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from tests.search.search_doubles import (
+    Dying,
+    DyingOnce,
+    Hanging,
+    Landscape,
+    Raising,
+    make_landscape,
+    make_unbuildable,
+    make_vanishing,
+    measurement,
+    toy_space,
+)
 
 SPACE = toy_space()
 BATCH = [
@@ -292,8 +292,9 @@ def test_closing_ends_workers_in_the_middle_of_a_measurement() -> None:
 
 def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from search_doubles import Hanging; from autoturbo.schedule.knobs import Knobs\n"
+        "import sys; sys.path.append(sys.argv[1])\n"
+        "from tests.search.search_doubles import Hanging\n"
+        "from autoturbo.schedule.knobs import Knobs\n"
         "from autoturbo.search.executors import Processes, Task\n"
         "if __name__ == '__main__':\n"
         "    pool = Processes(1)\n"
@@ -301,7 +302,7 @@ def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
         "    pool.put([Task('toy', 0, Knobs()), Task('toy', 1, Knobs(prefetch_depth=2))])\n"
         "    pool.take(); print(pool._workers[0].process.pid, flush=True); pool.take()\n"
     )
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[2])
     script = tmp_path / "driver.py"
     script.write_text(code)
     driver = subprocess.Popen(
@@ -395,7 +396,6 @@ def test_an_address_without_ray_is_one_line(address: str, message: str) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_something_else_that_listens_is_not_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autoturbo.search.executors.ray_session._HEALTH_S", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -542,10 +542,10 @@ def test_a_worker_lets_go_of_the_pair_that_it_used_least() -> None:
 # A Ray of our own, and how the process that started it ends
 
 _OWN_RAY = """
-import signal, sys; sys.path.insert(0, sys.argv[1])
+import signal, sys; sys.path.append(sys.argv[1])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
 import ray
-from search_doubles import Hanging
+from tests.search.search_doubles import Hanging
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.executors import RayPool, Task
 pool = RayPool("local", 1)
@@ -561,12 +561,11 @@ finally:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_of_a_ray_of_our_own(tmp_path: Path, number: signal.Signals) -> None:
     script = tmp_path / "driver.py"
     script.write_text(_OWN_RAY)
-    command = [sys.executable, str(script), str(Path(__file__).parent)]
+    command = [sys.executable, str(script), str(Path(__file__).parents[2])]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as driver:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from search_doubles import Landscape, ToySchedule
 
 from autoturbo.errors import RefusedError
 from autoturbo.schedule.knobs import Knobs
@@ -16,6 +15,7 @@ from autoturbo.search.progress import Trial
 from autoturbo.search.workshop import Scheduled
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.verify.findings import Check, Finding, Numbers, Verification
+from tests.search.search_doubles import Landscape, ToySchedule
 
 LATENCY = find_objectives("latency")
 BOTH = find_objectives("latency,ddr-bytes")

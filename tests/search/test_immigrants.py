@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from search_doubles import toy_space
 
 from autoturbo.search.evolution import Evolution
 from autoturbo.search.immigrants import IMMIGRANTS, PATIENCE, idle_trials, immigrants
 from autoturbo.search.quick_model import Tried
+from tests.search.search_doubles import toy_space
 
 SPACE = toy_space()
 

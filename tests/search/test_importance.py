@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from search_doubles import measurement
-from space_samples import block, space_of
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
@@ -16,6 +14,8 @@ from autoturbo.search.points import Dimension
 from autoturbo.search.progress import Trial
 from autoturbo.search.space import Space
 from autoturbo.simulate.measurement import Failure
+from tests.search.search_doubles import measurement
+from tests.search.space_samples import block, space_of
 
 (LATENCY,) = find_objectives("latency")
 SPACE = space_of(

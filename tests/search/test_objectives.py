@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from search_doubles import measurement
 
 from autoturbo.config import EFFORTS, TuneConfig
 from autoturbo.errors import UsageError
 from autoturbo.search.objectives import OBJECTIVES, find_objectives, pareto
 from autoturbo.simulate.measurement import Failure
+from tests.search.search_doubles import measurement
 
 POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from schedule_samples import STCP920, workload
 
 from autoturbo.search.exact.table import Table
 from autoturbo.search.starts import placing_seconds, starts_of
+from tests.schedule.schedule_samples import STCP920, workload
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -7,11 +7,6 @@ import functools
 from typing import Protocol
 
 import numpy as np
-import pytest
-from exhaustive_search import ExactAnswer, restricted, search_all
-from schedule_samples import chain
-from schedule_samples import target as machine_of
-from search_doubles import Landscape, measurement, toy_space
 
 from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.features import target_vector
@@ -25,6 +20,10 @@ from autoturbo.search.space import Space, batch_share
 from autoturbo.search.study import Asker
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
+from tests.schedule.schedule_samples import chain
+from tests.schedule.schedule_samples import target as machine_of
+from tests.search.exhaustive_search import ExactAnswer, restricted, search_all
+from tests.search.search_doubles import Landscape, measurement, toy_space
 
 LATENCY = find_objectives("latency")
 ROUND = 16
@@ -100,7 +99,6 @@ def gap(name: str, seed: int, trials: int) -> float:
     return least(searched(name, seed, space, evaluator, trials, advisor)) / best.latency - 1
 
 
-@pytest.mark.slow
 def test_it_ends_near_the_exact_optimum_of_a_chain() -> None:
     assert optimum().exact
     assert optimum().points == small_chain()[2].size > 10_000
@@ -110,7 +108,6 @@ def test_it_ends_near_the_exact_optimum_of_a_chain() -> None:
     assert gaps[-1] < 0.2
 
 
-@pytest.mark.slow
 def test_it_beats_random_search_with_twice_the_trials_on_a_chain() -> None:
     ours = np.median([gap("cost-model", seed, 64) for seed in SEEDS])
     assert ours < np.median([gap("random", seed, 128) for seed in SEEDS]) / 2
@@ -127,7 +124,6 @@ class Noisy(Landscape):
         return measurement(outcome.latency * float(rng.normal(1.0, 0.03)))
 
 
-@pytest.mark.slow
 def test_noise_and_walls_do_not_mislead_it() -> None:
     """Judged by what the setting that it takes for the best is without the noise."""
 

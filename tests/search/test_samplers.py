@@ -9,8 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import optuna
 import pytest
-from search_doubles import Landscape, small_space, toy_space
-from space_samples import block, large_space, space_of
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.errors import UsageError
@@ -24,6 +22,8 @@ from autoturbo.search.samplers import check_sampler
 from autoturbo.search.space import Dimension, Space
 from autoturbo.search.study import Asker, frozen, open_mirror, quiet_optuna
 from autoturbo.simulate.measurement import Measurement
+from tests.search.search_doubles import Landscape, small_space, toy_space
+from tests.search.space_samples import block, large_space, space_of
 
 Objective = Callable[[optuna.Trial], float]
 LATENCY = find_objectives("latency")
@@ -165,7 +165,6 @@ def numbers(trial: optuna.Trial) -> float:
     return x**2 + n**2 + rate**2 + step**2
 
 
-@pytest.mark.slow
 def test_numbers_are_learned_too() -> None:
     def median(make: Callable[[int], optuna.samplers.BaseSampler]) -> float:
         return float(np.median([run(numbers, 0, 64, sampler=make(s)).best_value for s in range(5)]))

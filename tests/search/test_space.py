@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_doubles import small_space, toy_graph, toy_space, toy_target
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph, Tensor
 from autoturbo.schedule.knobs import AUTO, Knobs, knob_specs
 from autoturbo.search.space import Dimension, Space, batch_share
+from tests.search.search_doubles import small_space, toy_graph, toy_space, toy_target
 
 SPACE = toy_space()
 POINTS = st.tuples(*(st.integers(0, int(width) - 1) for width in SPACE.widths))

@@ -9,10 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import block as residual_block
-from schedule_samples import target, workload
-from search_doubles import toy_graph, toy_target
-from space_samples import STARTED, started_space
 
 from autoturbo.errors import KnobsError
 from autoturbo.hardware import load_target
@@ -27,6 +23,10 @@ from autoturbo.search.space import Space
 from autoturbo.search.starts import LONGEST, start_from, starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
+from tests.schedule.schedule_samples import block as residual_block
+from tests.schedule.schedule_samples import target, workload
+from tests.search.search_doubles import toy_graph, toy_target
+from tests.search.space_samples import STARTED, started_space
 
 
 def machine() -> Target:

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_doubles import toy_graph, toy_target
-from space_samples import block, large_space, small_spaces, space_of
 
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, subgraph_knob_specs
@@ -18,6 +16,8 @@ from autoturbo.search.conditions import dimension_name
 from autoturbo.search.evolution import Evolution, fresh_points
 from autoturbo.search.quick_model import Tried
 from autoturbo.search.space import Space
+from tests.search.search_doubles import toy_graph, toy_target
+from tests.search.space_samples import block, large_space, small_spaces, space_of
 
 LARGE = large_space()
 SEEDS = st.integers(0, 2**32)

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schedule_samples import STCP920, Net, chain, networks, target, workload
-from test_schedule_properties import drawn
 
 from autoturbo.database import Database
 from autoturbo.errors import KnobsError
@@ -25,6 +23,8 @@ from autoturbo.search.openings import initial_settings
 from autoturbo.search.space import Space
 from autoturbo.search.transfer import Decisions, decisions_of, nearest, transfer
 from autoturbo.tuner import tune
+from tests.schedule.schedule_samples import STCP920, Net, chain, networks, target, workload
+from tests.schedule.test_schedule_properties import drawn
 
 FP16 = "float16"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simulate_samples import evaluator
 
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.plan import COLUMNS
+from tests.simulate.simulate_samples import evaluator
 
 
 def facts(bench: Evaluator, knobs: Knobs) -> PlanStatistics:

@@ -6,18 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import Net, networks, targets
-from simulate_samples import (
-    chain,
-    evaluator,
-    program,
-    rules_of,
-    settings_of_knobs,
-    stage,
-    streams,
-    table,
-    target_of,
-)
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
@@ -34,6 +22,18 @@ from autoturbo.simulate.intervals import issue
 from autoturbo.simulate.kernels import duration, rates_of
 from autoturbo.simulate.sequence import simulate
 from autoturbo.simulate.shares import schedule_shares
+from tests.schedule.schedule_samples import Net, networks, targets
+from tests.simulate.simulate_samples import (
+    chain,
+    evaluator,
+    program,
+    rules_of,
+    settings_of_knobs,
+    stage,
+    streams,
+    table,
+    target_of,
+)
 
 CLOCK = 1e9
 DDR = 119.4e9 / 4 * 0.9

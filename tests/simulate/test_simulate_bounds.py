@@ -8,7 +8,6 @@ import functools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulate_samples import PRESETS, SMALL, changed, evaluator, settings_of_knobs, target_of
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
@@ -17,6 +16,14 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.bound import compulsory_bytes, lower_bound, weight_bytes
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
+from tests.simulate.simulate_samples import (
+    PRESETS,
+    SMALL,
+    changed,
+    evaluator,
+    settings_of_knobs,
+    target_of,
+)
 
 PAIRS = [(preset, dtype) for preset in PRESETS for dtype in target_of(preset).dtypes]
 
@@ -53,7 +60,6 @@ def test_random_settings_on_presets(workload: str, pair: tuple[str, str], knobs:
     judge(evaluator(workload, *pair), knobs)
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(workload=st.sampled_from(SMALL), pair=st.sampled_from(PAIRS), knobs=settings_of_knobs())
 def test_many_settings_on_presets(workload: str, pair: tuple[str, str], knobs: Knobs) -> None:

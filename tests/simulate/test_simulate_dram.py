@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulate_samples import PRESETS, target_of
 
 from autoturbo.hardware import DramTiming, Target
 from autoturbo.simulate.dram import dram_efficiency
+from tests.simulate.simulate_samples import PRESETS, target_of
 
 TIMED = [name for name in PRESETS if target_of(name).dram is not None]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulate_samples import PRESETS, evaluator, target_of
 
 from autoturbo.hardware import Target
 from autoturbo.schedule.instructions import (
@@ -28,6 +27,7 @@ from autoturbo.schedule.instructions import (
 )
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.kernels import PAIRS, Quantity, rates_of, run_kernel
+from tests.simulate.simulate_samples import PRESETS, evaluator, target_of
 
 
 @dataclass

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simulate_samples import evaluator, rules_of, stage, streams, table, target_of, timed
 
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.estimate import BUSY, Estimate, estimate
 from autoturbo.simulate.kernels import BUSY as SIMULATED
 from autoturbo.simulate.kernels import Quantity, rates_of, run_kernel
+from tests.simulate.simulate_samples import (
+    evaluator,
+    rules_of,
+    stage,
+    streams,
+    table,
+    target_of,
+    timed,
+)
 
 SETTINGS = (
     Knobs(),

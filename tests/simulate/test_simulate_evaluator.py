@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simulate_samples import changed, evaluator, target_of
 
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
@@ -16,6 +15,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.simulate.evaluator import Evaluator, Simulator, find_measurer
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from tests.simulate.simulate_samples import changed, evaluator, target_of
 
 TOO_MANY = Knobs(batches_per_cluster=1000)
 

@@ -10,8 +10,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper
-from quantised_nets import Net
-from simulate_samples import target_of
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.layers import layers_of
@@ -21,6 +19,8 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.verify import verify_schedule
+from tests.simulate.quantised_nets import Net
+from tests.simulate.simulate_samples import target_of
 
 ROWS, WIDTH = 128, 256
 

@@ -6,16 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulate_samples import (
-    chain,
-    evaluator,
-    program,
-    rules_of,
-    stage,
-    streams,
-    table,
-    target_of,
-)
 
 from autoturbo.schedule.instructions import (
     DMA_IN,
@@ -32,6 +22,16 @@ from autoturbo.schedule.stitch import Stage, local_edges
 from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB
 from autoturbo.schedule.work import Floats
+from tests.simulate.simulate_samples import (
+    chain,
+    evaluator,
+    program,
+    rules_of,
+    stage,
+    streams,
+    table,
+    target_of,
+)
 
 WORKLOADS = ("squeezenet1_1", "resnet18", "llama_decode", "shufflenet_v2", "bert_base_s128")
 

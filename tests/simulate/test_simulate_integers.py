@@ -12,8 +12,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
-from quantised_nets import Net, detector, quantised, residual
-from simulate_samples import target_of
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.arrays import graph_arrays
@@ -26,6 +24,8 @@ from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.tuner import tune
+from tests.simulate.quantised_nets import Net, detector, quantised, residual
+from tests.simulate.simulate_samples import target_of
 
 FASTER = ("stcp920", "ascend-910", "mlu100")
 """Targets of which the matrix engine is twice as fast in int8."""
@@ -79,7 +79,7 @@ def test_tuned_pairs_take_no_longer_either(preset: str, folder: Path, tmp_path: 
     assert best[1].latency >= best[1].bound.seconds
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("preset", FASTER)
 def test_a_quantised_mobilenet_is_faster(preset: str, tmp_path: Path) -> None:
     file = tmp_path / "net.onnx"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from simulate_samples import (
+
+from autoturbo.schedule.instructions import DMA_IN, DMA_OUT, MATRIX_ENGINE, VECTOR_ENGINE, Column
+from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel
+from tests.simulate.simulate_samples import (
     chain,
     changed,
     program,
@@ -14,9 +17,6 @@ from simulate_samples import (
     target_of,
     timed,
 )
-
-from autoturbo.schedule.instructions import DMA_IN, DMA_OUT, MATRIX_ENGINE, VECTOR_ENGINE, Column
-from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel
 
 CLOCK = 1e9
 DDR = 119.4e9 / 4 * 0.9  # one cluster's share of the bandwidth that long transfers reach

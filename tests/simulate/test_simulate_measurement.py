@@ -8,11 +8,11 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulate_samples import evaluator
 
 from autoturbo.graph.operators import Uncounted
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement
+from tests.simulate.simulate_samples import evaluator
 
 
 def measured() -> Measurement:

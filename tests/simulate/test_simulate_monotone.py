@@ -7,7 +7,6 @@ import functools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulate_samples import changed, evaluator, settings_of_knobs, with_target
 
 from autoturbo.hardware import Target
 from autoturbo.schedule.baselines import candidates
@@ -15,6 +14,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
+from tests.simulate.simulate_samples import changed, evaluator, settings_of_knobs, with_target
 
 UP = ("ddr.bandwidth", "ddr.efficiency", "gb.bandwidth", "lb.bandwidth", "transfer.bandwidth",
       "dma.bandwidth", "vector.special_lanes", "clock")  # fmt: skip

@@ -10,8 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from operator_cases import CASES
-from simulate_samples import PRESETS, target_of
 
 from autoturbo.errors import MeasurerError, ModelError
 from autoturbo.graph.onnx_import import import_model
@@ -22,6 +20,8 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import LowerBound, Measurement
 from autoturbo.simulate.units.evaluator import MachineEvaluator
+from tests.graph.table.operator_cases import CASES
+from tests.simulate.simulate_samples import PRESETS, target_of
 
 MACHINES = ("kirin-970", "zcu102-vta")
 FAST = 1e15

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from simulate_samples import PRESETS, evaluator, target_of
 
 from autoturbo.datasets.workloads import PAPER_TEN, names
 from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.measurement import Measurement
+from tests.simulate.simulate_samples import PRESETS, evaluator, target_of
 
 SCHEDULERS = scheduler_names()
 
@@ -67,7 +67,6 @@ def test_throughput_is_near_the_papers(
     assert measure(workload, scheduler).throughput == pytest.approx(paper, rel=within)
 
 
-@pytest.mark.slow
 def test_graphturbo_beats_tvm_on_most_of_the_papers_ten() -> None:
     faster = [
         name
@@ -86,7 +85,6 @@ def test_every_scheduler_measures_on_every_preset(workload: str, preset: str) ->
         assert found.bound_fraction <= 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workload", names())
 def test_every_workload_measures_on_the_papers_chip(workload: str) -> None:
     for scheduler in SCHEDULERS:

@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from simulate_samples import changed, evaluator, target_of, with_target
 
 from autoturbo.schedule.allocate import Zones
 from autoturbo.schedule.baselines import candidates
@@ -17,6 +16,7 @@ from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.sequence import KernelMemory, movement_time, simulate
+from tests.simulate.simulate_samples import changed, evaluator, target_of, with_target
 
 
 def schedule_of(workload: str, **knobs: int | str) -> Schedule:

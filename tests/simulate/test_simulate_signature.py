@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 import pytest
-from simulate_samples import changed, evaluator, with_target
 
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.knobs import Knobs
@@ -15,6 +14,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import Step
 from autoturbo.simulate.evaluator import Evaluator
+from tests.simulate.simulate_samples import changed, evaluator, with_target
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_doubles import Landscape, WalledIn, toy_graph
 
 from autoturbo import sweeping
 from autoturbo.config import ExecutionConfig, TuneConfig
@@ -20,6 +19,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.report.sweep import Sweep
 from autoturbo.sweeping import sweep
 from autoturbo.tuner import tune, tune_all
+from tests.search.search_doubles import Landscape, WalledIn, toy_graph
 
 STCP920 = load_target("stcp920")
 VARY = ("lb.capacity_kib=256..1024", "ddr.bandwidth_gb_s=60,120")

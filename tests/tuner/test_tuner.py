@@ -16,19 +16,6 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from search_doubles import (
-    Landscape,
-    interrupting,
-    landscape,
-    lingering,
-    measurement,
-    patchy,
-    raising,
-    toy_graph,
-    toy_target,
-    unsteady,
-    walled_in,
-)
 
 from autoturbo.commands.loading import resume
 from autoturbo.database import Database, RunInfo
@@ -50,6 +37,19 @@ from autoturbo.search.workshop import Scheduled
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.tuner import EFFORTS, Progress, TuneResult, scheduler_version, tune
 from autoturbo.verify.findings import Check, Finding, Verification
+from tests.search.search_doubles import (
+    Landscape,
+    interrupting,
+    landscape,
+    lingering,
+    measurement,
+    patchy,
+    raising,
+    toy_graph,
+    toy_target,
+    unsteady,
+    walled_in,
+)
 
 Tune = Callable[..., TuneResult]
 
@@ -234,9 +234,8 @@ def test_a_measurer_that_changes_its_mind_is_a_defect(go: Tune) -> None:
 
 
 def test_the_space_ends_before_the_budget(go: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
-    from search_doubles import small_space
-
     from autoturbo.search.space import Space
+    from tests.search.search_doubles import small_space
 
     monkeypatch.setattr(Space, "of", staticmethod(lambda *_, **__: small_space()))
     result = go(trials=500)
@@ -681,8 +680,8 @@ def test_a_run_outside_the_main_thread(go: Tune) -> None:
 
 _DRIVER = """
 import sys
-sys.path.insert(0, sys.argv[1])
-from search_doubles import slow, toy_graph, toy_target
+sys.path.append(sys.argv[1])
+from tests.search.search_doubles import slow, toy_graph, toy_target
 from autoturbo.tuner import tune
 
 if __name__ == "__main__":
@@ -698,7 +697,7 @@ def test_kill_9_of_the_tuner_loses_nothing_that_matters(
 ) -> None:
     script = tmp_path / "driver.py"
     script.write_text(_DRIVER)
-    doubles = str(Path(__file__).parent.parent / "search")
+    doubles = str(Path(__file__).parents[2])
     command = [sys.executable, str(script), doubles, str(tmp_path), str(jobs)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search_doubles import Landscape, WalledIn, toy_graph
 
 from autoturbo.config import ExecutionConfig, ResumeConfig, TuneConfig, options_of
 from autoturbo.database import Database
@@ -17,6 +16,7 @@ from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.tuner import Pair, TuneResult, resume_all, tune, tune_all
+from tests.search.search_doubles import Landscape, WalledIn, toy_graph
 
 TARGETS = ("stcp920", "goya", "mlu100")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_model import save_fork
 
 from autoturbo.commands.loading import resume
 from autoturbo.database import Database
@@ -21,6 +20,7 @@ from autoturbo.schedule.units.files import decided
 from autoturbo.simulate.units.evaluator import MachineEvaluator
 from autoturbo.tuner import Progress, TuneResult, tune
 from autoturbo.verify.findings import Check
+from tests.search.fork_model import save_fork
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,6 @@ def test_other_samplers_work_on_the_same_space(
     assert result.study.trials[0].params["cut before b"] in (True, False)
 
 
-@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same(
     model: Graph, machine: Machine, tmp_path: Path
 ) -> None:

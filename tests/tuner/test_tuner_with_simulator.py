@@ -176,7 +176,7 @@ def test_trial_0_is_the_heuristic_at_its_own_best_batches_per_cluster(
     assert info.default_latency == result.default.latency
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_all_samplers_begin_with_the_same_points(mobile: Graph, tmp_path: Path) -> None:
     """Trial 0, placed cuts and what the database decided, in the same order."""
     known = run(mobile, tmp_path, trials=20)

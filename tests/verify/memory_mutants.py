@@ -7,7 +7,6 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from schedule_samples import bench, block, target
 
 from autoturbo.schedule.allocate import Zones
 from autoturbo.schedule.bind import Scope
@@ -17,6 +16,7 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.timeline import KINDS
 from autoturbo.verify.findings import buffer_name, instance_name, tensor_name
 from autoturbo.verify.replay import Use, replay_of
+from tests.schedule.schedule_samples import bench, block, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import ModelProto, defs, helper, numpy_helper
-from operator_cases import CASES
-from operator_harness import Array, Case, Input
-from restriction_harness import run_whole
 
 from autoturbo.graph.weights import PARAMETERS
 from autoturbo.verify.inputs import LIMITS_KEY
+from tests.graph.table.operator_cases import CASES
+from tests.graph.table.operator_harness import Array, Case, Input
+from tests.verify.restriction_harness import run_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from operator_harness import Case, Draw, Input, ints, positive, real, scalar, truth, unit, whole
+
+from tests.graph.table.operator_harness import (
+    Case,
+    Draw,
+    Input,
+    ints,
+    positive,
+    real,
+    scalar,
+    truth,
+    unit,
+    whole,
+)
 
 MS = "com.microsoft"
 

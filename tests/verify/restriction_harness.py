@@ -10,13 +10,13 @@ import numpy as np
 import onnxruntime
 from onnx import ModelProto, checker, helper
 from onnx.reference import ReferenceEvaluator
-from operator_harness import Array, Case, Described, random_region, slices
 
 from autoturbo.graph.domain import Interval, Region, hull, volume
 from autoturbo.graph.model_nodes import ModelNode, Operand
 from autoturbo.graph.operators import Operator
 from autoturbo.verify.onnx_writer.builder import GraphBuilder
 from autoturbo.verify.onnx_writer.restriction import Rule, restrict
+from tests.graph.table.operator_harness import Array, Case, Described, random_region, slices
 
 Evaluate = Callable[[ModelProto, Mapping[str, Array]], list[Array]]
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import numpy_helper, save
-from schedule_samples import Net, target
 
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.verify.onnx_writer.scheduled_file import nodes_of
 from autoturbo.verify.onnx_writer.scheduled_model import ScheduledModel, scheduled_model
+from tests.schedule.schedule_samples import Net, target
 
 if TYPE_CHECKING:
     from pathlib import Path

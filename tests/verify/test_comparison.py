@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
-from verify_samples import SAMPLES, halve, quantise, reordered, saved, with_wrong_row, workload
 
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.weight_values import Array
@@ -16,6 +15,15 @@ from autoturbo.verify.comparison import Arithmetic, Comparison, arithmetic_of, c
 from autoturbo.verify.execution import open_session, run, with_outputs
 from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.weights import seeded_weights, with_weights
+from tests.verify.verify_samples import (
+    SAMPLES,
+    halve,
+    quantise,
+    reordered,
+    saved,
+    with_wrong_row,
+    workload,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -241,10 +249,9 @@ def _float_network(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return saved(with_weights(model, seeded_weights(model, tmp_path, 0)), tmp_path / "m.onnx")
 
 
-NETWORKS = ["resnet18", "mobilenet_v2", pytest.param("swin_t", marks=pytest.mark.long)]
+NETWORKS = ["resnet18", "mobilenet_v2", pytest.param("swin_t", marks=pytest.mark.full)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("float_network", NETWORKS, indirect=True)
 def test_large_networks_agree_with_themselves_in_another_order(float_network: Path) -> None:
     model = onnx.load(float_network, load_external_data=False)
@@ -254,7 +261,6 @@ def test_large_networks_agree_with_themselves_in_another_order(float_network: Pa
     assert all(c.ok for c in compare(reference, candidate, arithmetic_of(model)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("float_network", NETWORKS, indirect=True)
 def test_half_precision_networks_agree_with_themselves_in_another_order(
     float_network: Path,
@@ -269,7 +275,6 @@ def test_half_precision_networks_agree_with_themselves_in_another_order(
     assert all(c.ok for c in compare(reference, candidate, arithmetic_of(model)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("float_network", NETWORKS, indirect=True)
 def test_quantised_networks_are_exact_in_another_order(float_network: Path) -> None:
     folder = float_network.parent

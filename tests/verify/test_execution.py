@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from verify_samples import Writer, cnn, saved
 
 from autoturbo.errors import UnrunnableError
 from autoturbo.verify.execution import open_session, run, with_outputs
+from tests.verify.verify_samples import Writer, cnn, saved
 
 if TYPE_CHECKING:
     from pathlib import Path

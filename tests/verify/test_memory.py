@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schedule_samples import STCP920, Net, bench, networks, settings_of, target, targets, workload
 
 from autoturbo.schedule.baselines import candidates, scheduler_names
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
@@ -16,6 +15,16 @@ from autoturbo.verify.findings import instance_name
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.regions import check_regions
 from autoturbo.verify.replay import moved_core_bytes
+from tests.schedule.schedule_samples import (
+    STCP920,
+    Net,
+    bench,
+    networks,
+    settings_of,
+    target,
+    targets,
+    workload,
+)
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph

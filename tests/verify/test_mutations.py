@@ -8,14 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from memory_mutants import (
-    ALL,
-    CLUSTER_MUTANTS,
-    CLUSTERED,
-    MEMORY_MUTANTS,
-    REGION_MUTANTS,
-    honest,
-)
 
 from autoturbo.schedule.instructions import Column, Role
 from autoturbo.verify.findings import instance_name
@@ -23,6 +15,14 @@ from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of
 from autoturbo.verify.regions import check_regions
 from autoturbo.verify.trace import Phase, Program, Trace, Wait, trace_of
+from tests.verify.memory_mutants import (
+    ALL,
+    CLUSTER_MUTANTS,
+    CLUSTERED,
+    MEMORY_MUTANTS,
+    REGION_MUTANTS,
+    honest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

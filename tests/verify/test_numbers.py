@@ -12,8 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
-from schedule_samples import Net, nets, settings_of, targets
-from scheduled_samples import image_net, row_net, scheduled
 
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
@@ -24,6 +22,8 @@ from autoturbo.verify.findings import Numbers, instance_name
 from autoturbo.verify.numbers import check_numbers, compare_models, fits_whole
 from autoturbo.verify.onnx_writer.passes import passes_of
 from autoturbo.verify.onnx_writer.scheduled_model import FUNCTION_DOMAIN, scheduled_model
+from tests.schedule.schedule_samples import Net, nets, settings_of, targets
+from tests.verify.scheduled_samples import image_net, row_net, scheduled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

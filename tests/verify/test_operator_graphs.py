@@ -12,9 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, save
-from operator_graphs import BY_DATA, PLACEABLE, SPECIAL, Placeable, operator_graph
-from schedule_samples import settings_of, target
-from verify_samples import SAMPLES, saved
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.onnx_import import import_model
@@ -28,6 +25,9 @@ from autoturbo.verify import verify_schedule
 from autoturbo.verify.execution import open_session, run, with_outputs
 from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.weights import seeded_weights, with_weights
+from tests.schedule.schedule_samples import settings_of, target
+from tests.verify.operator_graphs import BY_DATA, PLACEABLE, SPECIAL, Placeable, operator_graph
+from tests.verify.verify_samples import SAMPLES, saved
 
 SPLITS = ("auto", "batch", "spatial", "channel", "pipeline")
 
@@ -160,7 +160,6 @@ def test_a_graph_around_each_row(one: Placeable, tmp_path: Path) -> None:
     _check_graph(_graph(one, 0), tmp_path / "graph.onnx", 1, 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("one", PLACEABLE, ids=[one.case.label for one in PLACEABLE])
 def test_graphs_around_each_case(one: Placeable, tmp_path: Path) -> None:
     _check_graph(_graph(one, 1), tmp_path / "graph.onnx", 3, 1)
@@ -197,7 +196,6 @@ def test_random_graphs_in_random_settings(tmp_path: Path, data: st.DataObject) -
     _drawn(data, tmp_path)
 
 
-@pytest.mark.slow
 @settings(EXAMPLES, max_examples=250)
 @given(data=st.data())
 def test_many_random_graphs_in_random_settings(tmp_path: Path, data: st.DataObject) -> None:
@@ -226,7 +224,6 @@ def test_quantised_and_half_precision_networks_in_every_split(
     _check(schedule, path, knobs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_quantised_and_half_precision_networks_in_random_settings(
     name: str, tmp_path: Path

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from ort_files import Decoder, bert_layer, decoder_macs, optimised
 
 from autoturbo.datasets.workloads import get
 from autoturbo.datasets.workloads.weights import materialize_file
@@ -19,6 +18,7 @@ from autoturbo.hardware import load_target
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.verify import verify_schedule
 from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
+from tests.verify.ort_files import Decoder, bert_layer, decoder_macs, optimised
 
 MS = "com.microsoft"
 
@@ -56,7 +56,7 @@ def test_a_decoder_of_the_generative_exporter(
     assert _check(path) == decoder_macs(layers, batch, rows)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_what_the_optimiser_writes(tmp_path: Path) -> None:
     source = materialize_file(get("squeezenet1_1").file, tmp_path / "original")
     path = optimised(source, tmp_path / "original" / "optimised.onnx")
@@ -69,7 +69,7 @@ def test_what_the_optimiser_writes(tmp_path: Path) -> None:
     assert _check(path, batch=2) == import_model(layer, batch=2).macs
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_what_the_optimiser_of_transformers_writes(tmp_path: Path) -> None:
     pytest.importorskip("sympy")  # that optimiser needs it
     from onnxruntime.transformers import optimizer
@@ -91,7 +91,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.usefixtures("_quiet")
 @pytest.mark.parametrize("form", ["QDQ", "QOperator", "dynamic"])
 def test_what_the_quantiser_writes(form: str, tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from schedule_samples import STCP920
 
 from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.verify import verify_schedule
+from tests.schedule.schedule_samples import STCP920
 
 FILES = sorted((Path(__file__).parents[1] / "graph" / "exports").glob("*.onnx"))
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_samples import bench, block, target
 
 from autoturbo.schedule.hazards import clearances
 from autoturbo.schedule.instructions import (
@@ -26,6 +25,7 @@ from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage, local_edges
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of, unordered_pairs
 from autoturbo.verify.trace import Access, Event, RingBuffer, Trace, tiles_of, trace_of
+from tests.schedule.schedule_samples import bench, block, target
 
 
 def program(length: int, seed: int) -> np.ndarray:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from schedule_samples import bench, chain, target
 
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.verify.regions import _tiling, check_regions
+from tests.schedule.schedule_samples import bench, chain, target
 
 if TYPE_CHECKING:
     from autoturbo.schedule.schedule import Schedule

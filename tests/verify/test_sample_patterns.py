@@ -16,14 +16,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
-from schedule_samples import target
-from verify_samples import Writer, saved
 
 from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.verify import verify_schedule
+from tests.schedule.schedule_samples import target
+from tests.verify.verify_samples import Writer, saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-from verify_samples import SAMPLES, QdqWriter, Writer, cnn, saved
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.weight_fills import BIAS, EMBEDDING, SCALE, VARIANCE, Fill
@@ -22,6 +21,7 @@ from autoturbo.verify.weights import (
     value_sources,
     with_weights,
 )
+from tests.verify.verify_samples import SAMPLES, QdqWriter, Writer, cnn, saved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

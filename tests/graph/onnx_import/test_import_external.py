@@ -12,16 +12,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from import_models import FLOAT, INT64, ints, kinds, mlp, model, node, out_shapes, value, weight
 from onnx import TensorProto
 
 import autoturbo
 from autoturbo.errors import ModelError
 from autoturbo.graph.onnx_import import import_model
+from tests.graph.onnx_import.import_models import (
+    FLOAT,
+    INT64,
+    ints,
+    kinds,
+    mlp,
+    model,
+    node,
+    out_shapes,
+    value,
+    weight,
+)
 
 if TYPE_CHECKING:
-    from import_models import Load
     from onnx import ModelProto
+
+    from tests.graph.onnx_import.import_models import Load
 
 GIB = 2**30
 

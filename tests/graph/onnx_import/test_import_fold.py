@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from import_models import (
+from onnx import TensorProto, helper, numpy_helper
+
+from autoturbo.errors import ModelError
+from autoturbo.graph.external_data import INDICES
+from autoturbo.graph.fold import Folder
+from autoturbo.graph.values import Value, tensor_type
+from tests.graph.onnx_import.import_models import (
     BOOL,
     FLOAT,
     INT64,
@@ -23,16 +29,11 @@ from import_models import (
     value,
     weight,
 )
-from onnx import TensorProto, helper, numpy_helper
-
-from autoturbo.errors import ModelError
-from autoturbo.graph.external_data import INDICES
-from autoturbo.graph.fold import Folder
-from autoturbo.graph.values import Value, tensor_type
 
 if TYPE_CHECKING:
-    from import_models import Load
     from onnx import GraphProto, ModelProto
+
+    from tests.graph.onnx_import.import_models import Load
 
 
 def reshape_by_shape_of_input() -> ModelProto:

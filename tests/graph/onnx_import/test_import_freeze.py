@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from import_models import (
+
+from autoturbo.errors import ModelError
+from tests.graph.onnx_import.import_models import (
     FLOAT,
     INT64,
     in_names,
@@ -18,11 +20,10 @@ from import_models import (
     weight,
 )
 
-from autoturbo.errors import ModelError
-
 if TYPE_CHECKING:
-    from import_models import Load
     from onnx import ModelProto
+
+    from tests.graph.onnx_import.import_models import Load
 
 
 def pair(first: list[int | str | None], second: list[int | str | None]) -> ModelProto:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from import_models import (
+from onnx import helper, numpy_helper
+
+from autoturbo.errors import ModelError
+from autoturbo.graph.foreign import foreign_types
+from autoturbo.graph.onnx_import import import_model
+from autoturbo.graph.unknown_extents import upper_bounds
+from autoturbo.graph.values import Step, Value, static_shape, tensor_type
+from tests.graph.onnx_import.import_models import (
     BOOL,
     INT64,
     Load,
@@ -25,13 +32,6 @@ from import_models import (
     value,
     weight,
 )
-from onnx import helper, numpy_helper
-
-from autoturbo.errors import ModelError
-from autoturbo.graph.foreign import foreign_types
-from autoturbo.graph.onnx_import import import_model
-from autoturbo.graph.unknown_extents import upper_bounds
-from autoturbo.graph.values import Step, Value, static_shape, tensor_type
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from import_models import (
+from onnx import ModelProto, TensorProto
+
+from autoturbo.errors import ModelError
+from autoturbo.graph.onnx_import import import_model
+from tests.graph.onnx_import.import_models import (
     BOOL,
     FLOAT,
     INT64,
@@ -22,13 +26,9 @@ from import_models import (
     value,
     weight,
 )
-from onnx import ModelProto, TensorProto
-
-from autoturbo.errors import ModelError
-from autoturbo.graph.onnx_import import import_model
 
 if TYPE_CHECKING:
-    from import_models import Load
+    from tests.graph.onnx_import.import_models import Load
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from import_models import FLOAT, INT64, graph, ints, model, node, value, weight
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from autoturbo.errors import ModelError
@@ -27,6 +26,16 @@ from autoturbo.graph.values import (
     element_type,
     static_shape,
     tensor_type,
+)
+from tests.graph.onnx_import.import_models import (
+    FLOAT,
+    INT64,
+    graph,
+    ints,
+    model,
+    node,
+    value,
+    weight,
 )
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
-from import_models import ints, model, node, value, weight
 
 from autoturbo.graph.onnx_import import import_model
+from tests.graph.onnx_import.import_models import ints, model, node, value, weight
 
 if TYPE_CHECKING:
     from pathlib import Path

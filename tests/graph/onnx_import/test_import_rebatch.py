@@ -8,19 +8,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from import_models import ints, kinds, model, node, out_shapes, shape_of, value, weight
 from onnx.reference import ReferenceEvaluator
 
 from autoturbo.errors import ModelError
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.rebatch import Rebatch
 from autoturbo.graph.values import Value, tensor_type
+from tests.graph.onnx_import.import_models import (
+    ints,
+    kinds,
+    model,
+    node,
+    out_shapes,
+    shape_of,
+    value,
+    weight,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from import_models import Load
     from onnx import ModelProto
+
+    from tests.graph.onnx_import.import_models import Load
 
 
 def flat(batch: int) -> ModelProto:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from import_models import FLOAT, graph, mlp, model, node, value, weight
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from autoturbo.graph.wire import (
@@ -20,6 +19,7 @@ from autoturbo.graph.wire import (
     read_without_weights,
     restore,
 )
+from tests.graph.onnx_import.import_models import FLOAT, graph, mlp, model, node, value, weight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

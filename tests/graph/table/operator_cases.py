@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from operator_harness import (
+
+from tests.graph.table.operator_harness import (
     Case,
     Draw,
     Input,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from operator_harness import node
 
 from autoturbo.graph.domain import AxisKind, along, fixed
 from autoturbo.graph.table import NoRowError, ValueView
@@ -24,6 +23,7 @@ from autoturbo.graph.table.build import (
     whole_if,
 )
 from autoturbo.graph.table.convolution import windows
+from tests.graph.table.operator_harness import node
 
 
 def test_an_axis_counts_from_the_front() -> None:

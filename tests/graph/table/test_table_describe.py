@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_harness import Described, node
 
 from autoturbo.graph import table
 from autoturbo.graph.domain import WHOLE_DIM, AccessMap
 from autoturbo.graph.operators import Engine, Pattern
 from autoturbo.graph.table import describe, supported
+from tests.graph.table.operator_harness import Described, node
 
 
 def test_public_names() -> None:

@@ -10,9 +10,18 @@ import math
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from operator_harness import Case, Described, Input, check_outside, ints, real, scalar, whole
 
 from autoturbo.graph.domain import volume
+from tests.graph.table.operator_harness import (
+    Case,
+    Described,
+    Input,
+    check_outside,
+    ints,
+    real,
+    scalar,
+    whole,
+)
 
 EXAMPLES = settings(max_examples=30, deadline=None)
 EXTENTS = st.integers(1, 5)

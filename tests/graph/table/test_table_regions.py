@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from operator_harness import Case, Described, Runner, node, real
+
+from tests.graph.table.operator_harness import Case, Described, Runner, node, real
 
 if TYPE_CHECKING:
     from autoturbo.graph.domain import Region

@@ -9,11 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_harness import Described, address, node, random_region, shown_points, slices
 
 from autoturbo.graph.domain import AxisKind, volume
 from autoturbo.graph.table.build import Domain
 from autoturbo.graph.table.reshape import factorise
+from tests.graph.table.operator_harness import (
+    Described,
+    address,
+    node,
+    random_region,
+    shown_points,
+    slices,
+)
 
 Shape = tuple[int, ...]
 

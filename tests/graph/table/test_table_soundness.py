@@ -11,8 +11,11 @@ import zlib
 
 import numpy as np
 import pytest
-from operator_cases import CASES
-from operator_harness import (
+
+from autoturbo.graph.domain import AxisKind, hull
+from autoturbo.graph.table import supported
+from tests.graph.table.operator_cases import CASES
+from tests.graph.table.operator_harness import (
     REGIONS,
     Array,
     Case,
@@ -23,9 +26,6 @@ from operator_harness import (
     shown_points,
     single,
 )
-
-from autoturbo.graph.domain import AxisKind, hull
-from autoturbo.graph.table import supported
 
 
 def _seeded(case: Case) -> np.random.Generator:

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from operator_harness import Described, node
 
 from autoturbo.graph.operators import Engine, Pattern
 from autoturbo.graph.table import NodeView, describe
+from tests.graph.table.operator_harness import Described, node
 
 MACS: list[tuple[NodeView, int]] = [
     # ResNet-50's first convolution: 64 x 112 x 112 outputs of 3 x 7 x 7.

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHROMIUM, Page, browser
-from report_samples import HOSTILE, facts_of, long_facts, residual, small_facts
-from schedule_samples import STCP920
 
 from autoturbo.report.html.document import LARGEST, document
+from tests.report.browser import CHROMIUM, Page, browser
+from tests.report.report_samples import HOSTILE, facts_of, long_facts, residual, small_facts
+from tests.schedule.schedule_samples import STCP920
 
 pytestmark = [
     pytest.mark.browser,

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_samples import measured
 
 from autoturbo.report.html import timeline as timeline_module
 from autoturbo.report.html.facts import Measured
@@ -20,6 +19,7 @@ from autoturbo.report.html.time_use import OVERHEADS, PARTS, WORKERS, _covered, 
 from autoturbo.report.html.timeline import core_lanes, engine_bars, lane_names
 from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.instructions import ENGINES
+from tests.report.report_samples import measured
 
 SPLITS = ("auto", "channel")
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_samples import small_facts
-from search_doubles import Landscape, measurement, toy_graph, toy_target
 
 from autoturbo.report.html.charts import Columns, evenly
 from autoturbo.report.html.search import (
@@ -25,6 +23,8 @@ from autoturbo.search.advice import make_advisor
 from autoturbo.search.objectives import find_objectives, pareto
 from autoturbo.search.progress import Trial
 from autoturbo.simulate.measurement import Failure
+from tests.report.report_samples import small_facts
+from tests.search.search_doubles import Landscape, measurement, toy_graph, toy_target
 
 (LATENCY,) = find_objectives("latency")
 

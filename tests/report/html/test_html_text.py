@@ -8,9 +8,6 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from graph_samples import model
-from report_samples import HOSTILE, facts_of, measured, residual, small_facts
-from schedule_samples import STCP920
 
 from autoturbo.commands.registry import build_parser
 from autoturbo.database import RunInfo
@@ -26,6 +23,9 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.shares import schedule_shares
+from tests.graph.graph_samples import model
+from tests.report.report_samples import HOSTILE, facts_of, measured, residual, small_facts
+from tests.schedule.schedule_samples import STCP920
 
 
 class Seen(HTMLParser):

@@ -9,7 +9,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from fork_model import save_fork
 
 from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.onnx_import import import_model
@@ -18,6 +17,7 @@ from autoturbo.schedule.knobs import Knobs, UnitKnobs
 from autoturbo.schedule.units.files import machine_schedule_schema, read_machine_schedule
 from autoturbo.schedule.units.machine_schedule import MachineSchedule
 from autoturbo.simulate.units.evaluator import MachineEvaluator
+from tests.search.fork_model import save_fork
 
 KNOBS = Knobs(units=UnitKnobs((("b", "npu"),), ("y",)))
 

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 from hypothesis import strategies as st
-from schedule_samples import target, targets
 
 from autoturbo.hardware.target import Target
+from tests.schedule.schedule_samples import target, targets
 
 
 def machine(**sizes: Any) -> Target:

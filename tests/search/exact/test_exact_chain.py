@@ -6,12 +6,9 @@ import math
 from collections.abc import Iterator
 
 import pytest
-from exact_samples import machine as target
-from exact_samples import machines as targets
 from exact_search import best_over_grid
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schedule_samples import Net, block, chain, networks, workload
 
 from autoturbo.errors import UsageError
 from autoturbo.graph.operators import Graph
@@ -26,6 +23,9 @@ from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness, groups_
 from autoturbo.search.exact.table import Grid, variants_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
+from tests.schedule.schedule_samples import Net, block, chain, networks, workload
+from tests.search.exact.exact_samples import machine as target
+from tests.search.exact.exact_samples import machines as targets
 
 TINY = Grid(factors=(1, 2), own=(SubGraphKnobs(""), SubGraphKnobs("", tile_divisor=2)))
 SLOW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -4,12 +4,8 @@ import functools
 from typing import Any
 
 import pytest
-from exact_samples import machine as target
-from exact_samples import machines as targets
-from exhaustive_search import Budget, PlanBound, points_of, restricted, search_all
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schedule_samples import block, chain, networks, settings_of, workload
 
 from autoturbo.errors import UsageError
 from autoturbo.graph.operators import Graph
@@ -19,6 +15,10 @@ from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
+from tests.schedule.schedule_samples import block, chain, networks, settings_of, workload
+from tests.search.exact.exact_samples import machine as target
+from tests.search.exact.exact_samples import machines as targets
+from tests.search.exhaustive_search import Budget, PlanBound, points_of, restricted, search_all
 
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -3,9 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from exact_samples import machine
 from exact_search import best_freed, best_over_grid, freed, projected, proposals
-from schedule_samples import block, workload
 
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
@@ -15,6 +13,8 @@ from autoturbo.search.exact.table import Grid
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
+from tests.schedule.schedule_samples import block, workload
+from tests.search.exact.exact_samples import machine
 
 SMALL = Grid(factors=(1, 2, 4), own=(SubGraphKnobs(""),), limits=GroupLimits(4, 16))
 

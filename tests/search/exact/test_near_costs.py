@@ -6,10 +6,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from exact_samples import machine, machines
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from schedule_samples import chain, networks, workload
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
@@ -24,6 +22,8 @@ from autoturbo.search.exact.near_costs import ROOM, NearCosts
 from autoturbo.search.exact.table import Grid, variants_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
+from tests.schedule.schedule_samples import chain, networks, workload
+from tests.search.exact.exact_samples import machine, machines
 
 SLOW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SHARES = Grid((1, 2, 3), own=(SubGraphKnobs(""), SubGraphKnobs("", weight_share=0.3)))

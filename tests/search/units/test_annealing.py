@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from fork_model import save_fork
 
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
@@ -13,6 +12,7 @@ from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS
 from autoturbo.search.units import best_assignment, every_assignment, points
 from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
 from autoturbo.simulate.units.profiles import Profiles
+from tests.search.fork_model import save_fork
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from fork_model import save_fork
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.onnx_import import import_model
@@ -18,6 +17,7 @@ from autoturbo.search.units.asking import AnnealingAsker
 from autoturbo.search.units.space import UnitSpace
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.units.evaluator import MachineEvaluator
+from tests.search.fork_model import save_fork
 
 
 @pytest.fixture(scope="module")

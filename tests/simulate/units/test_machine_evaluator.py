@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fork_model import save_fork
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from autoturbo.schedule.units.parts import assign
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.units.evaluator import MachineEvaluator, scheduler_names
 from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment
+from tests.search.fork_model import save_fork
 
 
 @pytest.fixture(scope="module")

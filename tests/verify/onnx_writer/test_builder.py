@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
-from restriction_harness import element, in_runtime
 
 from autoturbo.graph.domain import Region
 from autoturbo.graph.model_nodes import Operand
@@ -25,6 +24,7 @@ from autoturbo.verify.onnx_writer.builder import (
     slice_region,
     stored_constants,
 )
+from tests.verify.restriction_harness import element, in_runtime
 
 Array = np.ndarray[Any, Any]
 

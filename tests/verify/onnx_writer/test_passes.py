@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from schedule_samples import Net, target
 
 from autoturbo.graph.batch import BatchTrace
 from autoturbo.graph.operators import Tensor
@@ -19,6 +18,7 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.onnx_writer.builder import GraphBuilder
 from autoturbo.verify.onnx_writer.passes import Pass, SampleSlicer, one_pass, passes_of, samples_of
+from tests.schedule.schedule_samples import Net, target
 
 
 def _schedule(batch: int, clusters: int, at_once: int | str, split: str = "auto") -> Schedule:

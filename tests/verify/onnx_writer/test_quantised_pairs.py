@@ -11,7 +11,6 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-from schedule_samples import target
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.onnx_import import import_model
@@ -26,6 +25,7 @@ from autoturbo.verify.numbers import compare_models
 from autoturbo.verify.onnx_writer.passes import passes_of
 from autoturbo.verify.onnx_writer.scheduled_file import write_scheduled_model
 from autoturbo.verify.onnx_writer.scheduled_model import scheduled_model
+from tests.schedule.schedule_samples import target
 
 PLAIN = frozenset(("Conv", "Add", "Gemm", "GlobalAveragePool"))
 """Operators that ONNX Runtime computes in integers where the pairs stand beside them."""

@@ -14,16 +14,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
-from operator_cases import CASES as TABLE
-from operator_harness import Case, ints, real
-from restriction_cases import CASES
-from restriction_harness import Part, Whole, in_runtime, part_of, random_part, run_whole
 
 from autoturbo.graph.domain import AxisKind, Region, volume
 from autoturbo.graph.model_nodes import ModelNodes, load_nodes
 from autoturbo.verify.onnx_writer.builder import GraphBuilder, stored_constants
 from autoturbo.verify.onnx_writer.partial_operator import RegionError
 from autoturbo.verify.onnx_writer.restriction import Rule, restrict
+from tests.graph.table.operator_cases import CASES as TABLE
+from tests.graph.table.operator_harness import Case, ints, real
+from tests.verify.restriction_cases import CASES
+from tests.verify.restriction_harness import (
+    Part,
+    Whole,
+    in_runtime,
+    part_of,
+    random_part,
+    run_whole,
+)
 
 REGIONS = 8
 

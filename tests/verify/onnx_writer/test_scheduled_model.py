@@ -14,8 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, checker, defs, numpy_helper
-from schedule_samples import Net, target
-from scheduled_samples import applied, image_net, row_net, scheduled, small_target
 
 from autoturbo.commands.applying import apply_schedule
 from autoturbo.errors import UsageError, VerifyError
@@ -29,6 +27,8 @@ from autoturbo.verify.findings import instance_name
 from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.onnx_writer.scheduled_file import nodes_of, write_scheduled_model
 from autoturbo.verify.onnx_writer.scheduled_model import FUNCTION_DOMAIN, scheduled_model
+from tests.schedule.schedule_samples import Net, target
+from tests.verify.scheduled_samples import applied, image_net, row_net, scheduled, small_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -368,7 +368,7 @@ def test_any_outputs_may_be_unread(
     _holds(reading, tmp_path_factory.mktemp("unread"))
 
 
-@pytest.mark.long
+@pytest.mark.full
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(reading=readings())
 def test_any_outputs_of_many_models_may_be_unread(
