@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import warm_up
 from hypothesis import settings
 
+import autoturbo
 from autoturbo.graph.onnx_import import import_model
 
 if TYPE_CHECKING:
@@ -22,13 +28,59 @@ if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from tests.graph.onnx_import.import_models import Load
 
-# processes that tests start find the helpers too; the last place, since what is tested is what pip
-# installed, not the sources beside the tests
-sys.path.append(str(Path(__file__).parents[1]))
+ROOT = Path(__file__).parents[1]
+
+# what is tested is what pip installed, not the sources beside the tests: they come last, so that
+# processes that tests start find the helpers, and no working folder comes before
+sys.path.append(str(ROOT))
+os.environ["PYTHONSAFEPATH"] = "1"
+
+_WAIT_S, _STEP_S = 1200.0, 0.2
+"""How long tests wait for compiled code at most, and for how long at a time."""
 
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.register_profile("repeatable", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile beside the first tests where nothing is compiled yet, once for all workers."""
+    if hasattr(config, "workerinput") or config.option.collectonly or _is_compiled():
+        return
+    folder = tempfile.TemporaryDirectory(prefix="autoturbo-warm-up-")
+    config.add_cleanup(folder.cleanup)
+    os.environ[warm_up.REPORT] = str(Path(folder.name) / "report.json")
+    command = [sys.executable, str(warm_up.__file__), os.environ[warm_up.REPORT]]
+    silent = subprocess.DEVNULL  # whatever fails is in the report, or fails in the tests
+    process = subprocess.Popen(command, stdout=silent, stderr=silent)
+    config.add_cleanup(lambda: _end(process))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what does not wait for compiled code."""
+    items.sort(key=lambda item: item.path.name != "test_house.py")
+
+
+@pytest.fixture(autouse=True)
+def _compiled_code(request: pytest.FixtureRequest) -> None:
+    """Wait until code is compiled: else every worker of the tests compiles it for itself."""
+    report = os.environ.get(warm_up.REPORT)
+    if report is None or request.path.name == "test_house.py":
+        return
+    waited = 0.0
+    while not Path(report).exists() and waited < _WAIT_S:
+        time.sleep(_STEP_S)
+        waited += _STEP_S
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def _is_compiled() -> bool:
+    folder = os.environ.get("NUMBA_CACHE_DIR") or Path(autoturbo.__file__).parent
+    return any(Path(folder).rglob("*.nbi"))
 
 
 @pytest.fixture(autouse=True, scope="session")

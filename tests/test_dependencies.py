@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from importlib.metadata import version
-from pathlib import Path
 
+import full_tier
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-full_tier = pytest.importorskip("full_tier")
 
 
 def number(text: str) -> tuple[int, ...]:

@@ -1,10 +1,13 @@
-"""Makes and checks the replay corpus: what settings and searches gave when it was made.
+"""The replay corpus: what settings and searches gave when it was made.
 
-``python tools/replay.py check`` builds and measures 50 settings of every bundled workload on six
-targets, and runs ten workloads on three targets with three seeds through ``autoturbo.tune``. It
-compares schedules, latencies and counters with ``tools/replay.json`` and names what differs; with
-``--part 10`` it takes every tenth setting and search, with ``--only A,B`` two workloads. ``make``
-writes results anew: only for a change that is meant to give others, and the commit says which.
+``replay.json`` has 50 settings of every bundled workload on six targets, each with the digest of
+its schedule, its latency and the digest of its counters: settings give the same to the bit.
+``replay_searches.json`` has the latency that ``autoturbo.tune`` found for ten workloads on three
+targets with three seeds: searches change, so what they find is compared in the mean.
+
+``tests/test_replay.py`` checks a part of both. ``python tools/replay.py settings`` checks all
+settings, ``searches`` all searches; with ``--make`` they write results anew: only for a change that
+is meant to give others, and the commit says which.
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ import argparse
 import hashlib
 import itertools
 import json
+import math
 import multiprocessing
 import random
-import resource
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +34,11 @@ from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from multiprocessing.pool import Pool
 
 CORPUS = Path(__file__).with_suffix(".json")
+
+SEARCHES = Path(__file__).with_name("replay_searches.json")
 
 TARGETS = ("ascend-910", "goya", "ipu-mk2", "mlu100", "stcp920", "tpu-v4i")
 
@@ -49,6 +55,9 @@ SEARCHED = ("stcp920", "ipu-mk2", "tpu-v4i")
 
 SEEDS, TRIALS = 3, 48
 
+SLOWER = 1.005
+"""What all searches may find, over what they found, in the geometric mean."""
+
 OF_MODEL = {
     "dim": (0, 1, 2, 3), "factor": (2, 3, 4, 8), "inner_dim": (0, 1, 2, 3), "inner_factor": (2, 4),
     "cores": (1, 2, 4), "core_dim": (0, 1, 2),
@@ -61,39 +70,90 @@ OTHERWISE = 0.25
 
 
 def main() -> None:
-    """Make or check the corpus; status 1 if something differs."""
+    """Check or make a part of the corpus; status 1 if something differs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("make", "check"))
-    parser.add_argument("--part", type=int, default=1, help="take every N-th setting and search")
+    parser.add_argument("kind", choices=("settings", "searches"))
+    parser.add_argument("--make", action="store_true", help="write results anew")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--only", default="", help="workloads, separated by commas; all if empty")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(workloads.names())
-    corpus = json.loads(CORPUS.read_text()) if CORPUS.exists() else {"settings": {}, "results": {}}
-    settings = corpus["settings"]
-    if options.action == "make":
-        settings |= {name: drawn_settings(name) for name in names}
-    asked = [("settings", name, settings[name], options.part) for name in names]
-    searches = list(itertools.product(TUNED, SEARCHED, range(SEEDS)))[:: options.part]
-    asked += [("search", *one) for one in searches if one[0] in names]
     with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=4) as pool:
-        found = dict(itertools.chain(*pool.imap(_results, asked, chunksize=1)))
-    if options.action == "make":
-        corpus["results"] |= found
-        atomic_write(CORPUS, _text(corpus))
-        print(f"{CORPUS.name}: {sum(map(len, found.values()))} results made")
+        if options.kind == "settings":
+            _make_settings(names, pool) if options.make else _check_settings(names, pool)
+        else:
+            pairs = [pair for pair in itertools.product(TUNED, SEARCHED) if pair[0] in names]
+            asked = [(*pair, seed) for pair in pairs for seed in range(SEEDS)]
+            _found(asked, pool.starmap(searched, asked, chunksize=1), make=options.make)
+
+
+def _make_settings(names: Sequence[str], pool: Pool) -> None:
+    corpus = json.loads(CORPUS.read_text())
+    corpus["settings"] |= {name: drawn_settings(name) for name in names}
+    asked = [(name, _numbered(corpus["settings"][name])) for name in names]
+    for results in pool.starmap(_measured, asked, chunksize=1):
+        corpus["results"] |= {of: list(values.values()) for of, values in results.items()}
+    atomic_write(CORPUS, _text(corpus))
+
+
+def _check_settings(names: Sequence[str], pool: Pool) -> None:
+    lines = [line for found in pool.imap(differing, names) for line in found]
+    print("\n".join([*lines, f"{len(lines)} results of {len(names)} workloads differ"]))
+    sys.exit(bool(lines))
+
+
+def _found(
+    asked: Sequence[tuple[str, str, int]], latencies: Sequence[float], *, make: bool
+) -> None:
+    for (name, target, seed), latency in zip(asked, latencies, strict=True):
+        print(f"{name} @ {target} seed {seed}: {latency / known_search(name, target, seed):.4f}")
+    mean = over_known(asked, latencies)
+    print(f"{len(asked)} searches: {mean:.4f} of the latency that was found, in the mean")
+    if make:
+        found = json.loads(SEARCHES.read_text())
+        for (name, target, seed), latency in zip(asked, latencies, strict=True):
+            found[f"{name} @ {target}"][seed] = latency
+        lines = (f"{json.dumps(pair)}: {json.dumps(values)}" for pair, values in found.items())
+        atomic_write(SEARCHES, "{\n" + ",\n".join(lines) + "\n}\n")
         return
-    count = differing = 0
-    for name, results in found.items():
-        known = corpus["results"][name]
-        steps = known[:: options.part] if name.startswith("settings") else known
-        count += len(results)
-        for number, (one, was) in enumerate(zip(results, steps, strict=True)):
-            if one != was:
-                print(f"{name}, {number * options.part}: {one}, was {was}")
-                differing += 1
-    print(f"{count - differing} of {count} results are the corpus's")
-    sys.exit(bool(differing))
+    sys.exit(mean > SLOWER)
+
+
+def in_part(number: int, target: int, part: int) -> bool:
+    """Whether a setting is checked on a target, of N parts: other settings on each target."""
+    return (number + 3 * target) % part == 0
+
+
+def differing(name: str, part: int = 1) -> list[str]:
+    """Return a line for every setting of a workload whose result is not the corpus's.
+
+    Args:
+        name: the workload.
+        part: take every N-th setting of each target.
+    """
+    corpus = json.loads(CORPUS.read_text())
+    found = _measured(name, _numbered(corpus["settings"][name]), part)
+    return [
+        f"{of}, setting {number}: {one}, was {corpus['results'][of][number]}"
+        for of, results in found.items()
+        for number, one in results.items()
+        if one != corpus["results"][of][number]
+    ]
+
+
+def _numbered(settings: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
+    return list(enumerate(settings))
+
+
+def known_search(name: str, target: str, seed: int) -> float:
+    """Return the latency that a search found when the corpus was made, in seconds."""
+    return float(json.loads(SEARCHES.read_text())[f"{name} @ {target}"][seed])
+
+
+def over_known(asked: Sequence[tuple[str, str, int]], latencies: Sequence[float]) -> float:
+    """Return the geometric mean of latencies over those that the corpus has."""
+    ratios = [t / known_search(*one) for one, t in zip(asked, latencies, strict=True)]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def drawn_settings(name: str) -> list[dict[str, Any]]:
@@ -132,25 +192,18 @@ def _evaluator(name: str, target_name: str) -> Evaluator:
     return Evaluator(graph, target, target.default_dtype)
 
 
-def _results(asked: tuple[Any, ...]) -> list[tuple[str, list[str]]]:
-    """Return the results of one request by name; run in a process of its own."""
-    kind, *rest = asked
-    found = _measured(*rest) if kind == "settings" else [_searched(*rest)]
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    mib, cpu = used.ru_maxrss / 1024, used.ru_utime + used.ru_stime
-    print(f"  {' '.join(map(str, (kind, rest[0])))}: {mib:.0f} MiB, {cpu:.0f} CPU s", flush=True)
-    return found
-
-
 def _measured(
-    name: str, settings: Sequence[Mapping[str, Any]], part: int
-) -> list[tuple[str, list[str]]]:
-    """Return digests of schedules, latencies and digests of counters by target."""
-    found = []
-    for target in TARGETS:
-        evaluator = _evaluator(name, target)
-        results = [_result(evaluator, Knobs.from_dict(values)) for values in settings[::part]]
-        found.append((f"settings {name} @ {target}", results))
+    name: str, settings: Sequence[tuple[int, Mapping[str, Any]]], part: int = 1
+) -> dict[str, dict[int, str]]:
+    """Return digests of schedules, latencies and digests of counters, by target and setting."""
+    graph = autoturbo.load_model(str(workloads.get(name).file))
+    found = {}
+    for index, target_name in enumerate(TARGETS):
+        target = autoturbo.load_target(target_name)
+        evaluator = Evaluator(graph, target, target.default_dtype)
+        chosen = [(n, values) for n, values in settings if in_part(n, index, part)]
+        results = {n: _result(evaluator, Knobs.from_dict(values)) for n, values in chosen}
+        found[f"settings {name} @ {target_name}"] = results
     return found
 
 
@@ -166,16 +219,13 @@ def _result(evaluator: Evaluator, knobs: Knobs) -> str:
     return f"{_schedule_digest(schedule.text)} {outcome.latency!r} {counters}"
 
 
-def _searched(name: str, target: str, seed: int) -> tuple[str, list[str]]:
-    """Return the best latency of a search and a digest of its schedule and of all its trials."""
+def searched(name: str, target: str, seed: int) -> float:
+    """Return the least latency that a search finds, in seconds."""
     result = autoturbo.tune(
         autoturbo.load_model(str(workloads.get(name).file)), autoturbo.load_target(target),
         trials=TRIALS, seed=seed, verify=False,
     )  # fmt: skip
-    trials = [getattr(t.outcome, "latency", None) for t in result.history]
-    best = result.best
-    value = f"{_schedule_digest(best.schedule.text)} {best.measurement.latency!r} {_digest(trials)}"
-    return f"tune {name} @ {target} seed {seed}", [value]
+    return float(result.best.measurement.latency)
 
 
 def _schedule_digest(text: str) -> str:

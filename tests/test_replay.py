@@ -1,0 +1,45 @@
+"""What settings gave when the replay corpus was made they give to the bit, searches in the mean."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import replay
+
+from autoturbo.datasets import workloads
+
+PART = 25
+"""The fast tier checks every 25th setting of a workload on a target, other ones on each target."""
+
+SIMILAR = {"unet", "bert_large_s384", "bert_base_s256", "llama_prefill"}
+"""Workloads that it leaves out: large ones of which a smaller of the same kind is there."""
+
+
+@pytest.mark.parametrize("name", [name for name in workloads.names() if name not in SIMILAR])
+def test_a_part_of_the_settings_gives_what_it_gave(name: str) -> None:
+    assert replay.differing(name, PART) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", workloads.names())
+def test_all_settings_give_what_they_gave(name: str) -> None:
+    assert replay.differing(name) == []
+
+
+@pytest.mark.full
+def test_searches_find_what_they_found_in_the_mean() -> None:
+    """One of each workload, targets and seeds in turn; ``tools/replay.py searches`` runs all 90."""
+    asked = [
+        (name, replay.SEARCHED[number % 3], number // 3 % 3)
+        for number, name in enumerate(replay.TUNED)
+    ]
+    latencies = list(itertools.starmap(replay.searched, asked))
+    assert replay.over_known(asked, latencies) <= replay.SLOWER
+
+
+def test_a_setting_that_gives_something_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "_result", lambda *_: "another")
+    lines = replay.differing("squeezenet1_1", PART)
+    assert len(lines) == 12
+    assert lines[0].startswith("settings squeezenet1_1 @ ascend-910, setting 0: another, was ")

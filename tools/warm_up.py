@@ -1,0 +1,74 @@
+"""Compiles what a first ``autoturbo tune`` compiles, and says what that cost.
+
+``python tools/warm_up.py REPORT`` writes CPU seconds of compiling, of a calibration loop in the
+same process, and the peak of memory as JSON. The tests run it where nothing is compiled yet, and
+hold it to its budget (``tests/test_budgets.py``); ratios to the loop hold on slow machines as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+REPORT = "AUTOTURBO_WARM_UP_REPORT"
+"""Environment variable that tells the tests' workers the file of the report."""
+
+LOOP = 3_000_000
+"""Turns of the calibration loop: some tenths of a second."""
+
+
+def loop_seconds() -> float:
+    """Return the CPU seconds of the calibration loop, a loop of plain Python."""
+    began = time.process_time()
+    total = 0
+    for number in range(LOOP):
+        total += number & 7
+    return time.process_time() - began
+
+
+def peak_bytes() -> int:
+    """Return the peak of this process's memory."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def compiled() -> dict[str, float]:
+    """Tune a small network; compiled functions, their CPU seconds, the loop's and peak bytes."""
+    from autoturbo.cli import main
+    from autoturbo.compiled import CompileProgress, watched_compiling
+
+    loops = [loop_seconds()]
+    progress = CompileProgress(lambda: None, time.process_time)
+    with TemporaryDirectory() as folder, watched_compiling(progress):
+        os.chdir(folder)
+        status = main(["--quiet", "--json", "tune", "squeezenet1_1", "--trials", "5"])
+        os.chdir("/")
+    loops.append(loop_seconds())
+    return {
+        "status": status,
+        "functions": progress.functions,
+        "compiling_s": progress.seconds,
+        "loop_s": sum(loops) / len(loops),
+        "peak_bytes": peak_bytes(),
+    }
+
+
+def write_report(path: Path) -> None:
+    """Write what compiling cost, or why it failed: whoever waits for the file goes on."""
+    try:
+        report: dict[str, float | str] = dict(compiled())
+    except Exception:  # noqa: BLE001 - the test that reads it says so
+        report = {"error": traceback.format_exc()}
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(report))
+    part.replace(path)
+
+
+if __name__ == "__main__":
+    write_report(Path(sys.argv[1]))
