@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -81,6 +82,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _is_compiled() -> bool:
     folder = os.environ.get("NUMBA_CACHE_DIR") or Path(autoturbo.__file__).parent
     return any(Path(folder).rglob("*.nbi"))
+
+
+@pytest.fixture(autouse=True)
+def _garbage() -> Iterator[None]:
+    """Collect what ``tune`` kept from being: a process of its own ends with the run, tests do not."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
