@@ -86,7 +86,7 @@ def _is_compiled() -> bool:
 
 @pytest.fixture(autouse=True)
 def _garbage() -> Iterator[None]:
-    """Collect what ``tune`` kept from being: a process of its own ends with the run, tests do not."""
+    """Free what ``tune`` froze: its process ends with the run, the tests' does not."""
     yield
     gc.unfreeze()
 
