@@ -65,12 +65,12 @@ def test_a_ratio_of_zero_has_a_number() -> None:
     assert value(Knobs(producer_factor_ratio=0), "producer_factor_ratio") == -10.0
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_every_preset_has_finite_features(name: str) -> None:
-    target = load_target(name)
-    vector = target_vector(target, target.default_dtype)
-    assert vector.shape == (len(TARGET_NAMES),)
-    assert np.isfinite(vector).all()
+def test_every_preset_has_finite_features() -> None:
+    for name in preset_names():
+        target = load_target(name)
+        vector = target_vector(target, target.default_dtype)
+        assert vector.shape == (len(TARGET_NAMES),)
+        assert np.isfinite(vector).all()
 
 
 def test_presets_look_different() -> None:

@@ -174,7 +174,7 @@ def test_a_model_of_other_features_is_refused(tmp_path: Path) -> None:
         CostModel.load(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"names": []}'])
+@pytest.mark.parametrize("text", ["", '{"names": []}'])
 def test_a_damaged_card_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "card.json").write_text(text)
     with pytest.raises(InputError, match=r"card\.json"):

@@ -150,7 +150,7 @@ LIVES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     rows=LIVES, lb=st.integers(0, 1500), gb=st.integers(0, 1500),
     victim=st.sampled_from(("longest", "largest", "size_x_life")),

@@ -59,7 +59,7 @@ def test_batch_sizes_share_one_bounded_cache() -> None:
     assert 0 < bench.cache.timelines.size <= 48 * MIB
 
 
-@pytest.mark.parametrize("at", [0, 3, 9_999])
+@pytest.mark.parametrize("at", [0, 9_999])
 def test_lengths_of_untouched_tensors_are_not_kept(at: int) -> None:
     low, high = np.zeros(10_000, np.int64), np.zeros(10_000, np.int64)
     high[at] = 5

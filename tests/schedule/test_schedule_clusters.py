@@ -44,7 +44,7 @@ from tests.schedule.schedule_samples import (
 from tests.schedule.test_schedule_properties import drawn
 
 SPLITS = ("spatial", "channel", "pipeline")
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -61,8 +61,8 @@ def built(graph: Graph, machine: Target, **knobs: Any) -> Schedule:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@EXAMPLES
-@given(graph=networks(), machine=several(), data=st.data())
+@settings(EXAMPLES, max_examples=6)
+@given(graph=networks(6), machine=several(), data=st.data())
 def test_any_setting_gives_a_valid_schedule(
     split: str, graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
@@ -70,9 +70,18 @@ def test_any_setting_gives_a_valid_schedule(
     check_schedule(drawn(data, graph, machine, split=split))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("split", SPLITS)
-@settings(EXAMPLES, max_examples=25)
+@EXAMPLES
 @given(graph=networks(), machine=several(), data=st.data())
+def test_any_setting_gives_a_valid_schedule_for_larger_networks(
+    split: str, graph: Graph, machine: Target, data: st.DataObject
+) -> None:
+    check_schedule(drawn(data, graph, machine, split=split))
+
+
+@settings(EXAMPLES, max_examples=9)
+@given(split=st.sampled_from(SPLITS), graph=networks(), machine=several(), data=st.data())
 def test_round_trip_of_any_schedule(
     tmp_path_factory: pytest.TempPathFactory,
     split: str,
@@ -89,9 +98,8 @@ def test_round_trip_of_any_schedule(
     assert simulate(again) == simulate(schedule)
 
 
-@pytest.mark.parametrize("split", SPLITS)
-@settings(EXAMPLES, max_examples=15)
-@given(graph=networks(), machine=several())
+@settings(EXAMPLES, max_examples=9)
+@given(split=st.sampled_from(SPLITS), graph=networks(), machine=several())
 def test_the_same_from_a_used_and_a_fresh_workbench(
     split: str, graph: Graph, machine: Target
 ) -> None:
@@ -105,18 +113,30 @@ def test_the_same_from_a_used_and_a_fresh_workbench(
     assert simulate(again) == simulate(fresh)
 
 
-@pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("name", ["resnet50", "bert_base_s128", "dlrm"])
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("squeezenet1_1", "spatial"),
+        *(
+            pytest.param(name, split, marks=pytest.mark.full)
+            for name, split in (
+                ("resnet50", "spatial"), ("resnet50", "pipeline"), ("bert_base_s128", "channel"),
+                ("dlrm", "pipeline"),
+            )
+        ),
+    ],
+)  # fmt: skip
 def test_real_networks(name: str, split: str) -> None:
     check_schedule(built(workload(name, 4), STCP920, cluster_split=split))
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_one_cluster_has_nothing_to_share_out(split: str) -> None:
+def test_one_cluster_has_nothing_to_share_out() -> None:
     machine = target(clusters=1)
-    schedule, plain = built(block(), machine, cluster_split=split), built(block(), machine)
-    assert schedule.share == plain.share == Share(1, 4, 4)
-    assert simulate(schedule) == simulate(plain)
+    plain = built(block(), machine)
+    for split in SPLITS:
+        schedule = built(block(), machine, cluster_split=split)
+        assert schedule.share == plain.share == Share(1, 4, 4)
+        assert simulate(schedule) == simulate(plain)
 
 
 def test_what_cannot_be_shared_out_runs_on_one_cluster() -> None:
@@ -316,7 +336,7 @@ def test_spatial_halves_wait_for_each_other_s_halo() -> None:
     assert passes([[0, 2], [1, 3]], [[], [], [0], [1]], [2.0, 3.0, 4.0, 1.0], 1) == 6
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_passes_against_an_event_loop(data: st.DataObject) -> None:
     count, clusters = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 4))

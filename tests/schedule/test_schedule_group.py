@@ -74,7 +74,7 @@ def test_two_readers_keep_a_straight_line_apart() -> None:
     assert groups(net.graph()) == [["conv0"], ["conv1"], ["conv2"]]
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 5])
+@pytest.mark.parametrize("limit", [1, 3])
 def test_most_layers(limit: int) -> None:
     sizes = [len(g) for g in groups(chain(*["conv"] * 6), Knobs(max_layers=limit))]
     assert max(sizes) <= limit

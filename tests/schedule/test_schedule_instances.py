@@ -195,7 +195,7 @@ def test_part_regions_against_plain_python(graph: Graph, data: st.DataObject) ->
         assert volume(as_region(compiled)) == volume(box)
 
 
-@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+@pytest.mark.parametrize("parts", [1, 4])
 def test_whole_outputs_are_covered(parts: int) -> None:
     _, graph = by_depth(chain("conv", shape=(8, 2, 4, 4)), (0, parts))
     made = sum(volume_of(next(iter(i.outputs.values()))) for i in graph.instances)

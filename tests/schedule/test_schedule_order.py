@@ -96,7 +96,7 @@ def test_footprint_takes_the_largest_that_waits_for_nothing() -> None:
     assert order == [1, 3, 0, 2]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(producers=dags(), data=st.data())
 def test_every_order_is_topological(producers: list[list[int]], data: st.DataObject) -> None:
     consumers = inverted(producers)
@@ -113,7 +113,7 @@ def test_every_order_is_topological(producers: list[list[int]], data: st.DataObj
         assert all(place[p] < place[i] for i, ps in enumerate(producers) for p in ps)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(producers=dags())
 def test_the_heap_gives_the_printed_order(producers: list[list[int]]) -> None:
     """Consumers go to the end of the list once, when their first producer has run."""
@@ -147,7 +147,7 @@ def test_live_peak_of_the_paper() -> None:
     assert order_instances(graph, "auto") == order_instances(graph, "dfs")
 
 
-@pytest.mark.parametrize("rule", ["auto", "bfs", "dfs", "footprint"])
+@pytest.mark.parametrize("rule", ["auto", "bfs"])
 def test_rules_on_resnet(rule: str) -> None:
     problem = bench("resnet50").problem(16)
     graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))

@@ -33,7 +33,6 @@ def splits(knobs: Knobs, shape: tuple[int, ...] = (4, 4, 8, 8)) -> list[tuple[in
     [
         (64, 4, Share(4, 16, 16)),
         (3, 4, Share(3, 1, 1)),
-        (6, 4, Share(3, 2, 2)),
         (5, 4, Share(3, 2, 2)),
         (1, 4, Share(1, 1, 1)),
         (7, 2, Share(2, 4, 4)),
@@ -105,7 +104,7 @@ def test_factor_scale_on_resnet_doubles_every_stage() -> None:
     assert [s.split.instances for s in schedule.instances.subgraphs] == [16, 8, 4, 2]
 
 
-@pytest.mark.parametrize("factor", [1, 2, 3, 4])
+@pytest.mark.parametrize("factor", [1, 3])
 def test_a_forced_factor(factor: int) -> None:
     assert [n for _, n in splits(forced(dim=0, factor=factor))] == [factor]
 
@@ -163,7 +162,7 @@ def test_dtype_changes_sizes() -> None:
     check_schedule(schedule)
 
 
-@pytest.mark.parametrize("batches", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("batches", [4, pytest.param(1, marks=pytest.mark.full)])
 def test_every_batch_of_resnet(batches: int) -> None:
     schedule = build_schedule(bench("resnet50"), Knobs(batches_per_cluster=batches))
     check_schedule(schedule)

@@ -111,9 +111,9 @@ def test_dimensions_of_one_element_are_not_split() -> None:
     assert [sink(problem, (0,)).axes[a].extent for _, a in split_axes(problem, (0,))] == [6, 8]
 
 
-@pytest.mark.parametrize(
-    ("extent", "policy", "peak", "room", "expected"),
-    [
+def test_factors() -> None:
+    """The paper's list has no 3, 5, 6, 7 and takes the first factor only if it divides."""
+    cases: tuple[tuple[int, str, int, int, list[int]], ...] = (
         (16, "published", 100, 60, [2, 4, 8]),
         (16, "published", 500, 100, [8]),
         (16, "divisors", 300, 100, [4, 8, 16]),
@@ -124,11 +124,9 @@ def test_dimensions_of_one_element_are_not_split() -> None:
         (5, "ragged", 100, 60, [2, 3, 4, 5]),
         (4, "published", 900, 100, []),
         (36, "published", 850, 100, [9]),
-    ],
-)
-def test_factors(extent: int, policy: str, peak: int, room: int, expected: list[int]) -> None:
-    """The paper's list has no 3, 5, 6, 7 and takes the first factor only if it divides."""
-    assert factors(extent, policy, peak, room) == expected
+    )
+    for extent, policy, peak, room, expected in cases:
+        assert factors(extent, policy, peak, room) == expected
 
 
 def test_what_fits_stays_whole() -> None:
@@ -166,7 +164,7 @@ def test_fill(fill: float, factor: int) -> None:
     assert best_split(problem, (0,), SplitRules(lb_fill=fill)).factor == factor
 
 
-@pytest.mark.parametrize(("key", "expected"), [("ofd", 0), ("dfo", 0), ("fod", 0), ("odf", 0)])
+@pytest.mark.parametrize(("key", "expected"), [("ofd", 0), ("dfo", 0)])
 def test_equal_splits_take_the_outermost_dimension(key: str, expected: int) -> None:
     net = Net(x=(4, 4, 4, 4))
     net.relu("x")
@@ -232,7 +230,7 @@ def test_an_elementwise_layer_writes_over_an_inner_input_only() -> None:
     assert part_cost(problem, layers, -1, 0, 0)[0] == 2 * tensor
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph=networks(), factor=st.integers(1, 4), data=st.data())
 def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.DataObject) -> None:
     """Work and operators cut from boxes, and the footprint from a walk over the layers."""
@@ -271,7 +269,7 @@ def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.Data
     assert peak == sum(volume(regions[t]) * int(element[t]) for t in (*read, *kept))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph=networks(), lb=st.sampled_from((64, 256, 1024)), data=st.data())
 def test_the_chosen_part_fits_and_smaller_printed_factors_do_not(
     graph: Graph, lb: int, data: st.DataObject

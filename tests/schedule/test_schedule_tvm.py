@@ -132,7 +132,10 @@ KERNELS = {
 """Ours, normalisations written out as SimplifyInference does, and the paper's (Table 3)."""
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n == "mobilenet_v2" else pytest.mark.full) for n in KERNELS],
+)
 def test_kernel_counts_near_table_3(name: str) -> None:
     ours, paper = KERNELS[name]
     assert len(fuse(simplified(workload(name)))) == ours
@@ -182,7 +185,7 @@ def test_densenet_has_the_papers_count_if_it_appends_to_one_tensor() -> None:
     assert counts[1] == pytest.approx(247, rel=0.05)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph=networks(most=12))
 def test_groups_are_a_partition_without_cycles(graph: Graph) -> None:
     members = fuse(graph)
@@ -197,7 +200,7 @@ def test_groups_are_a_partition_without_cycles(graph: Graph) -> None:
         assert not set(layer.outputs) - set(graph.operators[layer.operators[-1]].outputs)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph=networks(most=12))
 def test_a_group_has_at_most_one_anchor(graph: Graph) -> None:
     for members in fuse(graph):
@@ -211,9 +214,14 @@ def largest_batches(name: str) -> int:
 
 @pytest.mark.parametrize(
     ("name", "batches"),
-    [("resnet50", 2), ("bert_base_s128", 4), ("bert_base_s256", 2), ("bert_large_s384", 1),
-     ("bert_base_s512", 1), ("mobilenet_v2", 2), ("vit_b16", 4), ("conformer", 1)],
-)  # fmt: skip
+    [
+        ("mobilenet_v2", 2),
+        *(
+            pytest.param(*case, marks=pytest.mark.full)
+            for case in (("resnet50", 2), ("bert_base_s256", 2), ("vit_b16", 4), ("conformer", 1))
+        ),
+    ],
+)
 def test_batches_are_limited_by_the_global_buffer(name: str, batches: int) -> None:
     """The limit of section 6.1 ("because of the LLB") gives the batches of Table 2."""
     assert largest_batches(name) == batches

@@ -117,8 +117,15 @@ def column(values: np.ndarray, name: str) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("workload", ["resnet18", "bert_base_s128", "squeezenet1_1", "dlrm"])
-@pytest.mark.parametrize("knobs", [Knobs(), Knobs(max_layers=2), Knobs(batches_per_cluster=2)])
+@pytest.mark.parametrize(
+    ("knobs", "workload"),
+    [
+        (Knobs(), "dlrm"),
+        (Knobs(batches_per_cluster=2), "resnet18"),
+        pytest.param(Knobs(max_layers=2), "bert_base_s128", marks=pytest.mark.full),
+        pytest.param(Knobs(max_layers=2), "resnet18", marks=pytest.mark.full),
+    ],
+)
 def test_statistics_agree_with_the_measurement(workload: str, knobs: Knobs) -> None:
     bench = evaluator(workload)
     facts, outcome = bench.statistics(knobs), bench.evaluate(knobs)
@@ -134,7 +141,9 @@ def test_statistics_agree_with_the_measurement(workload: str, knobs: Knobs) -> N
     assert predicted == pytest.approx(outcome.latency)
 
 
-@pytest.mark.parametrize("workload", ["resnet18", "bert_base_s128", "squeezenet1_1"])
+@pytest.mark.parametrize(
+    "workload", ["resnet18", pytest.param("bert_base_s128", marks=pytest.mark.full)]
+)
 def test_work_times_launches_is_the_work_of_the_model(workload: str) -> None:
     """Nothing is recomputed at a limit of 1 when parts are whole samples."""
     bench = evaluator(workload)

@@ -35,9 +35,8 @@ def cycles(
     return float(matrix_cycles(count, m, n, k, array_of(engine)))
 
 
-@pytest.mark.parametrize(
-    ("dataflow", "m", "n", "k", "expected"),
-    [
+def test_closed_forms() -> None:
+    cases = (
         (OUTPUT, 16, 8, 100, 100),  # one fold
         (OUTPUT, 8, 16, 100, 100),  # transposed
         (OUTPUT, 17, 8, 100, 200),
@@ -51,10 +50,9 @@ def cycles(
         (INPUT, 64, 1, 64, 4 * 8 * 16),
         (IDEAL, 16, 8, 100, 100),
         (IDEAL, 1, 1, 128, 1),
-    ],
-)
-def test_closed_forms(dataflow: int, m: int, n: int, k: int, expected: int) -> None:
-    assert cycles(dataflow, m, n, k) == expected
+    )
+    for dataflow, m, n, k, expected in cases:
+        assert cycles(dataflow, m, n, k) == expected
 
 
 def test_products_of_a_batch_follow_each_other() -> None:
