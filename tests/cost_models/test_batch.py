@@ -122,6 +122,7 @@ def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
     assert there > CANDIDATES
 
 
+@pytest.mark.full
 def test_an_advisor_says_the_same_by_number_and_by_setting() -> None:
     evaluator, space = bench("squeezenet1_1", "goya")
     genes = candidates(space)
@@ -170,6 +171,7 @@ def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
     assert none_seen > 0
 
 
+@pytest.mark.full
 @PAIRS
 def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     workload: str, target: str

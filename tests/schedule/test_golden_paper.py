@@ -165,6 +165,7 @@ def test_the_movements_of_figure_9() -> None:
     assert tuple(map(min, (2, 2), (2, 4))) == (4 // 2, 2)
 
 
+@pytest.mark.full
 def test_what_crosses_in_figure_9() -> None:
     """A core gets half a sample, 14 of 28 rows; the four of the other operand had none of it."""
     concat = figure_9()
@@ -254,6 +255,7 @@ def test_figure_12_spills_the_first_output() -> None:
     assert set(found.values()) == {"LB"}
 
 
+@pytest.mark.full
 def test_with_room_for_four_nothing_is_spilled() -> None:
     assert spilled(4)["conv0"] == "LB"
 
@@ -318,6 +320,7 @@ def test_without_instruction_scheduling_nothing_runs_under_another_layers_comput
         assert begin[after, "dma_in"] < begin[after, "transfer"] < begin[after, "matrix"]
 
 
+@pytest.mark.full
 def test_the_next_layers_weights_come_under_the_compute_of_a_real_kernel() -> None:
     """In b3 every convolution's first weights are asked for before the one before it has ended."""
     schedule = build_schedule(bench("resnet50"), Knobs())

@@ -125,6 +125,7 @@ def test_it_is_a_valid_schedule(vendor: Schedule) -> None:
     assert (vendor.share.samples, vendor.share.batches, vendor.share.loops) == (16, 16, 1)
 
 
+@pytest.mark.full
 def test_it_is_within_a_few_percent_of_ours(model: Graph, vendor: Schedule) -> None:
     """Published: 8.00 times TVM for the vendor's schedule, 7.97 for GraphTurbo's (figure 14)."""
     ours = simulate(build_schedule(Workbench(model, STCP920, "float16"), Knobs()))

@@ -53,6 +53,7 @@ def test_plain_binding() -> None:
         assert plain_binding(extents, order, bindable, cores) == expected
 
 
+@pytest.mark.full
 def test_plain_binding_follows_the_loop_order() -> None:
     """An NCHW tensor is bound over samples, rows, columns, then channels."""
     assert plain_binding((2, 512, 28, 28), (0, 2, 3, 1), [True] * 4, 8) == (2, 1, 4, 1)
@@ -99,6 +100,7 @@ def test_a_product_passes_rows_to_the_first_and_columns_to_the_second_operand() 
     assert infer_input(operator, 1, (4, 2)) == (1, 2)
 
 
+@pytest.mark.full
 def test_a_transpose_permutes() -> None:
     net = Net(x=(4, 6, 8))
     net.transpose("x", 2, 0, 1)
@@ -106,6 +108,7 @@ def test_a_transpose_permutes() -> None:
     assert infer_input(problem.graph.operators[last], 0, (2, 4, 1)) == (4, 1, 2)
 
 
+@pytest.mark.full
 def test_a_broadcast_operand_is_not_spread() -> None:
     net = Net(x=(4, 6, 8), y=(1, 6, 8))
     net.sum("x", "y")
@@ -114,6 +117,7 @@ def test_a_broadcast_operand_is_not_spread() -> None:
     assert infer_input(operator, 1, (4, 2, 1)) == (1, 2, 1)
 
 
+@pytest.mark.full
 def test_a_merged_dimension_binds_its_outer_part() -> None:
     net = Net(x=(4, 6, 8))
     net.reshape("x", 24, 8)
@@ -134,6 +138,7 @@ def test_a_layer_passes_its_binding_through_all_its_operators() -> None:
     assert infer_layer(problem, 0, (2, 1, 4, 1)) == {0: (2, 1, 4, 1)}
 
 
+@pytest.mark.full
 def test_weights_have_no_binding() -> None:
     problem = make_problem(chain("conv"), target(cores=8), "float16")
     constants = {t for t, tensor in enumerate(problem.graph.tensors) if tensor.constant}

@@ -67,6 +67,7 @@ def only(schedule: Schedule) -> Instructions:
     return schedule.instructions(step)
 
 
+@pytest.mark.full
 def test_rules_of_stcp920() -> None:
     found = rules()
     assert (found.ahead, found.divisor, found.across) == (1, 1, True)
@@ -120,6 +121,7 @@ def test_streams_are_stored_after_compute() -> None:
     assert on(found, DMA_OUT).min() > on(found, MATRIX_ENGINE).min()
 
 
+@pytest.mark.full
 def test_resident_weights_are_not_asked_of_ddr() -> None:
     streams = np.zeros((1, STREAM_COLUMNS), np.int64)
     found = instruct(product(64, 32, 32)[None], streams, [()], rules(), weights_resident=True)
@@ -136,6 +138,7 @@ def test_weights_larger_than_their_share_are_cut() -> None:
     assert largest * 2 <= 1 << 18
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ahead", [1, 4])
 def test_prefetched_tiles_fit_the_weight_share(ahead: int) -> None:
     found = program([product(64, 2048, 1024)], prefetch_depth=ahead)
@@ -168,6 +171,7 @@ def test_without_a_pipeline_one_instruction_runs_after_another() -> None:
     assert (waits[:, 1:] == -1).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("divisor", [2, 8])
 def test_tile_divisor_makes_more_tiles(divisor: int) -> None:
     one = program([product(512, 64, 64)])
@@ -175,6 +179,7 @@ def test_tile_divisor_makes_more_tiles(divisor: int) -> None:
     assert len(on(several, MATRIX_ENGINE)) > len(on(one, MATRIX_ENGINE))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("extent", "native", "least", "tiles"),
     [

@@ -135,6 +135,7 @@ def test_live_peak_against_a_walk(producers: list[list[int]], data: st.DataObjec
     assert live_peak(order, consumers, sizes) == peak
 
 
+@pytest.mark.full
 def test_live_peak_of_the_paper() -> None:
     """ResNet-50, 16 images, FP16: 13.8 MiB breadth-first against 7.7 MiB depth-first (4.2)."""
     problem = bench("resnet50").problem(16)
@@ -147,6 +148,7 @@ def test_live_peak_of_the_paper() -> None:
     assert order_instances(graph, "auto") == order_instances(graph, "dfs")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", ["auto", "bfs"])
 def test_rules_on_resnet(rule: str) -> None:
     problem = bench("resnet50").problem(16)
@@ -157,6 +159,7 @@ def test_rules_on_resnet(rule: str) -> None:
         assert list(order) == list(range(15))
 
 
+@pytest.mark.full
 def test_output_sizes_are_bytes_of_the_parts() -> None:
     problem = bench("resnet50").problem(16)
     graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))

@@ -39,6 +39,7 @@ def test_resnet() -> None:
     assert (rows[:, STATISTICS.index("footprint_bytes")] <= 8 << 20).all()
 
 
+@pytest.mark.full
 def test_loops() -> None:
     rows, launches, _ = statistics_of(bench("resnet50"), Knobs(batches_per_cluster=4))
     assert set(column(rows, "loops")) == {4}
@@ -81,6 +82,7 @@ def test_against_the_schedule(graph: Graph, machine: Target, data: st.DataObject
         assert row["footprint_bytes"] >= row["input_bytes"]
 
 
+@pytest.mark.full
 def test_the_footprint_is_that_of_the_split() -> None:
     workbench = bench("resnet50")
     rows, _, _ = statistics_of(workbench, Knobs())

@@ -117,6 +117,7 @@ def test_more_channels_are_not_up_sampling() -> None:
     assert enlarging(net) == [False, False]
 
 
+@pytest.mark.full
 def test_as_many_elements_are_not_up_sampling() -> None:
     """A pixel shuffle and a reshape spread out what is there."""
     net = Net(x=(2, 16, 8, 8))
@@ -125,6 +126,7 @@ def test_as_many_elements_are_not_up_sampling() -> None:
     assert not any(enlarging(net))
 
 
+@pytest.mark.full
 def test_scores_broadcasts_and_concatenations_are_not_up_sampling() -> None:
     net = Net(x=(2, 6, 4))
     scores = net.softmax(net.matmul("x", net.transpose("x", 0, 2, 1)))
@@ -289,6 +291,7 @@ def test_many_encoders_and_decoders_get_valid_schedules(
     check_schedule(drawn(data, graph, machine))
 
 
+@pytest.mark.full
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=encoder_decoders(), machine=targets())
 def test_the_published_setting_too(graph: Graph, machine: Target) -> None:

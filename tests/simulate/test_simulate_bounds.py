@@ -109,7 +109,7 @@ def test_random_settings_on_odd_targets(workload: str, target: Target, knobs: Kn
     judge(Evaluator(model_of(workload), target, "float16"), knobs)
 
 
-@pytest.mark.parametrize("workload", ["dlrm", "resnet18"])
+@pytest.mark.parametrize("workload", ["dlrm", pytest.param("resnet18", marks=pytest.mark.full)])
 def test_the_bound_is_work_and_traffic_at_peak(workload: str) -> None:
     graph, target = model_of(workload), target_of()
     bound = lower_bound(graph, target, "float16")
@@ -125,6 +125,7 @@ def test_compulsory_traffic_is_weights_inputs_and_outputs() -> None:
     assert weight_bytes(graph, "float16") == pytest.approx(11.7e6 * 2, rel=0.01)
 
 
+@pytest.mark.full
 def test_a_table_that_is_looked_up_counts_what_is_picked() -> None:
     graph = model_of("bert_base_s128")  # 4,096 words of a table of 30,522
     whole = sum(t.elements for t in graph.tensors if t.constant) * 2

@@ -108,6 +108,7 @@ def test_the_heuristic_is_not_behind_tvm(
     assert own.latency <= tvm.latency
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
 def test_cached_heads_are_no_channels(tmp_path: Path, form: str) -> None:
     """The cache lies in memory as in the file, so that a part of its heads is contiguous."""

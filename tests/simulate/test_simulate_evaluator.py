@@ -42,6 +42,7 @@ def test_an_overflow_of_ddr_is_a_failure_with_demand_and_capacity() -> None:
     assert found.levers
 
 
+@pytest.mark.full
 def test_the_same_schedule_fits_where_there_is_room() -> None:
     graph = evaluator("resnet18").bench.model
     found = Evaluator(graph, changed(target_of(), "ddr.capacity", 1 << 20), "float16")
@@ -153,6 +154,7 @@ def test_work_times_launches_is_the_work_of_the_model(workload: str) -> None:
     assert done == pytest.approx(bench.bench.model.macs, rel=1e-3)
 
 
+@pytest.mark.full
 def test_recomputation_shows_in_the_statistics() -> None:
     facts = evaluator("resnet18").statistics(Knobs(split_dims="spatial", factor_scale=8))
     assert facts is not None

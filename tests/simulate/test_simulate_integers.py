@@ -107,6 +107,7 @@ def test_operators_on_8_bit_values_are_priced_like_pairs(tmp_path: Path) -> None
     assert operators.latency <= plain.latency
 
 
+@pytest.mark.full
 def test_integers_beside_real_values_take_the_time_of_a_run_in_int8() -> None:
     """Products alone, so that nothing but their rate counts."""
 
@@ -246,6 +247,7 @@ def test_who_reads_real_values_beside_integers_pays_for_them() -> None:
     assert graph.tensors[shared.outputs[0]].integer_bytes == 1
 
 
+@pytest.mark.full
 def test_values_that_only_move_are_not_scaled_where_the_scales_are_one() -> None:
     def moved(net: Pairs, *, alike: bool) -> str:
         scales = net.scales()
@@ -259,6 +261,7 @@ def test_values_that_only_move_are_not_scaled_where_the_scales_are_one() -> None
         assert integers(graph)["QuantizeLinear"] == work
 
 
+@pytest.mark.full
 def test_marks_are_part_of_what_a_graph_is_known_by(folder: Path) -> None:
     _, graph = graphs("residual", folder)
     changed = dataclasses.replace(

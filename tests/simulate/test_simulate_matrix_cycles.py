@@ -55,6 +55,7 @@ def test_closed_forms() -> None:
         assert cycles(dataflow, m, n, k) == expected
 
 
+@pytest.mark.full
 def test_products_of_a_batch_follow_each_other() -> None:
     for dataflow in (OUTPUT, WEIGHT, INPUT, IDEAL):
         assert cycles(dataflow, 20, 20, 20, count=7) == 7 * cycles(dataflow, 20, 20, 20)
@@ -80,11 +81,13 @@ def test_more_work_takes_no_less(dataflow: int, m: int, n: int, k: int) -> None:
     assert cycles(dataflow, m, n, k + 1) >= least
 
 
+@pytest.mark.full
 @given(m=EXTENT, n=EXTENT, k=EXTENT)
 def test_output_stationary_does_not_care_which_operand_is_which(m: int, n: int, k: int) -> None:
     assert cycles(OUTPUT, m, n, k) == cycles(OUTPUT, n, m, k)
 
 
+@pytest.mark.full
 @given(m=EXTENT, n=EXTENT, k=EXTENT)
 def test_stationary_weights_transposed_are_stationary_inputs(m: int, n: int, k: int) -> None:
     both = min(cycles(WEIGHT, m, n, k), cycles(INPUT, m, n, k))

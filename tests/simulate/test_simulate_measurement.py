@@ -29,6 +29,7 @@ def test_json_has_exactly_the_documented_keys() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_json_holds_plain_finite_values() -> None:
     found = measured()
     text = json.dumps(found.as_json(), allow_nan=False)
@@ -42,6 +43,7 @@ def test_round_trip_through_json_text() -> None:
     assert Measurement.from_dict(json.loads(json.dumps(found.as_dict()))) == found
 
 
+@pytest.mark.full
 def test_every_field_survives() -> None:
     found = measured()
     assert set(found.as_dict()) == {f.name for f in dataclasses.fields(Measurement)}

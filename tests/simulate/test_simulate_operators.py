@@ -61,6 +61,7 @@ def test_nearly_all_operators_can_be_simulated() -> None:
     assert len(graphs()) > len(CASES) - 12
 
 
+@pytest.mark.full
 def test_each_engine_is_busy_for_at_least_its_share_of_the_bound() -> None:
     short = []
     for label, graph in graphs():

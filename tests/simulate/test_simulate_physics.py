@@ -41,6 +41,7 @@ def test_graphturbo_moves_a_fifth_of_the_bytes(workload: str) -> None:
     assert measure(workload, "tvm").ddr_bytes > 5 * measure(workload, "graphturbo").ddr_bytes
 
 
+@pytest.mark.full
 def test_graphturbo_is_bound_by_compute_on_resnet() -> None:
     found = measure("resnet50", "graphturbo")
     assert max(found.busy, key=lambda engine: found.busy[engine]) == "matrix"

@@ -130,6 +130,7 @@ def test_every_step_waits_for_the_barrier_and_the_way_between_cores(tmp_path: Pa
     assert after.bound.steps_s > before.bound.steps_s
 
 
+@pytest.mark.full
 def test_one_core_waits_for_no_other(tmp_path: Path) -> None:
     graph, target = import_model(file_of(tmp_path, "GRU", 50, 1, 64)), load_target("stcp920")
     alone = on(target, 1)
@@ -140,6 +141,7 @@ def test_one_core_waits_for_no_other(tmp_path: Path) -> None:
     assert measured(graph, slower).latency - measured(graph, alone).latency < 3e-3 * kernels
 
 
+@pytest.mark.full
 def test_small_cells_of_many_samples_share_out_samples(tmp_path: Path) -> None:
     """No core waits for another, and each has room for all weights."""
     target = load_target("stcp920")
@@ -161,6 +163,7 @@ def test_the_order_taken_is_the_faster_one(tmp_path: Path, samples: int, hidden:
         assert own <= measured(graph, target, forced).latency * 1.01
 
 
+@pytest.mark.full
 def test_weights_that_find_no_room_are_loaded_at_every_step(tmp_path: Path) -> None:
     """Of 1,024 units a core has 1 MiB, and a buffer of 256 KiB for them; of 512 they fit."""
     target = load_target("stcp920")
@@ -195,6 +198,7 @@ def test_passes_of_weights_by_room() -> None:
     assert passes(rules) == 1
 
 
+@pytest.mark.full
 @KINDS
 def test_a_part_of_the_samples_takes_all_steps(tmp_path: Path, kind: str) -> None:
     """So that parts of them one after another are no way to make it fit."""
@@ -212,6 +216,7 @@ def test_it_is_a_layer_of_its_own(tmp_path: Path) -> None:
     assert [layer.name for layer in layers_of(graph)] == ["cell", "after"]
 
 
+@pytest.mark.full
 @KINDS
 def test_the_bound_without_the_series(tmp_path: Path, kind: str) -> None:
     """Steps are gone through whether all states are kept or the last."""
@@ -249,6 +254,7 @@ def test_no_binding_beats_the_bound(
         assert found.latency >= found.bound.steps_s > 0
 
 
+@pytest.mark.full
 def test_fewer_units_a_core_take_less_time_but_an_exchange(tmp_path: Path) -> None:
     operator = import_model(file_of(tmp_path, "LSTM", 20, 1, 512)).operators[0]
     target = load_target("stcp920")

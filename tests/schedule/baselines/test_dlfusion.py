@@ -110,6 +110,7 @@ def test_the_model_finds_the_plane_that_made_the_samples() -> None:
     assert found.cores(LayerFigures(2.0**30, 32)) == 8
 
 
+@pytest.mark.full
 def test_allowed_numbers_are_powers_of_two() -> None:
     assert allowed_cores(32) == (1, 2, 4, 8, 16, 32)
     assert allowed_cores(12) == (1, 2, 4, 8)
@@ -135,6 +136,7 @@ HALOS = {
 (Alwani et al., MICRO '16, as baselines.md, section 2, works it out)."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("size", "strips"), [(56, 4), (28, 32)])
 def test_fused_strips_recompute_their_halo(size: int, strips: int) -> None:
     operator = convolution(16, size).operators[0]
