@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.hardware import DramTiming, Target
@@ -82,6 +82,7 @@ def test_without_timing_only_the_efficiency_counts() -> None:
     assert dram_efficiency(target_of("ipu-mk2"), 3) == pytest.approx(0.85)
 
 
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(TIMED),
     run=st.integers(1, 1 << 20),
@@ -93,6 +94,7 @@ def test_never_more_than_the_efficiency(name: str, run: int, streams: int, share
     assert 0 < found <= target_of(name).ddr.efficiency * (1 + 1e-12)
 
 
+@settings(max_examples=30)
 @given(name=st.sampled_from(TIMED), run=st.integers(1, 1 << 14))
 def test_whole_bursts_are_best(name: str, run: int) -> None:
     """Rounding a run up to whole bursts costs nothing."""

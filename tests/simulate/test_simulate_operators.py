@@ -57,6 +57,7 @@ def _imported(file: Path) -> Iterator[tuple[str, Graph]]:
             yield case.label, import_model(file)
 
 
+@pytest.mark.full
 def test_nearly_all_operators_can_be_simulated() -> None:
     assert len(graphs()) > len(CASES) - 12
 
