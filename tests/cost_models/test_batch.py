@@ -244,13 +244,13 @@ def test_the_order_in_which_candidates_come_does_not_matter(workload: str, targe
 
 
 def test_no_candidates() -> None:
-    evaluator, space = bench("resnet18", "stcp920")
+    evaluator, space = bench("dlrm", "ascend-910")
     none = space.choices.table(np.zeros((0, len(space.dimensions)), np.int64))
     assert features(evaluator).seconds(none).shape == (0,)
 
 
 def test_an_impossible_setting_is_infinite() -> None:
-    evaluator, _ = bench("resnet18", "stcp920")
+    evaluator, _ = bench("dlrm", "ascend-910")
     problem = evaluator.bench.problem(evaluator.bench.share().batches)
     layer = problem.layers[-1].name
     own = [Choice("dim", ("auto", 1), (layer,)), Choice("factor", ("auto", 1 << 20), (layer,))]

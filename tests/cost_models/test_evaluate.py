@@ -163,6 +163,7 @@ def _edit(folder: Path, **changes: object) -> None:
     (folder / "card.json").write_text(json.dumps({**card, **changes}))
 
 
+@pytest.mark.full
 def test_a_part_can_be_learned_from() -> None:
     known = table()
     model = train(known, {}, known.groups["model"] != "m0")
@@ -193,6 +194,7 @@ def test_the_models_in_the_package_are_small_and_no_pickles() -> None:
         assert sum(f.stat().st_size for f in folder.iterdir()) < 1.5e6
 
 
+@pytest.mark.full
 def test_accuracy_is_told_by_what_was_held_out() -> None:
     found = accuracy(table(), "squared")
     assert list(found) == list(KINDS)
