@@ -180,7 +180,7 @@ def test_nothing_overlaps_and_nothing_passes_its_zone(
     assert ((found.address < 0) == (found.scope == Scope.DDR)).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=LIVES, lb=st.integers(64, 2000))
 def test_nobody_leaves_while_the_live_set_is_far_below_the_room(rows: list[Row], lb: int) -> None:
     """Placement may fragment, but never where every buffer could have a place of its own."""

@@ -153,7 +153,7 @@ def test_joining_is_refused_where_an_earlier_one_would_close_a_cycle() -> None:
     assert len(contraction.in_order()) == 5
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(graph=networks(most=12))
 def test_stitch_operators_are_a_partition_that_can_run_and_cannot_grow(graph: Graph) -> None:
     members = stitch_ops(graph)

@@ -222,7 +222,7 @@ def test_resnet_is_bound_as_the_vendors_schedule(always: bool) -> None:
     assert found == {0: (2, 4), 1: (4, 2), 2: (8,), 3: (8,)}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(graph=networks(), cores=st.integers(1, 33), always=st.booleans())
 def test_bindings_of_random_networks(graph: Graph, cores: int, always: bool) -> None:
     workbench = Workbench(graph, target(cores=cores, lb=512), "float16")

@@ -361,6 +361,7 @@ def latency(name: str, batch: int, **knobs: Any) -> float:
     return simulate(built(workload(name, batch), STCP920, **knobs)).latency
 
 
+@pytest.mark.full
 def test_one_sample_of_large_images_is_faster_by_rows() -> None:
     """More than twice: four clusters, all of which read all weights."""
     assert latency("unet", 1) > 2 * latency("unet", 1, cluster_split="spatial")

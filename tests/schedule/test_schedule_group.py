@@ -132,7 +132,7 @@ def test_groups_are_remembered_per_rules() -> None:
     assert group(problem, rules) is not group(problem, GroupRules.of(Knobs(max_layers=2)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     graph=networks(most=12), lb=st.sampled_from((256, 1024, 8192)),
     order=st.sampled_from(("sdb", "sbd", "dsb", "dbs", "bsd", "bds")),
@@ -157,7 +157,7 @@ def test_sub_graphs_are_a_partition_that_can_run(
 
 
 @pytest.mark.full
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(graph=networks(most=10), lb=st.sampled_from((512, 2048, 8192)))
 def test_merging_never_makes_a_sub_graph_unfit(graph: Graph, lb: int) -> None:
     """A sub-graph of several layers always fits; only a single layer may be too large."""

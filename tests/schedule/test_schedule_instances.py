@@ -167,7 +167,7 @@ def test_resnet_instances_are_figure_6() -> None:
     assert graph.consumers[14] == ()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(graph=networks(), data=st.data())
 def test_part_regions_against_plain_python(graph: Graph, data: st.DataObject) -> None:
     """Compiled propagation over a whole network gives the regions of the access maps."""

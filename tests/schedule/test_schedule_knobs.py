@@ -82,7 +82,7 @@ def test_older_records_load() -> None:
     assert Knobs.from_dict(json.loads(old)).overrides == (SubGraphKnobs("a", dim=1, factor=2),)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(knobs=settings_of(LAYERS, samples=8))
 def test_round_trip(knobs: Knobs) -> None:
     again = Knobs.from_dict(json.loads(knobs.canonical()))
@@ -91,7 +91,7 @@ def test_round_trip(knobs: Knobs) -> None:
     assert len(knobs.id) == 16
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(first=settings_of(LAYERS), second=settings_of(LAYERS))
 def test_identity_tells_settings_apart(first: Knobs, second: Knobs) -> None:
     assert (first.id == second.id) == (first == second)

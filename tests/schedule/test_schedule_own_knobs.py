@@ -177,7 +177,7 @@ def test_a_sub_graph_may_say_what_the_model_does_not() -> None:
     assert not schedule.rules_of(0).serial
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(graph=networks(), data=st.data())
 def test_any_split_and_spread_gives_a_valid_schedule(graph: Graph, data: st.DataObject) -> None:
     """Two axes, cores and dimensions at random, on whatever sub-graph the layer ends up in."""

@@ -68,14 +68,14 @@ def test_channels_taken_apart_stay_side_by_side() -> None:
     assert order_of(graph, "transpose0") == (0, 1, 2, 3)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(graph=networks())
 def test_loop_orders_are_permutations(graph: Graph) -> None:
     for order, tensor in zip(loop_orders(graph), graph.tensors, strict=True):
         assert sorted(order) == list(range(len(tensor.shape)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(graph=networks())
 def test_makers_and_readers(graph: Graph) -> None:
     problem = make_problem(graph, target(), "float16")
@@ -175,7 +175,7 @@ def test_idle_rows_of_a_channel_stationary_array_reach_the_kernel() -> None:
     assert depths == {"weight_stationary": 27, "channel_stationary": 16 * 9}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(graph=networks())
 def test_a_product_has_all_multiply_accumulates(graph: Graph) -> None:
     for found in graph.operators:

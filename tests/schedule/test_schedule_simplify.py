@@ -63,7 +63,7 @@ def test_real_networks(name: str) -> None:
     assert found.macs == graph.macs
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(graph=networks(most=10))
 def test_no_work_is_lost_and_producers_come_first(graph: Graph) -> None:
     found = simplified(graph)

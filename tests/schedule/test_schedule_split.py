@@ -235,7 +235,7 @@ def test_an_elementwise_layer_writes_over_an_inner_input_only() -> None:
     assert part_cost(problem, layers, -1, 0, 0)[0] == 2 * tensor
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(graph=networks(), factor=st.integers(1, 4), data=st.data())
 def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.DataObject) -> None:
     """Work and operators cut from boxes, and the footprint from a walk over the layers."""
@@ -274,7 +274,7 @@ def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.Data
     assert peak == sum(volume(regions[t]) * int(element[t]) for t in (*read, *kept))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(graph=networks(), lb=st.sampled_from((64, 256, 1024)), data=st.data())
 def test_the_chosen_part_fits_and_smaller_printed_factors_do_not(
     graph: Graph, lb: int, data: st.DataObject

@@ -46,7 +46,7 @@ def test_loops() -> None:
     assert launches.sum() % 4 == 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(graph=networks(), machine=targets(), data=st.data())
 def test_against_the_schedule(graph: Graph, machine: Target, data: st.DataObject) -> None:
     workbench = Workbench(graph, machine, "float16")

@@ -194,7 +194,7 @@ def test_densenet_has_the_papers_count_if_it_appends_to_one_tensor() -> None:
 
 
 @pytest.mark.full
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(graph=networks(most=12))
 def test_groups_are_a_partition_without_cycles(graph: Graph) -> None:
     members = fuse(graph)
@@ -209,7 +209,7 @@ def test_groups_are_a_partition_without_cycles(graph: Graph) -> None:
         assert not set(layer.outputs) - set(graph.operators[layer.operators[-1]].outputs)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(graph=networks(most=12))
 def test_a_group_has_at_most_one_anchor(graph: Graph) -> None:
     for members in fuse(graph):
