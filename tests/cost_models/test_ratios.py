@@ -62,6 +62,7 @@ def test_no_kernel_in_gb_is_shorter_than_its_busiest_engine(busiest: dict[str, f
     assert base(**{**late, **busiest}) == pytest.approx(9e-5 + 1e-6 + 1e-6)
 
 
+@pytest.mark.full
 def test_weight_tiles_leave_less_room_for_tensors() -> None:
     room = 8 * 15 / 16  # MiB without the staging zones
     assert ratio("footprint_lb") == pytest.approx(3 / room)
@@ -70,6 +71,7 @@ def test_weight_tiles_leave_less_room_for_tensors() -> None:
     assert ratio("output_lb", np.log2(0.5)) == pytest.approx(1 / (room - 2))
 
 
+@pytest.mark.full
 def test_whole_tensors_are_held_to_the_rooms() -> None:
     assert ratio("whole_output_gb") == pytest.approx(2 / 16)
     assert ratio("whole_gb") == pytest.approx(8 / 16)

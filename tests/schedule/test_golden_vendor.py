@@ -125,6 +125,7 @@ def test_it_is_a_valid_schedule(vendor: Schedule) -> None:
     assert (vendor.share.samples, vendor.share.batches, vendor.share.loops) == (16, 16, 1)
 
 
+@pytest.mark.full
 def test_it_is_within_a_few_percent_of_ours(model: Graph, vendor: Schedule) -> None:
     """Published: 8.00 times TVM for the vendor's schedule, 7.97 for GraphTurbo's (figure 14)."""
     ours = simulate(build_schedule(Workbench(model, STCP920, "float16"), Knobs()))
@@ -140,15 +141,13 @@ def _move_behind(document: dict[str, Any]) -> None:
 
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a part that comes too late": (_move_behind, "runs before an instance whose output it reads"),
-    "a part left out": (lambda d: d["order"].pop(3), "every instance must run exactly once"),
     "more cores": (lambda d: d["order"][0].update(cores=[4, 1, 4, 1]), "a cluster has 8"),
-    "another memory": (lambda d: d["order"][0].update(scope="L1"), "unknown scope 'L1'; known"),
-    "other parts": (lambda d: d["subgraphs"][0].update(instances=3), "must run exactly once"),
     "another batch": (lambda d: d["model"].update(hash="0"), "made for resnet50 at batch 64"),
     "a quarter of the images": (lambda d: d["share"].update(batches=4), "cannot be split"),
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("edit", "message"), EDITS.values(), ids=EDITS)
 def test_a_changed_file_is_refused(
     tmp_path: Path, model: Graph, edit: Callable[[dict[str, Any]], object], message: str

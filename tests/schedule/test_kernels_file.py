@@ -25,12 +25,14 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "schedule-format.md"
 SETTINGS = {
     "published": Knobs(),
     "cut": Knobs(factor_scale=2, output_scope="GB", weight_residency="GB", prefetch_depth=3),
-    "rows": Knobs(cluster_split="spatial"),
     "pipeline": Knobs(cluster_split="pipeline"),
 }
 
 
-@pytest.fixture(scope="module", params=[*SETTINGS])
+@pytest.fixture(
+    scope="module",
+    params=["published", *(pytest.param(n, marks=pytest.mark.full) for n in ("cut", "pipeline"))],
+)
 def schedule(request: pytest.FixtureRequest) -> Schedule:
     bench = Workbench(workload("resnet18", batch=8), STCP920, "float16")
     return build_schedule(bench, SETTINGS[request.param])

@@ -17,6 +17,8 @@ from autoturbo.schedule.layer_sets import Count, LayerSets
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.split import RETRIES
 
+pytestmark = pytest.mark.full
+
 _PRODUCERS = 120
 
 

@@ -48,6 +48,7 @@ def test_zones_of_stcp920() -> None:
     assert zones.gb + zones.gb_staging == 8 << 20
 
 
+@pytest.mark.full
 def test_staging_takes_at_most_half_of_gb() -> None:
     zones = Zones.of(target(cores=32, gb=1000, weights=1 << 20))
     assert (zones.gb, zones.gb_staging) == (500, 500)
@@ -85,6 +86,7 @@ def test_seven_tasks_as_in_figure_12() -> None:
     assert found.address[0] >= 0
 
 
+@pytest.mark.full
 def test_with_room_for_four_nobody_leaves() -> None:
     lives = [(1, 7, 64), (2, 4, 64), (3, 5, 64), (4, 6, 64), (5, 7, 64), (6, 7, 64)]
     assert scopes(placed(lives, lb=256)) == "LLLLLL"
@@ -99,6 +101,7 @@ def test_victims(victim: str, expected: str) -> None:
     assert scopes(placed(rows, lb=800, victim=victim)) == expected
 
 
+@pytest.mark.full
 def test_the_first_of_equals_leaves() -> None:
     assert scopes(placed([(0, 3, 64), (0, 3, 64)], lb=64)) == "GL"
 
@@ -109,6 +112,7 @@ def test_what_gb_cannot_hold_goes_to_ddr() -> None:
     assert found.address.tolist() == [-1, 0, 0]
 
 
+@pytest.mark.full
 def test_without_gb_it_goes_to_ddr_at_once() -> None:
     assert scopes(placed([(0, 5, 64), (0, 4, 64)], lb=64, gb=0)) == "DL"
 
@@ -124,6 +128,7 @@ def test_declared_scopes_are_kept() -> None:
     assert scopes(allocate(declared, Zones(1 << 10, 1 << 10, 0, 0), "longest")) == "G"
 
 
+@pytest.mark.full
 def test_the_argument_is_not_changed() -> None:
     given_buffers = buffers([(0, 5, 64), (0, 4, 64)])
     allocate(given_buffers, Zones(64, 0, 0, 0), "longest")
@@ -131,6 +136,7 @@ def test_the_argument_is_not_changed() -> None:
     assert given_buffers.address.tolist() == [-1, -1]
 
 
+@pytest.mark.full
 def test_nothing_to_place() -> None:
     found = placed([], lb=64)
     assert peak_use(found, Scope.LB) == 0
@@ -150,7 +156,7 @@ LIVES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     rows=LIVES, lb=st.integers(0, 1500), gb=st.integers(0, 1500),
     victim=st.sampled_from(("longest", "largest", "size_x_life")),
@@ -174,7 +180,7 @@ def test_nothing_overlaps_and_nothing_passes_its_zone(
     assert ((found.address < 0) == (found.scope == Scope.DDR)).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=LIVES, lb=st.integers(64, 2000))
 def test_nobody_leaves_while_the_live_set_is_far_below_the_room(rows: list[Row], lb: int) -> None:
     """Placement may fragment, but never where every buffer could have a place of its own."""
@@ -183,6 +189,7 @@ def test_nobody_leaves_while_the_live_set_is_far_below_the_room(rows: list[Row],
     assert set(scopes(found)) <= {"L"}
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None)
 @given(rows=LIVES, lb=st.integers(0, 1500))
 def test_long_and_short_lives_are_found_alike(rows: list[Row], lb: int) -> None:

@@ -91,6 +91,7 @@ def test_a_softmax_and_a_layer_norm_are_one_stitch_operator_each() -> None:
         assert [len(members) for members in stitch_ops(net.graph())] == [count]
 
 
+@pytest.mark.full
 def test_pooling_and_depthwise_convolutions_are_boundaries() -> None:
     net = Net(x=(1, 4, 8, 8))
     net.pool(net.conv("x", 4, group=4))
@@ -106,6 +107,7 @@ def test_remote_stitching_of_two_independent_branches() -> None:
     assert named(graph, stitch_ops(graph)) == [["relu0", "sigmoid0"]]
 
 
+@pytest.mark.full
 def test_remote_stitching_of_branches_between_products() -> None:
     """Level by level: what is before the products, what is after them."""
     net = Net(x=(2, 8), y=(2, 8))
@@ -126,6 +128,7 @@ def test_a_skip_connection_is_not_stitched_over_the_product_inside() -> None:
     assert named(graph, stitch_ops(graph)) == [["relu0"], ["matmul0"], ["add0"]]
 
 
+@pytest.mark.full
 def test_a_skip_connection_over_nothing_that_needs_it_is_stitched() -> None:
     net = Net(x=(2, 8), y=(2, 8))
     net.sum(net.linear("y", 8), net.relu("x"))
@@ -150,7 +153,7 @@ def test_joining_is_refused_where_an_earlier_one_would_close_a_cycle() -> None:
     assert len(contraction.in_order()) == 5
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(graph=networks(most=12))
 def test_stitch_operators_are_a_partition_that_can_run_and_cannot_grow(graph: Graph) -> None:
     members = stitch_ops(graph)
@@ -182,6 +185,7 @@ def test_classes_of_a_softmax() -> None:
     assert classes(net.graph()) == ["reduce", "broadcast", "heavy", "reduce", "broadcast"]
 
 
+@pytest.mark.full
 def test_classes_of_whole_operators() -> None:
     net = Net(x=(16, 8))
     net.relu(net.norm(net.softmax("x")))
@@ -189,6 +193,7 @@ def test_classes_of_whole_operators() -> None:
     assert classes(net.graph()) == wanted
 
 
+@pytest.mark.full
 def test_a_constant_operand_is_no_broadcast() -> None:
     net = Net(x=(16, 8))
     net.sum("x", net.weight(8))
@@ -209,6 +214,7 @@ def test_dominants_of_a_softmax() -> None:
     assert named(graph, [list(second.others)]) == [["div0"]]
 
 
+@pytest.mark.full
 def test_dominants_of_a_layer_norm() -> None:
     """The root is heavy and broadcast afterwards, so it is kept for all elements of its row."""
     net = Net(x=(16, 8))
@@ -224,6 +230,7 @@ def test_dominants_of_a_layer_norm() -> None:
     assert dominants == {"sqrt0", "reducemean0", "reducemean1"}
 
 
+@pytest.mark.full
 def test_a_heavy_operator_without_broadcast_is_local() -> None:
     net = Net(x=(16, 8))
     net.relu(net.add("Tanh", ["x"], (16, 8)))
@@ -243,6 +250,7 @@ def test_a_softmax_is_one_kernel_of_two_tile_loops() -> None:
     assert len(kernels(found)) == 1
 
 
+@pytest.mark.full
 def test_a_layer_norm_is_one_kernel() -> None:
     net = Net(x=(16, 8))
     layer_norm(net, "x")
@@ -268,6 +276,7 @@ def test_a_reduction_over_the_dimension_on_the_cores_leaves_the_loop_and_is_glob
     assert schedule.placement.scopes[0] is Scope.GB
 
 
+@pytest.mark.full
 def test_few_rows_leave_the_loop() -> None:
     """Two rows on four cores: half a row each, so the sum is no longer one core's."""
     net = Net(x=(2, 8))
@@ -320,6 +329,7 @@ def test_results_at_products_overflow_to_ddr_and_others_to_the_global_buffer() -
     assert (found["reducemean0"], found["reducemean1"]) == ("LB", "LB")
 
 
+@pytest.mark.full
 def test_without_room_in_the_global_buffer_global_is_ddr() -> None:
     found = scopes(only(products_and_norm(), target(cores=4, lb=512, gb=1 << 10)))
     assert found["sub0"] == "DDR"
@@ -332,6 +342,7 @@ def test_unsplit_in_order_and_without_overlap() -> None:
         assert schedule.rules.serial
 
 
+@pytest.mark.full
 def test_larger_batches_spill_to_ddr_on_resnet() -> None:
     """What GraphTurbo saw (section 5.2): without a split, large batches spill to DDR."""
     moved = {
@@ -343,6 +354,7 @@ def test_larger_batches_spill_to_ddr_on_resnet() -> None:
     assert activations[16] > 3 * activations[2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kinds", [("relu",), ("conv", "relu"), ("softmax", "conv", "softmax")])
 def test_chains(kinds: tuple[str, ...]) -> None:
     only(chain(*kinds), target())

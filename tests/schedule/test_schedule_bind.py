@@ -31,9 +31,9 @@ from autoturbo.schedule.split import Split
 from tests.schedule.schedule_samples import Net, bench, block, chain, networks, target
 
 
-@pytest.mark.parametrize(
-    ("extents", "cores", "expected"),
-    [
+def test_plain_binding() -> None:
+    """Outermost first: 8, 4, 2, 1, whichever divides (section 4.3)."""
+    cases: tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...] = (
         ((2, 28, 28, 512), 8, (2, 4, 1, 1)),
         ((4, 28, 28, 512), 8, (4, 2, 1, 1)),
         ((8, 14, 14, 1024), 8, (8, 1, 1, 1)),
@@ -47,14 +47,13 @@ from tests.schedule.schedule_samples import Net, bench, block, chain, networks, 
         ((3, 10), 30, (3, 10)),
         ((5, 7), 1, (1, 1)),
         ((), 8, ()),
-    ],
-)
-def test_plain_binding(extents: tuple[int, ...], cores: int, expected: tuple[int, ...]) -> None:
-    """Outermost first: 8, 4, 2, 1, whichever divides (section 4.3)."""
-    order, bindable = range(len(extents)), [True] * len(extents)
-    assert plain_binding(extents, order, bindable, cores) == expected
+    )
+    for extents, cores, expected in cases:
+        order, bindable = range(len(extents)), [True] * len(extents)
+        assert plain_binding(extents, order, bindable, cores) == expected
 
 
+@pytest.mark.full
 def test_plain_binding_follows_the_loop_order() -> None:
     """An NCHW tensor is bound over samples, rows, columns, then channels."""
     assert plain_binding((2, 512, 28, 28), (0, 2, 3, 1), [True] * 4, 8) == (2, 1, 4, 1)
@@ -101,6 +100,7 @@ def test_a_product_passes_rows_to_the_first_and_columns_to_the_second_operand() 
     assert infer_input(operator, 1, (4, 2)) == (1, 2)
 
 
+@pytest.mark.full
 def test_a_transpose_permutes() -> None:
     net = Net(x=(4, 6, 8))
     net.transpose("x", 2, 0, 1)
@@ -108,6 +108,7 @@ def test_a_transpose_permutes() -> None:
     assert infer_input(problem.graph.operators[last], 0, (2, 4, 1)) == (4, 1, 2)
 
 
+@pytest.mark.full
 def test_a_broadcast_operand_is_not_spread() -> None:
     net = Net(x=(4, 6, 8), y=(1, 6, 8))
     net.sum("x", "y")
@@ -116,6 +117,7 @@ def test_a_broadcast_operand_is_not_spread() -> None:
     assert infer_input(operator, 1, (4, 2, 1)) == (1, 2, 1)
 
 
+@pytest.mark.full
 def test_a_merged_dimension_binds_its_outer_part() -> None:
     net = Net(x=(4, 6, 8))
     net.reshape("x", 24, 8)
@@ -136,6 +138,7 @@ def test_a_layer_passes_its_binding_through_all_its_operators() -> None:
     assert infer_layer(problem, 0, (2, 1, 4, 1)) == {0: (2, 1, 4, 1)}
 
 
+@pytest.mark.full
 def test_weights_have_no_binding() -> None:
     problem = make_problem(chain("conv"), target(cores=8), "float16")
     constants = {t for t, tensor in enumerate(problem.graph.tensors) if tensor.constant}
@@ -219,7 +222,7 @@ def test_resnet_is_bound_as_the_vendors_schedule(always: bool) -> None:
     assert found == {0: (2, 4), 1: (4, 2), 2: (8,), 3: (8,)}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(graph=networks(), cores=st.integers(1, 33), always=st.booleans())
 def test_bindings_of_random_networks(graph: Graph, cores: int, always: bool) -> None:
     workbench = Workbench(graph, target(cores=cores, lb=512), "float16")

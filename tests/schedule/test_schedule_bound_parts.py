@@ -74,14 +74,11 @@ def check(problem: Problem, bound: list[Bound]) -> None:
         assert facts[Known.OUTPUTS] == sum(size for _, size, _ in template.writes[-1])
 
 
-@pytest.mark.parametrize(
-    ("workload", "target"),
-    [("resnet18", "stcp920"), ("shufflenet_v2", "ipu-mk2"), ("yolov5s_like", "goya")],
-)
-def test_tables_are_those_of_the_templates(workload: str, target: str) -> None:
+@pytest.mark.full
+def test_tables_are_those_of_the_templates() -> None:
     """Sub-graphs of many layers, and layers one by one; operators with several outputs."""
     for knobs in (Knobs(), Knobs(max_layers=1)):
-        problem, _, subgraphs = plan(bench(workload, target), knobs)
+        problem, _, subgraphs = plan(bench("shufflenet_v2", "ipu-mk2"), knobs)
         bound = [
             Bound(shape, parts.inputs, cores, -1 if depth is None else depth)
             for parts in (parts_of(problem, s) for s in subgraphs)
@@ -91,6 +88,7 @@ def test_tables_are_those_of_the_templates(workload: str, target: str) -> None:
         check(problem, bound)
 
 
+@pytest.mark.full
 def test_bound_twice_a_part_has_one_number() -> None:
     problem, _, subgraphs = plan(bench("squeezenet1_1", "stcp920"), Knobs())
     parts = parts_of(problem, subgraphs[0])

@@ -59,7 +59,8 @@ def test_batch_sizes_share_one_bounded_cache() -> None:
     assert 0 < bench.cache.timelines.size <= 48 * MIB
 
 
-@pytest.mark.parametrize("at", [0, 3, 9_999])
+@pytest.mark.full
+@pytest.mark.parametrize("at", [0, 9_999])
 def test_lengths_of_untouched_tensors_are_not_kept(at: int) -> None:
     low, high = np.zeros(10_000, np.int64), np.zeros(10_000, np.int64)
     high[at] = 5
@@ -72,6 +73,7 @@ def test_lengths_of_untouched_tensors_are_not_kept(at: int) -> None:
     assert (len(own), own == moved, len(others - {own})) == (16, True, 2)
 
 
+@pytest.mark.full
 def test_only_tables_that_are_full_grow() -> None:
     known = layer_sets(np.arange(1, 101, dtype=np.int64))
     known.counts[1] = len(known.members)
@@ -82,6 +84,7 @@ def test_only_tables_that_are_full_grow() -> None:
     assert larger.members[:100].tolist() == [[layer, layer + 1] for layer in range(100)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("layers", "kept"), [(100, GROUPINGS), (5_000, 2_048), (1 << 30, 1)])
 def test_fewer_groupings_are_kept_of_larger_models(layers: int, kept: int) -> None:
     assert groupings_kept(layers) == kept

@@ -44,7 +44,7 @@ from tests.schedule.schedule_samples import (
 from tests.schedule.test_schedule_properties import drawn
 
 SPLITS = ("spatial", "channel", "pipeline")
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -61,8 +61,8 @@ def built(graph: Graph, machine: Target, **knobs: Any) -> Schedule:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@EXAMPLES
-@given(graph=networks(), machine=several(), data=st.data())
+@settings(EXAMPLES, max_examples=6)
+@given(graph=networks(6), machine=several(), data=st.data())
 def test_any_setting_gives_a_valid_schedule(
     split: str, graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
@@ -70,9 +70,18 @@ def test_any_setting_gives_a_valid_schedule(
     check_schedule(drawn(data, graph, machine, split=split))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("split", SPLITS)
-@settings(EXAMPLES, max_examples=25)
+@EXAMPLES
 @given(graph=networks(), machine=several(), data=st.data())
+def test_any_setting_gives_a_valid_schedule_for_larger_networks(
+    split: str, graph: Graph, machine: Target, data: st.DataObject
+) -> None:
+    check_schedule(drawn(data, graph, machine, split=split))
+
+
+@settings(EXAMPLES, max_examples=9)
+@given(split=st.sampled_from(SPLITS), graph=networks(), machine=several(), data=st.data())
 def test_round_trip_of_any_schedule(
     tmp_path_factory: pytest.TempPathFactory,
     split: str,
@@ -89,9 +98,8 @@ def test_round_trip_of_any_schedule(
     assert simulate(again) == simulate(schedule)
 
 
-@pytest.mark.parametrize("split", SPLITS)
-@settings(EXAMPLES, max_examples=15)
-@given(graph=networks(), machine=several())
+@settings(EXAMPLES, max_examples=9)
+@given(split=st.sampled_from(SPLITS), graph=networks(), machine=several())
 def test_the_same_from_a_used_and_a_fresh_workbench(
     split: str, graph: Graph, machine: Target
 ) -> None:
@@ -105,18 +113,30 @@ def test_the_same_from_a_used_and_a_fresh_workbench(
     assert simulate(again) == simulate(fresh)
 
 
-@pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("name", ["resnet50", "bert_base_s128", "dlrm"])
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("squeezenet1_1", "spatial"),
+        *(
+            pytest.param(name, split, marks=pytest.mark.full)
+            for name, split in (
+                ("resnet50", "spatial"), ("resnet50", "pipeline"), ("bert_base_s128", "channel"),
+                ("dlrm", "pipeline"),
+            )
+        ),
+    ],
+)  # fmt: skip
 def test_real_networks(name: str, split: str) -> None:
     check_schedule(built(workload(name, 4), STCP920, cluster_split=split))
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_one_cluster_has_nothing_to_share_out(split: str) -> None:
+def test_one_cluster_has_nothing_to_share_out() -> None:
     machine = target(clusters=1)
-    schedule, plain = built(block(), machine, cluster_split=split), built(block(), machine)
-    assert schedule.share == plain.share == Share(1, 4, 4)
-    assert simulate(schedule) == simulate(plain)
+    plain = built(block(), machine)
+    for split in SPLITS:
+        schedule = built(block(), machine, cluster_split=split)
+        assert schedule.share == plain.share == Share(1, 4, 4)
+        assert simulate(schedule) == simulate(plain)
 
 
 def test_what_cannot_be_shared_out_runs_on_one_cluster() -> None:
@@ -171,6 +191,7 @@ def test_halves_of_an_image_with_a_halo() -> None:
     check_schedule(schedule)
 
 
+@pytest.mark.full
 def test_halves_without_a_halo_stay_in_local_buffers() -> None:
     """Products of single pixels read nothing of the other half, but all of its channels."""
     machine = target(lb=1 << 16, clusters=2)
@@ -202,6 +223,7 @@ def test_channels_are_shared_out_with_their_weights() -> None:
     assert simulate(schedule).ddr_bytes == (16 * 32 + 2 * 8 * 16 + 8 * 32) * 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kernel", "inner"), [(1, 2), (3, 4)])
 def test_own_splits_are_divided_among_clusters(kernel: int, inner: int) -> None:
     """Four parts by samples become two on each of two clusters; with a halo four, or none fits."""
@@ -216,6 +238,7 @@ def test_own_splits_are_divided_among_clusters(kernel: int, inner: int) -> None:
     assert shared.footprint <= 4 * 512
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("dim", "factor", "parts"), [(1, 2, (4, 1)), (0, 4, (2, 4)), (1, 1, (2, 1))]
 )
@@ -290,6 +313,7 @@ def test_a_pipeline_of_two_stages_over_three_passes() -> None:
     assert passes([[0], [1]], [[], [0]], [3.0, 2.0], 1) == 5
 
 
+@pytest.mark.full
 def test_a_stage_waits_for_room() -> None:
     """A stage of 1 s feeds one of 5 s that feeds another: it is at most two passes ahead.
 
@@ -309,6 +333,7 @@ def test_parts_of_a_pass_overlap() -> None:
     assert passes([[0, 1], [2, 3]], producers, [2.0, 2.0, 2.0, 2.0], 2) == 10
 
 
+@pytest.mark.full
 def test_spatial_halves_wait_for_each_other_s_halo() -> None:
     """Both second layers need both first ones: the slower half counts, then a barrier."""
     producers = [[], [], [0, 1], [0, 1]]
@@ -316,7 +341,7 @@ def test_spatial_halves_wait_for_each_other_s_halo() -> None:
     assert passes([[0, 2], [1, 3]], [[], [], [0], [1]], [2.0, 3.0, 4.0, 1.0], 1) == 6
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_passes_against_an_event_loop(data: st.DataObject) -> None:
     count, clusters = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 4))
@@ -336,11 +361,13 @@ def latency(name: str, batch: int, **knobs: Any) -> float:
     return simulate(built(workload(name, batch), STCP920, **knobs)).latency
 
 
+@pytest.mark.full
 def test_one_sample_of_large_images_is_faster_by_rows() -> None:
     """More than twice: four clusters, all of which read all weights."""
     assert latency("unet", 1) > 2 * latency("unet", 1, cluster_split="spatial")
 
 
+@pytest.mark.full
 def test_one_sample_with_many_weights_is_faster_by_channels() -> None:
     assert latency("resnet18", 1) > 1.5 * latency("resnet18", 1, cluster_split="channel")
 
@@ -353,6 +380,7 @@ def test_a_pipeline_needs_several_passes() -> None:
     assert stages < 16 * alone
 
 
+@pytest.mark.full
 def test_what_repeats_too_much_is_kept_apart() -> None:
     """Halves of channels of a second convolution each need all of the first, which then pays.
 
@@ -374,6 +402,7 @@ def test_what_repeats_too_much_is_kept_apart() -> None:
     assert counts == [2, 1]
 
 
+@pytest.mark.full
 def test_a_pipeline_cuts_what_is_more_than_a_stage() -> None:
     """Four like convolutions that would be one sub-graph are two stages of two."""
     graph = chain(*["conv"] * 4, shape=(2, 4, 8, 8))
@@ -409,6 +438,7 @@ def test_a_later_stage_streams_the_second_output_of_an_earlier_one(tmp_path: Pat
     ]
 
 
+@pytest.mark.full
 def test_bytes_and_busy_times_are_those_of_all_clusters() -> None:
     schedule = built(block(), target(lb=2048, clusters=2), cluster_split="pipeline")
     found = simulate(schedule)
@@ -464,14 +494,11 @@ def local_scope(d: dict[str, Any]) -> None:
 
 REFUSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a cluster too many": (lambda d: d["order"][0].update(cluster=2), "order[0].cluster"),
-    "no cluster": (lambda d: d["order"][0].pop("cluster"), "order[0].cluster"),
     "an idle cluster": (everything_on_one, "share.clusters"),
     "stages the other way round": (swap_clusters, "buffers"),
-    "a buffer elsewhere": (lambda d: d["buffers"][0].update(cluster=1), "buffers"),
     "handed over in a local buffer": (local_scope, "scope"),
     "another split": (lambda d: d["share"].update(split="rows"), "share.split"),
     "samples of one cluster": (lambda d: d["share"].pop("split"), "share"),
-    "more clusters": (lambda d: d["share"].update(clusters=3), "share"),
 }
 
 

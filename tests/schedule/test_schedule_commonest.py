@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,8 @@ def cuts(draw: st.DrawFn, problem: Problem, subgraph: SubGraph) -> Split:
     return Split(chosen[0][1], parts[0], chosen[0][0], 0, 0, *inner)
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.full
+@settings(max_examples=30, deadline=None)
 @given(graph=networks(8), data=st.data())
 def test_it_is_the_first_of_the_class_that_has_most(graph: Graph, data: st.DataObject) -> None:
     problem = make_problem(graph, target(lb=512), "float16")
@@ -58,6 +60,7 @@ def test_it_is_the_first_of_the_class_that_has_most(graph: Graph, data: st.DataO
         assert one.output_bytes.tolist() == [every.output_bytes[first]]
 
 
+@pytest.mark.full
 def test_they_are_cut_once() -> None:
     problem = make_problem(chain("conv", "softmax", "conv"), target(), "float16")
     subgraphs = list(group(problem, GroupRules.of(Knobs())))

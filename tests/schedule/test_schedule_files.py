@@ -45,7 +45,7 @@ def reread(schedule: Schedule, folder: Path) -> Schedule:
     return load_schedule(path, schedule.model, schedule.problem.target)
 
 
-@settings(FEW)
+@FEW
 @given(graph=networks(), machine=targets(), data=st.data())
 def test_round_trip_of_any_schedule(
     tmp_path_factory: pytest.TempPathFactory, graph: Graph, machine: Target, data: st.DataObject
@@ -57,7 +57,7 @@ def test_round_trip_of_any_schedule(
     check_schedule(again)
 
 
-@settings(FEW, max_examples=25)
+@settings(FEW, max_examples=8)
 @given(graph=networks(), machine=targets(), name=st.sampled_from(scheduler_names()))
 def test_round_trip_of_baselines(
     tmp_path_factory: pytest.TempPathFactory, graph: Graph, machine: Target, name: str
@@ -69,8 +69,15 @@ def test_round_trip_of_baselines(
     assert simulate(again) == simulate(schedule)
 
 
-@pytest.mark.parametrize("name", ["resnet50", "bert_base_s128"])
-@pytest.mark.parametrize("scheduler", ["graphturbo", "tvm", "astitch", "O2"])
+@pytest.mark.parametrize(
+    ("name", "scheduler"),
+    [
+        ("squeezenet1_1", "graphturbo"),
+        pytest.param("resnet50", "graphturbo", marks=pytest.mark.full),
+        pytest.param("bert_base_s128", "tvm", marks=pytest.mark.full),
+        pytest.param("bert_base_s128", "astitch", marks=pytest.mark.full),
+    ],
+)
 def test_round_trip_of_real_networks(tmp_path: Path, name: str, scheduler: str) -> None:
     schedule = next(candidates(scheduler, bench(name)))
     again = reread(schedule, tmp_path)
@@ -176,13 +183,6 @@ EDITS: dict[str, tuple[Edit, str]] = {
             "the other release"
         ),
     ),
-    "no version": (
-        lambda d: d.pop("schema_version"),
-        (
-            "schema_version: format version None; this release reads version 1; tune again or use "
-            "the other release"
-        ),
-    ),
     "other scheduler": (
         lambda d: d.update(scheduler_version="0"),
         (
@@ -225,10 +225,6 @@ EDITS: dict[str, tuple[Edit, str]] = {
         lambda d: d["subgraphs"][0].update(instances=2.0),
         "subgraphs[0].instances: must be a whole number, not 2.0",
     ),
-    "boolean index": (
-        lambda d: d["order"][0].update(part=True),
-        "order[0].part: must be a whole number, not true",
-    ),
     "unknown scope": (
         lambda d: d["order"][0].update(scope="L2"),
         "order[0].scope: unknown scope 'L2'; known scopes: LB, GB, DDR",
@@ -236,10 +232,6 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "bad knob": (
         lambda d: d.update(knobs={"lb_fill": 7}),
         "knobs.lb_fill: 7 is out of range; from 0.05 to 1",
-    ),
-    "unknown knob": (
-        lambda d: d.update(knobs={"lb_fil": 1}),
-        "knobs.lb_fil: unknown knob; did you mean 'lb_fill'?",
     ),
     "clusters": (
         lambda d: d["share"].update(clusters=4),
@@ -296,10 +288,6 @@ EDITS: dict[str, tuple[Edit, str]] = {
         lambda d: d["subgraphs"][0].update(axis=0, instances=99),
         "subgraphs[0].instances: cannot be split into 99 along axis 0",
     ),
-    "an axis that is no output dimension": (
-        lambda d: d["subgraphs"][0].update(axis=5, instances=2),
-        "subgraphs[0].instances: cannot be split into 2 along axis 5",
-    ),
     "an axis that is not there": (
         lambda d: d["subgraphs"][0].update(axis=77, instances=2),
         "subgraphs[0].instances: cannot be split into 2 along axis 77",
@@ -330,8 +318,24 @@ EDITS: dict[str, tuple[Edit, str]] = {
 }
 
 
-@pytest.mark.parametrize(("edit", "message"), EDITS.values(), ids=EDITS)
-def test_edited_files(document: dict[str, Any], tmp_path: Path, edit: Edit, message: str) -> None:
+LIKE_OTHERS = (
+    "other version", "missing field", "fractional index", "unknown scope", "batches",
+    "operator twice", "empty layer", "missing sub-graph", "empty sub-graph",
+    "sub-graphs in another order", "an axis that is not there", "instance twice",
+    "too few cores", "no core", "buffer left out",
+)  # fmt: skip
+"""Edits that break rules of the same kind as others do."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in EDITS if name not in LIKE_OTHERS),
+        *(pytest.param(name, marks=pytest.mark.full) for name in LIKE_OTHERS),
+    ],
+)
+def test_edited_files(document: dict[str, Any], tmp_path: Path, name: str) -> None:
+    edit, message = EDITS[name]
     edited = json.loads(json.dumps(document))
     edit(edited)
     path = tmp_path / "s.json"
@@ -379,7 +383,7 @@ def test_a_batch_that_stays_whole(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.3, 0.7, 0.99])
+@pytest.mark.parametrize("keep", [0.0, 0.7])
 def test_truncated_files(document: dict[str, Any], tmp_path: Path, keep: float) -> None:
     text = json.dumps(document)
     path = tmp_path / "s.json"
@@ -395,7 +399,6 @@ def test_truncated_files(document: dict[str, Any], tmp_path: Path, keep: float) 
     [
         (b"\x89PNG\xff", "not a schedule file"),
         (b"[]", "format: not a schedule file; it says 'autoturbo-schedule' in ours"),
-        (b"null", "format: not a schedule file; it says 'autoturbo-schedule' in ours"),
     ],
 )
 def test_other_files(tmp_path: Path, content: bytes, message: str) -> None:
@@ -437,11 +440,24 @@ def other_model() -> Graph:
     return net.graph()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_no_edit_of_one_value_crashes(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
+    check_edited(tmp_path_factory, data)
+
+
+@pytest.mark.full
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_no_edit_of_any_value_crashes(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    check_edited(tmp_path_factory, data)
+
+
+def check_edited(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Replace any one value by any other: the file loads as something valid or is refused."""
     schedule = build_schedule(Workbench(MODEL, MACHINE, "float16"), Knobs(max_layers=3))
     edited = json.loads(schedule.text)
@@ -470,7 +486,7 @@ def test_no_edit_of_one_value_crashes(
 
 
 def test_schedules_of_other_presets_do_not_mix(tmp_path: Path) -> None:
-    schedule = build_schedule(bench("resnet50"), Knobs())
+    schedule = build_schedule(bench("squeezenet1_1"), Knobs())
     path = tmp_path / "s.json"
     schedule.save(path)
     smaller = dataclasses.replace(STCP920, cores=4)

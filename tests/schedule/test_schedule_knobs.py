@@ -63,21 +63,17 @@ def test_two_overrides_of_a_layer_are_one_the_later_wins_field_by_field() -> Non
     assert Knobs(overrides=(first, second)).overrides == (both,)
 
 
-@pytest.mark.parametrize(
-    ("spelled", "plain"),
-    [
+def test_splits_that_are_the_same_are_written_alike() -> None:
+    same: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"dim": 2, "factor": 1}, {"factor": 1}),
         ({"inner_dim": 2}, {}),
         ({"inner_dim": 2, "inner_factor": 1}, {}),
         ({"dim": 1, "inner_dim": 1, "factor": 2, "inner_factor": 4}, {"dim": 1, "factor": 2}),
         ({"factor": 1, "inner_dim": 2, "inner_factor": 4}, {"dim": 2, "factor": 4}),
         ({"priority": 5}, {}),
-    ],
-)
-def test_splits_that_are_the_same_are_written_alike(
-    spelled: dict[str, Any], plain: dict[str, Any]
-) -> None:
-    assert SubGraphKnobs("a", **spelled) == SubGraphKnobs("a", **plain)
+    ]
+    for spelled, plain in same:
+        assert SubGraphKnobs("a", **spelled) == SubGraphKnobs("a", **plain)
 
 
 def test_older_records_load() -> None:
@@ -86,7 +82,7 @@ def test_older_records_load() -> None:
     assert Knobs.from_dict(json.loads(old)).overrides == (SubGraphKnobs("a", dim=1, factor=2),)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(knobs=settings_of(LAYERS, samples=8))
 def test_round_trip(knobs: Knobs) -> None:
     again = Knobs.from_dict(json.loads(knobs.canonical()))
@@ -95,7 +91,7 @@ def test_round_trip(knobs: Knobs) -> None:
     assert len(knobs.id) == 16
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(first=settings_of(LAYERS), second=settings_of(LAYERS))
 def test_identity_tells_settings_apart(first: Knobs, second: Knobs) -> None:
     assert (first.id == second.id) == (first == second)
@@ -130,10 +126,10 @@ def test_names_and_order_of_the_fields_are_a_contract() -> None:
     assert list(knob_specs())[-2:] == ["cluster_split", "weight_share"]
 
 
-@pytest.mark.parametrize("name", list(knob_specs()))
-def test_every_choice_is_accepted(name: str) -> None:
-    for value in (AUTO, *knob_specs()[name].choices):
-        assert getattr(Knobs.from_dict({name: value}), name) == value
+def test_every_choice_is_accepted() -> None:
+    for name, spec in knob_specs().items():
+        for value in (AUTO, *spec.choices):
+            assert getattr(Knobs.from_dict({name: value}), name) == value
 
 
 OWN = {
@@ -143,30 +139,29 @@ OWN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", list(OWN))
-def test_every_value_of_a_sub_graph_s_knob_is_accepted(name: str) -> None:
-    assert OWN[name]
-    partner = {"inner_dim": {"inner_factor": 2}}.get(name, {"inner_dim": 1})
-    more = partner if name.startswith("inner") else {}
-    for value in OWN[name]:
-        item = {"layer": "a", name: value, **more}
-        knobs = Knobs.from_dict({"overrides": [item]})
-        assert getattr(knobs.overrides[0], name) == value
-        assert Knobs.from_dict(json.loads(knobs.canonical())) == knobs
-    assert Knobs.from_dict({"overrides": [{"layer": "a", name: AUTO}]}) == Knobs()
+def test_every_value_of_a_sub_graph_s_knob_is_accepted() -> None:
+    for name, values in OWN.items():
+        assert values
+        partner = {"inner_dim": {"inner_factor": 2}}.get(name, {"inner_dim": 1})
+        more = partner if name.startswith("inner") else {}
+        for value in values:
+            item = {"layer": "a", name: value, **more}
+            knobs = Knobs.from_dict({"overrides": [item]})
+            assert getattr(knobs.overrides[0], name) == value
+            assert Knobs.from_dict(json.loads(knobs.canonical())) == knobs
+        assert Knobs.from_dict({"overrides": [{"layer": "a", name: AUTO}]}) == Knobs()
 
 
-@pytest.mark.parametrize("name", list(OWN))
-def test_other_values_of_a_sub_graph_s_knob_are_refused(name: str) -> None:
-    spec = subgraph_knob_specs()[name]
-    wrong: list[Any] = ["nonsense", None, True, [1]]
-    if spec.low is not None:
-        wrong += [spec.low - 1, float("nan"), float("inf")]
-        wrong += [] if spec.high is None else [spec.high + 1]
-    for value in wrong:
-        with pytest.raises(KnobsError, match=f"^overrides: {name}: ") as caught:
-            Knobs.from_dict({"overrides": [{"layer": "a", name: value}]})
-        assert "\n" not in str(caught.value)
+def test_other_values_of_a_sub_graph_s_knob_are_refused() -> None:
+    for name, spec in subgraph_knob_specs().items():
+        wrong: list[Any] = ["nonsense", None, True, [1]]
+        if spec.low is not None:
+            wrong += [spec.low - 1, float("nan"), float("inf")]
+            wrong += [] if spec.high is None else [spec.high + 1]
+        for value in wrong:
+            with pytest.raises(KnobsError, match=f"^overrides: {name}: ") as caught:
+                Knobs.from_dict({"overrides": [{"layer": "a", name: value}]})
+            assert "\n" not in str(caught.value)
 
 
 PUBLISHED = {
@@ -176,12 +171,12 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "word"), list(PUBLISHED.items()))
-def test_the_published_behaviour_has_a_name(name: str, word: str) -> None:
-    assert Knobs.from_dict({name: word}) == Knobs()
+def test_the_published_behaviour_has_a_name() -> None:
+    for name, word in PUBLISHED.items():
+        assert Knobs.from_dict({name: word}) == Knobs()
 
 
-BAD = {
+BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": (
         {"prefetch_dept": 2},
         "prefetch_dept: unknown knob; did you mean 'prefetch_depth'?",
@@ -189,10 +184,6 @@ BAD = {
     "word": (
         {"instance_order": "lifo"},
         "instance_order: 'lifo' is not a value of it; one of auto, bfs, dfs, footprint, priority",
-    ),
-    "published word": (
-        {"merge_order": "sss"},
-        "merge_order: 'sss' is not a value of it; one of auto, sbd, dsb, dbs, bsd, bds, sdb",
     ),
     "list for a word": (
         {"binding": ["always"]},
@@ -203,11 +194,7 @@ BAD = {
     "text": ({"lb_fill": "half"}, "lb_fill: 'half' is not a number"),
     "null": ({"lb_fill": None}, "lb_fill: None is not a number"),
     "low": ({"lb_fill": 0.01}, "lb_fill: 0.01 is out of range; from 0.05 to 1"),
-    "high": ({"tile_divisor": 257}, "tile_divisor: 257 is out of range; from 1 to 256"),
     "nan": ({"lb_fill": float("nan")}, "lb_fill: nan is out of range; from 0.05 to 1"),
-    "zero": (
-        {"batches_per_cluster": 0}, "batches_per_cluster: 0 is out of range; from 1 to inf"
-    ),
     "overrides": ({"overrides": {"layer": "a"}}, "overrides: expected a list"),
     "override without layer": (
         {"overrides": [{"dim": 1}]},
@@ -221,52 +208,26 @@ BAD = {
         {"overrides": [{"layer": "a", "boundary": "no"}]},
         "overrides: boundary: 'no' is not a value of it; one of auto, cut, merge",
     ),
-    "override scope": (
-        {"overrides": [{"layer": "a", "scope": "L1"}]},
-        "overrides: scope: 'L1' is not a value of it; one of auto, LB, GB, DDR",
-    ),
-    "override factor": (
-        {"overrides": [{"layer": "a", "factor": 2.0}]},
-        "overrides: factor: 2.0 is not a whole number",
-    ),
-    "override dim": (
-        {"overrides": [{"layer": "a", "dim": -1}]},
-        "overrides: dim: -1 is out of range; from 0 to inf",
-    ),
-    "override priority": (
-        {"overrides": [{"layer": "a", "priority": 10}]},
-        "overrides: priority: 10 is out of range; from 0 to 9",
-    ),
-    "override share": (
-        {"overrides": [{"layer": "a", "weight_share": 1}]},
-        "overrides: weight_share: 1 is out of range; from 0.01 to 0.9",
-    ),
-    "override depth": (
-        {"overrides": [{"layer": "a", "prefetch_depth": 17}]},
-        "overrides: prefetch_depth: 17 is out of range; from 1 to 16",
-    ),
-    "override cores": (
-        {"overrides": [{"layer": "a", "cores": 0}]},
-        "overrides: cores: 0 is out of range; from 1 to inf",
-    ),
     "override dimension twice": (
         {"overrides": [{"layer": "a", "dim": 1, "inner_dim": 1, "inner_factor": 2}]},
         "overrides: inner_dim: 1 is the dimension that dim splits already; take another one, or a larger factor",  # noqa: E501
     ),
-    "override scheduling": (
-        {"overrides": [{"layer": "a", "instruction_scheduling": True}]},
-        "overrides: instruction_scheduling: True is not a value of it; one of auto, on, layer, off",
-    ),
-    "cluster split": (
-        {"cluster_split": "rows"},
-        "cluster_split: 'rows' is not a value of it; one of auto, spatial, channel, pipeline, batch",  # noqa: E501
-    ),
-    "share": ({"weight_share": 0.95}, "weight_share: 0.95 is out of range; from 0.01 to 0.9"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "message"), BAD.values(), ids=BAD)
-def test_wrong_values_are_located_and_explained(values: dict[str, Any], message: str) -> None:
+LIKE_OTHERS = ("list for a word", "boolean", "null", "nan")
+"""What is wrong in the same way as others."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in BAD if name not in LIKE_OTHERS),
+        *(pytest.param(name, marks=pytest.mark.full) for name in LIKE_OTHERS),
+    ],
+)
+def test_wrong_values_are_located_and_explained(name: str) -> None:
+    values, message = BAD[name]
     with pytest.raises(KnobsError) as caught:
         Knobs.from_dict(values)
     assert str(caught.value) == message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,7 +48,8 @@ def grouped(graph: Graph, machine: Target, data: st.DataObject) -> tuple[Problem
     return problem, list(group(problem, rules))
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.full
+@settings(max_examples=50, deadline=None)
 @given(graph=networks(8), machine=targets(), data=st.data())
 def test_splits_are_settled_as_the_plain_rules_say(
     graph: Graph, machine: Target, data: st.DataObject
@@ -62,7 +64,8 @@ def test_splits_are_settled_as_the_plain_rules_say(
             assert outcome(settled, *given_) == outcome(plainly_settled, *given_)
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.full
+@settings(max_examples=20, deadline=None)
 @given(graph=networks(8), machine=targets(), data=st.data())
 def test_clusters_share_out_many_as_they_share_out_one(
     graph: Graph, machine: Target, data: st.DataObject

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,7 +60,8 @@ def check(
             assert value_of_number(name, float(number)) == (model if value == AUTO else value)
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.full
+@settings(max_examples=40, deadline=None)
 @given(graph=networks(8), machine=targets(), data=st.data())
 def test_plans_of_many_settings_are_those_of_each(
     graph: Graph, machine: Target, data: st.DataObject

@@ -24,7 +24,7 @@ def column(plan: PlanStatistics, name: str) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("workload", ["resnet18", "squeezenet1_1", "dlrm"])
+@pytest.mark.parametrize("workload", ["resnet18", "dlrm"])
 def test_kernels_with_their_boundary_in_ddr_take_what_they_take_alone(workload: str) -> None:
     """Plain bindings, one part each, and nothing that lives on in the local buffers.
 
@@ -38,7 +38,10 @@ def test_kernels_with_their_boundary_in_ddr_take_what_they_take_alone(workload: 
     assert np.median(ratio) == pytest.approx(1, rel=0.3 if workload == "dlrm" else 0.1)
 
 
-@pytest.mark.parametrize("workload", ["resnet18", "bert_base_s128"])
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "workload", ["resnet18", pytest.param("bert_base_s128", marks=pytest.mark.full)]
+)
 def test_near_is_no_slower_than_far(workload: str) -> None:
     plan = facts(evaluator(workload), Knobs())
     near, far = column(plan, "near_s"), column(plan, "far_s")
@@ -56,6 +59,7 @@ def test_the_latency_lies_near_what_kernels_take_alone() -> None:
     assert low / 1.5 < outcome.latency < high * 1.5
 
 
+@pytest.mark.full
 def test_asked_again_it_says_the_same() -> None:
     bench = evaluator("squeezenet1_1")
     known = facts(bench, Knobs(tile_divisor=2)).values
@@ -65,6 +69,7 @@ def test_asked_again_it_says_the_same() -> None:
     assert (facts(fresh, Knobs(tile_divisor=2)).values == known).all()
 
 
+@pytest.mark.full
 def test_of_as_many_small_parts_as_large_ones_one_counts_whatever_was_asked_before() -> None:
     bench = evaluator("squeezenet1_1").bench
 

@@ -87,6 +87,7 @@ def test_weights_that_wait_in_gb() -> None:
     )
 
 
+@pytest.mark.full
 def test_weights_that_every_core_reads_for_itself_are_bound_by_gb() -> None:
     row = stage(rows=56, columns=32, depth=576, weights=WEIGHTS, written=56 * 64, cores=8)
     found = shares(made(table(row), broadcast=False))
@@ -121,6 +122,7 @@ def test_compute_alone_is_owed_to_its_engine(row: list[float], limit: Limit) -> 
     assert found.busiest == found.seconds
 
 
+@pytest.mark.full
 def test_traffic_in_both_directions_owes_everything_to_ddr() -> None:
     """Loads and stores overlap on their engines, but the memory moves one after the other."""
     size = 8 * 1024 * 1024
@@ -133,6 +135,7 @@ def test_traffic_in_both_directions_owes_everything_to_ddr() -> None:
     assert found.seconds >= 2 * size / DDR
 
 
+@pytest.mark.full
 def test_a_kernel_without_instructions_takes_no_time() -> None:
     nothing = Instructions(np.zeros((0, 12), np.int64), np.zeros((0, 13)))
     found = kernel_shares(nothing, rates_of(target_of(), "float16"), 2)
@@ -194,7 +197,7 @@ def holds(graph_evaluator: Evaluator, knobs: Knobs) -> None:
         assert spent_on["launch"] >= launches * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("workload", ["squeezenet1_1", "dlrm", "llama_decode"])
+@pytest.mark.parametrize("workload", ["dlrm", pytest.param("llama_decode", marks=pytest.mark.full)])
 @given(knobs=settings_of_knobs())
 @settings(max_examples=6)
 def test_shares_of_real_networks_add_up(workload: str, knobs: Knobs) -> None:
@@ -205,7 +208,7 @@ def test_shares_of_real_networks_add_up(workload: str, knobs: Knobs) -> None:
     graph=networks(6), target=targets(), split=st.sampled_from(("auto", "channel", "pipeline")),
     scope=st.sampled_from(("auto", "DDR")), samples=st.sampled_from(("auto", 1)),
 )  # fmt: skip
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_shares_of_random_networks_add_up(
     graph: Graph, target: Target, split: str, scope: str, samples: int | str
 ) -> None:

@@ -54,15 +54,16 @@ def judge(bench: Evaluator, knobs: Knobs) -> None:
         assert found.ddr_bytes >= compulsory_bytes(bench.bench.model, bench.bench.dtype)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=15, deadline=None)
+@given(pair=st.sampled_from(PAIRS), knobs=settings_of_knobs())
+def test_settings_of_one_network_on_presets(pair: tuple[str, str], knobs: Knobs) -> None:
+    judge(evaluator("squeezenet1_1", *pair), knobs)
+
+
+@pytest.mark.full
+@settings(max_examples=150, deadline=None)
 @given(workload=st.sampled_from(SMALL), pair=st.sampled_from(PAIRS), knobs=settings_of_knobs())
 def test_random_settings_on_presets(workload: str, pair: tuple[str, str], knobs: Knobs) -> None:
-    judge(evaluator(workload, *pair), knobs)
-
-
-@settings(max_examples=300, deadline=None)
-@given(workload=st.sampled_from(SMALL), pair=st.sampled_from(PAIRS), knobs=settings_of_knobs())
-def test_many_settings_on_presets(workload: str, pair: tuple[str, str], knobs: Knobs) -> None:
     judge(evaluator(workload, *pair), knobs)
 
 
@@ -92,6 +93,13 @@ def targets(draw: st.DrawFn) -> Target:
     return dataclasses.replace(target, cores=draw(st.sampled_from([1, 3, 8])))
 
 
+@settings(max_examples=12, deadline=None)
+@given(target=targets(), knobs=settings_of_knobs())
+def test_settings_of_one_network_on_odd_targets(target: Target, knobs: Knobs) -> None:
+    judge(Evaluator(model_of("dlrm"), target, "float16"), knobs)
+
+
+@pytest.mark.full
 @settings(max_examples=80, deadline=None)
 @given(
     workload=st.sampled_from(["squeezenet1_1", "resnet18", "dlrm", "shufflenet_v2"]),
@@ -101,7 +109,7 @@ def test_random_settings_on_odd_targets(workload: str, target: Target, knobs: Kn
     judge(Evaluator(model_of(workload), target, "float16"), knobs)
 
 
-@pytest.mark.parametrize("workload", ["resnet18", "dlrm", "bert_base_s128"])
+@pytest.mark.parametrize("workload", ["dlrm", pytest.param("resnet18", marks=pytest.mark.full)])
 def test_the_bound_is_work_and_traffic_at_peak(workload: str) -> None:
     graph, target = model_of(workload), target_of()
     bound = lower_bound(graph, target, "float16")
@@ -117,6 +125,7 @@ def test_compulsory_traffic_is_weights_inputs_and_outputs() -> None:
     assert weight_bytes(graph, "float16") == pytest.approx(11.7e6 * 2, rel=0.01)
 
 
+@pytest.mark.full
 def test_a_table_that_is_looked_up_counts_what_is_picked() -> None:
     graph = model_of("bert_base_s128")  # 4,096 words of a table of 30,522
     whole = sum(t.elements for t in graph.tensors if t.constant) * 2

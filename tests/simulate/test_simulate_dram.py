@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.hardware import DramTiming, Target
@@ -39,6 +39,7 @@ def test_a_bank_opens_one_row_in_its_cycle() -> None:
     assert dram_efficiency(slow, 64) == pytest.approx(2 / 24 * 512 / 519)
 
 
+@pytest.mark.full
 def test_less_than_a_burst_costs_a_burst() -> None:
     assert dram_efficiency(timed(), 16) < dram_efficiency(timed(), 64) / 2
 
@@ -47,6 +48,7 @@ def test_long_runs_reach_what_the_memory_gives() -> None:
     assert dram_efficiency(timed(), 1 << 20) == pytest.approx(1.0)
 
 
+@pytest.mark.full
 def test_neighbouring_bursts_in_different_groups_open_more_rows() -> None:
     spread = timed(group_interleave=True, interleave=256)
     # 1 KiB is 16 bursts in 4 groups of 4 channels: no two in one row
@@ -54,6 +56,7 @@ def test_neighbouring_bursts_in_different_groups_open_more_rows() -> None:
     assert dram_efficiency(timed(), 1024) > 0.8
 
 
+@pytest.mark.full
 def test_one_bank_group_is_slower_until_other_runs_fill_in() -> None:
     slow = timed(
         channels=1, page=8192, interleave=8192, group_gap=2.0, queue=512,
@@ -79,6 +82,7 @@ def test_without_timing_only_the_efficiency_counts() -> None:
     assert dram_efficiency(target_of("ipu-mk2"), 3) == pytest.approx(0.85)
 
 
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(TIMED),
     run=st.integers(1, 1 << 20),
@@ -90,6 +94,7 @@ def test_never_more_than_the_efficiency(name: str, run: int, streams: int, share
     assert 0 < found <= target_of(name).ddr.efficiency * (1 + 1e-12)
 
 
+@settings(max_examples=30)
 @given(name=st.sampled_from(TIMED), run=st.integers(1, 1 << 14))
 def test_whole_bursts_are_best(name: str, run: int) -> None:
     """Rounding a run up to whole bursts costs nothing."""
@@ -99,9 +104,10 @@ def test_whole_bursts_are_best(name: str, run: int) -> None:
     assert dram_efficiency(target, run) <= dram_efficiency(target, whole) * (1 + 1e-12) + 0.02
 
 
-@pytest.mark.parametrize("name", TIMED)
-def test_long_runs_beat_short_ones_on_every_preset(name: str) -> None:
-    target = target_of(name)
-    short, medium, long = (dram_efficiency(target, run) for run in (16, 256, 1 << 16))
-    assert short < 0.6 * long
-    assert medium < long
+@pytest.mark.full
+def test_long_runs_beat_short_ones_on_every_preset() -> None:
+    for name in TIMED:
+        target = target_of(name)
+        short, medium, long = (dram_efficiency(target, run) for run in (16, 256, 1 << 16))
+        assert short < 0.6 * long
+        assert medium < long

@@ -96,7 +96,8 @@ def test_elements_may_be_made_on_the_way_to_a_reduction(tmp_path: Path) -> None:
     assert kinds == [["MatMul", "Relu", "Abs"], ["ReduceSum"]]
 
 
-@pytest.mark.parametrize("name", workloads.names())
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["unet", "bert_base_s128", "dlrm", "llama_decode"])
 def test_no_bundled_workload_has_one(name: str) -> None:
     graph = import_model(workloads.get(name).file)
     assert not any(operator.reduces_all for operator in graph.operators)

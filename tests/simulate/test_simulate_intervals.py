@@ -17,9 +17,11 @@ from autoturbo.simulate.sequence import KernelMemory, simulate
 
 SETTINGS = (
     Knobs(),
-    Knobs(batches_per_cluster=2, instruction_scheduling="layer"),
     Knobs(cluster_split="channel"),
-    Knobs(output_scope="DDR", max_layers=2),
+    pytest.param(
+        Knobs(batches_per_cluster=2, instruction_scheduling="layer"), marks=pytest.mark.full
+    ),
+    pytest.param(Knobs(output_scope="DDR", max_layers=2), marks=pytest.mark.full),
 )
 
 

@@ -41,6 +41,7 @@ def test_one_matrix_product() -> None:
     assert time.ddr_bytes == time.gb_bytes == 0
 
 
+@pytest.mark.full
 def test_one_product_bound_by_the_local_buffer() -> None:
     row = stage(rows=64, columns=32, depth=10, read=1e6, written=4096)
     assert timed(table(row)).seconds == pytest.approx((1e6 + 4096) / LB)
@@ -62,6 +63,7 @@ def test_one_convolution() -> None:
     assert time.gb_bytes == 2 * weights  # written once, read once and broadcast
 
 
+@pytest.mark.full
 def test_weights_that_every_core_reads_for_itself() -> None:
     weights = 32 * 576 * 2
     row = stage(rows=56, columns=32, depth=576, weights=weights, written=56 * 64, cores=8)
@@ -87,11 +89,13 @@ def test_elementwise_work_only() -> None:
     assert time.busy[VECTOR_ENGINE] == time.seconds
 
 
+@pytest.mark.full
 def test_elementwise_work_bound_by_the_local_buffer() -> None:
     row = stage(vector=64, read=30_000, written=30_000, steps=15_000)
     assert timed(table(row)).seconds == pytest.approx(60_000 / LB)
 
 
+@pytest.mark.full
 def test_data_movement_reads_and_writes_the_local_buffer() -> None:
     row = stage(moved=32_000, read=32_000, written=32_000, steps=16_000)
     assert timed(table(row)).seconds == pytest.approx(64_000 / LB)
@@ -106,6 +110,7 @@ def test_weights_are_the_bound() -> None:
     assert time.busy[DMA_IN] == pytest.approx(weights / DDR)
 
 
+@pytest.mark.full
 def test_stores_are_the_bound() -> None:
     size = 8 * 1024 * 1024
     row = stage(vector=64, read=1000, written=size / 8, steps=size / 16)
@@ -116,6 +121,7 @@ def test_stores_are_the_bound() -> None:
     assert time.gb_bytes == pytest.approx(2 * size)
 
 
+@pytest.mark.full
 def test_inputs_are_the_bound() -> None:
     size = 8 * 1024 * 1024
     row = stage(vector=64, read=size / 8, written=1000, steps=size / 16)
@@ -190,6 +196,7 @@ def test_without_broadcast_or_global_buffer_every_core_loads_for_itself() -> Non
     assert time.ddr_bytes == 512 * 1472
 
 
+@pytest.mark.full
 def test_cores_without_a_part_load_nothing() -> None:
     row = stage(rows=4, columns=4, depth=64, weights=512, written=32, cores=3)
     time = timed(table(row), target=target_of("ipu-mk2"), broadcast=False)
@@ -207,6 +214,7 @@ def blocked(*, rereads: bool) -> float:
     return found.busy[MATRIX_ENGINE]
 
 
+@pytest.mark.full
 def test_blocks_that_read_their_operands_anew_take_them_twice() -> None:
     assert blocked(rereads=False) == pytest.approx((1e6 + 2e5 + 4096) / LB)
     assert blocked(rereads=True) == pytest.approx((2e6 + 4e5 + 4096) / LB)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.hardware import MatrixEngine
@@ -35,9 +35,8 @@ def cycles(
     return float(matrix_cycles(count, m, n, k, array_of(engine)))
 
 
-@pytest.mark.parametrize(
-    ("dataflow", "m", "n", "k", "expected"),
-    [
+def test_closed_forms() -> None:
+    cases = (
         (OUTPUT, 16, 8, 100, 100),  # one fold
         (OUTPUT, 8, 16, 100, 100),  # transposed
         (OUTPUT, 17, 8, 100, 200),
@@ -51,12 +50,12 @@ def cycles(
         (INPUT, 64, 1, 64, 4 * 8 * 16),
         (IDEAL, 16, 8, 100, 100),
         (IDEAL, 1, 1, 128, 1),
-    ],
-)
-def test_closed_forms(dataflow: int, m: int, n: int, k: int, expected: int) -> None:
-    assert cycles(dataflow, m, n, k) == expected
+    )
+    for dataflow, m, n, k, expected in cases:
+        assert cycles(dataflow, m, n, k) == expected
 
 
+@pytest.mark.full
 def test_products_of_a_batch_follow_each_other() -> None:
     for dataflow in (OUTPUT, WEIGHT, INPUT, IDEAL):
         assert cycles(dataflow, 20, 20, 20, count=7) == 7 * cycles(dataflow, 20, 20, 20)
@@ -69,11 +68,13 @@ def test_a_cube_takes_several_elements_of_the_reduction_at_once() -> None:
 EXTENT = st.integers(1, 300)
 
 
+@settings(max_examples=50)
 @given(dataflow=st.sampled_from([OUTPUT, WEIGHT, INPUT, IDEAL]), m=EXTENT, n=EXTENT, k=EXTENT)
 def test_never_faster_than_the_peak(dataflow: int, m: int, n: int, k: int) -> None:
     assert cycles(dataflow, m, n, k) >= m * n * k / (16 * 8) * (1 - 1e-12)
 
 
+@settings(max_examples=50)
 @given(dataflow=st.sampled_from([OUTPUT, WEIGHT, INPUT, IDEAL]), m=EXTENT, n=EXTENT, k=EXTENT)
 def test_more_work_takes_no_less(dataflow: int, m: int, n: int, k: int) -> None:
     least = cycles(dataflow, m, n, k)
@@ -82,11 +83,15 @@ def test_more_work_takes_no_less(dataflow: int, m: int, n: int, k: int) -> None:
     assert cycles(dataflow, m, n, k + 1) >= least
 
 
+@pytest.mark.full
+@settings(max_examples=50)
 @given(m=EXTENT, n=EXTENT, k=EXTENT)
 def test_output_stationary_does_not_care_which_operand_is_which(m: int, n: int, k: int) -> None:
     assert cycles(OUTPUT, m, n, k) == cycles(OUTPUT, n, m, k)
 
 
+@pytest.mark.full
+@settings(max_examples=50)
 @given(m=EXTENT, n=EXTENT, k=EXTENT)
 def test_stationary_weights_transposed_are_stationary_inputs(m: int, n: int, k: int) -> None:
     both = min(cycles(WEIGHT, m, n, k), cycles(INPUT, m, n, k))
@@ -94,6 +99,7 @@ def test_stationary_weights_transposed_are_stationary_inputs(m: int, n: int, k: 
     assert cycles(INPUT, m, n, k, swap=True) == both
 
 
+@settings(max_examples=50)
 @given(dataflow=st.sampled_from([OUTPUT, WEIGHT, INPUT]), m=EXTENT, n=EXTENT, k=EXTENT)
 def test_folds_that_wait_for_each_other_pay_for_filling(
     dataflow: int, m: int, n: int, k: int

@@ -29,6 +29,7 @@ def test_json_has_exactly_the_documented_keys() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_json_holds_plain_finite_values() -> None:
     found = measured()
     text = json.dumps(found.as_json(), allow_nan=False)
@@ -42,6 +43,7 @@ def test_round_trip_through_json_text() -> None:
     assert Measurement.from_dict(json.loads(json.dumps(found.as_dict()))) == found
 
 
+@pytest.mark.full
 def test_every_field_survives() -> None:
     found = measured()
     assert set(found.as_dict()) == {f.name for f in dataclasses.fields(Measurement)}
@@ -67,12 +69,10 @@ def test_counters_agree_with_each_other() -> None:
     assert json.loads(json.dumps(found.counters()))["bytes"] == found.bytes
 
 
-@pytest.mark.parametrize(
-    ("latency", "valid"),
-    [(1e-3, True), (0.0, False), (-1.0, False), (float("nan"), False), (float("inf"), False)],
-)
-def test_what_a_broken_measurer_hands_out(latency: float, *, valid: bool) -> None:
-    assert dataclasses.replace(measured(), latency=latency).is_valid() is valid
+def test_what_a_broken_measurer_hands_out() -> None:
+    assert dataclasses.replace(measured(), latency=1e-3).is_valid()
+    for latency in (0.0, -1.0, float("nan"), float("inf")):
+        assert not dataclasses.replace(measured(), latency=latency).is_valid()
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
@@ -86,9 +86,9 @@ def test_failures_round_trip() -> None:
     assert Failure.from_dict({"reason": "timeout", "message": "slow"}) == Failure("timeout", "slow")
 
 
-@pytest.mark.parametrize("reason", ["LB", "GB", "DDR", "timeout", "raised", "invalid", "worker"])
-def test_only_buffers_are_infeasible(reason: str) -> None:
-    assert Failure(reason, "x").infeasible is (reason in {"LB", "GB", "DDR"})
+def test_only_buffers_are_infeasible() -> None:
+    for reason in ("LB", "GB", "DDR", "timeout", "raised", "invalid", "worker"):
+        assert Failure(reason, "x").infeasible is (reason in {"LB", "GB", "DDR"})
 
 
 def test_what_is_not_counted_is_kept_with_a_measurement() -> None:

@@ -30,7 +30,17 @@ from autoturbo.simulate.sequence import simulate
 from autoturbo.verify import verify_schedule
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-KINDS = pytest.mark.parametrize("kind", GATES)
+FULL = pytest.mark.full
+KINDS = pytest.mark.parametrize(
+    "kind", ["LSTM", *(pytest.param(kind, marks=FULL) for kind in ("GRU", "RNN"))]
+)
+
+
+def kinds_on(*others: str) -> pytest.MarkDecorator:
+    """Each kind on another target; one in the fast tier."""
+    more = zip(("GRU", "RNN"), others, strict=True)
+    cases = [("LSTM", "stcp920"), *(pytest.param(*case, marks=FULL) for case in more)]
+    return pytest.mark.parametrize(("kind", "target"), cases)
 
 
 def file_of(
@@ -88,8 +98,7 @@ def on(target: Target, cores: int) -> Target:
     return dataclasses.replace(target, cores=cores)
 
 
-@pytest.mark.parametrize("target", ["stcp920", "ascend-910", "mlu100", "ipu-mk2", "tpu-v4i"])
-@KINDS
+@kinds_on("ascend-910", "ipu-mk2")
 def test_a_long_recurrence_is_near_its_bound(tmp_path: Path, kind: str, target: str) -> None:
     """What is left is the first load of weights, inputs and outputs, and the launch."""
     graph = import_model(file_of(tmp_path, kind, 200, 1, 512))
@@ -121,6 +130,7 @@ def test_every_step_waits_for_the_barrier_and_the_way_between_cores(tmp_path: Pa
     assert after.bound.steps_s > before.bound.steps_s
 
 
+@pytest.mark.full
 def test_one_core_waits_for_no_other(tmp_path: Path) -> None:
     graph, target = import_model(file_of(tmp_path, "GRU", 50, 1, 64)), load_target("stcp920")
     alone = on(target, 1)
@@ -131,6 +141,7 @@ def test_one_core_waits_for_no_other(tmp_path: Path) -> None:
     assert measured(graph, slower).latency - measured(graph, alone).latency < 3e-3 * kernels
 
 
+@pytest.mark.full
 def test_small_cells_of_many_samples_share_out_samples(tmp_path: Path) -> None:
     """No core waits for another, and each has room for all weights."""
     target = load_target("stcp920")
@@ -141,7 +152,7 @@ def test_small_cells_of_many_samples_share_out_samples(tmp_path: Path) -> None:
     assert bindings == [(1, 1, 8, 1), (1, 1, 1, 8)]
 
 
-@pytest.mark.parametrize(("samples", "hidden"), [(1, 512), (8, 64), (8, 512)])
+@pytest.mark.parametrize(("samples", "hidden"), [(8, 64), pytest.param(1, 512, marks=FULL)])
 def test_the_order_taken_is_the_faster_one(tmp_path: Path, samples: int, hidden: int) -> None:
     """Of spreading from every loop that can be spread; what follows the cell takes a per cent."""
     graph = import_model(file_of(tmp_path, "LSTM", 50, samples, hidden))
@@ -152,6 +163,7 @@ def test_the_order_taken_is_the_faster_one(tmp_path: Path, samples: int, hidden:
         assert own <= measured(graph, target, forced).latency * 1.01
 
 
+@pytest.mark.full
 def test_weights_that_find_no_room_are_loaded_at_every_step(tmp_path: Path) -> None:
     """Of 1,024 units a core has 1 MiB, and a buffer of 256 KiB for them; of 512 they fit."""
     target = load_target("stcp920")
@@ -186,6 +198,7 @@ def test_passes_of_weights_by_room() -> None:
     assert passes(rules) == 1
 
 
+@pytest.mark.full
 @KINDS
 def test_a_part_of_the_samples_takes_all_steps(tmp_path: Path, kind: str) -> None:
     """So that parts of them one after another are no way to make it fit."""
@@ -203,6 +216,7 @@ def test_it_is_a_layer_of_its_own(tmp_path: Path) -> None:
     assert [layer.name for layer in layers_of(graph)] == ["cell", "after"]
 
 
+@pytest.mark.full
 @KINDS
 def test_the_bound_without_the_series(tmp_path: Path, kind: str) -> None:
     """Steps are gone through whether all states are kept or the last."""
@@ -215,9 +229,20 @@ def test_the_bound_without_the_series(tmp_path: Path, kind: str) -> None:
     assert last.steps_s > 0
 
 
-@pytest.mark.parametrize("target", ["stcp920", "ipu-mk2", "goya"])
-@pytest.mark.parametrize(("samples", "hidden", "directions"), [(1, 96, 1), (3, 64, 2), (16, 48, 2)])
-@KINDS
+@pytest.mark.parametrize(
+    ("kind", "samples", "hidden", "directions", "target"),
+    [
+        ("LSTM", 1, 96, 1, "stcp920"),
+        ("GRU", 3, 64, 2, "goya"),
+        *(
+            pytest.param(*case, marks=FULL)
+            for case in (
+                ("LSTM", 16, 48, 2, "ipu-mk2"), ("GRU", 1, 96, 1, "ipu-mk2"),
+                ("RNN", 16, 48, 2, "goya"), ("RNN", 3, 64, 2, "stcp920"),
+            )
+        ),
+    ],
+)  # fmt: skip
 def test_no_binding_beats_the_bound(
     tmp_path: Path, kind: str, samples: int, hidden: int, directions: int, target: str
 ) -> None:
@@ -229,6 +254,7 @@ def test_no_binding_beats_the_bound(
         assert found.latency >= found.bound.steps_s > 0
 
 
+@pytest.mark.full
 def test_fewer_units_a_core_take_less_time_but_an_exchange(tmp_path: Path) -> None:
     operator = import_model(file_of(tmp_path, "LSTM", 20, 1, 512)).operators[0]
     target = load_target("stcp920")
@@ -239,8 +265,7 @@ def test_fewer_units_a_core_take_less_time_but_an_exchange(tmp_path: Path) -> No
     assert recurrence.least_seconds() == pytest.approx(20 * eighth)
 
 
-@pytest.mark.parametrize("target", ["stcp920", "ipu-mk2", "mlu100"])
-@KINDS
+@kinds_on("ipu-mk2", "mlu100")
 def test_the_estimate_is_near_the_simulation(tmp_path: Path, kind: str, target: str) -> None:
     graph, machine = import_model(file_of(tmp_path, kind, 100, 4, 256)), load_target(target)
     schedule = Evaluator(graph, machine, machine.default_dtype).schedule(Knobs())
@@ -254,8 +279,10 @@ def test_the_estimate_is_near_the_simulation(tmp_path: Path, kind: str, target: 
     assert quick[Estimate.SECONDS] == pytest.approx(exact, rel=0.15)
 
 
-@KINDS
-@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "directions"),
+    [("LSTM", 2), pytest.param("GRU", 1, marks=FULL), pytest.param("RNN", 2, marks=FULL)],
+)
 def test_the_schedule_computes_the_model(tmp_path: Path, kind: str, directions: int) -> None:
     graph = import_model(file_of(tmp_path, kind, 6, 4, 16, directions))
     for target in ("stcp920", "ipu-mk2"):

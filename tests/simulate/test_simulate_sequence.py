@@ -23,7 +23,9 @@ def schedule_of(workload: str, **knobs: int | str) -> Schedule:
     return evaluator(workload).schedule(Knobs(**knobs))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("workload", ["resnet18", "squeezenet1_1", "bert_base_s128"])
+@pytest.mark.parametrize(
+    "workload", ["squeezenet1_1", pytest.param("bert_base_s128", marks=pytest.mark.full)]
+)
 def test_totals_are_sums_over_kernels_and_movements(workload: str) -> None:
     schedule = schedule_of(workload)
     found = simulate(schedule)
@@ -44,7 +46,9 @@ def test_totals_are_sums_over_kernels_and_movements(workload: str) -> None:
     assert found.kernels == len(schedule.timeline.steps) * schedule.share.loops
 
 
-@pytest.mark.parametrize("workload", ["resnet18", "squeezenet1_1", "shufflenet_v2"])
+@pytest.mark.parametrize(
+    "workload", ["squeezenet1_1", pytest.param("shufflenet_v2", marks=pytest.mark.full)]
+)
 def test_ddr_bytes_are_what_streams_and_weights_say(workload: str) -> None:
     """Streams once, weights once unless rows are around columns (they are not here)."""
     schedule = schedule_of(workload)
@@ -106,8 +110,14 @@ def test_no_movement_takes_no_time() -> None:
     assert movement_time(step, target_of()).seconds == 0
 
 
-@pytest.mark.parametrize("scheduler", ["graphturbo", "tvm", "O2"])
-@pytest.mark.parametrize("workload", ["shufflenet_v2", "bert_base_s128"])
+@pytest.mark.parametrize(
+    ("workload", "scheduler"),
+    [
+        ("shufflenet_v2", "graphturbo"),
+        pytest.param("shufflenet_v2", "tvm", marks=pytest.mark.full),
+        pytest.param("bert_base_s128", "O2", marks=pytest.mark.full),
+    ],
+)
 def test_the_same_to_the_bit_with_warm_and_cold_memory(workload: str, scheduler: str) -> None:
     schedule = next(iter(candidates(scheduler, evaluator(workload).bench)))
     memory = KernelMemory()
@@ -122,7 +132,9 @@ def test_the_same_to_the_bit_from_a_new_workbench() -> None:
     assert first.evaluate(Knobs()) == again.evaluate(Knobs())
 
 
-@pytest.mark.parametrize("workload", ["resnet18", "mobilenet_v2", "llama_decode"])
+@pytest.mark.parametrize(
+    "workload", ["resnet18", pytest.param("llama_decode", marks=pytest.mark.full)]
+)
 def test_busy_times_overlaps_and_peaks_are_possible(workload: str) -> None:
     schedule = schedule_of(workload)
     found = simulate(schedule)

@@ -36,6 +36,7 @@ def test_branches_between_a_fork_and_a_join_are_beside_each_other() -> None:
     assert [b.beside for b in found] == [(0,), (1, 2), (1, 2), (3,)]
 
 
+@pytest.mark.full
 def test_a_shortcut_is_no_branch() -> None:
     # 0 -> 1 -> 2, and 2 reads 0 as well: only one branch lies between
     found = branches_of([[], [0], [0, 1]])
@@ -119,6 +120,7 @@ def test_a_layer_goes_there_and_back_only_where_that_pays(chain: Graph) -> None:
     assert profiled(HandMade(chain, {}, 4.0, {1, 2})).units == (0, 0, 0, 0)
 
 
+@pytest.mark.full
 def test_a_group_that_is_faster_than_its_layers_is_taken(chain: Graph) -> None:
     together: Times = {(0, (1, 2)): 5.0}
     found = partition_tuner(HandMade(chain, together, 100.0, set()))

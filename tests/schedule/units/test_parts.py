@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.schedule.units.parts import Assignment, merge
@@ -24,6 +24,7 @@ def order_of(found: Assignment) -> dict[int, int]:
     return {layer: i for i, part in enumerate(found.parts) for layer in part.layers}
 
 
+@settings(max_examples=30)
 @given(networks())
 def test_every_layer_is_in_one_part_of_its_unit(
     network: tuple[list[list[int]], list[int], set[int]],
@@ -34,6 +35,7 @@ def test_every_layer_is_in_one_part_of_its_unit(
     assert list(found.units) == units
 
 
+@settings(max_examples=30)
 @given(networks())
 def test_every_part_comes_after_what_it_reads_from(
     network: tuple[list[list[int]], list[int], set[int]],
@@ -44,6 +46,7 @@ def test_every_part_comes_after_what_it_reads_from(
     assert all(order[read] <= order[at] for at, reads in enumerate(producers) for read in reads)
 
 
+@settings(max_examples=30)
 @given(networks())
 def test_parts_that_could_be_joined_are(
     network: tuple[list[list[int]], list[int], set[int]],

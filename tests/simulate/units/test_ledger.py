@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.simulate.units.ledger import Holding, Memories, NoRoomError
@@ -38,6 +38,7 @@ def fitted(tasks: list[Task], memories: Memories) -> Timetable | None:
         return None
 
 
+@settings(max_examples=30)
 @given(crowded())
 def test_no_memory_holds_more_than_it_can(case: tuple[list[Task], Memories]) -> None:
     tasks, memories = case
@@ -62,6 +63,7 @@ def test_no_memory_holds_more_than_it_can(case: tuple[list[Task], Memories]) -> 
         assert all(table.end[before] <= table.begin[index] for before in task.after)
 
 
+@settings(max_examples=30)
 @given(crowded())
 def test_where_there_is_room_for_all_limits_change_nothing(
     case: tuple[list[Task], Memories],

@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.simulate.units.timetable import (
@@ -44,6 +44,7 @@ def run(tasks: list[Task]) -> Timetable:
     return timetable(tasks, RESOURCES, BANDWIDTH)
 
 
+@settings(max_examples=30)
 @given(task_lists())
 def test_no_resource_does_two_tasks_at_once(tasks: list[Task]) -> None:
     table = run(tasks)
@@ -55,6 +56,7 @@ def test_no_resource_does_two_tasks_at_once(tasks: list[Task]) -> None:
         assert all(one[1] <= two[0] for one, two in itertools.pairwise(mine))
 
 
+@settings(max_examples=30)
 @given(task_lists())
 def test_no_task_starts_before_what_it_waits_for_has_ended(tasks: list[Task]) -> None:
     table = run(tasks)
@@ -63,6 +65,7 @@ def test_no_task_starts_before_what_it_waits_for_has_ended(tasks: list[Task]) ->
         assert table.end[index] - table.begin[index] >= task.seconds - 1e-9
 
 
+@settings(max_examples=30)
 @given(task_lists())
 def test_the_bandwidth_is_never_exceeded_and_every_byte_is_moved(tasks: list[Task]) -> None:
     table = run(tasks)
@@ -76,6 +79,7 @@ def test_the_bandwidth_is_never_exceeded_and_every_byte_is_moved(tasks: list[Tas
     assert moved == pytest.approx([task.bytes for task in tasks])
 
 
+@settings(max_examples=30)
 @given(task_lists())
 def test_the_makespan_lies_between_its_bounds(tasks: list[Task]) -> None:
     makespan = run(tasks).makespan
@@ -85,6 +89,7 @@ def test_the_makespan_lies_between_its_bounds(tasks: list[Task]) -> None:
     assert makespan <= one_by_one * (1 + 1e-12)
 
 
+@settings(max_examples=30)
 @given(task_lists())
 def test_no_resource_stands_idle_while_one_of_its_tasks_is_ready(tasks: list[Task]) -> None:
     table = run(tasks)
@@ -122,6 +127,7 @@ def test_a_task_that_waits_for_a_later_one_is_refused() -> None:
         run([Task(0, 1.0, 0.0, (1,)), Task(0, 1.0, 0.0)])
 
 
+@settings(max_examples=30)
 @given(st.lists(st.floats(0, 50), min_size=1, max_size=6))
 def test_shares_are_fair(demands: list[float]) -> None:
     parts = shares(demands, BANDWIDTH)
