@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[type, list[str]]] = {
     "resume": (ResumeConfig, ["run"]),
 }
 CASES = [
-    pytest.param(command, config, name, id=f"{command} {name}")
+    (command, config, name)
     for command, (tuned, _) in COMMANDS.items()
     for config in (tuned, ExecutionConfig)
     for name, declared in options_of(config).items()
@@ -82,23 +82,20 @@ def words_of(command: str, name: str, folder: Path) -> tuple[list[str], Any]:
     return [flag, texts.get(kind, ",".join(map(str, names)))], given
 
 
-@pytest.mark.parametrize(("command", "config", "name"), CASES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_its_flag(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    config: type[ResumeConfig | ExecutionConfig],
-    name: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setattr("autoturbo.simulate.evaluator.measurer_names", lambda: ("other",))
-    words, expected = words_of(command, name, tmp_path)
-    options = parse(build_parser(), [command, *COMMANDS[command][1], *words])
-    found = config_of(config, options)
-    assert getattr(found, name) == expected
-    assert getattr(config(), name) != expected
-    others = {"ray"} if name == "runtime_env" else set()
-    for other in options_of(config).keys() - {name, "database", *others}:
-        assert getattr(found, other) == getattr(config(), other)
+    for config, name in [(config, name) for of, config, name in CASES if of == command]:
+        words, expected = words_of(command, name, tmp_path)
+        options = parse(build_parser(), [command, *COMMANDS[command][1], *words])
+        found = config_of(config, options)
+        assert getattr(found, name) == expected
+        assert getattr(config(), name) != expected
+        others = {"ray"} if name == "runtime_env" else set()
+        for other in options_of(config).keys() - {name, "database", *others}:
+            assert getattr(found, other) == getattr(config(), other), (name, other)
 
 
 def test_only_functions_and_the_clock_have_no_flag() -> None:

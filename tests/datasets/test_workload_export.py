@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autoturbo.datasets import workloads
 from autoturbo.datasets.workloads.export import pack, recipes, simplify
 from autoturbo.datasets.workloads.export.__main__ import main
+from tests import tiers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +146,7 @@ def test_every_workload_has_a_recipe_and_no_recipe_is_left_over() -> None:
     assert set(recipes.RECIPES) == set(workloads.names())
 
 
-@pytest.mark.parametrize("name", workloads.names())
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_the_files_inputs_are_the_recipes(name: str) -> None:
     workload = workloads.get(name)
     graph = onnx.load(workload.file, load_external_data=False).graph

@@ -201,13 +201,13 @@ def test_any_change_of_a_figure_changes_the_hash(data: st.DataObject) -> None:
     assert (changed == STCP920) == same
 
 
-@pytest.mark.parametrize(("path", "field"), numeric_paths(), ids=[p for p, _ in numeric_paths()])
-def test_every_figure_is_hashed(path: str, field: Figure) -> None:
-    before = at(STCP920.as_dict(), path)
-    after = before + 1 if before + 1 <= field.high else before / 2
-    changed = with_field(STCP920, path, after)
-    assert changed.hash != STCP920.hash
-    assert with_field(changed, path, before).hash == STCP920.hash
+def test_every_figure_is_hashed() -> None:
+    for path, field in numeric_paths():
+        before = at(STCP920.as_dict(), path)
+        after = before + 1 if before + 1 <= field.high else before / 2
+        changed = with_field(STCP920, path, after)
+        assert changed.hash != STCP920.hash, path
+        assert with_field(changed, path, before).hash == STCP920.hash, path
 
 
 @pytest.mark.parametrize(
