@@ -21,6 +21,18 @@ def tiered(fast: Iterable[Any], full: Iterable[Any]) -> list[Any]:
     return [*fast, *(pytest.param(value, marks=pytest.mark.full) for value in full)]
 
 
+def spread(rows: Iterable[Any], every: int) -> list[Any]:
+    """All rows of a table that goes from kind to kind; one of `every` is of the fast tier."""
+    return [row if i % every == 0 else _marked(row) for i, row in enumerate(rows)]
+
+
+def _marked(row: Any) -> Any:
+    if isinstance(row, type(pytest.param())):
+        return pytest.param(*row.values, marks=[*row.marks, pytest.mark.full], id=row.id)
+    values = row if type(row) is tuple else (row,)
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
 def workloads(*, without: Iterable[str] = ()) -> list[Any]:
     """Names of bundled workloads that stand for all."""
     left = set(without)

@@ -9,6 +9,7 @@ import pytest
 
 from autoturbo.errors import InputError, TargetError
 from autoturbo.hardware import load_target, validate_target_file
+from tests.tiers import spread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -349,7 +350,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", EDITS)
+@pytest.mark.parametrize("case", spread(EDITS, 2))
 def test_one_edit(case: str, tmp_path: Path) -> None:
     before, after, message = EDITS[case]
     assert GOOD.count(before) == 1

@@ -13,6 +13,7 @@ from autoturbo.hardware import DTYPES, Target, load_target, scaffold
 from autoturbo.hardware.document import parse_document
 from autoturbo.hardware.fields import Figure, Rates, file_fields
 from autoturbo.hardware.target_file import ENGINES, PARTS, build_target, to_document
+from tests.tiers import spread
 
 SECTIONS = {key: kind for key, (kind, _) in {**ENGINES, **PARTS}.items()}
 FIELDS = [field for kind in (Target, *SECTIONS.values()) for field in file_fields(kind)]
@@ -83,18 +84,21 @@ def test_units_convert_without_residue(rule: Figure, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize(
     ("name", "value", "si"),
-    [
-        ("clock_mhz", 1325, 1.325e9),
-        ("clock_mhz", 0.1, 1e5),
-        ("bandwidth_gb_s", 119.4, 119.4e9),
-        ("bandwidth_gb_s", 0.1, 1e8),
-        ("latency_ns", 0.3, 3e-10),
-        ("latency_ns", -0.0, 0.0),
-        ("kernel_launch_us", 2.5, 2.5e-6),
-        ("capacity_gib", 0.5, 2**29),
-        ("capacity_kib", 624, 624 * 1024),
-        ("capacity_kib", 1.5, 1536),
-    ],
+    spread(
+        [
+            ("clock_mhz", 1325, 1.325e9),
+            ("clock_mhz", 0.1, 1e5),
+            ("bandwidth_gb_s", 119.4, 119.4e9),
+            ("bandwidth_gb_s", 0.1, 1e8),
+            ("latency_ns", 0.3, 3e-10),
+            ("latency_ns", -0.0, 0.0),
+            ("kernel_launch_us", 2.5, 2.5e-6),
+            ("capacity_gib", 0.5, 2**29),
+            ("capacity_kib", 624, 624 * 1024),
+            ("capacity_kib", 1.5, 1536),
+        ],
+        3,
+    ),
 )
 def test_conversions(name: str, value: float, si: float) -> None:
     rule = next(field.rule for field in FIELDS if field.name == name)

@@ -32,7 +32,7 @@ from tests.graph.onnx_import.import_models import (
     value,
     weight,
 )
-from tests.tiers import tiered
+from tests.tiers import spread, tiered
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -228,14 +228,17 @@ def foreign(kind: str, outputs: int = 1, **attributes: int) -> NodeProto:
 
 @pytest.mark.parametrize(
     ("made", "shapes", "expected"),
-    [
-        (foreign("QuickGelu"), [(2, 3)], (2, 3)),
-        (foreign("FusedMatMul", transA=1), [(4, 7, 2), (4, 7, 3)], (4, 2, 3)),
-        (foreign("FusedGemm", transB=1), [(2, 7), (3, 7)], (2, 3)),
-        (foreign("QLinearAdd"), [(2, 1), (), (), (2, 5)], (2, 5)),
-        (foreign("MatMulNBits", N=9), [(2, 4, 8)], (2, 4, 9)),
-        (foreign("Attention"), [(2, 4, 8), (8, 18)], (2, 4, 6)),
-    ],
+    spread(
+        [
+            (foreign("QuickGelu"), [(2, 3)], (2, 3)),
+            (foreign("FusedMatMul", transA=1), [(4, 7, 2), (4, 7, 3)], (4, 2, 3)),
+            (foreign("FusedGemm", transB=1), [(2, 7), (3, 7)], (2, 3)),
+            (foreign("QLinearAdd"), [(2, 1), (), (), (2, 5)], (2, 5)),
+            (foreign("MatMulNBits", N=9), [(2, 4, 8)], (2, 4, 9)),
+            (foreign("Attention"), [(2, 4, 8), (8, 18)], (2, 4, 6)),
+        ],
+        3,
+    ),
 )
 def test_foreign_shapes(
     made: NodeProto, shapes: list[tuple[int, ...]], expected: tuple[int, ...]

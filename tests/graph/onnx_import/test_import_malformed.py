@@ -26,7 +26,7 @@ from tests.graph.onnx_import.import_models import (
     value,
     weight,
 )
-from tests.tiers import tiered
+from tests.tiers import spread, tiered
 
 if TYPE_CHECKING:
     from tests.graph.onnx_import.import_models import Load
@@ -444,7 +444,7 @@ FLAGS: dict[str, tuple[ModelProto, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", FLAGS)
+@pytest.mark.parametrize("case", spread(FLAGS, 3))
 def test_a_flag_that_does_not_fit_gives_one_located_line(load: Load, case: str) -> None:
     made, flags, expected = FLAGS[case]
     with pytest.raises(ModelError) as caught:
@@ -493,7 +493,7 @@ BYTES: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BYTES)
+@pytest.mark.parametrize("case", spread(BYTES, 3))
 @pytest.mark.usefixtures("folder")
 def test_bytes_that_are_no_model_give_one_located_line(case: str) -> None:
     make, expected = BYTES[case]
