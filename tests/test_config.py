@@ -92,7 +92,7 @@ def test_every_option_has_its_flag(
     for config, name in [(config, name) for of, config, name in CASES if of == command]:
         words, expected = words_of(command, name, tmp_path)
         options = parse(build_parser(), [command, *COMMANDS[command][1], *words])
-        found = config_of(config, options)
+        found: Any = config_of(config, options)
         assert getattr(found, name) == expected
         assert getattr(config(), name) != expected
         others = {"ray"} if name == "runtime_env" else set()

@@ -110,6 +110,7 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert sources <= names
 
 
+@pytest.mark.full
 def test_what_is_in_the_source_distribution(wheel: Path) -> None:
     (file,) = wheel.glob("*.tar.gz")
     with tarfile.open(file) as archive:

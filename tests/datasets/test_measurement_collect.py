@@ -56,6 +56,7 @@ def test_several_processes_make_the_same_files(whole: Path, models: Path, tmp_pa
     assert content(tmp_path) == content(whole)
 
 
+@pytest.mark.full
 def test_the_order_of_models_changes_no_shard(whole: Path, models: Path, tmp_path: Path) -> None:
     asked = collection(models)
     collect(replace(asked, parts=asked.parts[:0:-1]), tmp_path)
@@ -183,6 +184,7 @@ def test_a_model_named_twice_is_one(models: Path) -> None:
     assert len(parts_of([*files, *files], (None, 4), two_targets())) == 4
 
 
+@pytest.mark.full
 def test_a_process_that_dies_is_reported(models: Path, tmp_path: Path) -> None:
     asked = replace(collection(models), draws=_deadly)
     with pytest.raises(ExecutorError, match="a process that measures has died; the shards that"):

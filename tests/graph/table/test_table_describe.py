@@ -127,6 +127,7 @@ GIVEN = st.one_of(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=600, deadline=None)
 @given(
     name=st.sampled_from(supported()),
