@@ -39,6 +39,8 @@ from tests.search.search_doubles import landscape, toy_graph, toy_target
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import reference_pages
 
+from tests.tiers import spread
+
 BOTH = {**options_of(TuneConfig), **options_of(ExecutionConfig)}
 COMMANDS: dict[str, tuple[type, list[str]]] = {
     "tune": (TuneConfig, ["model"]),
@@ -46,7 +48,7 @@ COMMANDS: dict[str, tuple[type, list[str]]] = {
     "resume": (ResumeConfig, ["run"]),
 }
 CASES = [
-    pytest.param(command, config, name, id=f"{command} {name}")
+    (command, config, name)
     for command, (tuned, _) in COMMANDS.items()
     for config in (tuned, ExecutionConfig)
     for name, declared in options_of(config).items()
@@ -82,23 +84,20 @@ def words_of(command: str, name: str, folder: Path) -> tuple[list[str], Any]:
     return [flag, texts.get(kind, ",".join(map(str, names)))], given
 
 
-@pytest.mark.parametrize(("command", "config", "name"), CASES)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_its_flag(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    config: type[ResumeConfig | ExecutionConfig],
-    name: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setattr("autoturbo.simulate.evaluator.measurer_names", lambda: ("other",))
-    words, expected = words_of(command, name, tmp_path)
-    options = parse(build_parser(), [command, *COMMANDS[command][1], *words])
-    found = config_of(config, options)
-    assert getattr(found, name) == expected
-    assert getattr(config(), name) != expected
-    others = {"ray"} if name == "runtime_env" else set()
-    for other in options_of(config).keys() - {name, "database", *others}:
-        assert getattr(found, other) == getattr(config(), other)
+    for config, name in [(config, name) for of, config, name in CASES if of == command]:
+        words, expected = words_of(command, name, tmp_path)
+        options = parse(build_parser(), [command, *COMMANDS[command][1], *words])
+        found: Any = config_of(config, options)
+        assert getattr(found, name) == expected
+        assert getattr(config(), name) != expected
+        others = {"ray"} if name == "runtime_env" else set()
+        for other in options_of(config).keys() - {name, "database", *others}:
+            assert getattr(found, other) == getattr(config(), other), (name, other)
 
 
 def test_only_functions_and_the_clock_have_no_flag() -> None:
@@ -163,7 +162,7 @@ def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, **values: Any) -> RunIn
         return store.runs()[-1]
 
 
-@pytest.mark.parametrize("name", options_of(TuneConfig))
+@pytest.mark.parametrize("name", spread(options_of(TuneConfig), 4))
 def test_what_decides_is_hashed_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -179,7 +178,7 @@ def test_what_decides_is_hashed_and_recorded(
     assert TuneConfig.of_run(info).record() == other.resolved(toy_target()).record()
 
 
-@pytest.mark.parametrize("name", options_of(ExecutionConfig))
+@pytest.mark.parametrize("name", spread(options_of(ExecutionConfig), 4))
 def test_how_it_is_carried_out_is_not_hashed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -201,7 +200,9 @@ def test_a_default_spelt_out_leaves_the_id_as_it_is() -> None:
     assert TuneConfig(subgraphs=3).identity(target) != usual
 
 
-@pytest.mark.parametrize("name", [name for name in options_of(TuneConfig) if name != "dtype"])
+@pytest.mark.parametrize(
+    "name", spread([name for name in options_of(TuneConfig) if name != "dtype"], 4)
+)
 def test_the_command_of_a_report_asks_for_the_same(name: str) -> None:
     asked = dataclasses.replace(TuneConfig(), **{name: value_of(name)})
     target = load_target("stcp920")
@@ -251,16 +252,19 @@ def test_the_page_of_options_has_all_of_them() -> None:
 
 @pytest.mark.parametrize(
     ("config", "message"),
-    [
-        (TuneConfig(trials=0), "trials: 0 is too few; at least 1"),
-        (TuneConfig(seed=-1), "seed: -1 is too few; at least 0"),
-        (TuneConfig(time_budget=0.0), "time_budget: 0.0 is not above 0 seconds"),
-        (TuneConfig(effort="heroic"), "no effort 'heroic'; one of quick, standard, thorough"),
-        (TuneConfig(round=10**9), "round: 1000000000 trials are too many; the limit is"),
-        (ExecutionConfig(jobs=0), "jobs: 0 is too few; at least 1"),
-        (ExecutionConfig(jobs=10**9), "jobs: 1000000000 processes are too many; the limit is"),
-        (ExecutionConfig(runtime_env={"pip": []}), "is for workers of Ray; add --ray"),
-    ],
+    spread(
+        [
+            (TuneConfig(trials=0), "trials: 0 is too few; at least 1"),
+            (TuneConfig(seed=-1), "seed: -1 is too few; at least 0"),
+            (TuneConfig(time_budget=0.0), "time_budget: 0.0 is not above 0 seconds"),
+            (TuneConfig(effort="heroic"), "no effort 'heroic'; one of quick, standard, thorough"),
+            (TuneConfig(round=10**9), "round: 1000000000 trials are too many; the limit is"),
+            (ExecutionConfig(jobs=0), "jobs: 0 is too few; at least 1"),
+            (ExecutionConfig(jobs=10**9), "jobs: 1000000000 processes are too many; the limit is"),
+            (ExecutionConfig(runtime_env={"pip": []}), "is for workers of Ray; add --ray"),
+        ],
+        3,
+    ),
 )
 def test_values_out_of_bounds_are_refused(
     config: TuneConfig | ExecutionConfig, message: str

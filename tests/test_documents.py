@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("autoturbo", "benchmarks", "docs", "examples", "tests", "tools")
 """Where pages are; other folders beside them may be environments, builds and runs."""
@@ -42,9 +40,13 @@ def named(page: Path) -> Iterator[Path]:
         yield ROOT / name
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_and_named_files_are_there(page: Path) -> None:
-    missing = [str(path) for path in (*linked(page), *named(page)) if not path.exists()]
+def test_links_and_named_files_are_there() -> None:
+    missing = [
+        f"{page.relative_to(ROOT)}: {path}"
+        for page in pages()
+        for path in (*linked(page), *named(page))
+        if not path.exists()
+    ]
     assert not missing
 
 

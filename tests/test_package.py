@@ -110,6 +110,7 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert sources <= names
 
 
+@pytest.mark.full
 def test_what_is_in_the_source_distribution(wheel: Path) -> None:
     (file,) = wheel.glob("*.tar.gz")
     with tarfile.open(file) as archive:
@@ -152,6 +153,7 @@ def test_the_readme_names_every_exit_status() -> None:
         assert f"\n| {status} | " in README
 
 
+@pytest.mark.full
 def test_the_readme_example_runs(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     done = subprocess.run(
@@ -167,6 +169,7 @@ def test_the_readme_example_runs(tmp_path: Path) -> None:
     assert (tmp_path / "resnet50.stcp920.json").read_text().startswith('{\n"format"')
 
 
+@pytest.mark.full
 def test_the_readme_tuning_command_ends_with_the_table(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     words = fenced("command: tune").split(".venv/bin/autoturbo ")[1].split()

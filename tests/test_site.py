@@ -36,6 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "html"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(bool(MISSING), reason=f"the extra 'docs' is missing: {', '.join(MISSING)}")
 def test_the_site_builds_without_a_warning_and_has_what_is_generated(site: Path) -> None:
     pages = {p.relative_to(site).as_posix(): p.read_text("utf-8") for p in site.rglob("*.html")}

@@ -62,6 +62,7 @@ def environment(tmp_path: Path) -> Mapping[str, str]:
     return {**plain, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda path: path.stem)
 def test_a_tutorial_works_as_written(
     page: Path, tmp_path: Path, environment: Mapping[str, str]

@@ -20,6 +20,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.changes import changes_of
 from autoturbo.search.conditions import Genes
 from autoturbo.search.space import Space
+from tests.tiers import tiered
 
 PAIR = "squeezenet1_1@stcp920"
 
@@ -78,6 +79,7 @@ def test_places_are_every_start_at_every_number_of_samples_the_fastest_first(pai
     assert measured(np.asarray(found)).tolist() == sorted(measured(np.asarray(found)).tolist())
 
 
+@pytest.mark.full
 def test_what_is_kept_is_the_fastest_and_its_setting_gives_it(pair: Pair, tmp_path: Path) -> None:
     file = tmp_path / "known.json"
     keep(file, PAIR, 1.0, Knobs())
@@ -103,7 +105,10 @@ def test_the_repository_keeps_a_schedule_of_each_of_the_papers_pairs() -> None:
     assert set(found) == {f"{m}@{t}" for m in workloads.PAPER_TEN for t in targets}
 
 
-@pytest.mark.parametrize("name", sorted(known_schedules(KNOWN)))
+@pytest.mark.parametrize(
+    "name",
+    tiered(["dlrm@stcp920"], ["bert_base_s128@stcp920", "vit_b16@mlu100", "mobilenet_v2@ipu-mk2"]),
+)
 def test_settings_of_the_repository_give_what_it_says(name: str) -> None:
     (_, said, took), *_ = checked(KNOWN, [name])
     assert took == pytest.approx(said, rel=1e-12)

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="re
 @pytest.mark.full
 def test_kills_of_drivers_and_workers_lose_nothing(tmp_path: Path) -> None:
     ground = kills.Ground("processes", random.Random(0))  # noqa: S311
-    kills.strike(ground, tmp_path / "all", 6)
-    assert ground.killed.total() >= 6
+    kills.strike(ground, tmp_path / "all", 3)
+    assert ground.killed.total() >= 3
     assert ground.finished >= 1
 
 
@@ -23,7 +23,7 @@ def test_kills_of_drivers_and_workers_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.ray
 def test_kills_on_a_cluster_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    assert kills.kill_in("ray", 4, 3, tmp_path / "all").killed.total() >= 4
+    assert kills.kill_in("ray", 2, 3, tmp_path / "all").killed.total() >= 2
 
 
 def test_a_run_draws_settings_that_misbehave_in_every_way(tmp_path: Path) -> None:

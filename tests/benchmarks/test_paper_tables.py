@@ -61,6 +61,7 @@ def test_what_makes_a_row_impossible_or_doubtful() -> None:
     assert any("of peak" in reason for reason in reasons)
 
 
+@pytest.mark.full
 def test_impossible_rows_of_the_paper() -> None:
     """Section 5.2's BERT-256 and BERT-512 with TVM move more bytes than the chip can."""
     assert ours("E").impossible
@@ -69,6 +70,7 @@ def test_impossible_rows_of_the_paper() -> None:
     assert names == ["all", "possible"]
 
 
+@pytest.mark.full
 def test_our_means_are_of_our_figures() -> None:
     lines = mean_rows([ours("E"), ours("F")], [paper_tables.graphturbo_pair])
     over = [o.over_tvm(o.best("graphturbo")[1]) for o in (ours("E"), ours("F"))]
@@ -92,6 +94,7 @@ def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
     return found
 
 
+@pytest.mark.full
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = json_of(capsys, "--models", "f")
     assert [row["model"] for row in found["table_2"]] == ["F dlrm"]
@@ -102,6 +105,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert rung["order"][1] / rung["L1"][1] == pytest.approx(rung["+order"][1])
 
 
+@pytest.mark.full
 def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     paper_tables.report([ours("F")], STCP920)
     text = capsys.readouterr().out

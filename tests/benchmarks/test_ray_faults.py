@@ -15,7 +15,7 @@ from autoturbo.search.executors.ray_session import connect
 from autoturbo.simulate.measurement import Failure
 from autoturbo.tuner import TuneResult
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.full]
 TRIALS = 49
 
 

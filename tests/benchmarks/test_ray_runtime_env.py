@@ -28,6 +28,7 @@ def interpreter_without(name: str, folder: Path) -> str:
     return str(python)
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_the_package_travels_to_machines_that_lack_it(tmp_path: Path) -> None:
     python = interpreter_without("autoturbo", tmp_path)

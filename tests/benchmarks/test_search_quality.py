@@ -23,6 +23,8 @@ from search_quality import (
 
 from autoturbo.errors import UsageError
 
+pytestmark = pytest.mark.full
+
 PAIR = "squeezenet1_1@stcp920"
 
 

@@ -1,27 +1,22 @@
-"""Third-party models go through every step; the long tier takes the whole zoo."""
+"""Third-party models go through every step: one of them at once, others in the full tier."""
 
 from __future__ import annotations
 
 import pytest
 from zoo import entries, try_out
-from zoo_models import ZOO
 
-FEW = ("view_opset7", "unread_values", "deeplab_head", "mixture_of_experts", "qdq_conv", "if_given")
-"""A symbol and old shape arithmetic, an unread output, fixed batches, quantised pairs, a branch."""
+from tests.tiers import tiered
+
+FEW = (
+    "unread_values", "deeplab_head", "mixture_of_experts", "qdq_conv", "if_given", "tf_nhwc",
+    "half_precision", "lstm_opset7", "decoder_opset23", "optimised_bert", "custom_operator",
+)  # fmt: skip
+"""An unread output, fixed batches, quantised pairs, branches, other layouts and operators."""
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", tiered(["view_opset7"], FEW))
 def test_a_model_is_tuned_verified_and_written(name: str) -> None:
     (entry,) = entries([name])
     outcome = try_out(entry, trials=4)
-    assert outcome.right, outcome.steps
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("name", [name for name in ZOO if name not in FEW])
-def test_every_model_comes_out_right(name: str) -> None:
-    (entry,) = entries([name])
-    outcome = try_out(entry, trials=16)
     assert outcome.right, outcome.steps

@@ -50,27 +50,27 @@ def test_the_default_is_first_and_kinds_take_turns() -> None:
     assert found[0].reading.knobs == Knobs()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_sample_follows_from_its_seed(seed: int) -> None:
     once, again = ([d.reading.knobs for d in sample(20, seed=seed)] for _ in range(2))
     assert once == again
     assert once != [d.reading.knobs for d in sample(20, seed=seed + 1)]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_longer_sample_begins_with_the_shorter_one(seed: int) -> None:
     short, long = (sample(count, seed=seed) for count in (10, 30))
     assert [d.reading.knobs for d in short] == [d.reading.knobs for d in long[:10]]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_small_space_ends_the_sample(seed: int) -> None:
     found = sample(1000, seed=seed)
     assert len({drawn.reading.knobs for drawn in found}) == len(found)
     assert POINTS * 0.8 < len(found) <= POINTS
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_mutants_are_of_what_they_say(seed: int) -> None:
     found = sample(40, seed=seed)
     for drawn in found:

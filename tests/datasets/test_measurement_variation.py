@@ -5,11 +5,12 @@ import pytest
 from autoturbo.datasets.measurements import varied_targets
 from autoturbo.datasets.measurements.variation import CLOCKS, HALVES, RATES, is_physical
 from autoturbo.hardware import Target, load_target, preset_names, with_field
+from tests.tiers import spread
 
 PRESETS = ("ascend-910", "goya", "ipu-mk2", "mlu100", "stcp920", "tpu-v4i")
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", spread(PRESETS, 5))
 def test_every_preset_can_be_varied(name: str) -> None:
     target = load_target(name)
     found = varied_targets(target, 20, seed=0)
@@ -22,7 +23,7 @@ def test_every_preset_can_be_varied(name: str) -> None:
         assert Target.from_dict(one.as_dict()) == one
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", spread(PRESETS, 5))
 def test_figures_stay_near(name: str) -> None:
     target = load_target(name)
     for one in varied_targets(target, 20, seed=1):

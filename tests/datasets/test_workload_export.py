@@ -14,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from autoturbo.datasets import workloads
 from autoturbo.datasets.workloads.export import pack, recipes, simplify
 from autoturbo.datasets.workloads.export.__main__ import main
+from tests import tiers
+from tests.tiers import spread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,14 +58,17 @@ def constant(model: onnx.ModelProto, name: str) -> list[int]:
 
 @pytest.mark.parametrize(
     ("shape", "target", "expected"),
-    [
-        ((8, 6, 4), [8, 24], [0, 24]),
-        ((8, 6, 4), [8, -1], [0, -1]),
-        ((8, 6, 4), [48, 4], [-1, 4]),
-        ((8, 6, 4), [48, -1], [48, -1]),
-        ((8, 6, 4), [-1, 4], [-1, 4]),
-        ((8, 6, 4), [6, 32], [6, 32]),
-    ],
+    spread(
+        [
+            ((8, 6, 4), [8, 24], [0, 24]),
+            ((8, 6, 4), [8, -1], [0, -1]),
+            ((8, 6, 4), [48, 4], [-1, 4]),
+            ((8, 6, 4), [48, -1], [48, -1]),
+            ((8, 6, 4), [-1, 4], [-1, 4]),
+            ((8, 6, 4), [6, 32], [6, 32]),
+        ],
+        3,
+    ),
 )
 def test_reshapes_keep_their_shape_without_the_batch(
     shape: tuple[int, ...], target: list[int], expected: list[int]
@@ -145,7 +150,7 @@ def test_every_workload_has_a_recipe_and_no_recipe_is_left_over() -> None:
     assert set(recipes.RECIPES) == set(workloads.names())
 
 
-@pytest.mark.parametrize("name", workloads.names())
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_the_files_inputs_are_the_recipes(name: str) -> None:
     workload = workloads.get(name)
     graph = onnx.load(workload.file, load_external_data=False).graph

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from autoturbo.datasets import workloads
+from tests import tiers
 from tests.datasets.workload_macs import REFERENCES, graph_macs, reference_macs, shapes_of
 
 ALL = workloads.names()
@@ -51,9 +52,8 @@ def size_in_bytes(tensor: onnx.TensorProto) -> int:
     return count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_the_file_exists_and_is_below_a_megabyte(name: str) -> None:
-    assert 0 < workloads.get(name).file.stat().st_size < FILE_LIMIT
+def test_files_exist_and_are_below_a_megabyte() -> None:
+    assert all(0 < workloads.get(name).file.stat().st_size < FILE_LIMIT for name in ALL)
 
 
 def test_the_folder_holds_the_workloads_and_nothing_else() -> None:
@@ -68,7 +68,7 @@ def test_the_example_that_the_readme_tunes_is_the_resnet50_workload() -> None:
     assert filecmp.cmp(EXAMPLE, workloads.get("resnet50").file, shallow=False)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_the_checker_accepts_the_graph(name: str) -> None:
     model = onnx.ModelProto()
     model.CopyFrom(load(name))
@@ -85,21 +85,21 @@ def place_is_external(tensor: onnx.TensorProto) -> bool:
     return tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_every_value_has_a_static_shape(name: str) -> None:
     shapes = shapes_of(load(name))
     values = [output for node in load(name).graph.node for output in node.output if output]
     assert [value for value in values if min(shapes.get(value, (-1,)), default=1) < 1] == []
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_the_batch_is_the_first_dimension_of_every_input_and_output(name: str) -> None:
     graph = load(name).graph
     leading = {v.type.tensor_type.shape.dim[0].dim_value for v in (*graph.input, *graph.output)}
     assert leading == {workloads.get(name).batch}
 
 
-@pytest.mark.parametrize("name", WITH_REFERENCE)
+@pytest.mark.parametrize("name", tiers.workloads(without={*ALL} - {*WITH_REFERENCE}))
 def test_macs_per_operator_equal_the_reference_table(name: str) -> None:
     workload = workloads.get(name)
     assert workload.macs_reference is not None
@@ -150,7 +150,7 @@ def test_every_reference_that_the_registry_names_exists() -> None:
         assert (REFERENCES / f"{workloads.get(name).macs_reference}.b1.torch_aten.csv").is_file()
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_metadata_names_workload_seed_source_and_exporter(name: str) -> None:
     found = metadata(name)
     assert found["autoturbo.workload"] == name
@@ -161,13 +161,13 @@ def test_metadata_names_workload_seed_source_and_exporter(name: str) -> None:
     assert found["autoturbo.exporter"] == f"torch.onnx dynamo={name not in LEGACY}"
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_both_exporters_leave_their_opset(name: str) -> None:
     (opset,) = load(name).opset_import
     assert (opset.domain, opset.version) == ("", 17 if name in LEGACY else 20)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_large_tensors_are_external_and_small_ones_inline(name: str) -> None:
     for tensor in load(name).graph.initializer:
         floating = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).kind == "f"
@@ -175,7 +175,7 @@ def test_large_tensors_are_external_and_small_ones_inline(name: str) -> None:
         assert place_is_external(tensor) == (size_in_bytes(tensor) > limit), tensor.name
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_external_tensors_lie_in_one_file_without_overlap(name: str) -> None:
     end = 0
     for tensor in sorted(external(name), key=lambda t: place(t)[1]):
@@ -187,7 +187,7 @@ def test_external_tensors_lie_in_one_file_without_overlap(name: str) -> None:
         end = offset + length
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_nothing_is_left_unused(name: str) -> None:
     graph = load(name).graph
     read = {i for node in graph.node for i in node.input} | {o.name for o in graph.output}
@@ -195,7 +195,7 @@ def test_nothing_is_left_unused(name: str) -> None:
     assert [n.name for n in graph.node if not read & set(n.output)] == []
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_no_shape_arithmetic_and_no_description_is_left(name: str) -> None:
     model = load(name)
     kinds = {node.op_type for node in model.graph.node}
@@ -204,7 +204,7 @@ def test_no_shape_arithmetic_and_no_description_is_left(name: str) -> None:
     assert not model.graph.value_info
 
 
-@pytest.mark.parametrize("name", [n for n in ALL if n != "llama_prefill"])
+@pytest.mark.parametrize("name", tiers.workloads())
 def test_reshapes_hold_no_batch_that_could_be_left_out(name: str) -> None:
     model = load(name)
     batch = workloads.get(name).batch
@@ -219,7 +219,7 @@ def test_reshapes_hold_no_batch_that_could_be_left_out(name: str) -> None:
             assert targets[node.input[1]][0] <= 0, node.name
 
 
-@pytest.mark.parametrize("name", [n for n in ALL if n not in ONE_BATCH_ONLY])
+@pytest.mark.parametrize("name", tiers.workloads(without=ONE_BATCH_ONLY))
 def test_shapes_come_out_right_at_another_batch(name: str) -> None:
     batch = 2 * workloads.get(name).batch + 1
     model = onnx.ModelProto()

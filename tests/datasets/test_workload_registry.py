@@ -56,10 +56,10 @@ def test_names_list_the_papers_ten_first_and_then_the_others() -> None:
     assert workloads.names() == (*workloads.PAPER_TEN, *OTHERS)
 
 
-@pytest.mark.parametrize(("name", "batch"), OTHERS.items())
-def test_other_workloads_have_their_batch_and_no_row(name: str, batch: int) -> None:
-    workload = workloads.get(name)
-    assert (workload.batch, workload.paper_row) == (batch, None)
+def test_other_workloads_have_their_batch_and_no_row() -> None:
+    found = {name: workloads.get(name) for name in OTHERS}
+    assert {name: w.batch for name, w in found.items()} == OTHERS
+    assert {w.paper_row for w in found.values()} == {None}
 
 
 def test_names_are_unique_and_equal_the_entries_names() -> None:

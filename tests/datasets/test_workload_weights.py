@@ -13,22 +13,11 @@ from autoturbo.datasets.workloads import weights
 from autoturbo.datasets.workloads.inputs import random_inputs
 from autoturbo.errors import ModelError, UsageError
 from autoturbo.graph import weight_values
+from tests.tiers import tiered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-QUICK = ["dlrm", "squeezenet1_1", "resnet18"]
-LIKE_OTHERS = ["zfnet", "resnext50"]
-"""Nothing reads their weights that does not read those of alexnet or resnet50."""
-
-LONG = ("bert_large_s384", "bert_base_s256", "bert_base_s512", "unet", "vit_b16", "llama_prefill")
-"""Gigabytes, or other lengths of what is among the others."""
-
-SLOW = [
-    pytest.param(name, marks=pytest.mark.full if name in LONG else ())
-    for name in workloads.names() if name not in (*QUICK, *LIKE_OTHERS)
-]  # fmt: skip
 
 
 def digest(path: Path) -> str:
@@ -46,20 +35,18 @@ def run(model: Path, name: str) -> list[np.ndarray]:
 
 def check_outputs(name: str, folder: Path) -> None:
     outputs = run(workloads.materialize(name, folder), name)
-    (folder / f"{name}.weights.bin").unlink()  # pytest keeps folders; together these are 5 GB
+    (folder / f"{name}.weights.bin").unlink()  # pytest keeps folders
     for output in outputs:
         assert len(output) == workloads.get(name).batch
         assert np.isfinite(output).all()
         assert float(output.std()) > 0.0
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    "name",
+    tiered(["squeezenet1_1"], ["dlrm", "shufflenet_v2", "mobilenet_v2", "llama_decode", "swin_t"]),
+)
 def test_a_materialised_workload_runs_with_finite_outputs(name: str, tmp_path: Path) -> None:
-    check_outputs(name, tmp_path)
-
-
-@pytest.mark.parametrize("name", SLOW)
-def test_a_large_materialised_workload_runs_with_finite_outputs(name: str, tmp_path: Path) -> None:
     check_outputs(name, tmp_path)
 
 

@@ -22,6 +22,7 @@ from autoturbo.graph.arrays import (
 from autoturbo.graph.domain import Interval, Region, hull, volume
 from autoturbo.graph.operators import MAX_AXES, Graph, Operator, element_bytes
 from tests.graph.graph_samples import model, workload
+from tests.tiers import tiered, workloads
 
 EXAMPLES = settings(max_examples=40, deadline=None)
 
@@ -99,7 +100,7 @@ def check_operator(graph: Graph, arrays: GraphArrays, index: int, data: st.DataO
             assert region_bytes(arrays, tensor, state.low, state.high) == size
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", workloads(without=["unet"]))
 def test_single_operators(name: str) -> None:
     graph = workload(name)
     arrays = graph_arrays(graph, "float16")
@@ -116,7 +117,7 @@ def test_single_operators(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet50", "densenet121", "shufflenet_v2", "bert_base_s128", "swin_t", "unet"]
+    "name", tiered(["resnet18"], ["shufflenet_v2", "bert_base_s128", "swin_t"])
 )
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
@@ -168,6 +169,7 @@ def test_elements_take_the_compute_type(compute: str, size: int) -> None:
     assert graph_arrays(graph, compute).element.tolist() == [size, size]
 
 
+@pytest.mark.full
 def test_every_operator_of_every_workload_fits_the_axes() -> None:
     for name in names():
         assert max(len(o.axes) for o in workload(name).operators) <= MAX_AXES

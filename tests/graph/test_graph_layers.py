@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autoturbo.datasets.workloads import names
 from autoturbo.graph.layers import layers_from, layers_of
 from autoturbo.graph.operators import Engine, Graph
 from tests.graph.graph_samples import model, workload
+from tests.tiers import workloads
 
 
 def kinds(graph: Graph) -> list[str]:
@@ -22,7 +22,7 @@ def sequence(body: str, shape: str = "2,8") -> list[str]:
     return kinds(model(f"(float[{shape}] x) => (float[{shape}] y)", body))
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", workloads())
 def test_workloads(name: str) -> None:
     """Every operator once, producers first, one matrix operator and one learned one at most."""
     graph = workload(name)

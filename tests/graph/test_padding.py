@@ -7,6 +7,7 @@ import pytest
 from autoturbo.graph.operators import Graph
 from autoturbo.graph.padding import channels_of, padded
 from tests.schedule.schedule_samples import Net
+from tests.tiers import spread
 
 
 def image(channels: int) -> Graph:
@@ -63,7 +64,9 @@ def refused() -> list[tuple[str, Graph, str, int]]:
     ]
 
 
-@pytest.mark.parametrize(("why", "graph", "name", "dim"), refused(), ids=lambda v: str(v)[:12])
+@pytest.mark.parametrize(
+    ("why", "graph", "name", "dim"), spread(refused(), 3), ids=lambda v: str(v)[:12]
+)
 def test_what_would_compute_something_else_is_refused(
     why: str, graph: Graph, name: str, dim: int
 ) -> None:

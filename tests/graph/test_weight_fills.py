@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autoturbo.graph import weight_fills, weight_values
+from tests.tiers import spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,19 +29,22 @@ def one_node(kind: str, dims: Sequence[int], position: int, **attributes: Any) -
 
 @pytest.mark.parametrize(
     ("kind", "position", "expected"),
-    [
-        ("BatchNormalization", 1, weight_fills.SCALE),
-        ("BatchNormalization", 2, weight_fills.BIAS),
-        ("BatchNormalization", 3, weight_fills.BIAS),
-        ("BatchNormalization", 4, weight_fills.VARIANCE),
-        ("LayerNormalization", 1, weight_fills.SCALE),
-        ("LayerNormalization", 2, weight_fills.BIAS),
-        ("Mul", 1, weight_fills.SCALE),
-        ("RMSNormalization", 1, weight_fills.SCALE),
-        ("Div", 1, weight_fills.SCALE),
-        ("Add", 1, weight_fills.BIAS),
-        ("Conv", 2, weight_fills.BIAS),
-    ],
+    spread(
+        [
+            ("BatchNormalization", 1, weight_fills.SCALE),
+            ("BatchNormalization", 2, weight_fills.BIAS),
+            ("BatchNormalization", 3, weight_fills.BIAS),
+            ("BatchNormalization", 4, weight_fills.VARIANCE),
+            ("LayerNormalization", 1, weight_fills.SCALE),
+            ("LayerNormalization", 2, weight_fills.BIAS),
+            ("Mul", 1, weight_fills.SCALE),
+            ("RMSNormalization", 1, weight_fills.SCALE),
+            ("Div", 1, weight_fills.SCALE),
+            ("Add", 1, weight_fills.BIAS),
+            ("Conv", 2, weight_fills.BIAS),
+        ],
+        4,
+    ),
 )
 def test_vectors_are_filled_by_what_reads_them(
     kind: str, position: int, expected: weight_fills.Fill
@@ -50,14 +54,17 @@ def test_vectors_are_filled_by_what_reads_them(
 
 @pytest.mark.parametrize(
     ("kind", "dims", "attributes", "fan_in", "gain"),
-    [
-        ("Conv", (64, 32, 3, 3), {}, 288, 2.0),
-        ("MatMul", (100, 400), {}, 100, 1.0),
-        ("Gemm", (100, 400), {}, 100, 1.0),
-        ("Gemm", (100, 400), {"transB": 1}, 400, 1.0),
-        ("ConvTranspose", (64, 32, 2, 2), {}, 256, 2.0),
-        ("ConvTranspose", (64, 32, 2, 2), {"group": 4}, 64, 2.0),
-    ],
+    spread(
+        [
+            ("Conv", (64, 32, 3, 3), {}, 288, 2.0),
+            ("MatMul", (100, 400), {}, 100, 1.0),
+            ("Gemm", (100, 400), {}, 100, 1.0),
+            ("Gemm", (100, 400), {"transB": 1}, 400, 1.0),
+            ("ConvTranspose", (64, 32, 2, 2), {}, 256, 2.0),
+            ("ConvTranspose", (64, 32, 2, 2), {"group": 4}, 64, 2.0),
+        ],
+        3,
+    ),
 )
 def test_matrices_are_scaled_by_their_fan_in(
     kind: str, dims: Sequence[int], attributes: dict[str, int], fan_in: int, gain: float
@@ -78,13 +85,16 @@ def test_drawn_values_have_the_fills_mean_spread_and_sign() -> None:
 
 @pytest.mark.parametrize(
     ("view", "attributes", "fan_in"),
-    [
-        ("Transpose", {}, 400),
-        ("Transpose", {"perm": [1, 0]}, 400),
-        ("Identity", {}, 100),
-        ("Cast", {"to": TensorProto.FLOAT16}, 100),
-        ("DequantizeLinear", {}, 100),
-    ],
+    spread(
+        [
+            ("Transpose", {}, 400),
+            ("Transpose", {"perm": [1, 0]}, 400),
+            ("Identity", {}, 100),
+            ("Cast", {"to": TensorProto.FLOAT16}, 100),
+            ("DequantizeLinear", {}, 100),
+        ],
+        3,
+    ),
 )
 def test_weights_are_followed_through_views(
     view: str, attributes: dict[str, Any], fan_in: int
@@ -112,12 +122,15 @@ def values(element: int, fill: weight_fills.Fill, count: int) -> bytes:
 
 @pytest.mark.parametrize(
     ("element", "dtype"),
-    [
-        (TensorProto.FLOAT, np.float32),
-        (TensorProto.DOUBLE, np.float64),
-        (TensorProto.FLOAT16, np.float16),
-        (TensorProto.BFLOAT16, ml_dtypes.bfloat16),
-    ],
+    spread(
+        [
+            (TensorProto.FLOAT, np.float32),
+            (TensorProto.DOUBLE, np.float64),
+            (TensorProto.FLOAT16, np.float16),
+            (TensorProto.BFLOAT16, ml_dtypes.bfloat16),
+        ],
+        4,
+    ),
 )
 def test_all_float_types_get_the_same_values_as_near_as_they_can(element: int, dtype: Any) -> None:
     wanted = np.frombuffer(values(TensorProto.FLOAT, weight_fills.SCALE, 1000), np.float32)

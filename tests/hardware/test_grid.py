@@ -9,22 +9,26 @@ import pytest
 from autoturbo.errors import AutoTurboError, TargetError, UsageError
 from autoturbo.hardware import Target, load_target, with_field
 from autoturbo.hardware.grid import MOST_POINTS, Axis, axes_of, grid_of, parse_axis
+from tests.tiers import spread
 
 STCP920 = load_target("stcp920")
 
 
 @pytest.mark.parametrize(
     ("text", "values"),
-    [
-        ("lb.capacity_kib=256..4096", (256, 512, 1024, 2048, 4096)),
-        ("lb.capacity_kib=256..1000", (256, 512)),
-        ("ddr.bandwidth_gb_s=0.5..4", (0.5, 1, 2, 4)),
-        ("ddr.bandwidth_gb_s=10..20:5", (10, 12.5, 15, 17.5, 20)),
-        ("ddr.bandwidth_gb_s=1,2.5,1e2", (1, 2.5, 100)),
-        ("lb.capacity_kib=1..4,3,2", (1, 2, 4, 3)),
-        ("transfer.broadcast=true,false", (True, False)),
-        ("matrix.dataflow=ideal,weight_stationary", ("ideal", "weight_stationary")),
-    ],
+    spread(
+        [
+            ("lb.capacity_kib=256..4096", (256, 512, 1024, 2048, 4096)),
+            ("lb.capacity_kib=256..1000", (256, 512)),
+            ("ddr.bandwidth_gb_s=0.5..4", (0.5, 1, 2, 4)),
+            ("ddr.bandwidth_gb_s=10..20:5", (10, 12.5, 15, 17.5, 20)),
+            ("ddr.bandwidth_gb_s=1,2.5,1e2", (1, 2.5, 100)),
+            ("lb.capacity_kib=1..4,3,2", (1, 2, 4, 3)),
+            ("transfer.broadcast=true,false", (True, False)),
+            ("matrix.dataflow=ideal,weight_stationary", ("ideal", "weight_stationary")),
+        ],
+        3,
+    ),
 )
 def test_values_as_they_are_written(text: str, values: tuple[object, ...]) -> None:
     found = parse_axis(text).values
@@ -34,15 +38,18 @@ def test_values_as_they_are_written(text: str, values: tuple[object, ...]) -> No
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("lb.capacity_kib", "'lb.capacity_kib' is not a field with values"),
-        ("=1,2", "'=1,2' is not a field with values"),
-        ("a=4..2", "'4..2' does not go up"),
-        ("a=0..8", "0 cannot be doubled"),
-        ("a=1..8:1", "1 values from 1 to 8 cannot be"),
-        (f"a=1..8:{MOST_POINTS + 1}", f"{MOST_POINTS + 1} values from 1 to 8 cannot be"),
-        ("a=1,,2", "a value is missing"),
-    ],
+    spread(
+        [
+            ("lb.capacity_kib", "'lb.capacity_kib' is not a field with values"),
+            ("=1,2", "'=1,2' is not a field with values"),
+            ("a=4..2", "'4..2' does not go up"),
+            ("a=0..8", "0 cannot be doubled"),
+            ("a=1..8:1", "1 values from 1 to 8 cannot be"),
+            (f"a=1..8:{MOST_POINTS + 1}", f"{MOST_POINTS + 1} values from 1 to 8 cannot be"),
+            ("a=1,,2", "a value is missing"),
+        ],
+        3,
+    ),
 )
 def test_what_is_no_axis_is_told_how_to_write_one(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -96,13 +103,16 @@ def test_names_stay_names_however_much_is_varied() -> None:
 
 @pytest.mark.parametrize(
     ("vary", "error"),
-    [
-        ("lb.capacity_kb=1", "lb.capacity_kb: unknown field; did you mean 'capacity_kib'?"),
-        ("ldb.capacity_kib=1", "ldb.capacity_kib: unknown field; did you mean 'lb'?"),
-        ("clusters=1,2.5", "clusters: must be a whole number, not 2.5"),
-        ("lb.capacity_kib=-1", "lb.capacity_kib: must be at least 1, not -1"),
-        ("matrix.rows=16,true", "engines[0].rows: must be a whole number, not true"),
-    ],
+    spread(
+        [
+            ("lb.capacity_kb=1", "lb.capacity_kb: unknown field; did you mean 'capacity_kib'?"),
+            ("ldb.capacity_kib=1", "ldb.capacity_kib: unknown field; did you mean 'lb'?"),
+            ("clusters=1,2.5", "clusters: must be a whole number, not 2.5"),
+            ("lb.capacity_kib=-1", "lb.capacity_kib: must be at least 1, not -1"),
+            ("matrix.rows=16,true", "engines[0].rows: must be a whole number, not true"),
+        ],
+        3,
+    ),
 )
 def test_a_field_or_value_that_is_none_is_one_line(vary: str, error: str) -> None:
     with pytest.raises(TargetError) as caught:

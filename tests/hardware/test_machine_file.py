@@ -22,11 +22,12 @@ from autoturbo.hardware.machine_file import (
     machine_names,
     machine_schema,
 )
+from tests.tiers import spread
 
 PRESETS = Path(__file__).parents[2] / "autoturbo/hardware/presets/machines"
 
 
-@pytest.mark.parametrize("name", machine_names())
+@pytest.mark.parametrize("name", spread(machine_names(), 3))
 def test_presets_are_valid_and_say_where_every_figure_comes_from(name: str) -> None:
     machine = load_machine(name)
     assert machine.name == name
@@ -65,19 +66,25 @@ def test_the_hash_holds_figures_and_not_the_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [
-        ({"units": []}, r"units: must have at least 1 entries, not 0"),
-        ({"switch_us": -1}, r"switch_us: must be at least 0, not -1"),
-        ({"swich_us": 3}, r"swich_us: unknown field; did you mean 'switch_us'"),
-        ({"name": "No Good"}, r"name: not usable as a name"),
-        ({"links": [{"between": ["cpu", "gpu"], "bandwidth_gb_s": 1}]}, r"no unit is called 'gpu'"),
-        (
-            {"links": [{"between": ["cpu"], "bandwidth_gb_s": 1}]},
-            r"between: must have at least 2 en",
-        ),
-        ({"schema_version": 9}, r"this release reads version 1"),
-        ({"ddr": {"capacity_gib": 4}}, r"ddr\.bandwidth_gb_s: missing field"),
-    ],
+    spread(
+        [
+            ({"units": []}, r"units: must have at least 1 entries, not 0"),
+            ({"switch_us": -1}, r"switch_us: must be at least 0, not -1"),
+            ({"swich_us": 3}, r"swich_us: unknown field; did you mean 'switch_us'"),
+            ({"name": "No Good"}, r"name: not usable as a name"),
+            (
+                {"links": [{"between": ["cpu", "gpu"], "bandwidth_gb_s": 1}]},
+                r"no unit is called 'gpu'",
+            ),
+            (
+                {"links": [{"between": ["cpu"], "bandwidth_gb_s": 1}]},
+                r"between: must have at least 2 en",
+            ),
+            ({"schema_version": 9}, r"this release reads version 1"),
+            ({"ddr": {"capacity_gib": 4}}, r"ddr\.bandwidth_gb_s: missing field"),
+        ],
+        3,
+    ),
 )
 def test_what_is_wrong_is_said_where_it_stands(
     tmp_path: Path, change: dict[str, Any], message: str
@@ -135,7 +142,7 @@ def test_an_unknown_name_is_met_with_the_known_ones() -> None:
         load_machine("zcu102-vat")
 
 
-@pytest.mark.parametrize("name", machine_names())
+@pytest.mark.parametrize("name", spread(machine_names(), 3))
 def test_a_machine_written_down_is_read_back(name: str) -> None:
     machine = load_machine(name)
     again = machine_from_dict(machine.as_dict())
@@ -154,7 +161,7 @@ def test_a_unit_may_have_a_limit_of_its_own(tmp_path: Path) -> None:
         loaded(tmp_path, value)
 
 
-@pytest.mark.parametrize("name", machine_names())
+@pytest.mark.parametrize("name", spread(machine_names(), 3))
 def test_presets_are_of_the_schema(name: str) -> None:
     value = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
     jsonschema.Draft202012Validator(machine_schema()).validate(value)
@@ -163,11 +170,11 @@ def test_presets_are_of_the_schema(name: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
+    spread([
         {"units": []}, {"switch_us": -1}, {"swich_us": 3}, {"name": "No Good"},
         {"schema_version": 9},
         {"links": [{"between": ["cpu"], "bandwidth_gb_s": 1}]}, {"ddr": {"capacity_gib": 4}},
-    ],
+    ], 3),
 )  # fmt: skip
 def test_the_schema_refuses_what_the_reader_refuses(change: dict[str, Any]) -> None:
     validator = jsonschema.Draft202012Validator(machine_schema())

@@ -25,6 +25,7 @@ from autoturbo.hardware import (
 from autoturbo.hardware.document import parse_document
 from autoturbo.hardware.fields import Figure, Rates, file_fields
 from autoturbo.hardware.target_file import ENGINES, PARTS
+from tests.tiers import spread
 
 STCP920 = load_target("stcp920")
 EVERY = ("stcp920", "ascend-910", "goya", "ipu-mk2", "mlu100", "tpu-v4i")
@@ -117,7 +118,7 @@ def test_targets_are_frozen_and_hashable() -> None:
 # Round trips
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", spread(EVERY, 5))
 def test_dict_round_trip(name: str) -> None:
     target = load_target(name)
     document = json.loads(json.dumps(target.as_dict()))
@@ -201,13 +202,13 @@ def test_any_change_of_a_figure_changes_the_hash(data: st.DataObject) -> None:
     assert (changed == STCP920) == same
 
 
-@pytest.mark.parametrize(("path", "field"), numeric_paths(), ids=[p for p, _ in numeric_paths()])
-def test_every_figure_is_hashed(path: str, field: Figure) -> None:
-    before = at(STCP920.as_dict(), path)
-    after = before + 1 if before + 1 <= field.high else before / 2
-    changed = with_field(STCP920, path, after)
-    assert changed.hash != STCP920.hash
-    assert with_field(changed, path, before).hash == STCP920.hash
+def test_every_figure_is_hashed() -> None:
+    for path, field in numeric_paths():
+        before = at(STCP920.as_dict(), path)
+        after = before + 1 if before + 1 <= field.high else before / 2
+        changed = with_field(STCP920, path, after)
+        assert changed.hash != STCP920.hash, path
+        assert with_field(changed, path, before).hash == STCP920.hash, path
 
 
 @pytest.mark.parametrize(
@@ -244,18 +245,21 @@ def test_order_of_fields_and_engines_does_not_matter() -> None:
 
 @pytest.mark.parametrize(
     ("path", "value", "attribute", "expected"),
-    [
-        ("clusters", 2, "clusters", 2),
-        ("clock_mhz", 624, "clock", 624e6),
-        ("lb.capacity_kib", 512, "lb.capacity", 512 * 1024),
-        ("ddr.bandwidth_gb_s", 136, "ddr.bandwidth", 136e9),
-        ("engines[0].rows", 128, "matrix.rows", 128),
-        ("engines[matrix].rows", 128, "matrix.rows", 128),
-        ("engines.matrix.rows", 128, "matrix.rows", 128),
-        ("engines[3].channels", 4, "dma.channels", 4),
-        ("overheads.kernel_launch_us", 0, "overheads.kernel_launch", 0.0),
-        ("engines[transfer].broadcast", False, "transfer.broadcast", False),
-    ],
+    spread(
+        [
+            ("clusters", 2, "clusters", 2),
+            ("clock_mhz", 624, "clock", 624e6),
+            ("lb.capacity_kib", 512, "lb.capacity", 512 * 1024),
+            ("ddr.bandwidth_gb_s", 136, "ddr.bandwidth", 136e9),
+            ("engines[0].rows", 128, "matrix.rows", 128),
+            ("engines[matrix].rows", 128, "matrix.rows", 128),
+            ("engines.matrix.rows", 128, "matrix.rows", 128),
+            ("engines[3].channels", 4, "dma.channels", 4),
+            ("overheads.kernel_launch_us", 0, "overheads.kernel_launch", 0.0),
+            ("engines[transfer].broadcast", False, "transfer.broadcast", False),
+        ],
+        3,
+    ),
 )
 def test_with_field(path: str, value: object, attribute: str, expected: object) -> None:
     found: Any = with_field(STCP920, path, value)
@@ -277,65 +281,74 @@ def test_with_field_of_one_data_type() -> None:
 
 @pytest.mark.parametrize(
     ("path", "value", "message"),
-    [
-        (
-            "lb.capacity",
-            1,
-            "lb.capacity: unknown field; did you mean 'capacity_kib'?",
-        ),
-        (
-            "lbb.capacity_kib",
-            1,
-            "lbb: unknown field; did you mean 'lb'?",
-        ),
-        ("clusters", 0, "clusters: must be at least 1, not 0"),
-        ("clusters", "four", "clusters: must be a whole number, not 'four'"),
-        (
-            "clusters.x",
-            1,
+    spread(
+        [
             (
-                "clusters.x: not a field of a target; "
-                "write it like 'lb.capacity_kib' or 'engines[matrix].rows'"
+                "lb.capacity",
+                1,
+                "lb.capacity: unknown field; did you mean 'capacity_kib'?",
             ),
-        ),
-        (
-            "clusters.x.y",
-            1,
             (
-                "clusters.x.y: not a field of a target; "
-                "write it like 'lb.capacity_kib' or 'engines[matrix].rows'"
+                "lbb.capacity_kib",
+                1,
+                "lbb: unknown field; did you mean 'lb'?",
             ),
-        ),
-        (
-            "",
-            1,
-            "not a field of a target; write it like 'lb.capacity_kib' or 'engines[matrix].rows'",
-        ),
-        (
-            "engines[7].rows",
-            1,
-            "engines[7].rows: no engine '7'; engines are matrix, vector, transfer, dma, or 0 to 3",
-        ),
-        (
-            "engines[scalar]",
-            1,
+            ("clusters", 0, "clusters: must be at least 1, not 0"),
+            ("clusters", "four", "clusters: must be a whole number, not 'four'"),
             (
-                "engines[scalar]: no engine 'scalar'; "
-                "engines are matrix, vector, transfer, dma, or 0 to 3"
+                "clusters.x",
+                1,
+                (
+                    "clusters.x: not a field of a target; "
+                    "write it like 'lb.capacity_kib' or 'engines[matrix].rows'"
+                ),
             ),
-        ),
-        ("engines[0]", 5, "engines[0]: must be a mapping of fields, not 5"),
-        ("ddr.efficiency", 1.5, "ddr.efficiency: must be at most 1, not 1.5"),
-        ("ddr.efficiency", float("nan"), "ddr.efficiency: must be a finite number, not nan"),
-        (
-            "gb.capacity_kib",
-            0,
             (
-                "gb.capacity_kib: must be at least 1, not 0; "
-                "leave 'gb' out for a chip without a global buffer"
+                "clusters.x.y",
+                1,
+                (
+                    "clusters.x.y: not a field of a target; "
+                    "write it like 'lb.capacity_kib' or 'engines[matrix].rows'"
+                ),
             ),
-        ),
-    ],
+            (
+                "",
+                1,
+                (
+                    "not a field of a target; "
+                    "write it like 'lb.capacity_kib' or 'engines[matrix].rows'"
+                ),
+            ),
+            (
+                "engines[7].rows",
+                1,
+                (
+                    "engines[7].rows: no engine '7'; "
+                    "engines are matrix, vector, transfer, dma, or 0 to 3"
+                ),
+            ),
+            (
+                "engines[scalar]",
+                1,
+                (
+                    "engines[scalar]: no engine 'scalar'; "
+                    "engines are matrix, vector, transfer, dma, or 0 to 3"
+                ),
+            ),
+            ("engines[0]", 5, "engines[0]: must be a mapping of fields, not 5"),
+            ("ddr.efficiency", 1.5, "ddr.efficiency: must be at most 1, not 1.5"),
+            ("ddr.efficiency", float("nan"), "ddr.efficiency: must be a finite number, not nan"),
+            (
+                "gb.capacity_kib",
+                0,
+                (
+                    "gb.capacity_kib: must be at least 1, not 0; "
+                    "leave 'gb' out for a chip without a global buffer"
+                ),
+            ),
+        ],
+        3,
+    ),
 )
 def test_with_field_errors(path: str, value: object, message: str) -> None:
     with pytest.raises(TargetError) as caught:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from autoturbo.hardware import DTYPES, Target, load_target, scaffold
 from autoturbo.hardware.document import parse_document
-from autoturbo.hardware.fields import Field, Figure, Rates, file_fields
+from autoturbo.hardware.fields import Figure, Rates, file_fields
 from autoturbo.hardware.target_file import ENGINES, PARTS, build_target, to_document
+from tests.tiers import spread
 
 SECTIONS = {key: kind for key, (kind, _) in {**ENGINES, **PARTS}.items()}
 FIELDS = [field for kind in (Target, *SECTIONS.values()) for field in file_fields(kind)]
@@ -26,10 +27,10 @@ UNITS = {  # suffix of a name: power of ten to SI
 BLOCKS = {"_kib": 2**10, "_gib": 2**30}
 
 
-@pytest.mark.parametrize("kind", SECTIONS.values(), ids=SECTIONS)
-def test_every_attribute_has_one_field(kind: type) -> None:
-    attributes = [field.name for field in dataclasses.fields(kind)]
-    assert [field.attribute for field in file_fields(kind)] == attributes
+def test_every_attribute_has_one_field() -> None:
+    for kind in SECTIONS.values():
+        attributes = [field.name for field in dataclasses.fields(kind)]
+        assert [field.attribute for field in file_fields(kind)] == attributes
 
 
 def test_every_attribute_of_a_target_has_one_field_or_section() -> None:
@@ -38,36 +39,35 @@ def test_every_attribute_of_a_target_has_one_field_or_section() -> None:
     assert sorted(described) == sorted(attributes)
 
 
-@pytest.mark.parametrize("kind", SECTIONS.values(), ids=SECTIONS)
-def test_names_are_used_once(kind: type) -> None:
-    names = [field.name for field in file_fields(kind)]
-    assert len(set(names)) == len(names)
-    assert "kind" not in names
+def test_names_are_used_once() -> None:
+    for kind in SECTIONS.values():
+        names = [field.name for field in file_fields(kind)]
+        assert len(set(names)) == len(names)
+        assert "kind" not in names
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
-def test_units_in_names_are_the_units_used(field: Field) -> None:
-    if not isinstance(field.rule, Figure) or isinstance(field.rule, Rates):
-        return
-    exponent = next((power for suffix, power in UNITS.items() if field.name.endswith(suffix)), 0)
-    block = next((size for suffix, size in BLOCKS.items() if field.name.endswith(suffix)), 1)
-    assert field.rule.to_si(3) == pytest.approx(3 * 10.0**exponent * block, rel=1e-15)
+def test_units_in_names_are_the_units_used() -> None:
+    for name, rule in ((field.name, field.rule) for field in FIELDS):
+        if not isinstance(rule, Figure) or isinstance(rule, Rates):
+            continue
+        exponent = next((power for suffix, power in UNITS.items() if name.endswith(suffix)), 0)
+        block = next((size for suffix, size in BLOCKS.items() if name.endswith(suffix)), 1)
+        assert rule.to_si(3) == pytest.approx(3 * 10.0**exponent * block, rel=1e-15), name
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
-def test_examples_are_within_bounds(field: Field) -> None:
-    rule = field.rule
-    figures = rule.example.values() if isinstance(rule, Rates) else [rule.example]
-    for figure in figures:
-        if isinstance(rule, Figure):
-            assert rule.low <= figure <= rule.high
+def test_examples_are_within_bounds() -> None:
+    for rule in (field.rule for field in FIELDS):
+        figures = rule.example.values() if isinstance(rule, Rates) else [rule.example]
+        for figure in figures:
+            if isinstance(rule, Figure):
+                assert rule.low <= figure <= rule.high
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
-def test_documented_in_one_line(field: Field) -> None:
-    assert field.rule.about
-    assert "\n" not in field.rule.about
-    assert not field.rule.about.endswith(".")
+def test_documented_in_one_line() -> None:
+    for field in FIELDS:
+        assert field.rule.about
+        assert "\n" not in field.rule.about
+        assert not field.rule.about.endswith(".")
 
 
 NUMBERS = [rule for rule in (f.rule for f in FIELDS) if type(rule) is Figure and not rule.whole]
@@ -84,18 +84,21 @@ def test_units_convert_without_residue(rule: Figure, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize(
     ("name", "value", "si"),
-    [
-        ("clock_mhz", 1325, 1.325e9),
-        ("clock_mhz", 0.1, 1e5),
-        ("bandwidth_gb_s", 119.4, 119.4e9),
-        ("bandwidth_gb_s", 0.1, 1e8),
-        ("latency_ns", 0.3, 3e-10),
-        ("latency_ns", -0.0, 0.0),
-        ("kernel_launch_us", 2.5, 2.5e-6),
-        ("capacity_gib", 0.5, 2**29),
-        ("capacity_kib", 624, 624 * 1024),
-        ("capacity_kib", 1.5, 1536),
-    ],
+    spread(
+        [
+            ("clock_mhz", 1325, 1.325e9),
+            ("clock_mhz", 0.1, 1e5),
+            ("bandwidth_gb_s", 119.4, 119.4e9),
+            ("bandwidth_gb_s", 0.1, 1e8),
+            ("latency_ns", 0.3, 3e-10),
+            ("latency_ns", -0.0, 0.0),
+            ("kernel_launch_us", 2.5, 2.5e-6),
+            ("capacity_gib", 0.5, 2**29),
+            ("capacity_kib", 624, 624 * 1024),
+            ("capacity_kib", 1.5, 1536),
+        ],
+        3,
+    ),
 )
 def test_conversions(name: str, value: float, si: float) -> None:
     rule = next(field.rule for field in FIELDS if field.name == name)

@@ -14,6 +14,7 @@ from autoturbo.hardware import Target, load_target, scaffold, validate_target_fi
 from autoturbo.hardware.document import MAX_BYTES, parse_document
 from autoturbo.hardware.loader import from_document
 from autoturbo.hardware.target_file import check
+from tests.tiers import spread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +85,7 @@ FILES: dict[str, tuple[str | bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", FILES)
+@pytest.mark.parametrize("case", spread(FILES, 3))
 def test_whole_files(case: str, tmp_path: Path) -> None:
     text, message = FILES[case]
     assert message_of(text, tmp_path) == message

@@ -24,6 +24,7 @@ from autoturbo.hardware import (
 )
 from autoturbo.hardware.document import parse_document
 from autoturbo.hardware.presets import preset_text
+from tests.tiers import spread
 
 EVERY = ("ascend-910", "goya", "ipu-mk2", "mlu100", "stcp920", "tpu-v4i")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "targets"
@@ -37,7 +38,7 @@ def test_names() -> None:
     assert preset_names()[: len(EVERY)] == EVERY
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", spread(EVERY, 5))
 def test_every_field_names_its_source(name: str) -> None:
     lines = [line for line in preset_text(name).splitlines() if LEAF.match(line)]
     fields = [line for line in lines if not KIND.match(line)]
@@ -45,7 +46,7 @@ def test_every_field_names_its_source(name: str) -> None:
     assert [line for line in fields if not SOURCED.search(line)] == []
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", spread(EVERY, 5))
 def test_every_field_is_given(name: str) -> None:
     """A preset leaves nothing to a default, so that nothing lacks a source."""
     given = parse_document(preset_text(name), name).value
@@ -55,7 +56,7 @@ def test_every_field_is_given(name: str) -> None:
         assert mine.keys() == full.keys()
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", spread(EVERY, 5))
 def test_name_is_the_file(name: str) -> None:
     target = load_target(name)
     assert target.name == name
@@ -77,7 +78,7 @@ PEAKS = [  # published tera-operations per second, from the figures that the pre
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype", "low", "high"), PEAKS)
+@pytest.mark.parametrize(("name", "dtype", "low", "high"), spread(PEAKS, 5))
 def test_published_peaks(name: str, dtype: str, low: float, high: float) -> None:
     assert low <= 2 * load_target(name).matrix_macs_per_second(dtype) / 1e12 <= high
 
@@ -115,7 +116,7 @@ FIGURES = {  # clusters, cores, clock, LB per core, GB, DDR in all, DDR bandwidt
 }
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", spread(EVERY, 5))
 def test_figures(name: str) -> None:
     target = load_target(name)
     assert FIGURES[name] == (
@@ -129,7 +130,7 @@ def test_figures(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", spread(EVERY, 5))
 def test_figures_make_sense_together(name: str) -> None:
     target = load_target(name)
     cluster = target.cores * target.lb.bandwidth
@@ -272,7 +273,7 @@ def test_schema_is_valid_and_strict() -> None:
     assert json.loads(json.dumps(schema)) == schema
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", spread(EVERY, 5))
 def test_schema_accepts_presets(name: str) -> None:
     Draft202012Validator(target_schema()).validate(load_target(name).as_dict())
 

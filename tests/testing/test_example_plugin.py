@@ -35,6 +35,7 @@ def run(
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_its_own_tests_pass(installed: dict[str, str], tmp_path: Path) -> None:
     options = ["-q", "-c", os.devnull, "--rootdir", str(PLUGIN), "-p", "no:cacheprovider"]
     done = run(installed, tmp_path, "pytest", *options, str(PLUGIN / "tests"))
@@ -42,6 +43,7 @@ def test_its_own_tests_pass(installed: dict[str, str], tmp_path: Path) -> None:
     assert "20 passed" in done.stdout
 
 
+@pytest.mark.full
 def test_the_command_line_finds_it_by_name_and_misses_it(
     installed: dict[str, str], tmp_path: Path
 ) -> None:

@@ -187,6 +187,7 @@ def test_what_is_broken_is_found(make: Callable[[], Changed], check: Check, mess
         check_measurer(make)
 
 
+@pytest.mark.full
 def test_another_process_measures_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME_PROCESS", str(os.getpid()))
     with pytest.raises(ContractError, match=r"residual: .* s here, .* s there"):

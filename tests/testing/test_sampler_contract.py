@@ -20,12 +20,16 @@ from autoturbo.search import SAMPLERS, CostModelSampler, Space, make_sampler
 from autoturbo.search.study import quiet_optuna
 from autoturbo.testing import SAMPLER_CHECKS, ContractError, SamplerCase, check_sampler
 from autoturbo.testing import samplers as checks
+from tests.tiers import tiered
 
 NEEDS = {"cmaes": "cmaes", "gp": "torch", "qmc": "scipy"}
 ORDINAL = ("cmaes", "qmc")
 ONE_OBJECTIVE = ("cmaes",)
 FINITE = ("grid",)
 FRESH = ("grid",)
+
+QUICK = ("cost-model",)
+"""Ours."""
 
 Check = Callable[[SamplerCase], None]
 
@@ -50,7 +54,7 @@ def case_of(name: str) -> SamplerCase:
 
 
 @pytest.mark.parametrize("check", SAMPLER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", list(SAMPLERS))
+@pytest.mark.parametrize("name", tiered(QUICK, [name for name in SAMPLERS if name not in QUICK]))
 def test_our_samplers_keep_the_contract(name: str, check: Check) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])

@@ -24,6 +24,7 @@ def figures(errors: Errors) -> str:
     return f"mean {mean}, median {median}, worst {worst}"
 
 
+@pytest.mark.full
 def test_overview() -> None:
     silicon = wormhole.compare(REFERENCES / "wormhole_gemm_silicon.csv")
     assert figures(silicon.traced) in PAGE
@@ -36,6 +37,7 @@ def test_overview() -> None:
     assert figures(limited) in PAGE
 
 
+@pytest.mark.full
 def test_memories() -> None:
     found = dram.compare(REFERENCES / "dram_efficiency.csv")
     everything = Errors(tuple(e for errors in found.values() for e in errors.values))

@@ -15,6 +15,9 @@ from mappers import REFERENCES, Errors, read_table
 
 from autoturbo.errors import UsageError
 
+pytestmark = pytest.mark.full
+
+
 ROWS = read_table(REFERENCES / "gemmini_rtl.csv", gemmini.COLUMNS)
 CASES = [gemmini.case_of(row) for row in ROWS]
 SETTLED = gemmini.settling(len(CASES))
@@ -63,7 +66,7 @@ def test_a_layer_that_fits_is_tried_once() -> None:
     assert gemmini.library_tiling(Shape(36, 256, 2, 2, 3, 3, 1))[1] == 1
 
 
-@pytest.mark.parametrize("row", range(0, len(ROWS), 5))
+@pytest.mark.parametrize("row", range(0, len(ROWS), 20))
 def test_tiles_of_mappings_fit_the_buffers_they_were_made_for(row: int) -> None:
     tile, shape = CASES[row].mapping[0], CASES[row].shape
     high = (tile["Q"] - 1) * shape.stride + tile["S"]

@@ -13,6 +13,9 @@ from autoturbo.graph.operators import Graph
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 
+pytestmark = pytest.mark.full
+
+
 PUBLISHED = read_table(REFERENCES / "stream_quad_core.csv", quad_core.COLUMNS)
 NAMES = ("O0", "O2", "tvm", "graphturbo")
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration-mappers.md").read_text(encoding="utf-8")

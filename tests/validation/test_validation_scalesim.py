@@ -6,6 +6,8 @@ import pytest
 from scalesim import Comparison, compare
 from validation_tools import REFERENCES
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:

@@ -11,6 +11,9 @@ from mappers import REFERENCES, Errors, Program, rank_correlation, read_table
 
 from autoturbo.errors import UsageError
 
+pytestmark = pytest.mark.full
+
+
 LAYERS = [
     zigzag.layer_of(row) for row in read_table(REFERENCES / "zigzag_layers.csv", zigzag.COLUMNS)
 ]

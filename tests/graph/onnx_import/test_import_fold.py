@@ -29,6 +29,7 @@ from tests.graph.onnx_import.import_models import (
     value,
     weight,
 )
+from tests.tiers import spread, tiered
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -63,7 +64,7 @@ def test_computations_of_shapes_fold_away(load: Load) -> None:
 NEWEST = onnx.defs.onnx_opset_version()
 
 
-@pytest.mark.parametrize("opset", range(5, NEWEST + 1))
+@pytest.mark.parametrize("opset", tiered([5, 12, 13, NEWEST], [10, 17]))
 def test_shape_arithmetic_folds_at_every_opset(opset: int, load: Load) -> None:
     """Reshape takes its shape as an input since opset 5, axes are an input since 13."""
     made = reshape_by_shape_of_input()
@@ -92,7 +93,7 @@ OLDER: dict[str, tuple[int, onnx.NodeProto, list[Any], list[Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", OLDER)
+@pytest.mark.parametrize("case", spread(OLDER, 3))
 def test_older_definitions_of_operators_are_computed_as_they_were(case: str) -> None:
     opset, proto, given, wanted = OLDER[case]
     arrays = [np.asarray(v, np.float32 if isinstance(np.ravel(v)[0], float) else "i8")
@@ -349,15 +350,18 @@ def test_an_output_listed_twice_is_one_output(load: Load) -> None:
 
 @pytest.mark.parametrize(
     ("element", "name"),
-    [
-        (TensorProto.FLOAT16, "float16"),
-        (TensorProto.BFLOAT16, "bfloat16"),
-        (TensorProto.DOUBLE, "float64"),
-        (TensorProto.INT8, "int8"),
-        (TensorProto.FLOAT8E4M3FN, "float8_e4m3fn"),
-        (TensorProto.BOOL, "bool"),
-        (TensorProto.STRING, "string"),
-    ],
+    spread(
+        [
+            (TensorProto.FLOAT16, "float16"),
+            (TensorProto.BFLOAT16, "bfloat16"),
+            (TensorProto.DOUBLE, "float64"),
+            (TensorProto.INT8, "int8"),
+            (TensorProto.FLOAT8E4M3FN, "float8_e4m3fn"),
+            (TensorProto.BOOL, "bool"),
+            (TensorProto.STRING, "string"),
+        ],
+        3,
+    ),
 )
 def test_element_types_are_spelt_as_numpy_does(load: Load, element: int, name: str) -> None:
     made = model(
@@ -659,7 +663,7 @@ MICROSOFT: dict[str, tuple[list[onnx.NodeProto], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", MICROSOFT)
+@pytest.mark.parametrize("case", spread(MICROSOFT, 3))
 def test_operators_of_onnx_runtime_have_shapes(load: Load, case: str) -> None:
     nodes, shape = MICROSOFT[case]
     made = model(

@@ -19,6 +19,7 @@ from tests.graph.onnx_import.import_models import (
     value,
     weight,
 )
+from tests.tiers import spread
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -48,7 +49,7 @@ def test_a_dynamic_batch_takes_the_number_given(load: Load) -> None:
 ASSUMED = "batch 1 assumed: the file leaves it open; --batch N for another"
 
 
-@pytest.mark.parametrize("first", ["N", "batch_size", None, -1])
+@pytest.mark.parametrize("first", spread(["N", "batch_size", None, -1], 2))
 def test_a_batch_that_is_left_open_is_one_and_a_note_says_so(
     first: int | str | None, load: Load
 ) -> None:
@@ -80,7 +81,17 @@ def test_a_name_wins_over_the_batch_where_other_inputs_have_one(load: Load) -> N
 
 @pytest.mark.parametrize(
     ("computed", "extent"),
-    [("S + 1", 10), ("2*S", 18), ("S - 1", 8), ("S//2", 4), ("S*(S + 1)//2", 45), ("s0 + S", 12)],
+    spread(
+        [
+            ("S + 1", 10),
+            ("2*S", 18),
+            ("S - 1", 8),
+            ("S//2", 4),
+            ("S*(S + 1)//2", 45),
+            ("s0 + S", 12),
+        ],
+        3,
+    ),
 )
 def test_names_that_are_computed_follow(computed: str, extent: int, load: Load) -> None:
     made = pair([1, "S", "s0"], [1, computed])
@@ -88,7 +99,7 @@ def test_names_that_are_computed_follow(computed: str, extent: int, load: Load) 
 
 
 @pytest.mark.parametrize(
-    "computed", ["S - 9", "S // 0", "S.real", "f(S)", "S +", "(" * 150, "S" * 300]
+    "computed", spread(["S - 9", "S // 0", "S.real", "f(S)", "S +", "(" * 150, "S" * 300], 3)
 )
 def test_names_that_come_to_no_extent_are_asked_for(computed: str, load: Load) -> None:
     with pytest.raises(ModelError, match="has no value"):

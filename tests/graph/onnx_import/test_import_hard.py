@@ -32,6 +32,7 @@ from tests.graph.onnx_import.import_models import (
     value,
     weight,
 )
+from tests.tiers import spread, tiered
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -39,13 +40,10 @@ if TYPE_CHECKING:
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
-@pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("name", ["light_zfnet512", "light_vgg19"])
-def test_damage_to_a_real_file_gives_a_graph_or_one_line(
-    name: str, seed: int, folder: Path
-) -> None:
+@pytest.mark.parametrize("seed", tiered(range(2), range(2, 14)))
+def test_damage_to_a_real_file_gives_a_graph_or_one_line(seed: int, folder: Path) -> None:
     rng = np.random.default_rng(seed)
-    data = bytearray((LIGHT / f"{name}.onnx").read_bytes())
+    data = bytearray((LIGHT / "light_zfnet512.onnx").read_bytes())
     for position in rng.integers(0, len(data), rng.integers(1, 6)):
         data[position] = rng.integers(0, 256)
     (folder / "model.onnx").write_bytes(bytes(data))
@@ -230,14 +228,17 @@ def foreign(kind: str, outputs: int = 1, **attributes: int) -> NodeProto:
 
 @pytest.mark.parametrize(
     ("made", "shapes", "expected"),
-    [
-        (foreign("QuickGelu"), [(2, 3)], (2, 3)),
-        (foreign("FusedMatMul", transA=1), [(4, 7, 2), (4, 7, 3)], (4, 2, 3)),
-        (foreign("FusedGemm", transB=1), [(2, 7), (3, 7)], (2, 3)),
-        (foreign("QLinearAdd"), [(2, 1), (), (), (2, 5)], (2, 5)),
-        (foreign("MatMulNBits", N=9), [(2, 4, 8)], (2, 4, 9)),
-        (foreign("Attention"), [(2, 4, 8), (8, 18)], (2, 4, 6)),
-    ],
+    spread(
+        [
+            (foreign("QuickGelu"), [(2, 3)], (2, 3)),
+            (foreign("FusedMatMul", transA=1), [(4, 7, 2), (4, 7, 3)], (4, 2, 3)),
+            (foreign("FusedGemm", transB=1), [(2, 7), (3, 7)], (2, 3)),
+            (foreign("QLinearAdd"), [(2, 1), (), (), (2, 5)], (2, 5)),
+            (foreign("MatMulNBits", N=9), [(2, 4, 8)], (2, 4, 9)),
+            (foreign("Attention"), [(2, 4, 8), (8, 18)], (2, 4, 6)),
+        ],
+        3,
+    ),
 )
 def test_foreign_shapes(
     made: NodeProto, shapes: list[tuple[int, ...]], expected: tuple[int, ...]

@@ -26,6 +26,7 @@ from tests.graph.onnx_import.import_models import (
     value,
     weight,
 )
+from tests.tiers import spread, tiered
 
 if TYPE_CHECKING:
     from tests.graph.onnx_import.import_models import Load
@@ -335,7 +336,16 @@ MALFORMED: dict[str, tuple[ModelProto, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", MALFORMED)
+QUICK = (
+    "cycle", "undefined input", "name defined twice", "no graph", "no opset", "opset of the future",
+    "dynamic inside", "negative extent", "input of sequences", "a tensor of 2^40 elements",
+    "shapes that do not fit", "unknown operator", "shape that depends on data", "empty value",
+    "weights above the folder", "weights shorter than their shape",
+)  # fmt: skip
+"""One of each kind."""
+
+
+@pytest.mark.parametrize("case", tiered(QUICK, [case for case in MALFORMED if case not in QUICK]))
 def test_a_malformed_model_gives_one_located_line(load: Load, case: str) -> None:
     made, expected = MALFORMED[case]
     with pytest.raises(ModelError) as caught:
@@ -434,7 +444,7 @@ FLAGS: dict[str, tuple[ModelProto, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", FLAGS)
+@pytest.mark.parametrize("case", spread(FLAGS, 3))
 def test_a_flag_that_does_not_fit_gives_one_located_line(load: Load, case: str) -> None:
     made, flags, expected = FLAGS[case]
     with pytest.raises(ModelError) as caught:
@@ -483,7 +493,7 @@ BYTES: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BYTES)
+@pytest.mark.parametrize("case", spread(BYTES, 3))
 @pytest.mark.usefixtures("folder")
 def test_bytes_that_are_no_model_give_one_located_line(case: str) -> None:
     make, expected = BYTES[case]
@@ -513,7 +523,7 @@ def test_an_unreadable_file_is_named(folder: Path, monkeypatch: pytest.MonkeyPat
         import_model("model.onnx")
 
 
-@pytest.mark.parametrize("length", range(1, 200, 7))
+@pytest.mark.parametrize("length", tiered([1, 64], [8, 22, 36, 120, 190]))
 @pytest.mark.usefixtures("folder")
 def test_no_truncation_escapes_as_a_library_error(length: int) -> None:
     Path("model.onnx").write_bytes(mlp().SerializeToString()[:-length])
@@ -521,7 +531,7 @@ def test_no_truncation_escapes_as_a_library_error(length: int) -> None:
         import_model("model.onnx")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", tiered(range(2), range(2, 10)))
 @pytest.mark.usefixtures("folder")
 def test_no_damage_escapes_as_a_library_error(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -37,6 +37,7 @@ from tests.graph.onnx_import.import_models import (
     value,
     weight,
 )
+from tests.tiers import spread
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -72,12 +73,18 @@ def test_errors_name_file_and_place(source: Source) -> None:
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [
-        ("[ShapeInferenceError] (op_type:MatMul, node name: m): Incompatible.", "Incompatible"),
-        ("[TypeInferenceError] Input 0\nhas a bad type", "Input 0"),
-        ("Unrecognized attribute: x\n\n==> Context: Bad node spec", "Unrecognized attribute: x"),
-        ("", "ValueError"),
-    ],
+    spread(
+        [
+            ("[ShapeInferenceError] (op_type:MatMul, node name: m): Incompatible.", "Incompatible"),
+            ("[TypeInferenceError] Input 0\nhas a bad type", "Input 0"),
+            (
+                "Unrecognized attribute: x\n\n==> Context: Bad node spec",
+                "Unrecognized attribute: x",
+            ),
+            ("", "ValueError"),
+        ],
+        2,
+    ),
 )
 def test_library_messages_become_one_line(text: str, line: str) -> None:
     assert one_line(ValueError(text)) == line
@@ -266,8 +273,8 @@ def test_freezing_remembers_what_the_file_was_made_for(source: Source) -> None:
 
 @pytest.mark.parametrize(
     ("element", "needed"),
-    [(FLOAT, 84), (TensorProto.FLOAT16, 42), (TensorProto.BOOL, 21), (TensorProto.INT4, 11),
-     (TensorProto.BFLOAT16, 42), (TensorProto.STRING, 0)],
+    spread([(FLOAT, 84), (TensorProto.FLOAT16, 42), (TensorProto.BOOL, 21), (TensorProto.INT4, 11),
+     (TensorProto.BFLOAT16, 42), (TensorProto.STRING, 0)], 3),
 )  # fmt: skip
 def test_bytes_of_stored_tensors(source: Source, element: int, needed: int) -> None:
     assert stored_bytes(TensorProto(data_type=element, dims=[3, 7]), source) == needed

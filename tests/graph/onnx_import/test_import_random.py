@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from onnx import ModelProto, NodeProto, TensorProto
 
+pytestmark = pytest.mark.full
+
+
 ort = pytest.importorskip("onnxruntime")
 
 bounded = settings(

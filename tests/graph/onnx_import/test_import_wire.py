@@ -41,8 +41,9 @@ def test_a_small_model_comes_back_whole(tmp_path: Path) -> None:
     assert skim(mlp(), tmp_path) == mlp()
 
 
-@pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)
-def test_models_without_large_values_come_back_whole(path: Path) -> None:
+@pytest.mark.parametrize("name", ["light_shufflenet", "light_vgg19"])
+def test_models_without_large_values_come_back_whole(name: str) -> None:
+    path = LIGHT / f"{name}.onnx"
     assert read_without_weights(path) == onnx.load(path)
 
 

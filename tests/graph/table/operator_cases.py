@@ -525,21 +525,23 @@ CACHES = [
     ),
 ]
 
-CASES: list[Case] = [
-    *ELEMENTWISE,
-    *MATRIX,
-    *CONVOLUTION,
-    *POOLING,
-    *NORMALISATION,
-    *REDUCTION,
-    *RESHAPE,
-    *LAYOUT,
-    *INDEXING,
-    *RESIZING,
-    *QUANTISATION,
-    *RECURRENT,
-    *ATTENTION,
-    *SELECTION,
-    *SIGNAL,
-    *CACHES,
-]
+GROUPS: dict[str, list[Case]] = {
+    "elementwise": ELEMENTWISE,
+    "matrix": MATRIX,
+    "convolution": CONVOLUTION,
+    "pooling": POOLING,
+    "normalisation": NORMALISATION,
+    "reduction": REDUCTION,
+    "reshape": RESHAPE,
+    "layout": LAYOUT,
+    "indexing": INDEXING,
+    "resizing": RESIZING,
+    "quantisation": QUANTISATION,
+    "recurrent": RECURRENT,
+    "attention": ATTENTION,
+    "selection": SELECTION,
+    "signal": SIGNAL,
+    "caches": CACHES,
+}
+
+CASES = [case for group in GROUPS.values() for case in group]

@@ -24,6 +24,7 @@ from autoturbo.graph.table.build import (
 )
 from autoturbo.graph.table.convolution import windows
 from tests.graph.table.operator_harness import node
+from tests.tiers import spread
 
 
 def test_an_axis_counts_from_the_front() -> None:
@@ -112,17 +113,20 @@ def test_axes_are_named_by_their_index() -> None:
 
 @pytest.mark.parametrize(
     ("attributes", "source", "target", "pad"),
-    [
-        ({}, 7, 5, 0),
-        ({"pads": (1, 2)}, 7, 8, 1),
-        ({"auto_pad": "VALID", "pads": (1, 1)}, 7, 5, 0),
-        ({"auto_pad": "SAME_UPPER"}, 7, 7, 1),
-        ({"auto_pad": "SAME_UPPER", "strides": (2,)}, 8, 4, 0),
-        ({"auto_pad": "SAME_LOWER", "strides": (2,)}, 8, 4, 1),
-        ({"auto_pad": "SAME_UPPER", "dilations": (2,)}, 7, 7, 2),
-        ({"auto_pad": b"SAME_UPPER", "strides": (4,)}, 8, 2, 0),
-        ({"auto_pad": "NOTSET", "pads": (2, 0)}, 7, 7, 2),
-    ],
+    spread(
+        [
+            ({}, 7, 5, 0),
+            ({"pads": (1, 2)}, 7, 8, 1),
+            ({"auto_pad": "VALID", "pads": (1, 1)}, 7, 5, 0),
+            ({"auto_pad": "SAME_UPPER"}, 7, 7, 1),
+            ({"auto_pad": "SAME_UPPER", "strides": (2,)}, 8, 4, 0),
+            ({"auto_pad": "SAME_LOWER", "strides": (2,)}, 8, 4, 1),
+            ({"auto_pad": "SAME_UPPER", "dilations": (2,)}, 7, 7, 2),
+            ({"auto_pad": b"SAME_UPPER", "strides": (4,)}, 8, 2, 0),
+            ({"auto_pad": "NOTSET", "pads": (2, 0)}, 7, 7, 2),
+        ],
+        3,
+    ),
 )
 def test_padding_before_the_first_element(
     attributes: dict[str, object], source: int, target: int, pad: int

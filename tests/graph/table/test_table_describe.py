@@ -14,6 +14,7 @@ from autoturbo.graph.domain import WHOLE_DIM, AccessMap
 from autoturbo.graph.operators import Engine, Pattern
 from autoturbo.graph.table import describe, supported
 from tests.graph.table.operator_harness import Described, node
+from tests.tiers import spread
 
 
 def test_public_names() -> None:
@@ -59,22 +60,25 @@ def test_an_unknown_operator_is_opaque(domain: str, reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("view", "reason"),
-    [
-        (node("Add", [(2, 3), (4,)], [(2, 3)]), "extent 4 does not broadcast to 3"),
-        (node("Relu", [(2, 3)], [(2, 3, 1)]), "extent 2 does not broadcast to 3"),
-        (node("MatMul", [(2, 3), (4, 5)], [(2, 5)]), "do not multiply"),
-        (node("MatMul", [(2, 3), None], [(2, 5)]), "input 1 is missing"),
-        (node("MatMul", [(2, 3), (3, 5)], [(2, 6)]), "the shape of o0 does not follow"),
-        (node("Conv", [(1, 3, 8, 8), (4, 2, 3, 3)], [(1, 4, 6, 6)]), "3 channels"),
-        (node("Reshape", [(2, 3), (1,)], [(7,)]), "differ in volume"),
-        (node("Softmax", [(2, 3)], [(2, 3)], axis=2), "axis 2 of 2 dimensions"),
-        (node("Softmax", [(2, 3)], [(2, 3)], axis="x"), "attribute axis is not an integer"),
-        (node("Concat", [(2, 3), (2, 3)], [(2, 7)], axis=1), "do not add up"),
-        (node("Slice", [(9,), (1,), (1,)], [(3,)]), "is not a known constant"),
-        (node("Transpose", [(2, 3)], [(3, 2)], perm=(0, 0)), "perm (0, 0)"),
-        (node("Attention", [(2, 3, 4)] * 3, [(2, 3, 4)]), "not as its definition says"),
-        (node("Add", [(2, 3), (2,)], [(2, 3)], opset=6, broadcast=1, axis=0), "axis attribute"),
-    ],
+    spread(
+        [
+            (node("Add", [(2, 3), (4,)], [(2, 3)]), "extent 4 does not broadcast to 3"),
+            (node("Relu", [(2, 3)], [(2, 3, 1)]), "extent 2 does not broadcast to 3"),
+            (node("MatMul", [(2, 3), (4, 5)], [(2, 5)]), "do not multiply"),
+            (node("MatMul", [(2, 3), None], [(2, 5)]), "input 1 is missing"),
+            (node("MatMul", [(2, 3), (3, 5)], [(2, 6)]), "the shape of o0 does not follow"),
+            (node("Conv", [(1, 3, 8, 8), (4, 2, 3, 3)], [(1, 4, 6, 6)]), "3 channels"),
+            (node("Reshape", [(2, 3), (1,)], [(7,)]), "differ in volume"),
+            (node("Softmax", [(2, 3)], [(2, 3)], axis=2), "axis 2 of 2 dimensions"),
+            (node("Softmax", [(2, 3)], [(2, 3)], axis="x"), "attribute axis is not an integer"),
+            (node("Concat", [(2, 3), (2, 3)], [(2, 7)], axis=1), "do not add up"),
+            (node("Slice", [(9,), (1,), (1,)], [(3,)]), "is not a known constant"),
+            (node("Transpose", [(2, 3)], [(3, 2)], perm=(0, 0)), "perm (0, 0)"),
+            (node("Attention", [(2, 3, 4)] * 3, [(2, 3, 4)]), "not as its definition says"),
+            (node("Add", [(2, 3), (2,)], [(2, 3)], opset=6, broadcast=1, axis=0), "axis attribute"),
+        ],
+        4,
+    ),
 )
 def test_a_contradiction_is_opaque_and_says_why(view: table.NodeView, reason: str) -> None:
     spec = describe(view)
@@ -123,6 +127,7 @@ GIVEN = st.one_of(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=600, deadline=None)
 @given(
     name=st.sampled_from(supported()),
@@ -155,20 +160,30 @@ def test_a_tensor_without_elements_is_described() -> None:
 
 @pytest.mark.parametrize(
     ("view", "expected"),
-    [
-        (node("LeakyRelu", [(2,)], [(2,)], alpha=0.009999999776482582), (("alpha", "0.01"),)),
-        (node("Softmax", [(2, 3)], [(2, 3)], axis=1), ()),
-        (
-            node("AveragePool", [(1, 1, 4)], [(1, 1, 2)], kernel_shape=(3,), count_include_pad=1),
-            (("count_include_pad", "1"),),
-        ),
-        (node("Gelu", [(2,)], [(2,)], approximate=b"tanh"), (("approximate", "tanh"),)),
-        (node("Trilu", [(3, 3), np.array(1)], [(3, 3)], upper=0), (("k", "1"), ("upper", "0"))),
-        (
-            node("LSTM", [(5, 1, 2), (1, 8, 2), (1, 8, 2)], [(5, 1, 1, 2)], activations=("A", "B")),
-            (("activations", "A,B"),),
-        ),
-    ],
+    spread(
+        [
+            (node("LeakyRelu", [(2,)], [(2,)], alpha=0.009999999776482582), (("alpha", "0.01"),)),
+            (node("Softmax", [(2, 3)], [(2, 3)], axis=1), ()),
+            (
+                node(
+                    "AveragePool", [(1, 1, 4)], [(1, 1, 2)], kernel_shape=(3,), count_include_pad=1
+                ),
+                (("count_include_pad", "1"),),
+            ),
+            (node("Gelu", [(2,)], [(2,)], approximate=b"tanh"), (("approximate", "tanh"),)),
+            (node("Trilu", [(3, 3), np.array(1)], [(3, 3)], upper=0), (("k", "1"), ("upper", "0"))),
+            (
+                node(
+                    "LSTM",
+                    [(5, 1, 2), (1, 8, 2), (1, 8, 2)],
+                    [(5, 1, 1, 2)],
+                    activations=("A", "B"),
+                ),
+                (("activations", "A,B"),),
+            ),
+        ],
+        3,
+    ),
 )
 def test_attributes_are_those_that_maps_do_not_show(
     view: table.NodeView, expected: tuple[tuple[str, str], ...]

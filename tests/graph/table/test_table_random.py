@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,9 @@ from tests.graph.table.operator_harness import (
     scalar,
     whole,
 )
+
+pytestmark = pytest.mark.full
+
 
 EXAMPLES = settings(max_examples=30, deadline=None)
 EXTENTS = st.integers(1, 5)

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.graph.table.operator_harness import Case, Described, Runner, node, real
+from tests.tiers import spread
 
 if TYPE_CHECKING:
     from autoturbo.graph.domain import Region
@@ -222,7 +223,7 @@ REGIONS: list[tuple[str, NodeView, Region, dict[int, Region]]] = [
 
 
 @pytest.mark.parametrize(
-    ("view", "region", "expected"), [r[1:] for r in REGIONS], ids=[r[0] for r in REGIONS]
+    ("view", "region", "expected"), spread([r[1:] for r in REGIONS], 4), ids=[r[0] for r in REGIONS]
 )
 def test_regions(view: NodeView, region: Region, expected: dict[int, Region]) -> None:
     described = Described(view)

@@ -10,6 +10,7 @@ import pytest
 from autoturbo.graph.operators import Engine, Pattern
 from autoturbo.graph.table import NodeView, describe
 from tests.graph.table.operator_harness import Described, node
+from tests.tiers import spread
 
 MACS: list[tuple[NodeView, int]] = [
     # ResNet-50's first convolution: 64 x 112 x 112 outputs of 3 x 7 x 7.
@@ -104,7 +105,7 @@ MACS: list[tuple[NodeView, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("view", "macs"), MACS, ids=[f"{i}-{v.op_type}" for i, (v, _) in enumerate(MACS)]
+    ("view", "macs"), spread(MACS, 3), ids=[f"{i}-{v.op_type}" for i, (v, _) in enumerate(MACS)]
 )
 def test_multiply_accumulates(view: NodeView, macs: int) -> None:
     described = Described(view)
@@ -155,7 +156,7 @@ VECTOR: list[tuple[NodeView, float, float]] = [
 
 @pytest.mark.parametrize(
     ("view", "vector", "special"),
-    VECTOR,
+    spread(VECTOR, 3),
     ids=[f"{i}-{v.op_type}" for i, (v, _, _) in enumerate(VECTOR)],
 )
 def test_vector_work(view: NodeView, vector: float, special: float) -> None:
@@ -191,7 +192,7 @@ CLASSES: list[tuple[NodeView, Engine, Pattern]] = [
 
 
 @pytest.mark.parametrize(
-    ("view", "engine", "pattern"), CLASSES, ids=[view.op_type for view, _, _ in CLASSES]
+    ("view", "engine", "pattern"), spread(CLASSES, 3), ids=[view.op_type for view, _, _ in CLASSES]
 )
 def test_engine_and_fusion_class(view: NodeView, engine: Engine, pattern: Pattern) -> None:
     spec = describe(view)
@@ -201,15 +202,18 @@ def test_engine_and_fusion_class(view: NodeView, engine: Engine, pattern: Patter
 
 @pytest.mark.parametrize(
     ("op", "inputs", "output", "weight"),
-    [
-        ("Conv", [(1, 3, 4), (2, 3, 1)], (1, 2, 4), 1),
-        ("MatMul", [(2, 3), (3, 4)], (2, 4), 1),
-        ("MatMul", [(2, 3), (3, 4)], (2, 4), 0),
-        ("Gemm", [(2, 3), (3, 4), (4,)], (2, 4), 1),
-        ("LayerNormalization", [(2, 3), (3,)], (2, 3), 1),
-        ("InstanceNormalization", [(2, 3, 4), (3,), (3,)], (2, 3, 4), 1),
-        ("LSTM", [(5, 1, 2), (1, 8, 2), (1, 8, 2)], (5, 1, 1, 2), 1),
-    ],
+    spread(
+        [
+            ("Conv", [(1, 3, 4), (2, 3, 1)], (1, 2, 4), 1),
+            ("MatMul", [(2, 3), (3, 4)], (2, 4), 1),
+            ("MatMul", [(2, 3), (3, 4)], (2, 4), 0),
+            ("Gemm", [(2, 3), (3, 4), (4,)], (2, 4), 1),
+            ("LayerNormalization", [(2, 3), (3,)], (2, 3), 1),
+            ("InstanceNormalization", [(2, 3, 4), (3,), (3,)], (2, 3, 4), 1),
+            ("LSTM", [(5, 1, 2), (1, 8, 2), (1, 8, 2)], (5, 1, 1, 2), 1),
+        ],
+        3,
+    ),
 )
 def test_learned_parameters_make_it_parameterised(
     op: str, inputs: list[object], output: tuple[int, ...], weight: int
