@@ -65,6 +65,7 @@ def test_every_point_is_tuned_as_it_is_alone(tmp_path: Path) -> None:
         assert (point.trials, point.default) == (8, alone.default.latency)
 
 
+@pytest.mark.full
 def test_it_is_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"sampler": "cost-model", "trials": 20}
     one, two = (
