@@ -62,12 +62,17 @@ def test_tilings_by_hand(boxes: list[list[tuple[int, int]]], wanted: list[str]) 
 @pytest.mark.parametrize(
     ("name", "split"),
     [
-        *(("resnet50", split) for split in ("auto", "spatial", "channel", "pipeline")),
-        ("shufflenet_v2", "channel"),
+        ("squeezenet1_1", "spatial"),
         ("dlrm", "auto"),
-        ("unet", "spatial"),
+        *(
+            pytest.param(*case, marks=pytest.mark.full)
+            for case in (
+                ("resnet50", "channel"), ("resnet50", "pipeline"),
+                ("shufflenet_v2", "channel"), ("unet", "spatial"),
+            )
+        ),
     ],
-)
+)  # fmt: skip
 def test_workloads_have_no_findings(name: str, split: str) -> None:
     try:
         schedule = build_schedule(bench(name), Knobs(cluster_split=split))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CHANNELS = 3
 
 EXAMPLES = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=8
 )
 
 
@@ -290,7 +290,7 @@ def test_constants_of_their_own_for_every_sample(
     check(finished(writer, value, pattern), tmp_path, clusters, at_once)
 
 
-@pytest.mark.parametrize("size", [5_000, 40_000])
+@pytest.mark.parametrize("size", [5_000, pytest.param(40_000, marks=pytest.mark.full)])
 def test_long_indices_are_known_wherever_they_stand(tmp_path: Path, size: int) -> None:
     """Of more elements than shapes have: in the file, computed, and in integers of another form."""
     width = size // 8

@@ -241,7 +241,7 @@ def test_activations_keep_their_magnitude(name: str, tmp_path: Path) -> None:
     assert all(float(v.std()) > 0.2 for v in outputs.values())
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "shufflenet_v2", "dlrm"])
+@pytest.mark.parametrize("name", ["dlrm", pytest.param("squeezenet1_1", marks=pytest.mark.full)])
 def test_networks_without_their_data_files_can_be_run(name: str, tmp_path: Path) -> None:
     model = onnx.load(workloads.get(name).file, load_external_data=False)
     path = saved(with_weights(model, seeded_weights(model, tmp_path, 0)), tmp_path / "m.onnx")
