@@ -177,26 +177,30 @@ SPLITS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("chosen", "left"),
     [
-        ({"factor": 4}, {"factor": 4}),
+        pytest.param({"factor": 4}, {"factor": 4}, marks=pytest.mark.full),
         ({"factor": 3}, {}),  # does not divide eight samples
-        ({"dim": 1, "factor": 7}, {"dim": 1, "factor": 7}),
+        pytest.param({"dim": 1, "factor": 7}, {"dim": 1, "factor": 7}, marks=pytest.mark.full),
         ({"dim": 1, "factor": 4}, {"dim": 1}),
         ({"dim": 1, "factor": 1}, {"factor": 1}),
         ({"model_factor_policy": "ragged", "dim": 1, "factor": 4}, {"dim": 1, "factor": 4}),
         ({"model_factor_policy": "ragged", "dim": 0, "factor": 7}, {"dim": 0}),
         ({"model_batches_per_cluster": 2, "factor": 4}, {}),
-        ({"model_batches_per_cluster": 1, "dim": 0, "factor": 2}, {}),
-        ({"inner_dim": 1}, {}),
+        pytest.param(
+            {"model_batches_per_cluster": 1, "dim": 0, "factor": 2}, {}, marks=pytest.mark.full
+        ),
+        pytest.param({"inner_dim": 1}, {}, marks=pytest.mark.full),
         ({"inner_factor": 2}, {}),
         ({"inner_dim": 2, "inner_factor": 2}, {"inner_dim": 2, "inner_factor": 2}),
-        ({"inner_dim": 2, "inner_factor": 7}, {}),
+        pytest.param({"inner_dim": 2, "inner_factor": 7}, {}, marks=pytest.mark.full),
         ({"inner_dim": 0, "inner_factor": 2}, {}),  # what auto splits
         ({"dim": 2, "inner_dim": 2, "inner_factor": 2}, {"dim": 2}),
         (
             {"dim": 2, "factor": 3, "inner_dim": 0, "inner_factor": 2},
             {"dim": 2, "factor": 3, "inner_dim": 0, "inner_factor": 2},
         ),
-        ({"factor": 1, "inner_dim": 1, "inner_factor": 7}, {"factor": 1}),
+        pytest.param(
+            {"factor": 1, "inner_dim": 1, "inner_factor": 7}, {"factor": 1}, marks=pytest.mark.full
+        ),
     ],
 )
 def test_splits_that_cannot_be_are_auto(chosen: dict[str, object], left: dict[str, object]) -> None:

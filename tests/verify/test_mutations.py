@@ -69,10 +69,9 @@ def test_mutants_between_clusters_are_found(name: str, mutant: str) -> None:
     assert_named(check_memory(schedule), kind, words)
 
 
-@pytest.mark.parametrize("mutant", REGION_MUTANTS)
-def test_the_memory_check_survives_what_the_region_check_finds(mutant: str) -> None:
-    schedule, _ = REGION_MUTANTS[mutant][0](honest("block"))
-    check_memory(schedule)
+def test_the_memory_check_survives_what_the_region_check_finds() -> None:
+    for plant, _ in REGION_MUTANTS.values():
+        check_memory(plant(honest("block")).schedule)
 
 
 def with_phase(trace: Trace, cluster: int, at: int, **changes: Any) -> Trace:

@@ -219,7 +219,9 @@ def test_two_instances_swapped_are_found_at_the_first_of_them(tmp_path: Path) ->
     assert found.findings[-1].instance == hit[0]
 
 
-@pytest.mark.parametrize("kind", ["conv1", "add0", "relu3"])
+@pytest.mark.parametrize(
+    "kind", ["conv1", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("add0", "relu3"))]
+)
 def test_a_wrong_layer_is_named(kind: str, tmp_path: Path) -> None:
     schedule, path = scheduled(image_net(), tmp_path)
     problem = schedule.problem

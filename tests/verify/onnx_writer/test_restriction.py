@@ -42,13 +42,11 @@ _PLAIN = [*ELEMENTWISE, *REDUCTION]
 """Cases that are one where their inputs and attributes are: the rest is the same code."""
 
 _FAST = frozenset(
-    ("Relu", "Add", "Where", "MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "DeformConv",
-     "MaxPool", "AveragePool", "LRN", "Resize", "Softmax", "LayerNormalization",
-     "GroupNormalization", "SimplifiedLayerNormalization", "ReduceMean", "ArgMax", "TopK",
-     "Transpose", "Reshape", "Concat", "Split", "Slice", "Pad", "Expand", "Tile", "Trilu", "Gather",
-     "GatherElements", "GatherND", "ScatterElements", "ScatterND", "OneHot", "DepthToSpace",
-     "DequantizeLinear", "QLinearConv", "MatMulNBits", "LSTM", "Attention", "RotaryEmbedding",
-     "CastLike", "Shape", "Size", "Range", "DFT", "NonZero")
+    ("Relu", "Add", "MatMul", "Conv", "ConvTranspose", "MaxPool", "LRN", "Resize", "Softmax",
+     "LayerNormalization", "GroupNormalization", "SimplifiedLayerNormalization", "ReduceMean",
+     "Transpose", "Reshape", "Concat", "Slice", "Pad", "Expand", "Tile", "Trilu", "Gather",
+     "GatherND", "ScatterElements", "DepthToSpace", "QLinearConv", "LSTM", "Attention",
+     "RotaryEmbedding", "NonZero")
 )  # fmt: skip
 """Operators whose first case is of the fast tier: every way of writing a part."""
 
@@ -121,7 +119,7 @@ def _parts_of_parallel_axes(whole: Whole) -> list[Region]:
     ]
 
 
-_FIRST = ("Conv", "Gather", "MatMul", "Softmax")
+_FIRST = ("Conv", "MatMul")
 """Of the common ones, the fast tier's."""
 
 _ONE_OF_EACH = [
