@@ -101,6 +101,7 @@ def test_results_depend_neither_on_workers_nor_on_who_shares_the_pool() -> None:
         assert {loop.stopped for loop in loops} == {Stop.TRIALS}
 
 
+@pytest.mark.full
 def test_rounds_go_where_most_is_expected() -> None:
     loops, campaign = run(InProcess())
     assert campaign.granted[:3] == [0, 1, 2]  # each is tried before any goes on
@@ -111,6 +112,7 @@ def test_rounds_go_where_most_is_expected() -> None:
     assert [story(a) for a in again] == [story(b) for b in loops]
 
 
+@pytest.mark.full
 def test_the_pool_has_work_for_all_workers_and_not_much_more() -> None:
     executor = Shuffled(20, 0)
     run(executor, 6)

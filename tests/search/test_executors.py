@@ -228,6 +228,7 @@ def test_an_evaluator_that_cannot_be_built_is_one_line(kind: type) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.full
 def test_workers_that_vanish_at_the_start_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autoturbo.search.executors.processes.STILLBORN", 4)
     executor = build(Processes, make_vanishing, 1)

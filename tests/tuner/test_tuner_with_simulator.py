@@ -50,6 +50,7 @@ def test_a_real_model_is_tuned_the_same_way_by_any_number_of_workers(
     assert alone.baselines["graphturbo"].latency == alone.default.latency
 
 
+@pytest.mark.full
 def test_a_real_run_goes_on(model: Graph, tmp_path: Path) -> None:
     short = run(model, tmp_path, trials=25)
     longer = resume(short.run, database=tmp_path / "a.db", load_graph=lambda _: model, trials=50)
@@ -93,13 +94,14 @@ def test_ours_searches_sub_graphs_and_the_study_has_what_was_chosen(
     assert len({t.knobs.id for t in result.history}) == 40
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("changes", "searched"),
     [
         ({"sampler": "random"}, False),
-        pytest.param({"subgraphs": 0}, False, marks=pytest.mark.full),
-        pytest.param({"sampler": "random", "subgraphs": 1}, True, marks=pytest.mark.full),
-        pytest.param({"objective": "latency,ddr-bytes"}, True, marks=pytest.mark.full),
+        ({"subgraphs": 0}, False),
+        ({"sampler": "random", "subgraphs": 1}, True),
+        ({"objective": "latency,ddr-bytes"}, True),
     ],
 )
 def test_others_search_sub_graphs_only_where_asked(
@@ -112,6 +114,7 @@ def test_others_search_sub_graphs_only_where_asked(
     assert [t.knobs for t in again.history[:20]] == [t.knobs for t in result.history]
 
 
+@pytest.mark.full
 def test_placing_cuts_is_told_and_counts_as_time_of_the_run(
     model: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +165,7 @@ def mobile() -> Graph:
 SAMPLERS = ("cost-model", "random", "tpe", "nsgaii")
 
 
+@pytest.mark.full
 def test_trial_0_is_the_heuristic_at_its_own_best_batches_per_cluster(
     tmp_path: Path,
 ) -> None:

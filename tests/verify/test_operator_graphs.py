@@ -171,7 +171,8 @@ PLAIN = [*ELEMENTWISE, *REDUCTION]
 
 def _one_of_each_class() -> list[Any]:
     """Operators, one for all that are cut alike."""
-    seen, found = set(), []
+    seen: set[str] = set()
+    found: list[Any] = []
     for one in sorted(ROWS, key=lambda row: _kind(row) not in FAST):
         kind = one.case.label.partition("(")[2] if one.case in PLAIN else _kind(one)
         if kind not in seen:

@@ -38,6 +38,7 @@ def both(graph: Graph, target: Target) -> tuple[Costs, NearCosts, list[Variant]]
     return far, near, every
 
 
+@pytest.mark.full
 @SLOW
 @given(st.data())
 def test_they_are_above_their_bound_and_far_ones_where_nothing_fits(data: st.DataObject) -> None:
