@@ -177,7 +177,7 @@ def test_pools_give_what_this_process_gives(kind: type, jobs: int) -> None:
 def test_a_setting_that_kills_its_worker_fails_after_two_tries(
     kind: type, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    executor = build(kind, Dying)
+    executor = build(kind, Dying, 1)
     try:
         found = outcomes(executor, [*BATCH[:4], POISON, *BATCH[4:]])
         again = outcomes(executor, BATCH[:2])
@@ -194,6 +194,7 @@ def test_a_setting_that_kills_its_worker_fails_after_two_tries(
     assert len(again) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", POOLS)
 def test_a_worker_that_dies_once_loses_nothing(kind: type, tmp_path: Path) -> None:
     executor = build(kind, functools.partial(DyingOnce, str(tmp_path / "mark")))
@@ -237,6 +238,7 @@ def test_workers_that_vanish_at_the_start_are_an_error(monkeypatch: pytest.Monke
     executor.close()
 
 
+@pytest.mark.full
 def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
     script = tmp_path / "driver.py"
     script.write_text(
@@ -285,6 +287,7 @@ def test_cancelling_in_this_process() -> None:
     assert executor.take() == []
 
 
+@pytest.mark.full
 def test_closing_ends_workers_in_the_middle_of_a_measurement() -> None:
     executor = Processes(2)
     executor.introduce("toy", Hanging)
@@ -431,7 +434,14 @@ def test_a_ray_of_the_user_is_used_and_left_running() -> None:
 # Several pairs on one pool
 
 
-@pytest.mark.parametrize("kind", [pytest.param(InProcess, id="in-process"), *POOLS])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(InProcess, id="in-process"),
+        pytest.param(Processes, id="processes", marks=pytest.mark.full),
+        POOLS[1],
+    ],
+)
 def test_pairs_share_a_pool(kind: type, tmp_path: Path) -> None:
     executor = build(kind, make_landscape)
     pairs = [f"pair{n}" for n in range(HELD + 2)]
