@@ -87,6 +87,7 @@ def story(loop: Loop) -> list[tuple[int, str, object]]:
     return [(t.number, t.knobs.id, t.outcome) for t in loop.trials]
 
 
+@pytest.mark.full
 def test_results_depend_neither_on_workers_nor_on_who_shares_the_pool() -> None:
     alone = []
     for seed in range(3):

@@ -255,6 +255,7 @@ def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
     assert "in a script, call tune() under: if __name__ == '__main__'" in done.stderr
 
 
+@pytest.mark.full
 def test_a_recipe_that_cannot_be_sent_is_an_error() -> None:
     make = lambda: Landscape()  # noqa: E731, PLW0108  what cannot be pickled
     executor = build(Processes, make, 1)
@@ -300,6 +301,7 @@ def test_closing_ends_workers_in_the_middle_of_a_measurement() -> None:
         assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.full
 def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.append(sys.argv[1])\n"

@@ -328,7 +328,7 @@ def test_a_new_total_survives_a_kill(go: Tune, carry_on: Tune, tmp_path: Path) -
     whole = go("whole", trials=50, baselines=())
     first = go(trials=20, baselines=())
     with pytest.raises(Killed):
-        carry_on(trials=50, evaluator=functools.partial(mortal, 30))
+        carry_on(trials=50, evaluator=functools.partial(mortal, 10))
     with Database.open(tmp_path / "a.db") as store:
         info = store.run(first.run)
     assert (info.trials < 50, info.asked["trials"], info.settings["trials"]) == (True, 50, 20)
