@@ -162,7 +162,7 @@ def test_an_executor_that_loses_tasks_is_an_error() -> None:
         run(Losing(), 1)
 
 
-@pytest.mark.parametrize("size", [1, 40])
+@pytest.mark.parametrize("size", [1, pytest.param(40, marks=pytest.mark.full)])
 def test_the_size_of_a_round_is_a_setting(size: int) -> None:
     executor = Shuffled(64, 0)
     make: MakeEvaluator = Landscape

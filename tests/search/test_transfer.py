@@ -172,6 +172,7 @@ def test_a_split_into_more_parts_than_there_are_samples_is_made_to_fit() -> None
     assert "made smaller to fit" in found.origin
 
 
+@pytest.mark.full
 def test_decisions_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) -> None:
     graph = residual(2)
     tune(
@@ -194,6 +195,7 @@ def test_decisions_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) 
     assert again.notes == notes
 
 
+@pytest.mark.full
 def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Path) -> None:
     def run(graph: Graph, *, transfer: bool = True) -> list[Knobs]:
         result = tune(

@@ -262,6 +262,7 @@ def test_time_ends_a_round_as_well(go: Tune, carry_on: Tune, jobs: int) -> None:
     assert story(rest) == story(go("whole", trials=more, time_budget=600.0, baselines=()))
 
 
+@pytest.mark.full
 def test_each_part_of_a_run_measures_something_however_little_time_it_has(
     go: Tune, carry_on: Tune
 ) -> None:
@@ -368,6 +369,7 @@ def test_other_objectives(go: Tune, objective: str) -> None:
     assert go(objective=objective).state == "done"
 
 
+@pytest.mark.full
 def test_throughput_is_latency_the_other_way_round(go: Tune) -> None:
     result = go(objective="throughput", trials=60)
     assert result.default is not None
@@ -436,6 +438,7 @@ def test_a_schedule_that_fails_is_not_handed_out(go: Tune, carry_on: Tune, tmp_p
     assert (again.best.trial, again.refused) == (result.best.trial, result.refused)
 
 
+@pytest.mark.full
 def test_a_resumed_run_is_checked_anew_and_takes_back_what_fails(
     go: Tune, carry_on: Tune, tmp_path: Path
 ) -> None:
@@ -452,6 +455,7 @@ def test_a_resumed_run_is_checked_anew_and_takes_back_what_fails(
         assert store.best()[0].trial == first.best.trial
 
 
+@pytest.mark.full
 def test_no_member_of_a_front_fails(go: Tune) -> None:
     asked = {"objective": ("ddr-bytes", "latency"), "trials": 50}
     whole = go("whole", **asked)
@@ -545,6 +549,7 @@ def test_a_resumed_run_is_as_if_it_had_not_stopped(
     assert result.run == info.id
 
 
+@pytest.mark.full
 def test_holes_in_a_round_are_filled(go: Tune, carry_on: Tune, tmp_path: Path) -> None:
     whole = go("whole")
     rng = np.random.default_rng(0)
@@ -557,6 +562,7 @@ def test_holes_in_a_round_are_filled(go: Tune, carry_on: Tune, tmp_path: Path) -
     assert story(carry_on()) == story(whole)
 
 
+@pytest.mark.full
 def test_a_larger_total_goes_on_from_where_it_ended(go: Tune, carry_on: Tune) -> None:
     go(trials=22)
     assert story(carry_on(trials=60)) == story(go("whole", trials=60))
@@ -652,6 +658,7 @@ def test_a_run_that_made_its_last_trial_is_done_whatever_was_pressed(
         assert store.runs()[0].state == "done"
 
 
+@pytest.mark.full
 def test_a_second_ctrl_c_leaves_at_once(go: Tune, carry_on: Tune) -> None:
     def press(progress: Progress) -> None:
         if progress.done == 20:

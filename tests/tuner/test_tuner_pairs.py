@@ -122,6 +122,7 @@ def test_a_time_budget_is_that_of_the_call(tmp_path: Path) -> None:
     assert [result.trials for result in ended] == [1, 1, 1]
 
 
+@pytest.mark.full
 def test_rounds_of_another_size_are_kept_with_the_run(tmp_path: Path) -> None:
     (first,) = results(tune_all(pairs("goya"), *options(tmp_path, round=5, trials=30)))
     (usual,) = results(tune_all(pairs("goya"), *options(tmp_path, "b", trials=30)))

@@ -82,6 +82,7 @@ def test_all_samplers_begin_with_the_same_assignments(
         assert with_starts == [t.knobs for t in annealed.history][:5]
 
 
+@pytest.mark.full
 def test_what_was_measured_before_a_kill_is_not_measured_again(
     model: Graph, machine: Machine, tmp_path: Path
 ) -> None:
