@@ -430,9 +430,9 @@ def best_of(sampler: str, seed: int, trials: int) -> float:
 
 @pytest.mark.full
 def test_ours_beats_random_search_with_twice_the_trials() -> None:
-    seeds = range(4)
+    seeds = range(8)
     wins = sum(best_of("cost-model", s, 96) < best_of("random", s, 192) for s in seeds)
-    assert wins == 4
+    assert wins >= 7
 
 
 def test_optuna_is_quiet_inside_and_as_it_was_outside(capfd: pytest.CaptureFixture[str]) -> None:
