@@ -87,6 +87,7 @@ def story(loop: Loop) -> list[tuple[int, str, object]]:
     return [(t.number, t.knobs.id, t.outcome) for t in loop.trials]
 
 
+@pytest.mark.full
 def test_results_depend_neither_on_workers_nor_on_who_shares_the_pool() -> None:
     alone = []
     for seed in range(3):
@@ -101,6 +102,7 @@ def test_results_depend_neither_on_workers_nor_on_who_shares_the_pool() -> None:
         assert {loop.stopped for loop in loops} == {Stop.TRIALS}
 
 
+@pytest.mark.full
 def test_rounds_go_where_most_is_expected() -> None:
     loops, campaign = run(InProcess())
     assert campaign.granted[:3] == [0, 1, 2]  # each is tried before any goes on
@@ -111,6 +113,7 @@ def test_rounds_go_where_most_is_expected() -> None:
     assert [story(a) for a in again] == [story(b) for b in loops]
 
 
+@pytest.mark.full
 def test_the_pool_has_work_for_all_workers_and_not_much_more() -> None:
     executor = Shuffled(20, 0)
     run(executor, 6)
@@ -159,7 +162,7 @@ def test_an_executor_that_loses_tasks_is_an_error() -> None:
         run(Losing(), 1)
 
 
-@pytest.mark.parametrize("size", [1, 5, 40])
+@pytest.mark.parametrize("size", [1, pytest.param(40, marks=pytest.mark.full)])
 def test_the_size_of_a_round_is_a_setting(size: int) -> None:
     executor = Shuffled(64, 0)
     make: MakeEvaluator = Landscape

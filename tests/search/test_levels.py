@@ -17,8 +17,6 @@ RANGES: list[BaseDistribution] = [
     FloatDistribution(-1, 3),
     FloatDistribution(1e-6, 1, log=True),
     FloatDistribution(-10.2, 10.2, step=0.1),
-    FloatDistribution(0, 1000, step=0.01),
-    IntDistribution(-3, 7),
     IntDistribution(0, 21, step=7),
     IntDistribution(0, 99_999, step=3),
     IntDistribution(1, 100_000, log=True),

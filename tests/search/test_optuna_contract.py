@@ -18,6 +18,8 @@ from optuna.testing.pytest_samplers import (
     RelativeSamplerTestCase,
 )
 
+pytestmark = pytest.mark.full
+
 
 class TestCostModelSampler(
     BasicSamplerTestCase, RelativeSamplerTestCase, MultiObjectiveSamplerTestCase

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 
+@pytest.mark.full
 def test_more_sub_graphs_take_longer_to_place() -> None:
     names = ("resnet18", "densenet121", "swin_t")
     found = [placing_seconds(workload(name), STCP920, "float16") for name in names]
@@ -21,6 +22,7 @@ def test_more_sub_graphs_take_longer_to_place() -> None:
     assert found[-1] > 3 * found[0]
 
 
+@pytest.mark.full
 def test_what_is_said_counts_the_ways_that_are_costed(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Table] = []
     monkeypatch.setattr(Table, "of", _noting(made))

@@ -7,6 +7,7 @@ import functools
 from typing import Protocol
 
 import numpy as np
+import pytest
 
 from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.features import target_vector
@@ -25,9 +26,11 @@ from tests.schedule.schedule_samples import target as machine_of
 from tests.search.exhaustive_search import ExactAnswer, restricted, search_all
 from tests.search.search_doubles import Landscape, measurement, toy_space
 
+pytestmark = pytest.mark.full
+
 LATENCY = find_objectives("latency")
 ROUND = 16
-SEEDS = range(8)
+SEEDS = range(4)
 
 
 class Measures(Protocol):
@@ -104,7 +107,7 @@ def test_it_ends_near_the_exact_optimum_of_a_chain() -> None:
     assert optimum().points == small_chain()[2].size > 10_000
     gaps = sorted(gap("cost-model", seed, 64) for seed in SEEDS)
     assert gaps[0] >= 0
-    assert sum(found < 0.01 for found in gaps) >= 4
+    assert sum(found < 0.01 for found in gaps) >= 2
     assert gaps[-1] < 0.2
 
 
@@ -136,4 +139,4 @@ def test_noise_and_walls_do_not_mislead_it() -> None:
     ours = [truth("cost-model", seed, 96) for seed in SEEDS]
     theirs = [truth("random", seed, 192) for seed in SEEDS]
     assert np.median(ours) < np.median(theirs)
-    assert sum(a < b for a, b in zip(ours, theirs, strict=True)) >= 6
+    assert sum(a < b for a, b in zip(ours, theirs, strict=True)) >= 3

@@ -30,6 +30,12 @@ LATENCY = find_objectives("latency")
 SMALL = Evolution(generations=2, children=96)
 """Less is looked at for a proposal, which makes it quicker and a little worse."""
 
+EACH = [
+    pytest.param(name, marks=() if name in ("cost-model", "tpe", "grid") else pytest.mark.full)
+    for name in SAMPLERS
+]
+"""The fast tier's are ours, one that learns and one that does not."""
+
 NEEDS = {"cmaes": "cmaes", "gp": "torch", "qmc": "scipy"}
 
 
@@ -62,13 +68,14 @@ def params(study: optuna.Study) -> list[dict[str, object]]:
     return [trial.params for trial in study.trials]
 
 
+@pytest.mark.full
 def test_it_works_in_a_plain_study_better_than_chance() -> None:
     wins = sum(
         run(bowl, seed).best_value
         < run(bowl, trials=120, sampler=optuna.samplers.RandomSampler(seed)).best_value
-        for seed in range(6)
+        for seed in range(4)
     )
-    assert wins >= 4
+    assert wins >= 3
 
 
 def test_it_maximises_where_the_study_does() -> None:
@@ -77,8 +84,9 @@ def test_it_maximises_where_the_study_does() -> None:
 
 
 def test_the_same_seed_goes_the_same_way_another_one_elsewhere() -> None:
-    assert params(run(bowl, 1, 30)) == params(run(bowl, 1, 30))
-    assert params(run(bowl, 1, 30)) != params(run(bowl, 2, 30))
+    once = params(run(bowl, 1, 16))
+    assert once == params(run(bowl, 1, 16))
+    assert once != params(run(bowl, 2, 16))
 
 
 def test_without_a_seed_it_draws_one() -> None:
@@ -102,6 +110,7 @@ def test_parameters_of_all_kinds_and_conditional_ones() -> None:
     assert len(study.trials) == 30
 
 
+@pytest.mark.full
 def test_failed_pruned_and_infinite_trials_teach_where_not_to_look() -> None:
     def walled(trial: optuna.Trial) -> float:
         value = bowl(trial)
@@ -136,6 +145,7 @@ def test_a_copy_goes_on_alone() -> None:
     assert len(study.trials) == 20
 
 
+@pytest.mark.full
 def test_several_objectives_cover_a_front_better_than_chance() -> None:
     """Two bowls with their bottoms apart: the front lies between them, mean distance 0."""
 
@@ -165,9 +175,10 @@ def numbers(trial: optuna.Trial) -> float:
     return x**2 + n**2 + rate**2 + step**2
 
 
+@pytest.mark.full
 def test_numbers_are_learned_too() -> None:
     def median(make: Callable[[int], optuna.samplers.BaseSampler]) -> float:
-        return float(np.median([run(numbers, 0, 64, sampler=make(s)).best_value for s in range(5)]))
+        return float(np.median([run(numbers, 0, 64, sampler=make(s)).best_value for s in range(3)]))
 
     ours = median(lambda seed: CostModelSampler(seed, evolution=SMALL))
     assert ours < median(optuna.samplers.RandomSampler) / 2
@@ -184,7 +195,7 @@ def test_reseeding_goes_another_way() -> None:
     assert params(run(bowl, trials=12, sampler=sampler)) != params(run(bowl, 0, 12))
 
 
-@pytest.mark.parametrize("name", list(SAMPLERS))
+@pytest.mark.parametrize("name", EACH)
 def test_every_sampler_proposes_new_points_of_the_space(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
@@ -200,7 +211,7 @@ def test_every_sampler_proposes_new_points_of_the_space(name: str) -> None:
     assert len({k.id for k in seen}) == 33
 
 
-@pytest.mark.parametrize("name", list(SAMPLERS))
+@pytest.mark.parametrize("name", EACH)
 def test_every_sampler_gives_out_a_small_space_once(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
@@ -215,7 +226,7 @@ def test_every_sampler_gives_out_a_small_space_once(name: str) -> None:
     assert asker.left == 0
 
 
-@pytest.mark.parametrize("name", list(SAMPLERS))
+@pytest.mark.parametrize("name", EACH)
 def test_every_sampler_copes_with_conditions(name: str) -> None:
     """Those that know none propose several forms of one point; no point is measured twice."""
     if name in NEEDS:
@@ -417,6 +428,7 @@ def best_of(sampler: str, seed: int, trials: int) -> float:
     return best
 
 
+@pytest.mark.full
 def test_ours_beats_random_search_with_twice_the_trials() -> None:
     seeds = range(8)
     wins = sum(best_of("cost-model", s, 96) < best_of("random", s, 192) for s in seeds)

@@ -54,7 +54,7 @@ def test_the_size_is_the_number_of_different_points() -> None:
     assert len({SMALL.knobs_of(point).id for point in points}) == SMALL.size
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SEEDS)
 def test_points_parameters_and_settings_are_one_to_one(seed: int) -> None:
     points = LARGE.normal(raw(LARGE, seed, 32))
@@ -67,7 +67,7 @@ def test_points_parameters_and_settings_are_one_to_one(seed: int) -> None:
         assert LARGE.to_knobs(found) == knobs
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SEEDS)
 def test_moves_stay_in_one_form(seed: int) -> None:
     rng, points = np.random.default_rng(seed), LARGE.normal(raw(LARGE, seed))
@@ -141,6 +141,7 @@ def on_chip() -> tuple[Evaluator, tuple[Knobs, ...]]:
     return evaluator, starts_of(bench.model, bench.target, dtype="float16")
 
 
+@pytest.mark.full
 def test_where_outputs_stay_on_the_chip_cuts_made_for_that_come_first() -> None:
     evaluator, (first, *others) = on_chip()
     assert others
@@ -150,6 +151,7 @@ def test_where_outputs_stay_on_the_chip_cuts_made_for_that_come_first() -> None:
     assert latency(evaluator, first) < 0.6 * nearest
 
 
+@pytest.mark.full
 def test_what_stays_on_the_chip_is_spread_as_kernels_want_it_wherever_it_is_read() -> None:
     """A core that has more rows and fewer channels loads fewer weights.
 
@@ -168,6 +170,7 @@ def test_what_stays_on_the_chip_is_spread_as_kernels_want_it_wherever_it_is_read
     assert latency(evaluator, changed(scope=AUTO)) > 2 * latency(evaluator, first)
 
 
+@pytest.mark.full
 def test_where_they_do_not_there_are_no_such_cuts() -> None:
     graph, stcp920 = workload("squeezenet1_1"), load_target("stcp920")
     found = starts_of(graph, stcp920, dtype="float16")

@@ -46,7 +46,7 @@ def kept(space: Space, **values: object) -> dict[str, object]:
     return {field: value for field, value in own.items() if value != AUTO}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(small_spaces())
 def test_the_size_is_the_number_of_different_points(space: Space) -> None:
     points = space.everything()
@@ -55,7 +55,7 @@ def test_the_size_is_the_number_of_different_points(space: Space) -> None:
     assert len({space.knobs_of(point).id for point in points}) == space.size
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(small_spaces())
 def test_sizes_of_blocks_are_what_one_block_has_at_the_model_s_defaults(space: Space) -> None:
     points = space.everything()
@@ -69,7 +69,7 @@ def test_sizes_of_blocks_are_what_one_block_has_at_the_model_s_defaults(space: S
     assert space.conditions.model_size == math.prod(space.widths[~own])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS)
 def test_one_form_is_stable_and_agrees_with_that_of_settings(seed: int) -> None:
     points = LARGE.normal(raw(LARGE, seed))
@@ -80,7 +80,7 @@ def test_one_form_is_stable_and_agrees_with_that_of_settings(seed: int) -> None:
         assert Knobs.from_dict(knobs.as_dict()) == knobs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SEEDS)
 def test_points_parameters_and_settings_are_one_to_one(seed: int) -> None:
     for point in LARGE.normal(raw(LARGE, seed, 8)):
@@ -91,7 +91,7 @@ def test_points_parameters_and_settings_are_one_to_one(seed: int) -> None:
         assert LARGE.to_knobs(found) == knobs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS, st.floats(0, 1))
 def test_mutants_differ_from_their_parents_and_are_in_one_form(seed: int, rate: float) -> None:
     rng = np.random.default_rng(seed)
@@ -102,7 +102,7 @@ def test_mutants_differ_from_their_parents_and_are_in_one_form(seed: int, rate: 
     assert ((mutants >= 0) & (mutants < LARGE.widths)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS)
 def test_children_have_each_block_from_one_parent(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -177,26 +177,30 @@ SPLITS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("chosen", "left"),
     [
-        ({"factor": 4}, {"factor": 4}),
+        pytest.param({"factor": 4}, {"factor": 4}, marks=pytest.mark.full),
         ({"factor": 3}, {}),  # does not divide eight samples
-        ({"dim": 1, "factor": 7}, {"dim": 1, "factor": 7}),
+        pytest.param({"dim": 1, "factor": 7}, {"dim": 1, "factor": 7}, marks=pytest.mark.full),
         ({"dim": 1, "factor": 4}, {"dim": 1}),
         ({"dim": 1, "factor": 1}, {"factor": 1}),
         ({"model_factor_policy": "ragged", "dim": 1, "factor": 4}, {"dim": 1, "factor": 4}),
         ({"model_factor_policy": "ragged", "dim": 0, "factor": 7}, {"dim": 0}),
         ({"model_batches_per_cluster": 2, "factor": 4}, {}),
-        ({"model_batches_per_cluster": 1, "dim": 0, "factor": 2}, {}),
-        ({"inner_dim": 1}, {}),
+        pytest.param(
+            {"model_batches_per_cluster": 1, "dim": 0, "factor": 2}, {}, marks=pytest.mark.full
+        ),
+        pytest.param({"inner_dim": 1}, {}, marks=pytest.mark.full),
         ({"inner_factor": 2}, {}),
         ({"inner_dim": 2, "inner_factor": 2}, {"inner_dim": 2, "inner_factor": 2}),
-        ({"inner_dim": 2, "inner_factor": 7}, {}),
+        pytest.param({"inner_dim": 2, "inner_factor": 7}, {}, marks=pytest.mark.full),
         ({"inner_dim": 0, "inner_factor": 2}, {}),  # what auto splits
         ({"dim": 2, "inner_dim": 2, "inner_factor": 2}, {"dim": 2}),
         (
             {"dim": 2, "factor": 3, "inner_dim": 0, "inner_factor": 2},
             {"dim": 2, "factor": 3, "inner_dim": 0, "inner_factor": 2},
         ),
-        ({"factor": 1, "inner_dim": 1, "inner_factor": 7}, {"factor": 1}),
+        pytest.param(
+            {"factor": 1, "inner_dim": 1, "inner_factor": 7}, {"factor": 1}, marks=pytest.mark.full
+        ),
     ],
 )
 def test_splits_that_cannot_be_are_auto(chosen: dict[str, object], left: dict[str, object]) -> None:

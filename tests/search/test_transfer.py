@@ -56,7 +56,9 @@ def groups(graph: Graph, knobs: Knobs) -> list[tuple[int, ...]]:
     return [s.layers for s in plan(Workbench(graph, machine(), FP16), knobs)[2]]
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "bert_base_s128"])
+@pytest.mark.parametrize(
+    "name", ["resnet18", pytest.param("bert_base_s128", marks=pytest.mark.full)]
+)
 def test_a_model_that_takes_over_its_own_decisions_is_scheduled_the_same(name: str) -> None:
     bench = Workbench(workload(name), STCP920, FP16)
     schedule = build_schedule(bench, Knobs())
@@ -113,7 +115,7 @@ def test_a_number_of_samples_that_the_clusters_cannot_have_is_left_out() -> None
         assert taken.knobs.batches_per_cluster == wanted
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(networks(), st.data())
 def test_any_schedule_s_decisions_survive_a_file_and_give_a_setting(
     graph: Graph, data: st.DataObject
@@ -130,7 +132,8 @@ def test_any_schedule_s_decisions_survive_a_file_and_give_a_setting(
     build_schedule(Workbench(schedule.model, schedule.problem.target, FP16), taken.knobs)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.full
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), batch=st.integers(1, 6), dtype=st.sampled_from(["float16", "int8"]))
 def test_nothing_that_a_database_holds_makes_a_run_fail(
     data: st.DataObject, batch: int, dtype: str
@@ -169,6 +172,7 @@ def test_a_split_into_more_parts_than_there_are_samples_is_made_to_fit() -> None
     assert "made smaller to fit" in found.origin
 
 
+@pytest.mark.full
 def test_decisions_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) -> None:
     graph = residual(2)
     tune(
@@ -191,6 +195,7 @@ def test_decisions_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) 
     assert again.notes == notes
 
 
+@pytest.mark.full
 def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Path) -> None:
     def run(graph: Graph, *, transfer: bool = True) -> list[Knobs]:
         result = tune(
@@ -220,7 +225,9 @@ def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Pat
     assert warm != cold
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "bert_base_s128"])
+@pytest.mark.parametrize(
+    "name", ["resnet18", pytest.param("bert_base_s128", marks=pytest.mark.full)]
+)
 def test_the_nearest_decisions_are_those_that_are_taken_over(name: str) -> None:
     """From all that is known, and from the nearest alone, the same."""
     graph = workload(name)

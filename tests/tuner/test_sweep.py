@@ -65,6 +65,7 @@ def test_every_point_is_tuned_as_it_is_alone(tmp_path: Path) -> None:
         assert (point.trials, point.default) == (8, alone.default.latency)
 
 
+@pytest.mark.full
 def test_it_is_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"sampler": "cost-model", "trials": 20}
     one, two = (
@@ -89,6 +90,7 @@ def _must_not(*_: object, **__: object) -> None:
     pytest.fail("a known point was measured again")
 
 
+@pytest.mark.full
 def test_a_wider_grid_tunes_what_is_new(tmp_path: Path) -> None:
     narrow = swept(tmp_path, VARY[:1])
     wide = swept(tmp_path, ("lb.capacity_kib=256..2048",))
@@ -154,6 +156,7 @@ def test_values_may_be_given_by_field(tmp_path: Path) -> None:
     assert (by_field.known, told(by_field)) == (2, told(by_text))
 
 
+@pytest.mark.full
 def test_what_is_asked_for_reaches_the_tuner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

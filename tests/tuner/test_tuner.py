@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,7 +160,7 @@ def test_the_study_holds_every_trial_once(go: Tune) -> None:
 
 def test_a_storage_mirrors_the_study(go: Tune, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
-    result = go(trials=20, storage=url)
+    result = go(trials=6, storage=url)
     mirrored = optuna.load_study(study_name=result.run, storage=url)
     assert [t.params for t in mirrored.trials] == [t.params for t in result.study.trials]
     mirrored._storage.remove_session()
@@ -182,13 +181,14 @@ def test_the_same_seed_gives_the_same_run_and_another_id(go: Tune) -> None:
     assert story(go(seed=1)) != story(first)
 
 
-@pytest.mark.parametrize("sampler", ["cost-model", "tpe"])
+@pytest.mark.parametrize("sampler", ["cost-model", pytest.param("tpe", marks=pytest.mark.full)])
 def test_workers_make_no_difference(go: Tune, sampler: str) -> None:
     alone, shared = go("a", sampler=sampler), go("b", sampler=sampler, jobs=2)
     assert story(alone) == story(shared)
     assert alone.schedule_file.read_bytes() == shared.schedule_file.read_bytes()
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_cluster_makes_no_difference(go: Tune) -> None:
     alone, cluster = go("a"), go("b", ray="local", jobs=2)
@@ -196,7 +196,9 @@ def test_a_cluster_makes_no_difference(go: Tune) -> None:
     assert alone.schedule_file.read_bytes() == cluster.schedule_file.read_bytes()
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe", "nsgaii", "qmc", "grid"])
+@pytest.mark.parametrize(
+    "sampler", ["tpe", *(pytest.param(name, marks=pytest.mark.full) for name in ("nsgaii", "qmc"))]
+)
 def test_samplers_by_name(go: Tune, sampler: str) -> None:
     result = go(sampler=sampler, trials=24)
     assert len({t.knobs.id for t in result.history}) == 24
@@ -244,25 +246,23 @@ def test_the_space_ends_before_the_budget(go: Tune, monkeypatch: pytest.MonkeyPa
 
 
 def test_time_ends_a_run(go: Tune) -> None:
-    begun = time.monotonic()
-    assert go(trials=None, time_budget=0.3).trials >= 1
-    assert time.monotonic() - begun < 30
+    assert go(trials=None, time_budget=0.3).stopped is Stop.TIME
     assert go(trials=5, time_budget=60.0).trials == 5
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_time_ends_a_round_as_well(go: Tune, carry_on: Tune, jobs: int) -> None:
     """A tenth of a second for a measurement: a round takes longer than there is."""
-    begun = time.monotonic()
     flags = {"evaluator": lingering, "jobs": jobs, "baselines": ()}
     result = go(trials=200, time_budget=1.0, **flags)
-    assert time.monotonic() - begun < 15  # all of it takes 20 s, a worker some to start
     assert (result.stopped, result.state) == (Stop.TIME, "done")
+    assert result.trials < 200  # which take 20 s
     more = result.trials + 20
     rest = carry_on(trials=more, time_budget=600.0)
     assert story(rest) == story(go("whole", trials=more, time_budget=600.0, baselines=()))
 
 
+@pytest.mark.full
 def test_each_part_of_a_run_measures_something_however_little_time_it_has(
     go: Tune, carry_on: Tune
 ) -> None:
@@ -309,6 +309,7 @@ def test_why_it_stopped(go: Tune) -> None:
     assert go(trials=None, time_budget=1e-9).stopped is Stop.TIME
 
 
+@pytest.mark.full
 def test_early_stopping_is_the_same_after_a_resumption(go: Tune, carry_on: Tune) -> None:
     rules = {"trials": 2000, "patience": 40, "baselines": ()}
     whole = go("whole", **rules)
@@ -324,18 +325,18 @@ def test_early_stopping_is_the_same_after_a_resumption(go: Tune, carry_on: Tune)
 
 
 def test_a_new_total_survives_a_kill(go: Tune, carry_on: Tune, tmp_path: Path) -> None:
-    """``resume --trials 100`` that is killed, then ``resume``: it goes on to 100."""
-    whole = go("whole", trials=100, baselines=())
+    """``resume --trials 50`` that is killed, then ``resume``: it goes on to 50."""
+    whole = go("whole", trials=50, baselines=())
     first = go(trials=20, baselines=())
     with pytest.raises(Killed):
-        carry_on(trials=100, evaluator=functools.partial(mortal, 30))
+        carry_on(trials=50, evaluator=functools.partial(mortal, 10))
     with Database.open(tmp_path / "a.db") as store:
         info = store.run(first.run)
-    assert (info.trials < 100, info.asked["trials"], info.settings["trials"]) == (True, 100, 20)
+    assert (info.trials < 50, info.asked["trials"], info.settings["trials"]) == (True, 50, 20)
     manifest = json.loads((first.run_folder / "manifest.json").read_text())
-    assert manifest["settings"]["limits"]["trials"] == 100
+    assert manifest["settings"]["limits"]["trials"] == 50
     result = carry_on()
-    assert (result.trials, result.stopped) == (100, Stop.TRIALS)
+    assert (result.trials, result.stopped) == (50, Stop.TRIALS)
     assert story(result) == story(whole)
 
 
@@ -358,7 +359,7 @@ def test_progress_is_reported_after_every_outcome(go: Tune) -> None:
     assert sum(last.infeasible.values()) == failed
 
 
-@pytest.mark.parametrize("objective", ["throughput", "ddr-bytes", "energy"])
+@pytest.mark.parametrize("objective", ["ddr-bytes", "energy"])
 def test_other_objectives(go: Tune, objective: str) -> None:
     with_energy = load_target("stcp920")
     if objective == "energy" and with_energy.energy is None:
@@ -368,6 +369,7 @@ def test_other_objectives(go: Tune, objective: str) -> None:
     assert go(objective=objective).state == "done"
 
 
+@pytest.mark.full
 def test_throughput_is_latency_the_other_way_round(go: Tune) -> None:
     result = go(objective="throughput", trials=60)
     assert result.default is not None
@@ -436,6 +438,7 @@ def test_a_schedule_that_fails_is_not_handed_out(go: Tune, carry_on: Tune, tmp_p
     assert (again.best.trial, again.refused) == (result.best.trial, result.refused)
 
 
+@pytest.mark.full
 def test_a_resumed_run_is_checked_anew_and_takes_back_what_fails(
     go: Tune, carry_on: Tune, tmp_path: Path
 ) -> None:
@@ -452,6 +455,7 @@ def test_a_resumed_run_is_checked_anew_and_takes_back_what_fails(
         assert store.best()[0].trial == first.best.trial
 
 
+@pytest.mark.full
 def test_no_member_of_a_front_fails(go: Tune) -> None:
     asked = {"objective": ("ddr-bytes", "latency"), "trials": 50}
     whole = go("whole", **asked)
@@ -479,13 +483,8 @@ def test_a_run_of_which_nothing_passes_has_failed(go: Tune, tmp_path: Path) -> N
     "changes",
     [
         {"jobs": 0},
-        {"trials": 0},
-        {"effort": "none"},
         {"sampler": "nope"},
-        {"objective": "nope"},
         {"objective": ("latency", "energy", "latency")},
-        {"time_budget": -1.0},
-        {"seed": -3},
         {"subgraphs": -1},
         {"storage": "nonsense://"},
         {"ray": "nowhere"},
@@ -525,8 +524,16 @@ def mortal(life: int, graph: Graph, target: Target, dtype: str) -> Mortal:
     return Mortal(life)
 
 
-@pytest.mark.parametrize("sampler", ["cost-model", "tpe", "random"])
-@pytest.mark.parametrize("life", [0, 1, 17, 30, 49])
+@pytest.mark.parametrize(
+    ("sampler", "life"),
+    [
+        ("cost-model", 17),
+        *(
+            pytest.param(*case, marks=pytest.mark.full)
+            for case in (("cost-model", 0), ("cost-model", 49), ("tpe", 30), ("random", 1))
+        ),
+    ],
+)
 def test_a_resumed_run_is_as_if_it_had_not_stopped(
     go: Tune, carry_on: Tune, sampler: str, life: int, tmp_path: Path
 ) -> None:
@@ -542,6 +549,7 @@ def test_a_resumed_run_is_as_if_it_had_not_stopped(
     assert result.run == info.id
 
 
+@pytest.mark.full
 def test_holes_in_a_round_are_filled(go: Tune, carry_on: Tune, tmp_path: Path) -> None:
     whole = go("whole")
     rng = np.random.default_rng(0)
@@ -554,6 +562,7 @@ def test_holes_in_a_round_are_filled(go: Tune, carry_on: Tune, tmp_path: Path) -
     assert story(carry_on()) == story(whole)
 
 
+@pytest.mark.full
 def test_a_larger_total_goes_on_from_where_it_ended(go: Tune, carry_on: Tune) -> None:
     go(trials=22)
     assert story(carry_on(trials=60)) == story(go("whole", trials=60))
@@ -566,6 +575,7 @@ def test_a_finished_run_is_only_told_again(go: Tune, carry_on: Tune) -> None:
     assert again.schedule_file == result.schedule_file
 
 
+@pytest.mark.full
 def test_a_run_goes_on_with_other_workers(go: Tune, carry_on: Tune) -> None:
     whole = go("whole", baselines=())
     with pytest.raises(Killed):
@@ -622,7 +632,7 @@ def test_ctrl_c_inside_a_measurement_keeps_what_was_measured(
     assert story(carry_on()) == story(go("whole"))
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_one_ctrl_c_lets_what_is_measured_finish(go: Tune, carry_on: Tune, jobs: int) -> None:
     def press(progress: Progress) -> None:
         if progress.done == 20:
@@ -648,6 +658,7 @@ def test_a_run_that_made_its_last_trial_is_done_whatever_was_pressed(
         assert store.runs()[0].state == "done"
 
 
+@pytest.mark.full
 def test_a_second_ctrl_c_leaves_at_once(go: Tune, carry_on: Tune) -> None:
     def press(progress: Progress) -> None:
         if progress.done == 20:
@@ -691,7 +702,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("jobs", "after"), [(1, 3), (1, 29), (2, 44)])
+@pytest.mark.parametrize(("jobs", "after"), [(1, 3), pytest.param(2, 44, marks=pytest.mark.full)])
 def test_kill_9_of_the_tuner_loses_nothing_that_matters(
     go: Tune, carry_on: Tune, tmp_path: Path, jobs: int, after: int
 ) -> None:

@@ -84,6 +84,7 @@ def test_each_pair_ends_as_it_does_alone(tmp_path: Path) -> None:
         assert result.schedule_file.read_bytes() == alone.schedule_file.read_bytes()
 
 
+@pytest.mark.full
 def test_workers_make_no_difference_to_several_pairs(tmp_path: Path) -> None:
     alone = results(tune_all(pairs(), *options(tmp_path)))
     shared = results(tune_all(pairs(), *options(tmp_path, "b", jobs=2)))
@@ -99,6 +100,7 @@ def test_a_pair_without_a_result_leaves_the_others_theirs(tmp_path: Path) -> Non
     assert states == {"tpu-v4i": "failed", "goya": "done"}
 
 
+@pytest.mark.full
 def test_a_call_that_was_killed_goes_on_together(tmp_path: Path) -> None:
     whole = results(tune_all(pairs(), *options(tmp_path, "whole")))
     killing.seen = 0  # type: ignore[attr-defined]
@@ -120,6 +122,7 @@ def test_a_time_budget_is_that_of_the_call(tmp_path: Path) -> None:
     assert [result.trials for result in ended] == [1, 1, 1]
 
 
+@pytest.mark.full
 def test_rounds_of_another_size_are_kept_with_the_run(tmp_path: Path) -> None:
     (first,) = results(tune_all(pairs("goya"), *options(tmp_path, round=5, trials=30)))
     (usual,) = results(tune_all(pairs("goya"), *options(tmp_path, "b", trials=30)))

@@ -68,6 +68,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(
     assert longer.schedule_file.read_bytes() == whole.schedule_file.read_bytes()
 
 
+@pytest.mark.full
 def test_all_samplers_begin_with_the_same_assignments(
     model: Graph, machine: Machine, tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_all_samplers_begin_with_the_same_assignments(
         assert with_starts == [t.knobs for t in annealed.history][:5]
 
 
+@pytest.mark.full
 def test_what_was_measured_before_a_kill_is_not_measured_again(
     model: Graph, machine: Machine, tmp_path: Path
 ) -> None:
@@ -116,6 +118,7 @@ def test_other_samplers_work_on_the_same_space(
     assert result.study.trials[0].params["cut before b"] in (True, False)
 
 
+@pytest.mark.full
 def test_any_number_of_workers_gives_the_same(
     model: Graph, machine: Machine, tmp_path: Path
 ) -> None:

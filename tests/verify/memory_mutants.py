@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from autoturbo.schedule.allocate import Zones
 from autoturbo.schedule.bind import Scope
@@ -52,10 +53,21 @@ SETTINGS = {
 }
 
 ALL = (
-    "block", "resnet50", "resnet50 finer", "bert_base_s128 finer", "mobilenet_v2 GB", "densenet121",
-)  # fmt: skip
+    "block",
+    *(
+        pytest.param(name, marks=pytest.mark.full)
+        for name in ("resnet50", "bert_base_s128 finer", "mobilenet_v2 GB", "densenet121")
+    ),
+)
 
-CLUSTERED = ("resnet50 spatial", "densenet121 pipeline")
+CLUSTERED = (
+    "squeezenet1_1 spatial",
+    "squeezenet1_1 pipeline",
+    *(
+        pytest.param(name, marks=pytest.mark.full)
+        for name in ("resnet50 spatial", "densenet121 pipeline")
+    ),
+)
 
 
 # --- parts of schedules, changed

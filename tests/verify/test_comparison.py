@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+ONE_OF_EACH = [
+    pytest.param(
+        name, marks=() if name in ("cnn", "cnn-qdq", "transformer-fp16") else pytest.mark.full
+    )
+    for name in SAMPLES
+]
+"""Every precision and both networks; the others are of the full tier."""
+
 SINGLE = Arithmetic()
 DOUBLE = Arithmetic(TensorProto.DOUBLE)
 HALF = Arithmetic(TensorProto.FLOAT16)
@@ -51,7 +59,7 @@ def outputs(model: ModelProto, folder: Path) -> dict[str, Array]:
     return run(open_session(path), random_inputs(model, 0))
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_another_order_of_summation_passes(name: str, tmp_path: Path) -> None:
     model = with_weights(SAMPLES[name](), seeded_weights(SAMPLES[name](), tmp_path, 0))
     reference, candidate = outputs(model, tmp_path), outputs(reordered(model), tmp_path)
@@ -60,7 +68,7 @@ def test_another_order_of_summation_passes(name: str, tmp_path: Path) -> None:
     assert comparison.remark is None
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_one_wrong_row_in_any_product_is_found(name: str, tmp_path: Path) -> None:
     """Rows are dimension 2 of images and 1 of sequences."""
     model = with_weights(SAMPLES[name](), seeded_weights(SAMPLES[name](), tmp_path, 0))
@@ -81,7 +89,7 @@ def test_quantised_networks_are_exact_in_any_order(tmp_path: Path) -> None:
     assert np.array_equal(outputs(model, tmp_path)["y"], outputs(reordered(model), tmp_path)["y"])
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_arithmetic_is_that_of_the_coarsest_type(name: str) -> None:
     expected = {"cnn": SINGLE, "fp16": HALF, "qdq": QUANTISED}
     last = name.rpartition("-")[2]
@@ -218,7 +226,7 @@ def outputs_of_samples(model: ModelProto, path: Path) -> dict[str, Array]:
     return run(open_session(saved(model, path)), random_inputs(model, 0))
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_samples_are_valid_and_understood_to_the_last_operator(name: str, tmp_path: Path) -> None:
     model = SAMPLES[name]()
     onnx.checker.check_model(model, full_check=True)
@@ -249,9 +257,10 @@ def _float_network(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return saved(with_weights(model, seeded_weights(model, tmp_path, 0)), tmp_path / "m.onnx")
 
 
-NETWORKS = ["resnet18", "mobilenet_v2", pytest.param("swin_t", marks=pytest.mark.full)]
+NETWORKS = ["resnet18", "swin_t"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("float_network", NETWORKS, indirect=True)
 def test_large_networks_agree_with_themselves_in_another_order(float_network: Path) -> None:
     model = onnx.load(float_network, load_external_data=False)
@@ -261,6 +270,7 @@ def test_large_networks_agree_with_themselves_in_another_order(float_network: Pa
     assert all(c.ok for c in compare(reference, candidate, arithmetic_of(model)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("float_network", NETWORKS, indirect=True)
 def test_half_precision_networks_agree_with_themselves_in_another_order(
     float_network: Path,
@@ -275,6 +285,7 @@ def test_half_precision_networks_agree_with_themselves_in_another_order(
     assert all(c.ok for c in compare(reference, candidate, arithmetic_of(model)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("float_network", NETWORKS, indirect=True)
 def test_quantised_networks_are_exact_in_another_order(float_network: Path) -> None:
     folder = float_network.parent

@@ -53,9 +53,19 @@ TABLE = np.zeros((50, 4), np.float32)
     [
         ([node("Gather", "t", "i")], {"t": TABLE}, Range(0, 50)),
         ([node("Gather", "t", "i", axis=1)], {"t": TABLE}, Range(0, 4)),
-        ([node("GatherElements", "t", "i", axis=-1)], {"t": TABLE}, Range(0, 4)),
+        pytest.param(
+            [node("GatherElements", "t", "i", axis=-1)],
+            {"t": TABLE},
+            Range(0, 4),
+            marks=pytest.mark.full,
+        ),
         ([node("GatherND", "t", "i")], {"t": TABLE}, Range(0, 4)),
-        ([node("ScatterElements", "t", "i", "u")], {"t": TABLE, "u": TABLE}, Range(0, 50)),
+        pytest.param(
+            [node("ScatterElements", "t", "i", "u")],
+            {"t": TABLE, "u": TABLE},
+            Range(0, 50),
+            marks=pytest.mark.full,
+        ),
         ([node("OneHot", "i", "d", "v")], {"d": 12, "v": [0.0, 1.0]}, Range(0, 12)),
         (
             [
@@ -101,7 +111,7 @@ def test_a_table_may_be_computed() -> None:
     assert index_ranges(made, {"x": (2, 30), "i": (5,)}) == {"i": Range(0, 30)}
 
 
-@pytest.mark.parametrize("name", ["dlrm", "bert_base_s128", "bert_base_s512"])
+@pytest.mark.parametrize("name", ["dlrm", pytest.param("bert_base_s128", marks=pytest.mark.full)])
 def test_the_graph_tells_what_the_workloads_metadata_says(name: str) -> None:
     file = onnx.load(workloads.get(name).file, load_external_data=False)
     limits = json.loads({e.key: e.value for e in file.metadata_props}[LIMITS_KEY])
@@ -116,7 +126,7 @@ def test_metadata_wins_over_the_graph() -> None:
     assert set(random_inputs(made, 0)["i"].tolist()) == {30, 31, 32}
 
 
-@pytest.mark.parametrize("element", [TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64])
+@pytest.mark.parametrize("element", [TensorProto.BOOL, TensorProto.INT64])
 def test_masks_have_both_values_in_every_row(element: int) -> None:
     mask = only(element, (200, 4)).astype(int)
     assert set(np.unique(mask)) == {0, 1}
@@ -129,7 +139,7 @@ def test_bytes_that_index_nothing_are_numbers() -> None:
     assert only(TensorProto.INT8, (10_000,)).min() == -128
 
 
-@pytest.mark.parametrize("element", [TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE])
+@pytest.mark.parametrize("element", [TensorProto.FLOAT16])
 def test_floats_are_standard_normal_and_of_the_inputs_type(element: int) -> None:
     values = only(element, (100, 100))
     assert values.dtype == helper.tensor_dtype_to_np_dtype(element)

@@ -69,10 +69,9 @@ def test_mutants_between_clusters_are_found(name: str, mutant: str) -> None:
     assert_named(check_memory(schedule), kind, words)
 
 
-@pytest.mark.parametrize("mutant", REGION_MUTANTS)
-def test_the_memory_check_survives_what_the_region_check_finds(mutant: str) -> None:
-    schedule, _ = REGION_MUTANTS[mutant][0](honest("block"))
-    check_memory(schedule)
+def test_the_memory_check_survives_what_the_region_check_finds() -> None:
+    for plant, _ in REGION_MUTANTS.values():
+        check_memory(plant(honest("block")).schedule)
 
 
 def with_phase(trace: Trace, cluster: int, at: int, **changes: Any) -> Trace:
@@ -102,7 +101,7 @@ def test_a_lost_barrier_between_kernels_is_found(name: str) -> None:
     assert check_races(schedule, trace) == ()
 
 
-@pytest.mark.parametrize("name", ["block", "resnet50", "densenet121", "mobilenet_v2 GB"])
+@pytest.mark.parametrize("name", ALL)
 def test_a_lost_barrier_after_movements_is_found(name: str) -> None:
     schedule = honest(name)
     trace = trace_of(schedule)
@@ -131,6 +130,29 @@ def test_a_lost_wait_between_clusters_is_found(name: str) -> None:
 
 
 WAITS = [
+    ("block", Role.PASS_WEIGHTS, Role.FETCH_WEIGHTS),
+    ("block", Role.MULTIPLY, Role.PASS_WEIGHTS),
+    ("block", Role.PASS_WEIGHTS, Role.MULTIPLY),
+    ("block", Role.PASS_WEIGHTS, Role.APPLY),
+    ("block", Role.FETCH_WEIGHTS, Role.PASS_WEIGHTS),
+    ("block", Role.APPLY, Role.MULTIPLY),
+    ("squeezenet1_1 pipeline", Role.MULTIPLY, Role.APPLY),
+    ("block", Role.STORE, Role.APPLY),
+    ("squeezenet1_1 pipeline", Role.MULTIPLY, Role.STORE),
+    ("block", Role.MULTIPLY, Role.PASS_LATE),
+    ("block", Role.SAVE, Role.STORE),
+    ("block", Role.STORE, Role.SAVE),
+    ("resnet18 spatial", Role.APPLY, Role.STORE),
+    ("block", Role.PASS_INPUT, Role.FETCH_INPUT),
+    ("squeezenet1_1 spatial", Role.PASS_INPUT, Role.APPLY),
+    ("squeezenet1_1 spatial", Role.FETCH_INPUT, Role.PASS_INPUT),
+    ("squeezenet1_1 spatial", Role.MULTIPLY, Role.PASS_INPUT),
+    ("block", Role.APPLY, Role.PASS_LATE),
+    ("resnet18 pipeline", Role.APPLY, Role.PASS_INPUT),
+]
+"""Who waits for whom."""
+
+LARGE_WAITS = [
     ("resnet50", Role.PASS_WEIGHTS, Role.FETCH_WEIGHTS),
     ("resnet50", Role.MULTIPLY, Role.PASS_WEIGHTS),
     ("resnet50", Role.PASS_WEIGHTS, Role.MULTIPLY),
@@ -151,7 +173,7 @@ WAITS = [
     ("bert_base_s128", Role.APPLY, Role.PASS_LATE),
     ("bert_base_s128", Role.APPLY, Role.PASS_INPUT),
 ]
-"""Who waits for whom."""
+"""The same of large networks."""
 
 
 def without_waits(program: Program, waiting: Role, awaited: Role) -> Iterator[Program]:
@@ -168,7 +190,10 @@ def without_waits(program: Program, waiting: Role, awaited: Role) -> Iterator[Pr
                 yield dataclasses.replace(program, where=changed)
 
 
-@pytest.mark.parametrize(("name", "waiting", "awaited"), WAITS)
+@pytest.mark.parametrize(
+    ("name", "waiting", "awaited"),
+    [*WAITS, *(pytest.param(*wait, marks=pytest.mark.full) for wait in LARGE_WAITS)],
+)
 def test_a_lost_wait_of_an_instruction_is_found(name: str, waiting: Role, awaited: Role) -> None:
     """Some waits ask for more than slots need; one that does not is looked for."""
     schedule = honest(name)

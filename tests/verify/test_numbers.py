@@ -33,8 +33,19 @@ if TYPE_CHECKING:
     from autoturbo.hardware import Target
 
 
-@pytest.mark.parametrize("split", ["batch", "spatial", "channel", "pipeline"])
-@pytest.mark.parametrize("net", [image_net, row_net], ids=["images", "rows"])
+@pytest.mark.parametrize(
+    ("net", "split"),
+    [
+        pytest.param(image_net, "batch", id="images-batch"),
+        pytest.param(image_net, "spatial", id="images-spatial"),
+        pytest.param(row_net, "channel", id="rows-channel"),
+        pytest.param(row_net, "pipeline", id="rows-pipeline"),
+        pytest.param(row_net, "batch", id="rows-batch", marks=pytest.mark.full),
+        pytest.param(row_net, "spatial", id="rows-spatial", marks=pytest.mark.full),
+        pytest.param(image_net, "channel", id="images-channel", marks=pytest.mark.full),
+        pytest.param(image_net, "pipeline", id="images-pipeline", marks=pytest.mark.full),
+    ],
+)
 def test_every_way_of_sharing_out_the_work_gives_the_same_numbers(
     net: Callable[[], Net], split: str, tmp_path: Path
 ) -> None:
@@ -208,7 +219,9 @@ def test_two_instances_swapped_are_found_at_the_first_of_them(tmp_path: Path) ->
     assert found.findings[-1].instance == hit[0]
 
 
-@pytest.mark.parametrize("kind", ["conv1", "add0", "relu3"])
+@pytest.mark.parametrize(
+    "kind", ["conv1", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("add0", "relu3"))]
+)
 def test_a_wrong_layer_is_named(kind: str, tmp_path: Path) -> None:
     schedule, path = scheduled(image_net(), tmp_path)
     problem = schedule.problem
@@ -255,14 +268,31 @@ def test_an_instance_that_runs_too_early_cannot_be_written_and_is_named(tmp_path
 SPLITS = (None, "batch", "spatial", "channel", "pipeline")
 
 
-@settings(
-    max_examples=40, deadline=None,
+EXAMPLES = settings(
+    max_examples=10, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
-@given(nets(6), targets(), st.sampled_from(SPLITS), st.data())
+CASES = given(nets(6), targets(), st.sampled_from(SPLITS), st.data())
+
+
+@EXAMPLES
+@CASES
 def test_random_networks_on_random_targets_in_random_settings_agree(
     tmp_path: Path, net: Net, on: Target, split: str | None, data: st.DataObject
 ) -> None:
+    _agrees(tmp_path, net, on, split, data)
+
+
+@pytest.mark.full
+@settings(EXAMPLES, max_examples=60)
+@CASES
+def test_many_random_networks_on_random_targets_agree(
+    tmp_path: Path, net: Net, on: Target, split: str | None, data: st.DataObject
+) -> None:
+    _agrees(tmp_path, net, on, split, data)
+
+
+def _agrees(tmp_path: Path, net: Net, on: Target, split: str | None, data: st.DataObject) -> None:
     names = [node.name for node in net.nodes]
     knobs = data.draw(settings_of(names, 1, split))
     try:

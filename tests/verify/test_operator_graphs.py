@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from autoturbo.verify import verify_schedule
 from autoturbo.verify.execution import open_session, run, with_outputs
 from autoturbo.verify.inputs import random_inputs
 from autoturbo.verify.weights import seeded_weights, with_weights
+from tests.graph.table.operator_cases import ELEMENTWISE, REDUCTION
 from tests.schedule.schedule_samples import settings_of, target
 from tests.verify.operator_graphs import BY_DATA, PLACEABLE, SPECIAL, Placeable, operator_graph
 from tests.verify.verify_samples import SAMPLES, saved
@@ -116,6 +118,7 @@ def test_every_row_of_the_table_is_in_some_graph() -> None:
     assert {_kind(one) for one in ROWS} == set(supported()) - BY_DATA
 
 
+@pytest.mark.full
 def test_graphs_hold_the_operators_of_their_rows(tmp_path: Path) -> None:
     kinds: set[str] = set()
     for seed in range(8):
@@ -126,6 +129,7 @@ def test_graphs_hold_the_operators_of_their_rows(tmp_path: Path) -> None:
     assert set(supported()) - kinds == COMPUTED | GONE | BY_DATA
 
 
+@pytest.mark.full
 def test_graphs_give_numbers_that_say_something(tmp_path: Path) -> None:
     constant = set()
     for one in ROWS:
@@ -155,20 +159,38 @@ def _values(
     return [floats[name] for name in own], [floats[name] for name in node.output]
 
 
-@pytest.mark.parametrize("one", ROWS, ids=[_kind(one) for one in ROWS])
+FAST = frozenset(
+    ("Relu", "Add", "MatMul", "Conv", "MaxPool", "Resize", "LayerNormalization", "ReduceMean",
+     "Concat", "Gather", "QLinearConv", "LSTM")
+)  # fmt: skip
+"""One operator of every way in which parts of one are written."""
+
+PLAIN = [*ELEMENTWISE, *REDUCTION]
+"""Cases that are alike where their inputs and attributes are."""
+
+
+def _one_of_each_class() -> list[Any]:
+    """Operators, one for all that are cut alike."""
+    seen: set[str] = set()
+    found: list[Any] = []
+    for one in sorted(ROWS, key=lambda row: _kind(row) not in FAST):
+        kind = one.case.label.partition("(")[2] if one.case in PLAIN else _kind(one)
+        if kind not in seen:
+            marks = () if _kind(one) in FAST else pytest.mark.full
+            found.append(pytest.param(one, id=_kind(one), marks=marks))
+        seen.add(kind)
+    return found
+
+
+@pytest.mark.parametrize("one", _one_of_each_class())
 def test_a_graph_around_each_row(one: Placeable, tmp_path: Path) -> None:
     _check_graph(_graph(one, 0), tmp_path / "graph.onnx", 1, 0)
-
-
-@pytest.mark.parametrize("one", PLACEABLE, ids=[one.case.label for one in PLACEABLE])
-def test_graphs_around_each_case(one: Placeable, tmp_path: Path) -> None:
-    _check_graph(_graph(one, 1), tmp_path / "graph.onnx", 3, 1)
 
 
 # --------------------------------------------------------------------------------------- at random
 
 EXAMPLES = settings(
-    max_examples=20, deadline=None,
+    max_examples=8, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 
@@ -196,7 +218,8 @@ def test_random_graphs_in_random_settings(tmp_path: Path, data: st.DataObject) -
     _drawn(data, tmp_path)
 
 
-@settings(EXAMPLES, max_examples=250)
+@pytest.mark.full
+@settings(EXAMPLES, max_examples=120)
 @given(data=st.data())
 def test_many_random_graphs_in_random_settings(tmp_path: Path, data: st.DataObject) -> None:
     _drawn(data, tmp_path)
@@ -211,8 +234,18 @@ def _sample_bench(name: str, path: Path) -> Workbench:
     ), "float16")  # fmt: skip
 
 
-@pytest.mark.parametrize("split", SPLITS[1:])
-@pytest.mark.parametrize("name", SAMPLES)
+SHARED = {"cnn": ("batch", "spatial"), "cnn-qdq": ("channel",), "transformer-fp16": ("pipeline",)}
+"""The fast tier's, in every way of sharing out the work."""
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        pytest.param(name, split, marks=() if split in SHARED.get(name, ()) else pytest.mark.full)
+        for name in SAMPLES
+        for split in SPLITS[1:]
+    ],
+)
 def test_quantised_and_half_precision_networks_in_every_split(
     name: str, split: str, tmp_path: Path
 ) -> None:
@@ -224,10 +257,11 @@ def test_quantised_and_half_precision_networks_in_every_split(
     _check(schedule, path, knobs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SAMPLES)
 def test_quantised_and_half_precision_networks_in_random_settings(
     name: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "sample.onnx"
-    for knobs, schedule in _scheduled(_sample_bench(name, path), 4, 0):
+    for knobs, schedule in _scheduled(_sample_bench(name, path), 2, 0):
         _check(schedule, path, knobs)

@@ -47,7 +47,9 @@ def _check(path: Path, batch: int | None = None) -> int:
     return graph.macs
 
 
-@pytest.mark.parametrize(("layers", "batch", "rows"), [(2, 2, 1), (1, 1, 4)])
+@pytest.mark.parametrize(
+    ("layers", "batch", "rows"), [(1, 1, 4), pytest.param(2, 2, 1, marks=pytest.mark.full)]
+)
 def test_a_decoder_of_the_generative_exporter(
     layers: int, batch: int, rows: int, tmp_path: Path
 ) -> None:

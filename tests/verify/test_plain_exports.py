@@ -20,7 +20,13 @@ from tests.schedule.schedule_samples import STCP920
 FILES = sorted((Path(__file__).parents[1] / "graph" / "exports").glob("*.onnx"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+EACH = [
+    pytest.param(path, id=path.stem, marks=pytest.mark.full if n else ())
+    for n, path in enumerate(FILES)
+]
+
+
+@pytest.mark.parametrize("path", EACH)
 def test_every_cluster_has_samples_of_its_own(path: Path) -> None:
     """Four clusters, and as many passes where a cluster takes one sample at a time."""
     graph = import_model(path)
@@ -35,7 +41,7 @@ def test_every_cluster_has_samples_of_its_own(path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+@pytest.mark.parametrize("path", EACH)
 def test_the_file_at_another_batch_is_the_traced_graph_at_it(path: Path, batch: int) -> None:
     graph = import_model(path)
     ours, files = rebatch(graph, batch, trace_batch(graph)), import_model(path, batch=batch)

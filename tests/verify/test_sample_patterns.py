@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CHANNELS = 3
 
 EXAMPLES = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10
 )
 
 
@@ -179,6 +179,7 @@ def test_rows_picked_alike_of_every_sample(
     check(model, tmp_path, clusters, at_once, sure=pattern.tame(arranged))
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(
     pattern=patterns(), arranged=st.sampled_from(list(ARRANGED)), clusters=SHARED[0],
@@ -191,6 +192,7 @@ def test_tuples_with_the_sample_in_them(
     check(gathered_tuples(pattern, arranged), tmp_path, clusters, at_once, sure=sure)
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(pattern=patterns(), clusters=SHARED[0], at_once=SHARED[1])
 def test_elements_picked_alike_of_every_sample(
@@ -274,6 +276,7 @@ def test_a_constant_joined_to_the_samples_is_an_obstacle(tmp_path: Path) -> None
     assert "Concat" in obstacle(finished(writer, joined, pattern), tmp_path)
 
 
+@pytest.mark.full
 @EXAMPLES
 @given(pattern=patterns(), clusters=SHARED[0], at_once=SHARED[1], product_=st.booleans())
 def test_constants_of_their_own_for_every_sample(
@@ -290,7 +293,7 @@ def test_constants_of_their_own_for_every_sample(
     check(finished(writer, value, pattern), tmp_path, clusters, at_once)
 
 
-@pytest.mark.parametrize("size", [5_000, 40_000])
+@pytest.mark.parametrize("size", [5_000, pytest.param(40_000, marks=pytest.mark.full)])
 def test_long_indices_are_known_wherever_they_stand(tmp_path: Path, size: int) -> None:
     """Of more elements than shapes have: in the file, computed, and in integers of another form."""
     width = size // 8

@@ -59,7 +59,6 @@ def test_parameters_are_drawn_whether_or_not_their_values_are_at_hand() -> None:
     ("kind", "inputs", "stored"),
     [
         ("Clip", ["x", "low", "high"], {"low": given(np.float32(0)), "high": given(np.float32(6))}),
-        ("Pow", ["x", "e"], {"e": given(np.float32(2))}),
         ("Add", ["x", "epsilon"], {"epsilon": given(np.full(1, 1e-5, np.float32))}),
         ("Add", ["x", "mask"], {"mask": given(np.triu(np.full((8, 8), -1e9, np.float32), 1))}),
         ("Where", ["c", "x", "low"], {"c": given(np.eye(8, dtype=bool)), "low": ones(1)}),
@@ -68,7 +67,6 @@ def test_parameters_are_drawn_whether_or_not_their_values_are_at_hand() -> None:
         ("Gather", ["factors", "i"], {"factors": given(np.array([1, 1, 2, 2], np.float32))}),
         ("Cast", ["extents"], {"extents": given(np.array([1, 4], np.float32))}),
         ("Resize", ["x", "", "scales"], {"scales": given(np.array([1, 1, 2, 2], np.float32))}),
-        ("Pad", ["x", "pads", "value"], {"pads": given(np.zeros(8, np.int64)), "value": ones()}),
         ("QuantizeLinear", ["x", "", "zero"], {"zero": given(np.uint8(113))}),
     ],
 )
@@ -232,7 +230,13 @@ def test_the_model_given_is_not_changed(tmp_path: Path) -> None:
     assert model.SerializeToString(deterministic=True) == before
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=() if n in ("cnn", "transformer-qdq") else pytest.mark.full)
+        for n in SAMPLES
+    ],
+)
 def test_activations_keep_their_magnitude(name: str, tmp_path: Path) -> None:
     model = SAMPLES[name]()
     path = saved(with_weights(model, seeded_weights(model, tmp_path, 0)), tmp_path / "m.onnx")
@@ -241,7 +245,7 @@ def test_activations_keep_their_magnitude(name: str, tmp_path: Path) -> None:
     assert all(float(v.std()) > 0.2 for v in outputs.values())
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "shufflenet_v2", "dlrm"])
+@pytest.mark.parametrize("name", ["dlrm", pytest.param("squeezenet1_1", marks=pytest.mark.full)])
 def test_networks_without_their_data_files_can_be_run(name: str, tmp_path: Path) -> None:
     model = onnx.load(workloads.get(name).file, load_external_data=False)
     path = saved(with_weights(model, seeded_weights(model, tmp_path, 0)), tmp_path / "m.onnx")

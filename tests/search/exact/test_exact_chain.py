@@ -68,8 +68,16 @@ def brute_force(graph: Graph, machine: Target, grid: Grid) -> float:
     return best
 
 
-@pytest.mark.parametrize("machine", [target(), target(cores=2, lb=1 << 15, gb=0, clusters=2)])
-@pytest.mark.parametrize("kinds", [("conv", "pool", "conv"), ("conv", "conv", "softmax")])
+@pytest.mark.parametrize(
+    ("kinds", "machine"),
+    [
+        (("conv", "pool", "conv"), target()),
+        pytest.param(
+            ("conv", "conv", "softmax"), target(cores=2, lb=1 << 15, gb=0, clusters=2),
+            marks=pytest.mark.full,
+        ),
+    ],
+)  # fmt: skip
 def test_it_is_the_best_of_all_settings_of_the_grid(
     kinds: tuple[str, ...], machine: Target
 ) -> None:
@@ -108,6 +116,7 @@ def test_sets_have_one_end() -> None:
     assert (0, 1) not in found  # the fork is read by the other branch too
 
 
+@pytest.mark.full
 @SLOW
 @given(st.data())
 def test_what_is_predicted_is_what_is_simulated(data: st.DataObject) -> None:
@@ -122,6 +131,7 @@ def test_what_is_predicted_is_what_is_simulated(data: st.DataObject) -> None:
         assert relative_gap(found) < 1e-12
 
 
+@pytest.mark.full
 @SLOW
 @given(st.data())
 def test_leaving_out_what_bounds_rule_out_loses_nothing(data: st.DataObject) -> None:
@@ -134,6 +144,7 @@ def test_leaving_out_what_bounds_rule_out_loses_nothing(data: st.DataObject) -> 
     assert pruned.predicted == pytest.approx(whole.predicted, rel=1e-12)
 
 
+@pytest.mark.full
 @SLOW
 @given(st.data())
 def test_costs_are_told_once_for_sub_graphs_of_every_length(data: st.DataObject) -> None:
@@ -154,6 +165,7 @@ def test_costs_are_told_once_for_sub_graphs_of_every_length(data: st.DataObject)
 NEAR = Grid(factors=(1, 2, 4, 8), own=(SubGraphKnobs(""),), near=SplitRules.of(FREE))
 
 
+@pytest.mark.full
 @SLOW
 @given(st.data())
 def test_near_splits_are_few_of_the_grid_s_on_both_sides_of_algorithm_1_s(
@@ -176,6 +188,7 @@ def test_near_splits_are_few_of_the_grid_s_on_both_sides_of_algorithm_1_s(
             assert min(parts) <= best_split(problem, layers, SplitRules.of(FREE)).instances
 
 
+@pytest.mark.full
 def test_near_splits_find_what_all_splits_find_on_a_bundled_workload() -> None:
     evaluator = Evaluator(workload("squeezenet1_1"), load_target("stcp920"), "float16")
     grid = dataclasses.replace(NEAR, limits=GroupLimits(8, 16))
@@ -186,8 +199,11 @@ def test_near_splits_find_what_all_splits_find_on_a_bundled_workload() -> None:
     assert not near.exact
 
 
-@pytest.mark.parametrize("preset", ["stcp920", "ipu-mk2", "mlu100"])
-@pytest.mark.parametrize("name", ["squeezenet1_1", "llama_decode", "shufflenet_v2"])
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [("squeezenet1_1", "stcp920"), ("llama_decode", "ipu-mk2"), ("shufflenet_v2", "mlu100")],
+)
 def test_it_holds_on_bundled_workloads(name: str, preset: str) -> None:
     grid = Grid(factors=(1, 4), own=(SubGraphKnobs("", core_dim=0),), limits=GroupLimits(3, 16))
     found = best_over_grid(Evaluator(workload(name), load_target(preset), "float16"), grid)

@@ -20,7 +20,7 @@ from tests.search.exact.exact_samples import machine as target
 from tests.search.exact.exact_samples import machines as targets
 from tests.search.exhaustive_search import Budget, PlanBound, points_of, restricted, search_all
 
-SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def space_of(graph: Graph, machine: Target, names: dict[str, Any], blocks: int = 1) -> Space:
@@ -70,9 +70,19 @@ def graph_of(name: str) -> Graph:
     return block() if name == "block" else workload(name)
 
 
-@pytest.mark.parametrize("names", [MODEL, CLUSTERS, LAUNCHES])
-@pytest.mark.parametrize("name", ["chain", "block", "squeezenet1_1"])
-@pytest.mark.parametrize("preset", ["small", "stcp920", "ipu-mk2"])
+@pytest.mark.parametrize(
+    ("preset", "name", "names"),
+    [
+        ("small", "chain", MODEL),
+        ("small", "block", CLUSTERS),
+        ("stcp920", "chain", LAUNCHES),
+        pytest.param("small", "squeezenet1_1", LAUNCHES, marks=pytest.mark.full),
+        pytest.param("stcp920", "block", MODEL, marks=pytest.mark.full),
+        pytest.param("stcp920", "squeezenet1_1", CLUSTERS, marks=pytest.mark.full),
+        pytest.param("ipu-mk2", "block", LAUNCHES, marks=pytest.mark.full),
+        pytest.param("ipu-mk2", "chain", CLUSTERS, marks=pytest.mark.full),
+    ],
+)
 def test_the_optimum_is_that_of_brute_force(name: str, preset: str, names: dict[str, Any]) -> None:
     graph = graph_of(name)
     machine = target(clusters=2) if preset == "small" else load_target(preset)
@@ -89,10 +99,11 @@ def test_the_optimum_is_that_of_brute_force(name: str, preset: str, names: dict[
     assert found.schedules + found.pruned + found.same <= found.points
 
 
+@pytest.mark.full
 def test_subgraphs_choices_are_searched_too() -> None:
     machine, graph = target(cores=2, lb=1 << 12), block()
     whole = Space.of(graph, machine, dtype="float16", subgraphs=2)
-    names = own(whole, "dim", "factor", "boundary")
+    names = own(whole, "factor", "boundary")
     space = restricted(whole, {**names, "batches_per_cluster": None})
     found = search_all(Evaluator(graph, machine, "float16"), space)
     assert space.blocks
@@ -141,6 +152,7 @@ def test_where_nothing_runs_there_is_no_optimum() -> None:
     assert found.infeasible == 2
 
 
+@pytest.mark.full
 @SLOW
 @given(st.data())
 def test_no_schedule_is_faster_than_the_bound_of_its_plan(data: st.DataObject) -> None:
@@ -153,8 +165,14 @@ def test_no_schedule_is_faster_than_the_bound_of_its_plan(data: st.DataObject) -
             assert bound.seconds(knobs) <= outcome.latency
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "dlrm", "mobilenet_v2"])
-@pytest.mark.parametrize("preset", ["stcp920", "ipu-mk2", "mlu100"])
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("squeezenet1_1", "stcp920"),
+        pytest.param("dlrm", "ipu-mk2", marks=pytest.mark.full),
+        pytest.param("mobilenet_v2", "mlu100", marks=pytest.mark.full),
+    ],
+)
 def test_bounds_hold_on_bundled_workloads(name: str, preset: str) -> None:
     evaluator = Evaluator(workload(name), load_target(preset), "float16")
     bound = PlanBound(evaluator.bench)
@@ -167,6 +185,7 @@ def test_bounds_hold_on_bundled_workloads(name: str, preset: str) -> None:
     assert 0.05 < tight <= 1
 
 
+@pytest.mark.full
 @SLOW
 @given(st.data())
 def test_pruning_never_loses_the_optimum(data: st.DataObject) -> None:

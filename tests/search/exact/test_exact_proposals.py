@@ -19,6 +19,7 @@ from tests.search.exact.exact_samples import machine
 SMALL = Grid(factors=(1, 2, 4), own=(SubGraphKnobs(""),), limits=GroupLimits(4, 16))
 
 
+@pytest.mark.full
 def test_outputs_that_may_stay_are_no_slower_than_in_ddr() -> None:
     evaluator = Evaluator(workload("squeezenet1_1"), load_target("stcp920"), "float16")
     answer = best_over_grid(evaluator, SMALL)

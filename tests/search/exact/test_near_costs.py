@@ -38,6 +38,7 @@ def both(graph: Graph, target: Target) -> tuple[Costs, NearCosts, list[Variant]]
     return far, near, every
 
 
+@pytest.mark.full
 @SLOW
 @given(st.data())
 def test_they_are_above_their_bound_and_far_ones_where_nothing_fits(data: st.DataObject) -> None:
@@ -75,7 +76,8 @@ def test_parts_of_every_extent_are_counted() -> None:
     assert len(set(laid.outputs[laid.layout.first :].tolist())) == 2
 
 
-@pytest.mark.parametrize("name", ["bert_base_s128", "squeezenet1_1"])
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["squeezenet1_1"])
 def test_a_cover_takes_about_what_it_is_said_to_where_everything_stays(name: str) -> None:
     evaluator = Evaluator(workload(name), load_target("ipu-mk2"), "float16")
     grid = Grid((1, 2, 4), None, (SubGraphKnobs(""),), GroupLimits(8, 32), SplitRules.of(FREE))

@@ -20,7 +20,9 @@ def fork(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     return import_model(save_fork(tmp_path_factory.mktemp("fork")))
 
 
-@pytest.mark.parametrize("machine", ["zcu102-vta", "zcu102-vta4"])
+@pytest.mark.parametrize(
+    "machine", ["zcu102-vta", pytest.param("zcu102-vta4", marks=pytest.mark.full)]
+)
 def test_it_finds_the_best_of_a_small_space(fork: Graph, machine: str) -> None:
     profiles = Profiles(fork, load_machine(machine), "int8")
     best = every_assignment(profiles, most=2000)
@@ -36,7 +38,9 @@ def test_a_space_that_is_too_large_is_refused(fork: Graph) -> None:
         every_assignment(profiles, most=10)
 
 
-@pytest.mark.parametrize("machine", ["zcu102-vta", "zcu102-vta4", "kirin-970"])
+@pytest.mark.parametrize(
+    "machine", ["kirin-970", pytest.param("zcu102-vta4", marks=pytest.mark.full)]
+)
 def test_it_is_never_slower_than_what_it_starts_from(machine: str) -> None:
     graph = import_model(workloads.get("squeezenet1_1").file, batch=1)
     loaded = load_machine(machine)

@@ -66,9 +66,7 @@ def test_one_pass_is_the_first_alone() -> None:
 
 PLACES = {
     "in front": ((6, 3), (0, 1)),
-    "in the middle": ((2, 6, 3), (1, 1)),
     "rows of every sample": ((6 * 4, 3), (0, 4)),
-    "heads of all samples": ((5 * 6, 3), (0, 1)),
     "between heads and rows": ((3, 2 * 6 * 4), (1, 4)),
 }
 """A tensor of six samples: its shape, the dimension of the batch and what stands inside it."""
