@@ -16,6 +16,7 @@ from autoturbo.commands.registry import COMMANDS
 from autoturbo.database import Counts, Database
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, cli_in
+from tests.processes import HANG_S
 
 FULL = Path("/dev/full")
 NO_SPACE = "no space left on device"
@@ -34,7 +35,7 @@ def shell(folder: Path, command: str) -> tuple[int, str]:
     script = command.replace("autoturbo", program, 1)
     ran = subprocess.run(
         ["/bin/bash", "-c", script], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=120, check=False,
+        text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
     return ran.returncode, ran.stdout
 
