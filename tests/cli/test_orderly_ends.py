@@ -188,38 +188,18 @@ def test_ctrl_c_while_the_best_is_checked_says_how_to_go_on(
 # Time
 
 
-def test_a_time_budget_is_a_deadline_inside_rounds(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a clock that goes on only while the measurer waits: no load of the machine counts."""
-    faulty_measurers.install(tmp_path, monkeypatch)
-    clock = [0.0]
-
-    def wait(seconds: float) -> None:
-        clock[0] += seconds
-
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(time, "sleep", wait)
-    for name, seconds in (("waiting-0.4", 0.4), ("waiting-2", 2.0)):
-        clock[0] = 0.0
-        words = ("--measurer", name, "--time-budget", "10s", "--no-transfer", "-q")
-        found = cli("--json", *TUNE, *words).object
-        assert found["stopped"] == "time"
-        assert 5 < clock[0] <= 10 + seconds
-        assert found["trials"] > 2
-        assert [w for w in found["begun_with"] if w != "the heuristic"]
-        assert cli("--json", "show", found["run"]).object["trials"] == found["trials"]
-
-
 @pytest.mark.full
-def test_a_time_budget_with_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_time_budget_is_a_deadline_inside_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: str
+) -> None:
     """With a measurer of two seconds it took 33 s in place of 10, and measured one trial."""
     faulty_measurers.install(tmp_path, monkeypatch)
 
     def timed(budget: str) -> tuple[dict[str, Any], float]:
         began = time.monotonic()
-        words = ("--measurer", "waiting-2", "--time-budget", budget, "--jobs", "2")
-        process = begun(tmp_path, "--json", *TUNE, *words, "--no-transfer")
+        words = ("--measurer", "waiting-2", "--time-budget", budget, "--jobs", jobs)
+        process = begun(tmp_path, "--json", *TUNE, *words)
         out, err = process.communicate(timeout=HANG_S)
         assert process.returncode == 0, err
         return json.loads(out), time.monotonic() - began
@@ -227,7 +207,7 @@ def test_a_time_budget_with_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     _, least = timed("1s")  # what starting costs on this machine, and a trial
     found, seconds = timed("10s")
     assert seconds < 2 * least + 18
-    assert found["trials"] >= 1
+    assert found["stopped"] == "time"
     found, _ = timed("30s")
     assert found["trials"] > 1
 
