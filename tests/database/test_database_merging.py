@@ -188,6 +188,7 @@ def tuned(folder: Path, name: str, pairs: list[tuple[str, str, int]]) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.full
 def test_two_that_were_tuned_apart_give_the_same_best_set_in_either_order(tmp_path: Path) -> None:
     for name, width in (("one.onnx", 256), ("two.onnx", 384)):
         small_model(tmp_path / name, width)
