@@ -17,6 +17,25 @@ from tests.cli.command_line import Cli, cli_in
 
 GOLDEN = Path(__file__).parent / "bad_input.txt"
 
+FAST = {
+    *("model_misspelt_workload", "model_text", "model_truncated", "model_newer_opset"),
+    *("model_cyclic", "model_dynamic_dimension", "model_of_2_to_the_40_elements"),
+    *("model_external_data_outside_of_its_folder", "model_of_rank_17", "model_of_nested_functions"),
+    *("target_unknown", "target_misspelt_field", "target_zero_cores", "target_not_yaml"),
+    *("knobs_missing", "knobs_not_json", "knobs_misspelt", "knobs_out_of_range"),
+    *("knobs_override_of_no_layer", "schedule_of_another_model", "schedule_newer_version"),
+    *("schedule_without_order", "schedule_without_end", "database_missing", "database_text"),
+    *("database_newer_version", "database_cut_short", "verify_unknown_run"),
+    *("apply_without_output", "apply_over_the_model", "export_not_json", "export_unknown_record"),
+}
+"""One of each kind of fault: a name, a form, a number, a limit, two things that do not fit."""
+
+EACH = (
+    *("model_cyclic", "target_misspelt_field", "knobs_misspelt", "schedule_of_another_model"),
+    *("database_newer_version", "export_not_json", "verify_unknown_run", "apply_without_output"),
+)
+"""One of each kind of file."""
+
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
@@ -47,9 +66,12 @@ def test_there_are_cases_of_every_kind_and_no_line_without_a_case() -> None:
     files = {"model", "target", "knobs", "schedule", "database", "export"}
     assert kinds == files | {"verify", "apply"}
     assert list(expected()) == list(CASES)
+    assert set(CASES) > {*FAST, *EACH}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.full) for n in CASES]
+)
 def test_one_located_line(name: str, cli: Cli) -> None:
     arguments = CASES[name](cli)
     ran = cli(*arguments)
@@ -63,7 +85,7 @@ def test_one_located_line(name: str, cli: Cli) -> None:
     assert line == expected()[name]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", EACH)
 def test_under_json_the_same_as_an_object(name: str, cli: Cli) -> None:
     arguments = CASES[name](cli)
     ran = cli("--json", *arguments)
@@ -79,7 +101,7 @@ def test_under_json_the_same_as_an_object(name: str, cli: Cli) -> None:
     assert error["field"] is None or error["field"] in text
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", EACH[:2])
 def test_a_traceback_only_with_debug(name: str, cli: Cli) -> None:
     arguments = CASES[name](cli)
     ran = cli(*arguments, "--debug")

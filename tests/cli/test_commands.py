@@ -50,6 +50,7 @@ def test_inspect(cli: Cli) -> None:
     assert "Conv Relu" in text
 
 
+@pytest.mark.full
 def test_inspect_for_targets_and_dtypes(cli: Cli) -> None:
     bounds = cli("--json", "inspect", "resnet18", "--target", "goya").object["lower_bound_s"]
     assert list(bounds) == ["goya"]

@@ -57,6 +57,7 @@ def test_collect_again_makes_nothing_anew(cli: Cli) -> None:
     assert "already there" in cli(*COLLECT, "-v").out
 
 
+@pytest.mark.full
 def test_several_targets_batches_and_types(cli: Cli, tmp_path: Path) -> None:
     cli(
         *("-q", "dataset", "collect", "squeezenet1_1"),

@@ -17,9 +17,11 @@ import jsonschema
 import pytest
 
 from autoturbo.database import Database, record_schema
+from tests import processes
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, cli_in
 from tests.database.small_disk import make_read_only, mounted
+from tests.processes import HANG_S
 
 
 @pytest.fixture
@@ -299,13 +301,10 @@ def test_a_run_that_another_process_works_on_is_not_resumed(here: Cli) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a kill that cannot be caught")
 def test_a_killed_run_is_shown_as_killed_and_resumed(here: Cli) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = ["tune", "tiny.onnx", "--trials", "5000", "--sampler", "random", "--db", "at.db"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "autoturbo.cli", *command, "-q"],
-        cwd=here.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        trials, until = 0, time.monotonic() + 120
+    line = [sys.executable, "-m", "autoturbo.cli", *command, "-q"]
+    with processes.started(line, cwd=here.folder) as process:
+        trials, until = 0, time.monotonic() + HANG_S
         while trials < 20 and time.monotonic() < until:
             time.sleep(0.1)
             if (here.folder / "at.db").exists():

@@ -1,4 +1,4 @@
-"""The issue's own terms: every workload tunes, on every preset, never worse than the heuristic."""
+"""Workloads of every family tune, on every preset, never worse than the heuristic."""
 
 from __future__ import annotations
 
@@ -13,37 +13,23 @@ from tests.cli.command_line import Cli, cli_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-TRIALS = 5
-"""Trial 0 and a few more: enough to go through every part of a run."""
-
-LIKE_OTHERS = ("zfnet", "resnext50")
-"""For machines of several units; on a target they are alexnet and resnet50 over again."""
-
-LONG_ONE = pytest.mark.full
-
-LONG = ("unet", "bert_base_s256", "bert_base_s512", "bert_large_s384", "llama_prefill", "swin_t")
-"""The slowest; BERT-128, ViT and the convolutional networks are among the others."""
+TRIALS = 3
+"""Trial 0 and some more: enough to go through every part of a run."""
 
 DEFAULT = "stcp920"
 
-ON_EVERY_PRESET = ("resnet18", "dlrm")
+FAST = {("alexnet", DEFAULT), ("resnet18", "tpu-v4i"), ("whisper_base_enc", DEFAULT)}
 
-ON_SOME_PRESETS = {
-    "mobilenet_v2": ("ascend-910", "mlu100"),
-    "bert_base_s128": ("goya", "ipu-mk2", "tpu-v4i"),
-}
-"""Larger ones, one on each preset; on the others they are long."""
-
-
-def pairs() -> list[Any]:
-    """Models and presets; on the default target all of these tune among the others."""
-    return [
-        pytest.param(
-            name, preset, marks=() if preset in ON_SOME_PRESETS.get(name, (preset,)) else LONG_ONE
-        )
-        for name in (*ON_EVERY_PRESET, *ON_SOME_PRESETS)
-        for preset in preset_names() if preset != DEFAULT
-    ]  # fmt: skip
+PAIRS = (
+    # convolutions: plain, depthwise, shuffled channels, concatenations, upsampling
+    *((name, DEFAULT) for name in ("alexnet", "mobilenet_v2", "shufflenet_v2", "yolov5s_like")),
+    # attention: encoders, decoding with a cache, mixed with convolutions; embeddings of tables
+    *((name, DEFAULT) for name in ("whisper_base_enc", "bert_base_s128", "llama_decode")),
+    *((name, DEFAULT) for name in ("conformer", "dlrm")),
+    *(("resnet18", name) for name in preset_names() if name != DEFAULT),
+    ("bert_base_s128", "goya"),
+)
+"""One workload of each family on the default target, and every other preset."""
 
 
 @pytest.fixture
@@ -57,7 +43,13 @@ def tune(cli: Cli, model: str, target: str, trials: int) -> dict[str, Any]:
     return ran.object
 
 
-def check(result: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [pytest.param(*pair, marks=() if pair in FAST else pytest.mark.full) for pair in PAIRS],
+)
+def test_workloads_tune(name: str, preset: str, cli: Cli) -> None:
+    result = tune(cli, name, preset, TRIALS)
+    assert result["trials"] == TRIALS
     assert result["best"]["latency_s"] <= result["default"]["latency_s"]
     for measured in (result["best"], result["default"], *result["baselines"].values()):
         assert measured["latency_s"] >= measured["lower_bound_s"]
@@ -65,24 +57,7 @@ def check(result: dict[str, Any]) -> None:
         assert measured["ddr_bytes"] > 0
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=LONG_ONE if name in LONG else ())
-        for name in workloads.names() if name not in LIKE_OTHERS
-    ],
-)  # fmt: skip
-def test_every_workload_tunes_on_the_default_target(name: str, cli: Cli) -> None:
-    result = tune(cli, name, DEFAULT, TRIALS)
-    check(result)
-    assert result["trials"] == TRIALS
-
-
-@pytest.mark.parametrize(("name", "preset"), pairs())
-def test_several_workloads_tune_on_every_preset(name: str, preset: str, cli: Cli) -> None:
-    check(tune(cli, name, preset, TRIALS))
-
-
+@pytest.mark.full
 def test_tuned_is_no_worse_than_the_heuristic_at_its_best_batch(cli: Cli) -> None:
     result = tune(cli, "mobilenet_v2", "mlu100", 17)
     assert result["best"]["latency_s"] <= result["baselines"]["graphturbo"]["latency_s"]

@@ -69,7 +69,10 @@ def test_the_commands_of_the_documentation() -> None:
 
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
 def test_help_is_as_written(names: tuple[str, ...], cli: Cli) -> None:
-    """With AUTOTURBO_UPDATE_GOLDEN=1 it is written anew."""
+    """It says what the command does in one line, and gives an example.
+
+    With AUTOTURBO_UPDATE_GOLDEN=1 it is written anew.
+    """
     ran = cli(*names, "--help")
     assert (ran.status, ran.err) == (0, "")
     golden = GOLDEN / f"{'-'.join(names) or 'autoturbo'}.txt"
@@ -77,18 +80,11 @@ def test_help_is_as_written(names: tuple[str, ...], cli: Cli) -> None:
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(ran.out, encoding="utf-8")
     assert ran.out == golden.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
-def test_help_says_what_it_does_in_one_line_and_gives_an_example(
-    names: tuple[str, ...], cli: Cli
-) -> None:
-    lines = cli(*names, "--help").out.splitlines()
+    lines = ran.out.splitlines()
     title = " ".join(("autoturbo", *names))
     assert lines[0].startswith(f"usage: {title}")
     assert lines[2].endswith(".")
-    example = lines[lines.index("example:") + 1]
-    assert example.startswith(f"  {title}")
+    assert lines[lines.index("example:") + 1].startswith(f"  {title}")
 
 
 def test_version(cli: Cli) -> None:
@@ -120,13 +116,16 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="no processor time of one child")
-def test_help_costs_less_than_300_ms_of_processor_time() -> None:
-    assert min(_processor_seconds() for _ in range(3)) < 0.3
+def test_help_costs_some_times_what_the_parser_of_the_standard_library_does() -> None:
+    """In processor time, of the two in turn, so that neither the machine nor its load counts."""
+    usual, ours = ["-c", "import argparse, dataclasses, json, pathlib, typing"], ["-m", "autoturbo"]
+    measured = [(_processor_seconds(*usual), _processor_seconds(*ours, "--help")) for _ in range(4)]
+    least, found = map(min, zip(*measured, strict=True))
+    assert found < 8 * least
 
 
-def _processor_seconds() -> float:
-    command = [sys.executable, "-m", "autoturbo", "--help"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+def _processor_seconds(*arguments: str) -> float:
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0

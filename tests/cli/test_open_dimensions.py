@@ -16,6 +16,7 @@ from tests.cli.command_line import Cli, cli_in
 
 ASSUMED = "batch 1 assumed: the file leaves it open; --batch N for another"
 DIMS = "--dim seq_len=16"
+FAST = ("inspect", "simulate", "tune", "dataset")
 COMMANDS = (
     "inspect open.onnx",
     "space open.onnx",
@@ -48,7 +49,10 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     return cli_in(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("line", COMMANDS)
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(c, marks=() if c.split()[0] in FAST else pytest.mark.full) for c in COMMANDS],
+)
 def test_every_command_takes_names_and_says_that_the_batch_is_assumed(line: str, cli: Cli) -> None:
     ran = cli(*line.split(), *DIMS.split())
     assert ran.status == 0, ran

@@ -58,7 +58,10 @@ def writing(run: str) -> dict[str, tuple[str, ...]]:
 
 
 COMMANDS = sorted(writing(""))
-EVERY = pytest.mark.parametrize("name", COMMANDS)
+FAST = ("apply", "db export", "netron", "tune")
+EVERY = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.full) for n in COMMANDS]
+)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -107,8 +110,10 @@ def test_the_database_under_other_names(cli: Cli, run: str, place: str) -> None:
     refuses(cli, command, names.get(place, place), ITSELF)
 
 
-@pytest.mark.parametrize("end", ["-wal", "-shm", "-journal", ".4f1c.lock", "-WAL"])
-@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize(
+    ("end", "there"),
+    [("-wal", True), ("-journal", False), (".4f1c.lock", False), ("-SHM", False)],
+)
 def test_what_is_kept_beside_the_database(cli: Cli, run: str, end: str, *, there: bool) -> None:
     place = f"{DATABASE}{end}"
     if there:
@@ -130,8 +135,11 @@ def test_the_log_of_another_database(cli: Cli) -> None:
     refuses(cli, ("db", "best", "-o"), "other.db-wal", why)
 
 
-@pytest.mark.parametrize("way", ["same", "around", "link", "hard"])
-@pytest.mark.parametrize("name", ["tune", "apply", "report", "trace", "resume"])
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [("tune", "same"), ("apply", "link"), ("report", "hard"), ("trace", "around"),
+     ("resume", "same")],
+)  # fmt: skip
 def test_the_model_is_not_replaced(cli: Cli, run: str, name: str, way: str) -> None:
     place = {"same": "tiny.onnx", "around": f"../{cli.folder.name}/tiny.onnx"}.get(way, "out.onnx")
     if way == "link":
@@ -176,9 +184,10 @@ def test_a_file_of_another_kind_is_replaced_only_by_force(cli: Cli, run: str, na
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [*((name, f"out.{'json' if name == 'netron' else 'out'}") for name in COMMANDS),
-     ("apply", "out.json"), ("netron", "out.onnx"), ("db export", "out.parquet"),
-     ("db export", "out.db")],
+    [("tune", "out.out"), ("trace", "out.out"), ("netron", "out.json"), ("db export", "out.db"),
+     *(pytest.param(name, place, marks=pytest.mark.full) for name, place in (
+         ("apply", "out.out"), ("report", "out.out"), ("db best", "out.out"),
+         ("apply", "out.json"), ("db export", "out.parquet")))],
 )  # fmt: skip
 def test_an_output_replaces_its_own_kind_and_what_is_empty(
     cli: Cli, run: str, name: str, place: str
@@ -208,6 +217,7 @@ def test_a_working_database_is_not_replaced_by_an_export(cli: Cli, run: str) -> 
     assert run in cli("runs", "--db", "other.db").out
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("run")
 def test_sweeps(cli: Cli) -> None:
     command = ("sweep", "tiny.onnx", "--vary", "clusters=1,2", "--trials", "2")

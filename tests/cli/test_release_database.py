@@ -71,6 +71,7 @@ def test_a_stored_run_is_reported_with_its_options(cli: Cli) -> None:
     assert "--objective latency,throughput --round 4 --subgraphs 2" in page
 
 
+@pytest.mark.full
 def test_points_of_a_stored_sweep_are_known(cli: Cli) -> None:
     again = cli(
         "sweep", "model.onnx", "--vary", "lb.capacity_kib=512,1024", "--trials", "3",

@@ -68,7 +68,9 @@ def run_of(cli: Cli) -> str:
         return info.id
 
 
-@pytest.mark.parametrize("flags", [(), ("--json", "--debug"), ("--jobs", "2")])
+@pytest.mark.parametrize(
+    "flags", [("--json", "--debug"), pytest.param(("--jobs", "2"), marks=pytest.mark.full)]
+)
 def test_tune_report_and_exports(cli: Cli, flags: tuple[str, ...]) -> None:
     ran = [tuned(cli, *flags)]
     run = run_of(cli)
@@ -113,11 +115,16 @@ def test_tune_takes_it_from_the_environment(cli: Cli, monkeypatch: pytest.Monkey
     assert_nowhere(cli, ran)
 
 
-@pytest.mark.parametrize("flags", [(), ("--json",), ("--debug",)])
 @pytest.mark.parametrize(
-    "url", [FAILING, f"sqlite:////no/such/folder/x.db?password={SECRET}", f"ann:{SECRET}@host",
-            f"mysql:/ann:{SECRET}@host/x", f"redis://:{SECRET}@host:6379"],
-)  # fmt: skip
+    ("url", "flags"),
+    [
+        (FAILING, ("--debug",)),
+        (f"sqlite:////no/such/folder/x.db?password={SECRET}", ("--debug",)),
+        (f"ann:{SECRET}@host", ("--json",)),
+        (f"mysql:/ann:{SECRET}@host/x", ()),
+        (f"redis://:{SECRET}@host:6379", ()),
+    ],
+)
 def test_a_storage_that_fails(cli: Cli, url: str, flags: tuple[str, ...]) -> None:
     ran = cli("tune", saved(cli, tiny()), "--trials", "2", "--storage", url, *flags)
     assert ran.status == 2
@@ -137,9 +144,16 @@ def test_a_storage_that_fails_in_the_middle(cli: Cli, monkeypatch: pytest.Monkey
     assert_nowhere(cli, ran)
 
 
-@pytest.mark.parametrize("words", [("{}",), ("m.onnx", "{}"), ("m.onnx", "--storag", "{}"),
-                                   ("m.onnx", "--storag={}"), ("m.onnx", "--seed={}")])  # fmt: skip
-@pytest.mark.parametrize("flags", [(), ("--json",), ("--debug",)])
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        (("{}",), ("--debug",)),
+        (("m.onnx", "{}"), ()),
+        (("m.onnx", "--storag", "{}"), ("--json",)),
+        (("m.onnx", "--storag={}"), ("--debug",)),
+        (("m.onnx", "--seed={}"), ()),
+    ],
+)
 def test_a_url_in_the_wrong_place(cli: Cli, words: tuple[str, ...], flags: tuple[str, ...]) -> None:
     ran = cli("tune", *(word.format(FAILING) for word in words), *flags)
     assert ran.status == 2

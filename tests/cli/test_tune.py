@@ -23,7 +23,9 @@ from autoturbo.errors import InterruptedRunError, UsageError
 from autoturbo.report.live import Standing
 from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.tuner import Progress, TuneResult
+from tests import processes
 from tests.cli.command_line import Cli, Ran, cli_in, narrow_terminal
+from tests.processes import HANG_S
 
 MEASUREMENT = [
     *["latency_s", "throughput_per_s", "ddr_bytes", "gb_bytes", "matrix_utilization"],
@@ -614,10 +616,8 @@ def test_an_unreachable_ray_address(cli: Cli) -> None:
 def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """A run in another process whose first trial is measured."""
     command = [sys.executable, "-m", "autoturbo", "tune", *arguments]
-    process = subprocess.Popen(
-        command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    deadline = time.monotonic() + 120
+    process = processes.started(command, cwd=folder)
+    deadline = time.monotonic() + HANG_S
     while process.poll() is None and time.monotonic() < deadline:
         if list(folder.glob("runs/*/log.txt")):
             break
@@ -628,7 +628,7 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def test_ctrl_c_saves_and_ends_with_130(tmp_path: Path) -> None:
     process = started(tmp_path, "resnet50", "--trials", "100000")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, err
     assert "interrupted after" in err
     assert "go on with 'autoturbo resume " in err
@@ -639,7 +639,7 @@ def test_after_kill_9_resume_ends_as_if_nothing_had_been(cli: Cli) -> None:
     arguments = [MODEL, "--batch", "1", "--trials", "65"]
     process = started(cli.folder, *arguments)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANG_S)
     (run,) = cli("--json", "runs").object["runs"]
     assert run["state"] == "killed"
     resumed = cli("--json", "resume", run["run"]).object

@@ -239,6 +239,7 @@ def test_tune_hands_out_the_next_best_and_ends_with_1(
     assert cli("resume", found["run"]).status == 1
 
 
+@pytest.mark.full
 def test_tune_verify_that_could_not_run_it_ends_with_1(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +256,7 @@ def test_tune_verify_that_could_not_run_it_ends_with_1(
     assert ran.err.endswith("its numbers were not checked: no kernel for Foo\n")
 
 
+@pytest.mark.full
 def test_nothing_that_passes_is_an_error_of_one_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

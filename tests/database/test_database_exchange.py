@@ -83,6 +83,7 @@ def test_importing_again_changes_nothing(tmp_path: Path, records: list[Record]) 
         assert samples.content(database, tmp_path / "after.jsonl") == before
 
 
+@pytest.mark.full
 @PER_EXAMPLE
 @given(exports(), exports(), exports())
 def test_the_order_of_imports_makes_no_difference(

@@ -13,6 +13,7 @@ import pytest
 from autoturbo import atomic
 from autoturbo.database import Database, holding
 from autoturbo.errors import RunError
+from tests import processes
 from tests.database import database_samples as samples
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="flock is of POSIX systems")
@@ -28,11 +29,8 @@ with Database.open(sys.argv[1]) as database, database.holding(sys.argv[2]):
 
 def holder(path: Path, run: str) -> subprocess.Popen[str]:
     """A process that holds a run until its input ends."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path), run],
-        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    line = [sys.executable, "-c", HOLDER, str(path), run]
+    process = processes.started(line, stdin=subprocess.PIPE)
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
     return process

@@ -44,7 +44,7 @@ def merged(folder: Path, *names: str) -> bytes:
         return samples.content(database, folder / "merged.jsonl")
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=8, suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.tuples(_lists, _lists, _lists))
 def test_in_any_order_and_any_number_of_times(
     tmp_path: Path, parts: tuple[list[Record], ...]
@@ -59,7 +59,7 @@ def test_in_any_order_and_any_number_of_times(
     assert merged(tmp_path, "a.db", "b.db") == whole
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=8, suppress_health_check=list(HealthCheck), deadline=None)
 @given(_lists)
 def test_every_form_holds_everything(tmp_path: Path, records: list[Record]) -> None:
     made(tmp_path / "at.db", records)
@@ -188,6 +188,7 @@ def tuned(folder: Path, name: str, pairs: list[tuple[str, str, int]]) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.full
 def test_two_that_were_tuned_apart_give_the_same_best_set_in_either_order(tmp_path: Path) -> None:
     for name, width in (("one.onnx", 256), ("two.onnx", 384)):
         small_model(tmp_path / name, width)

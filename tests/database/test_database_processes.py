@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -15,25 +14,22 @@ import pytest
 
 from autoturbo.database import Counts, Database
 from autoturbo.database.formats import encode
+from tests import processes
 from tests.database import database_samples as samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WRITER = Path(__file__).with_name("database_writer.py")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-W", "error", *map(str, arguments)]
-    return subprocess.Popen(
-        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return processes.started([sys.executable, "-W", "error", *map(str, arguments)])
 
 
-def finished(processes: list[subprocess.Popen[str]]) -> None:
-    for process in processes:
-        _, errors = process.communicate(timeout=120)
+def finished(started: list[subprocess.Popen[str]]) -> None:
+    for process in started:
+        _, errors = process.communicate(timeout=processes.HANG_S)
         assert process.returncode == 0, errors
 
 
@@ -54,14 +50,14 @@ def acknowledged(path: Path, first: int, wait: float) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a kill that cannot be caught")
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "at.db"
     with Database.open(path) as database:
         database.add_run(samples.run_info())
     chance = random.Random(seed)  # noqa: S311
     count = 0
-    for _ in range(4):
+    for _ in range(2):
         safe, most = acknowledged(path, count, chance.uniform(0, 0.2))
         with Database.open(path, create=False) as database:
             assert database.health()["integrity"] == "ok"
@@ -83,10 +79,11 @@ Database.open(sys.argv[1]).close()
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a kill that cannot be caught")
 def test_a_kill_while_the_database_is_made_leaves_one_that_opens(tmp_path: Path) -> None:
     chance = random.Random(0)  # noqa: S311
-    for number in range(10):
+    for number in range(6):
         path = tmp_path / f"at{number}.db"
         with start("-c", CREATOR, path) as process:
             assert process.stdout
@@ -104,8 +101,7 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
     with Database.open(path) as database:
         for name in names:
             database.add_run(samples.run_info(name))
-    processes = [start(WRITER, path, name, 0, 10, 5) for name in names]
-    finished(processes)
+    finished([start(WRITER, path, name, 0, 10, 5) for name in names])
     with Database.open(path, create=False) as database:
         assert database.health()["integrity"] == "ok"
         assert database.counts() == Counts(runs=4, trials=200, best=1, kernels=201)
@@ -118,6 +114,7 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
         assert database.kernels(**samples.KERNELS)["shared"] == 1.0 / 46
 
 
+@pytest.mark.full
 def test_two_processes_that_repeat_a_run_agree(tmp_path: Path) -> None:
     path = tmp_path / "at.db"
     with Database.open(path) as database:
@@ -146,7 +143,8 @@ def maker(tmp_path: Path) -> Iterator[Path]:
     script.unlink()
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.full
+@pytest.mark.parametrize("attempt", range(2))
 def test_processes_that_create_the_database_at_the_same_moment(
     tmp_path: Path, maker: Path, attempt: int
 ) -> None:
@@ -169,6 +167,7 @@ with Database.open(sys.argv[1]) as database:
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a kill that cannot be caught")
 def test_a_kill_leaves_an_import_and_an_export_whole_or_undone(tmp_path: Path) -> None:
     source, out = tmp_path / "source.jsonl", tmp_path / "out.jsonl"

@@ -77,7 +77,7 @@ def test_earlier_versions_are_saved_too(tmp_path: Path, version: int) -> None:
     assert lines(tmp_path / "new.db") == lines(tmp_path / "copy.db")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2))])
 def test_overwritten_pages_lose_what_stood_on_them_and_nothing_else(
     tmp_path: Path, seed: int
 ) -> None:
@@ -119,7 +119,7 @@ def test_without_its_first_page_nothing_else_is_lost(tmp_path: Path) -> None:
     assert lines(tmp_path / "new.db") == whole
 
 
-@pytest.mark.parametrize("share", [0.9, 0.5, 0.2])
+@pytest.mark.parametrize("share", [0.5, pytest.param(0.2, marks=pytest.mark.full)])
 def test_of_a_file_that_was_cut_the_beginning_is_saved(tmp_path: Path, share: float) -> None:
     path = tmp_path / "at.db"
     whole = set(large(path).splitlines())

@@ -63,6 +63,7 @@ def test_every_figure_is_drawn(page: Page, small: Path) -> None:
         assert width > 300, name
 
 
+@pytest.mark.full
 def test_the_first_screen_answers(page: Page, small: Path) -> None:
     page.open(small)
     inside = "c.getBoundingClientRect().bottom <= innerHeight"
@@ -71,6 +72,7 @@ def test_the_first_screen_answers(page: Page, small: Path) -> None:
     assert seen == ["How much faster", "Why", "What bounds it now", "Can I trust it"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
 def test_nothing_hangs_over_the_edge(page: Page, small: Path, width: int, scheme: str) -> None:
     page.prefer(scheme)
@@ -91,6 +93,7 @@ def brightness(page: Page, selector: str, what: str) -> float:
     return sum(numbers) / 3
 
 
+@pytest.mark.full
 def test_light_dark_and_paper(page: Page, small: Path) -> None:
     """Colours of the page and inside charts change with the reader's choice; paper is light."""
     page.open(small)
@@ -103,6 +106,7 @@ def test_light_dark_and_paper(page: Page, small: Path) -> None:
     page.prefer("light")
 
 
+@pytest.mark.full
 def test_it_prints(page: Page, small: Path, tmp_path: Path) -> None:
     page.open(small)
     page.paper(tmp_path / "report.pdf")
@@ -119,6 +123,7 @@ def window_of_time(page: Page) -> list[float]:
     return [min(ticks), max(ticks)]
 
 
+@pytest.mark.full
 def test_time_is_zoomed_by_keys_and_buttons(page: Page, small: Path) -> None:
     page.open(small)
     whole = window_of_time(page)
@@ -137,6 +142,7 @@ def test_time_is_zoomed_by_keys_and_buttons(page: Page, small: Path) -> None:
     assert window_of_time(page) == whole
 
 
+@pytest.mark.full
 def test_everything_is_reached_by_the_tab_key(page: Page, small: Path) -> None:
     page.open(small)
     wanted = page.run(
@@ -154,6 +160,7 @@ def test_everything_is_reached_by_the_tab_key(page: Page, small: Path) -> None:
     assert page.run("document.querySelector('details').open") is True
 
 
+@pytest.mark.full
 def test_hostile_names_are_text(page: Page, tmp_path: Path) -> None:
     target = dataclasses.replace(STCP920, name=HOSTILE[1])
     facts = facts_of(residual(HOSTILE), target, trials=4)
@@ -171,6 +178,7 @@ def test_hostile_names_are_text(page: Page, tmp_path: Path) -> None:
     assert any(text.startswith(HOSTILE[0][:10]) for text in texts)
 
 
+@pytest.mark.full
 def test_a_long_run_stays_small(page: Page, tmp_path: Path) -> None:
     text = document(long_facts(LONG))
     assert len(text.encode()) < LARGEST
