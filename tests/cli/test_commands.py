@@ -120,7 +120,7 @@ def test_hostile_names_of_files_are_shown_as_text(cli: Cli) -> None:
     from autoturbo.datasets import workloads
 
     name = "\x1b[2J[red]\u202ex\n.onnx"
-    cli.write(name, workloads.get("squeezenet1_1").file.read_bytes())
+    cli.write(name, workloads.get("alexnet").file.read_bytes())
     for command in (["inspect"], ["compare"], ["simulate"], ["tune", "--trials", "1"]):
         ran = cli(*command, name)
         assert ran.status == 0
@@ -134,7 +134,7 @@ def test_hostile_names_of_files_are_shown_as_text(cli: Cli) -> None:
 
 
 def test_space(cli: Cli) -> None:
-    found = cli("--json", "space", "squeezenet1_1", "--batch", "1").object
+    found = cli("--json", "space", "alexnet", "--batch", "1").object
     assert list(found) == [
         "model", "target", "knobs", "subgraph_knobs", "subgraphs", "model_size", "size",
         "expected_s",
@@ -149,19 +149,19 @@ def test_space(cli: Cli) -> None:
     for kind in found["subgraphs"]:
         assert kind["layers"]
         assert {row["knob"] for row in found["subgraph_knobs"]} >= set(kind["knobs"])
-    text = cli("space", "squeezenet1_1", "--batch", "1").out
-    assert f"squeezenet1_1 @ stcp920: {len(found['knobs'])} knobs, " in text
+    text = cli("space", "alexnet", "--batch", "1").out
+    assert f"alexnet @ stcp920: {len(found['knobs'])} knobs, " in text
     assert f"each kind of sub-graphs: {len(found['subgraph_knobs'])} knobs, " in text
     assert text.count("\ncores ") == 1
     assert "expected time on one core: quick ~0:0" in text
 
 
 def test_space_of_the_model_s_knobs_alone(cli: Cli) -> None:
-    arguments = ("space", "squeezenet1_1", "--batch", "1", "--subgraphs", "0")
+    arguments = ("space", "alexnet", "--batch", "1", "--subgraphs", "0")
     found = cli("--json", *arguments).object
     assert found["subgraphs"] == found["subgraph_knobs"] == []
     assert found["size"] == found["model_size"]
-    assert "sub-graphs" not in cli(*arguments).out.split("squeezenet1_1 @")[1]
+    assert "sub-graphs" not in cli(*arguments).out.split("alexnet @")[1]
 
 
 def test_the_help_names_the_default_of_sub_graphs(cli: Cli) -> None:
@@ -183,7 +183,7 @@ def test_time_per_trial_is_a_mean(cli: Cli) -> None:
     from autoturbo.search import Space
 
     del cli
-    pair = Pair(load_model("squeezenet1_1", batch=1), load_target("stcp920"), "float16")
+    pair = Pair(load_model("alexnet", batch=1), load_target("stcp920"), "float16")
     space = Space.of(pair.model, pair.target)
     times = iter((10.0, 10.1, 10.2, 10.6))
     assert seconds_per_trial(pair, space, 3, lambda: next(times)) == pytest.approx(0.2)
@@ -192,12 +192,12 @@ def test_time_per_trial_is_a_mean(cli: Cli) -> None:
 
 
 def test_simulate(cli: Cli) -> None:
-    found = cli("--json", "simulate", "squeezenet1_1").object
+    found = cli("--json", "simulate", "alexnet").object
     assert found["scheduler"] == "graphturbo"
-    tvm = cli("--json", "simulate", "squeezenet1_1", "--scheduler", "tvm").object
+    tvm = cli("--json", "simulate", "alexnet", "--scheduler", "tvm").object
     assert tvm["latency_s"] > found["latency_s"]
-    assert "tvm (TVM-like)" in cli("simulate", "squeezenet1_1", "--scheduler", "tvm").out
-    highest = cli("--json", "simulate", "squeezenet1_1", "--scheduler", "O3").object
+    assert "tvm (TVM-like)" in cli("simulate", "alexnet", "--scheduler", "tvm").out
+    highest = cli("--json", "simulate", "alexnet", "--scheduler", "O3").object
     assert highest["latency_s"] == found["latency_s"]
 
 

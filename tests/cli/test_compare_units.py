@@ -29,7 +29,7 @@ def machine(tmp_path: Path) -> str:
 def test_the_published_tuners_stand_beside_ours_which_is_the_fastest(
     cli: Cli, machine: str
 ) -> None:
-    found = cli("--json", "compare", "squeezenet1_1", "--batch", "1", "--target", machine).object
+    found = cli("--json", "compare", "alexnet", "--batch", "1", "--target", machine).object
     schedulers = found["schedulers"]
     assert set(schedulers) == NAMES
     seconds = {name: one["latency_s"] for name, one in schedulers.items()}
@@ -39,16 +39,16 @@ def test_the_published_tuners_stand_beside_ours_which_is_the_fastest(
 
 
 def test_the_table_names_every_scheduler(cli: Cli) -> None:
-    shown = cli("compare", "squeezenet1_1", "--batch", "1", "--target", "zcu102-vta").out
+    shown = cli("compare", "alexnet", "--batch", "1", "--target", "zcu102-vta").out
     assert all(name in shown for name in NAMES)
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        ("space", "squeezenet1_1"),
-        ("inspect", "squeezenet1_1"),
-        ("dataset", "collect", "squeezenet1_1", "-o", "d"),
+        ("space", "alexnet"),
+        ("inspect", "alexnet"),
+        ("dataset", "collect", "alexnet", "-o", "d"),
     ],
 )
 def test_commands_that_take_no_machine_say_so(cli: Cli, command: tuple[str, ...]) -> None:
@@ -58,7 +58,7 @@ def test_commands_that_take_no_machine_say_so(cli: Cli, command: tuple[str, ...]
 
 
 def test_a_data_type_that_a_unit_lacks_is_refused(cli: Cli) -> None:
-    done = cli("compare", "squeezenet1_1", "--target", "zcu102-vta", "--dtype", "float32")
+    done = cli("compare", "alexnet", "--target", "zcu102-vta", "--dtype", "float32")
     assert done.status == 2
     assert "not all units of zcu102-vta compute in 'float32'; one of int8" in done.err
 

@@ -12,7 +12,7 @@ from tests.cli.command_line import Cli, cli_in
 pytest.importorskip("pyarrow")
 
 COLLECT = (
-    *("-q", "dataset", "collect", "squeezenet1_1", "--batch", "1", "--target", "goya"),
+    *("-q", "dataset", "collect", "alexnet", "--batch", "1", "--target", "goya"),
     *("--target", "ascend-910", "--settings", "8", "-o", "data"),
 )
 

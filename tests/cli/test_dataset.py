@@ -22,7 +22,7 @@ pytest.importorskip("pyarrow")
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECT = (
-    *("dataset", "collect", "squeezenet1_1", "--batch", "1", "--target", "goya"),
+    *("dataset", "collect", "alexnet", "--batch", "1", "--target", "goya"),
     *("--settings", "6", "-o", "data"),
 )
 
@@ -36,17 +36,17 @@ def test_collect_then_stats(cli: Cli, tmp_path: Path) -> None:
     ran = cli(*COLLECT)
     assert (ran.status, ran.err) == (0, "")
     first, *_, last = ran.out.splitlines()
-    assert first.startswith("1/1 squeezenet1_1-b1-goya-int8: 6 settings, ")
+    assert first.startswith("1/1 alexnet-b1-goya-int8: 6 settings, ")
     assert last == "'autoturbo dataset stats data' shows what is in it"
     card = json.loads((tmp_path / "data" / "card.json").read_text())
     assert cli("--json", "dataset", "stats", "data").object == card
     assert card["recipe"]["command"] == (
-        "autoturbo dataset collect squeezenet1_1 --target goya --batch 1"
+        "autoturbo dataset collect alexnet --target goya --batch 1"
         " --vary-targets 0 --settings 6 --seed 0 --subgraphs 8"
     )
     shown = cli("dataset", "stats", "data").out
     assert "data: 6 settings, " in shown
-    assert "squeezenet1_1" in shown
+    assert "alexnet" in shown
     assert "weight_residency" not in shown
     assert "weight_residency" in cli("dataset", "stats", "data", "-v").out
 
@@ -60,7 +60,7 @@ def test_collect_again_makes_nothing_anew(cli: Cli) -> None:
 @pytest.mark.full
 def test_several_targets_batches_and_types(cli: Cli, tmp_path: Path) -> None:
     cli(
-        *("-q", "dataset", "collect", "squeezenet1_1"),
+        *("-q", "dataset", "collect", "alexnet"),
         *("--target", "goya", "--target", "ascend-910"),
         *("--batch", "1", "--batch", "2", "--dtype", "float16", "--dtype", "int8"),
         *("--vary-targets", "1", "--settings", "1", "-o", "data", "--seed", "5"),
@@ -133,7 +133,7 @@ def test_the_pretrained_models_data_set_is_one_that_can_be_collected() -> None:
 
 
 def test_a_sample_draws_from_the_space_of_a_search() -> None:
-    graph, target = load_model("squeezenet1_1", batch=1), load_target("goya")
+    graph, target = load_model("alexnet", batch=1), load_target("goya")
     draws = space_draws(graph, target, "int8", subgraphs=4)
     rng = np.random.default_rng(0)
     assert draws.knobs(draws.default).as_dict() == {}

@@ -15,7 +15,7 @@ from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
 from tests.cli.command_line import Cli, cli_in
 
-MODEL = "squeezenet1_1"
+MODEL = "alexnet"
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from autoturbo.datasets import workloads
 from autoturbo.errors import ModelError, RunError, UsageError
 from autoturbo.hardware import load_target
 
-MODEL = "squeezenet1_1"
+MODEL = "alexnet"
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from tests.processes import HANG_S, default_signals
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODEL = "squeezenet1_1"
+MODEL = "alexnet"
 TUNE = ("tune", MODEL, "--batch", "1")
 ENTRY = """import sys
 from autoturbo.__main__ import main

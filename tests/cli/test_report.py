@@ -16,9 +16,9 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 
 def test_the_report_lies_in_the_runs_folder_or_where_it_is_asked_for(cli: Cli) -> None:
-    run = cli("--json", "tune", "squeezenet1_1", "--batch", "1", "--trials", "2").object["run"]
+    run = cli("--json", "tune", "alexnet", "--batch", "1", "--trials", "2").object["run"]
     said = cli("--json", "report", run).object
-    assert said["file"] == f"runs/squeezenet1_1-stcp920-{run}/report.html"
+    assert said["file"] == f"runs/alexnet-stcp920-{run}/report.html"
     page = Path(said["file"]).read_text(encoding="utf-8")
     assert len(page.encode()) == said["bytes"]
     assert said["trusted"] is True

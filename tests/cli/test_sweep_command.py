@@ -10,7 +10,7 @@ import pytest
 from autoturbo.hardware import load_target
 from tests.cli.command_line import Cli, cli_in
 
-MODEL = ("squeezenet1_1", "--batch", "1", "--trials", "2", "--subgraphs", "0")
+MODEL = ("alexnet", "--batch", "1", "--trials", "2", "--subgraphs", "0")
 VARY = ("--vary", "lb.capacity_kib=512,1024")
 
 
@@ -23,7 +23,7 @@ def test_a_sweep_and_its_files(cli: Cli) -> None:
     ran = cli("sweep", *MODEL, *VARY, "-o", "s.csv", "-o", "s.svg", "--save-targets", "grid")
     assert (ran.status, ran.err) == (0, "")
     lines = ran.out.splitlines()
-    assert lines[0] == "squeezenet1_1 @ stcp920, float16: 2 targets, 2 trials each, seed 0"
+    assert lines[0] == "alexnet @ stcp920, float16: 2 targets, 2 trials each, seed 0"
     assert lines[1].split()[:2] == ["lb.capacity_kib", "latency"]
     assert lines[-2:] == ["wrote s.csv", "wrote s.svg"]
     assert len(Path("s.csv").read_text().splitlines()) == 3

@@ -16,9 +16,9 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 
 def test_the_timeline_lies_in_the_runs_folder_or_where_it_is_asked_for(cli: Cli) -> None:
-    run = cli("--json", "tune", "squeezenet1_1", "--batch", "1", "--trials", "2").object["run"]
+    run = cli("--json", "tune", "alexnet", "--batch", "1", "--trials", "2").object["run"]
     said = cli("--json", "trace", run).object
-    assert said["file"] == f"runs/squeezenet1_1-stcp920-{run}/trace.json"
+    assert said["file"] == f"runs/alexnet-stcp920-{run}/trace.json"
     assert len(json.loads(Path(said["file"]).read_text())["traceEvents"]) == said["events"]
     shown = cli("trace", run, "-o", "t.json", "--detail", "instructions")
     assert "wrote t.json" in shown.out
@@ -28,9 +28,9 @@ def test_the_timeline_lies_in_the_runs_folder_or_where_it_is_asked_for(cli: Cli)
 
 
 def test_files_for_netron(cli: Cli) -> None:
-    run = cli("--json", "tune", "squeezenet1_1", "--batch", "1", "--trials", "1").object["run"]
+    run = cli("--json", "tune", "alexnet", "--batch", "1", "--trials", "1").object["run"]
     said = cli("--json", "trace", run, "--netron").object["netron"]
-    assert said["file"] == f"runs/squeezenet1_1-stcp920-{run}/netron.json"
+    assert said["file"] == f"runs/alexnet-stcp920-{run}/netron.json"
     assert said["unnamed"] == 0
     assert json.loads(Path(said["file"]).read_text())["signature"] == "netron:attachment"
     shown = cli("trace", run, "--netron", "copy.onnx").out.splitlines()
