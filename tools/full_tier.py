@@ -7,6 +7,7 @@ of this environment's versions, byte by byte.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+
+WORKERS = str((os.cpu_count() or 1) + 1)
+"""One more than there are cores: tests wait for Ray, for locks and for processes to end."""
 
 SCHEDULES = Path(__file__).with_name("schedule_bytes.py")
 
@@ -83,7 +87,7 @@ def compare_lowest(folder: Path) -> None:
 
 def main() -> None:
     """Run both side by side; status 1 if one fails."""
-    pytest = (sys.executable, "-P", "-m", "pytest", "-q", "-m", "full", "-n", "auto")
+    pytest = (sys.executable, "-P", "-m", "pytest", "-q", "-m", "full", "-n", WORKERS)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as threads:
         comparing = threads.submit(compare_lowest, Path(folder))
         tests = threads.submit(run, "tests", *pytest, "--durations=20", *sys.argv[1:])

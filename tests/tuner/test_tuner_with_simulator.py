@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from autoturbo.verify.findings import Check
 
 @pytest.fixture(scope="module")
 def model() -> Graph:
-    return import_model(workloads.get("squeezenet1_1").file, batch=8)
+    return import_model(workloads.get("alexnet").file, batch=8)
 
 
 def run(model: Graph, folder: Path, **changes: Any) -> TuneResult:
@@ -158,8 +159,8 @@ def test_a_run_keeps_its_starts_and_goes_on_with_them(
 
 
 @pytest.fixture(scope="module")
-def mobile() -> Graph:
-    return import_model(workloads.get("mobilenet_v2").file, batch=32)
+def small() -> Graph:
+    return import_model(workloads.get("zfnet").file, batch=32)
 
 
 SAMPLERS = ("cost-model", "random", "tpe", "nsgaii")
@@ -184,12 +185,16 @@ def test_trial_0_is_the_heuristic_at_its_own_best_batches_per_cluster(
 
 
 @pytest.mark.full
-def test_all_samplers_begin_with_the_same_points(mobile: Graph, tmp_path: Path) -> None:
+def test_all_samplers_begin_with_the_same_points(tmp_path: Path) -> None:
     """Trial 0, placed cuts and what the database decided, in the same order."""
+    mobile = import_model(workloads.get("mobilenet_v2").file, batch=32)
     known = run(mobile, tmp_path, trials=20)
     found = {}
     for sampler in SAMPLERS:
-        result = run(mobile, tmp_path, trials=12, sampler=sampler, baselines=(), patience=None)
+        own = tmp_path / sampler
+        own.mkdir()
+        shutil.copy(tmp_path / "a.db", own)
+        result = run(mobile, own, trials=12, sampler=sampler, baselines=(), patience=None)
         begun = len(result.origins) + 1
         assert begun > 2
         assert f"run {known.run}" in result.origins[-1]
@@ -202,21 +207,21 @@ def test_all_samplers_begin_with_the_same_points(mobile: Graph, tmp_path: Path) 
 @pytest.mark.full
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_runs_of_other_samplers_with_starts_go_on(
-    mobile: Graph, tmp_path: Path, sampler: str
+    small: Graph, tmp_path: Path, sampler: str
 ) -> None:
     (tmp_path / "whole").mkdir()
-    whole = run(mobile, tmp_path / "whole", trials=24, sampler=sampler, jobs=2, round=5)
-    short = run(mobile, tmp_path, trials=3, sampler=sampler, round=5)
-    longer = resume(short.run, database=tmp_path / "a.db", load_graph=lambda _: mobile, trials=24)
+    whole = run(small, tmp_path / "whole", trials=24, sampler=sampler, jobs=2, round=5)
+    short = run(small, tmp_path, trials=3, sampler=sampler, round=5)
+    longer = resume(short.run, database=tmp_path / "a.db", load_graph=lambda _: small, trials=24)
     assert [t.knobs for t in longer.history] == [t.knobs for t in whole.history]
     assert longer.schedule_file.read_bytes() == whole.schedule_file.read_bytes()
 
 
 @pytest.mark.full
 def test_another_objective_tries_the_heuristic_at_every_number_of_samples(
-    mobile: Graph, tmp_path: Path
+    small: Graph, tmp_path: Path
 ) -> None:
-    result = run(mobile, tmp_path, trials=6, objective="ddr-bytes", sampler="random")
+    result = run(small, tmp_path, trials=6, objective="ddr-bytes", sampler="random")
     published = [t.knobs for t in result.history if t.knobs == Knobs(
         batches_per_cluster=t.knobs.batches_per_cluster)]  # fmt: skip
     assert {k.batches_per_cluster for k in published} >= {"auto", 4, 2, 1}

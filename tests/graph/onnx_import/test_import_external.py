@@ -219,6 +219,7 @@ def test_eight_gib_of_external_weights_take_little_memory(folder: Path) -> None:
     assert result["kib"] < 64 * 1024
 
 
+@pytest.mark.full
 def test_inline_weights_are_left_in_the_file(folder: Path) -> None:
     tensor = TensorProto(name="w", data_type=FLOAT, dims=[8192, 8192], raw_data=bytes(GIB // 4))
     (folder / "model.onnx").write_bytes(matmul(tensor).SerializeToString())
