@@ -17,7 +17,7 @@ from autoturbo.verify.findings import Check, Finding, Numbers, Verification
 from tests.cli.bad_files import saved, tiny
 from tests.cli.command_line import Cli, cli_in
 
-MODEL = "alexnet"
+MODEL = "squeezenet1_1"
 RACE = Finding(Check.MEMORY, "race", "kernel 2 writes 'x' while kernel 1 reads it", "a/0", "a")
 FAR = Finding(Check.NUMBERS, "differs", "output 'y' is off by 0.5", None, "mm")
 

@@ -61,7 +61,10 @@ def test_a_real_run_goes_on(model: Graph, tmp_path: Path) -> None:
     assert longer.schedule_file.read_bytes() == whole.schedule_file.read_bytes()
 
 
-def test_real_schedules_are_verified(model: Graph, tmp_path: Path) -> None:
+def test_real_schedules_are_verified(tmp_path: Path) -> None:
+    model = import_model(
+        workloads.get("squeezenet1_1").file, batch=8
+    )  # alexnet's weights are large
     result = run(model, tmp_path, trials=2, baselines=())
     assert result.best.verified == (Check.REGIONS, Check.MEMORY)
     again = resume(result.run, database=tmp_path / "a.db", load_graph=lambda _: model, verify=True)
