@@ -105,15 +105,6 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert rung["order"][1] / rung["L1"][1] == pytest.approx(rung["+order"][1])
 
 
-@pytest.mark.full
-def test_text(capsys: pytest.CaptureFixture[str]) -> None:
-    paper_tables.report([ours("F")], STCP920)
-    text = capsys.readouterr().out
-    for title in ("Table 1", "Table 2", "Table 3", "Table 4", "Figure 14", "Figure 15"):
-        assert f"\n{title}" in text
-    assert "F doubtful: TVM's 131,000/s are" in text
-
-
 def test_a_row_that_there_is_not() -> None:
     with pytest.raises(SystemExit, match="no row X; they are A to J"):
         paper_tables.main(["--models", "A,X"])

@@ -1,4 +1,4 @@
-"""Workloads of every family tune, on every preset, never worse than the heuristic."""
+"""Workloads of several families tune, on several presets, never worse than the heuristic."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from autoturbo.datasets import workloads
-from autoturbo.hardware import preset_names
 from tests.cli.command_line import Cli, cli_in
 
 if TYPE_CHECKING:
@@ -18,18 +16,10 @@ TRIALS = 3
 
 DEFAULT = "stcp920"
 
-FAST = {("alexnet", DEFAULT), ("resnet18", "tpu-v4i"), ("whisper_base_enc", DEFAULT)}
+FAST = (("alexnet", DEFAULT), ("resnet18", "tpu-v4i"), ("whisper_base_enc", DEFAULT))
 
-PAIRS = (
-    # convolutions: plain, depthwise, shuffled channels, concatenations, upsampling
-    *((name, DEFAULT) for name in ("alexnet", "mobilenet_v2", "shufflenet_v2", "yolov5s_like")),
-    # attention: encoders, decoding with a cache, mixed with convolutions; embeddings of tables
-    *((name, DEFAULT) for name in ("whisper_base_enc", "bert_base_s128", "llama_decode")),
-    *((name, DEFAULT) for name in ("conformer", "dlrm")),
-    *(("resnet18", name) for name in preset_names() if name != DEFAULT),
-    ("bert_base_s128", "goya"),
-)
-"""One workload of each family on the default target, and every other preset."""
+PAIRS = (*FAST, ("mobilenet_v2", "goya"), ("llama_decode", "mlu100"), ("dlrm", "ipu-mk2"))
+"""Workloads of some families and some presets; the replay corpus has all of them."""
 
 
 @pytest.fixture
@@ -77,12 +67,3 @@ def test_a_local_buffer_without_room_for_tiles_is_infeasible(cli: Cli) -> None:
     ran = cli("simulate", "resnet18", "--target", cli.write("tiny.yaml", tiny))
     assert ran.status == 3
     assert "tiles in flight need" in ran.err
-
-
-@pytest.mark.full  # tests/simulate/test_simulate_physics.py measures the same schedules
-def test_the_heuristic_beats_tvm_on_at_least_eight_of_the_papers_ten(cli: Cli) -> None:
-    faster = 0
-    for name in workloads.PAPER_TEN:
-        result = tune(cli, name, DEFAULT, 1)
-        faster += result["default"]["latency_s"] < result["baselines"]["tvm"]["latency_s"]
-    assert faster >= 8

@@ -181,13 +181,3 @@ def fuzz(folder: Path, *arguments: str, **settings: str) -> None:
 @pytest.mark.full
 def test_no_mutant_ends_in_anything_but_a_clear_line(tmp_path: Path) -> None:
     fuzz(tmp_path, "--mutants", "150")
-
-
-@pytest.mark.full
-def test_compiled_passes_stay_within_their_arrays(tmp_path: Path) -> None:
-    """With bounds checks on, an index out of its room is an ``internal:`` error."""
-    fuzz(
-        tmp_path, "--kind", "onnx", "--mutants", "100", "--seed", "1",
-        "--seconds", "120",  # the first ones compile
-        NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=str(tmp_path / "cache"),
-    )  # fmt: skip

@@ -189,7 +189,7 @@ def test_ctrl_c_while_the_best_is_checked_says_how_to_go_on(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["2"])
 def test_a_time_budget_is_a_deadline_inside_rounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: str
 ) -> None:
