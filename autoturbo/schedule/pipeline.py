@@ -12,6 +12,7 @@ bounded :class:`~autoturbo.schedule.cache.SchedulerCache` of the workbench.
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,7 +130,8 @@ class Workbench:
         samples = self.share().samples
         if self.trace.obstacle:
             return (samples,)
-        return tuple(b for b in range(samples, 0, -1) if samples % b == 0)
+        small = [b for b in range(1, math.isqrt(samples) + 1) if samples % b == 0]
+        return tuple(sorted({*small, *(samples // b for b in small)}, reverse=True))
 
 
 _PLAN_KNOBS = operator.attrgetter(
