@@ -6,13 +6,13 @@ import dataclasses
 import functools
 import inspect
 import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+import reference_pages
 
 import autoturbo
 from autoturbo import sweeping, tuner
@@ -35,10 +35,6 @@ from autoturbo.hardware import load_target
 from autoturbo.search.names import OURS
 from autoturbo.simulate.contract import SIMULATOR
 from tests.search.search_doubles import landscape, toy_graph, toy_target
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
-import reference_pages
-
 from tests.tiers import spread
 
 BOTH = {**options_of(TuneConfig), **options_of(ExecutionConfig)}

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import reference_pages
 
 import autoturbo
 from autoturbo.commands.db import published_schemas
@@ -19,9 +20,6 @@ from autoturbo.commands.schemas import schema_names
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("sphinx", "myst_parser", "furo")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-
-sys.path.insert(0, str(ROOT / "tools"))
-import reference_pages  # noqa: E402 - a tool, not in the package
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ import argparse
 import hashlib
 import itertools
 import json
-import math
 import multiprocessing
 import random
 import sys
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 import autoturbo
@@ -35,6 +35,8 @@ from autoturbo.simulate.measurement import Measurement
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from multiprocessing.pool import Pool
+
+    from autoturbo import Graph
 
 CORPUS = Path(__file__).with_suffix(".json")
 
@@ -90,7 +92,7 @@ def main() -> None:
 def _make_settings(names: Sequence[str], pool: Pool) -> None:
     corpus = json.loads(CORPUS.read_text())
     corpus["settings"] |= {name: drawn_settings(name) for name in names}
-    asked = [(name, _numbered(corpus["settings"][name])) for name in names]
+    asked = [(name, corpus["settings"][name]) for name in names]
     for results in pool.starmap(_measured, asked, chunksize=1):
         corpus["results"] |= {of: list(values.values()) for of, values in results.items()}
     atomic_write(CORPUS, _text(corpus))
@@ -105,9 +107,10 @@ def _check_settings(names: Sequence[str], pool: Pool) -> None:
 def _found(
     asked: Sequence[tuple[str, str, int]], latencies: Sequence[float], *, make: bool
 ) -> None:
-    for (name, target, seed), latency in zip(asked, latencies, strict=True):
-        print(f"{name} @ {target} seed {seed}: {latency / known_search(name, target, seed):.4f}")
-    mean = over_known(asked, latencies)
+    ratios = over_known(asked, latencies)
+    for (name, target, seed), ratio in zip(asked, ratios, strict=True):
+        print(f"{name} @ {target} seed {seed}: {ratio:.4f}")
+    mean = geometric_mean(ratios)
     print(f"{len(asked)} searches: {mean:.4f} of the latency that was found, in the mean")
     if make:
         found = json.loads(SEARCHES.read_text())
@@ -132,7 +135,7 @@ def differing(name: str, part: int = 1) -> list[str]:
         part: take every N-th setting of each target.
     """
     corpus = json.loads(CORPUS.read_text())
-    found = _measured(name, _numbered(corpus["settings"][name]), part)
+    found = _measured(name, corpus["settings"][name], part)
     return [
         f"{of}, setting {number}: {one}, was {corpus['results'][of][number]}"
         for of, results in found.items()
@@ -141,25 +144,19 @@ def differing(name: str, part: int = 1) -> list[str]:
     ]
 
 
-def _numbered(settings: Sequence[Mapping[str, Any]]) -> list[tuple[int, Mapping[str, Any]]]:
-    return list(enumerate(settings))
-
-
-def known_search(name: str, target: str, seed: int) -> float:
-    """Return the latency that a search found when the corpus was made, in seconds."""
-    return float(json.loads(SEARCHES.read_text())[f"{name} @ {target}"][seed])
-
-
-def over_known(asked: Sequence[tuple[str, str, int]], latencies: Sequence[float]) -> float:
-    """Return the geometric mean of latencies over those that the corpus has."""
-    ratios = [t / known_search(*one) for one, t in zip(asked, latencies, strict=True)]
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+def over_known(asked: Sequence[tuple[str, str, int]], latencies: Sequence[float]) -> list[float]:
+    """Return what searches found over what they found when the corpus was made."""
+    known = json.loads(SEARCHES.read_text())
+    return [
+        latency / known[f"{name} @ {target}"][seed]
+        for (name, target, seed), latency in zip(asked, latencies, strict=True)
+    ]
 
 
 def drawn_settings(name: str) -> list[dict[str, Any]]:
     """Return settings of a workload, as knobs that differ from the heuristic."""
     rng = random.Random(name)  # noqa: S311
-    evaluator = _evaluator(name, "stcp920")
+    evaluator = _evaluator(_graph(name), "stcp920")
     bench = evaluator.bench
     samples = bench.batch_choices()
     found: list[dict[str, Any]] = [{}]
@@ -186,24 +183,27 @@ def _drawn(rng: random.Random, choices: Mapping[str, Sequence[Any]]) -> dict[str
     return {name: rng.choice(choices[name]) for name in some}
 
 
-def _evaluator(name: str, target_name: str) -> Evaluator:
+def _graph(name: str) -> Graph:
+    return autoturbo.load_model(str(workloads.get(name).file))
+
+
+def _evaluator(graph: Graph, target_name: str) -> Evaluator:
     target = autoturbo.load_target(target_name)
-    graph = autoturbo.load_model(str(workloads.get(name).file))
     return Evaluator(graph, target, target.default_dtype)
 
 
 def _measured(
-    name: str, settings: Sequence[tuple[int, Mapping[str, Any]]], part: int = 1
+    name: str, settings: Sequence[Mapping[str, Any]], part: int = 1
 ) -> dict[str, dict[int, str]]:
     """Return digests of schedules, latencies and digests of counters, by target and setting."""
-    graph = autoturbo.load_model(str(workloads.get(name).file))
-    found = {}
-    for index, target_name in enumerate(TARGETS):
-        target = autoturbo.load_target(target_name)
-        evaluator = Evaluator(graph, target, target.default_dtype)
-        chosen = [(n, values) for n, values in settings if in_part(n, index, part)]
-        results = {n: _result(evaluator, Knobs.from_dict(values)) for n, values in chosen}
-        found[f"settings {name} @ {target_name}"] = results
+    graph, found = _graph(name), {}
+    for index, target in enumerate(TARGETS):
+        evaluator = _evaluator(graph, target)
+        found[f"settings {name} @ {target}"] = {
+            number: _result(evaluator, Knobs.from_dict(values))
+            for number, values in enumerate(settings)
+            if in_part(number, index, part)
+        }
     return found
 
 
@@ -222,9 +222,8 @@ def _result(evaluator: Evaluator, knobs: Knobs) -> str:
 def searched(name: str, target: str, seed: int) -> float:
     """Return the least latency that a search finds, in seconds."""
     result = autoturbo.tune(
-        autoturbo.load_model(str(workloads.get(name).file)), autoturbo.load_target(target),
-        trials=TRIALS, seed=seed, verify=False,
-    )  # fmt: skip
+        _graph(name), autoturbo.load_target(target), trials=TRIALS, seed=seed, verify=False
+    )
     return float(result.best.measurement.latency)
 
 

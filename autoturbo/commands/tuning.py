@@ -64,9 +64,9 @@ class LiveLine:
         self._redrawn = False
 
     def __enter__(self) -> Self:
-        if self._on:
-            from autoturbo.compiled import watched_compiling
+        from autoturbo.compiled import watched_compiling
 
+        if self._on:
             self._open.enter_context(watched_compiling(self._compiling))
         if self._on and self._stream.isatty():
             from rich.live import Live
