@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from autoturbo.schedule.layer_sets import grown, layer_sets
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.stitch import _lengths_digest
 from autoturbo.schedule.stores import Recent
+from tests.processes import started
 from tests.schedule.schedule_samples import STCP920, workload
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -92,6 +92,7 @@ def test_fewer_groupings_are_kept_of_larger_models(layers: int, kept: int) -> No
 
 @pytest.mark.full
 def test_memory_of_a_long_chain_is_bounded() -> None:
-    command = [sys.executable, str(BENCHMARKS / "growth.py"), "--one", "1000"]
-    done = subprocess.run(command, check=True, capture_output=True)
-    assert json.loads(done.stdout)["mib"] <= 600
+    with started([sys.executable, str(BENCHMARKS / "growth.py"), "--one", "1000"]) as process:
+        printed, problems = process.communicate()
+    assert process.returncode == 0, problems
+    assert json.loads(printed)["mib"] <= 600
