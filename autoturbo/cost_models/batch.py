@@ -29,12 +29,11 @@ from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.interning import Memo, digests, whole_numbers
-from autoturbo.schedule.layer_sets import Flags
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.plan_batch import PlanTable, plan_batch
 from autoturbo.schedule.settings_table import MODEL_KNOBS, SettingsTable
 from autoturbo.schedule.stores import Store
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.work import Flags, Floats
 from autoturbo.simulate.plan import COLUMNS, OWN_COLUMNS, PlanKernels
 
 MOST = 1 << 16

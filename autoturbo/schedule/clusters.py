@@ -7,6 +7,7 @@ own (``"pipeline"``). What one cluster makes for another lies in DDR, which all 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,37 +15,20 @@ from numba import njit
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
+from autoturbo.schedule.alike import number_of
 from autoturbo.schedule.bind import Placement, Scope
-from autoturbo.schedule.group import (
-    GroupRules,
-    SubGraph,
-    alike,
-    group_rows,
-    layer_at,
-    layers_in,
-    rules_table,
-    subgraph_of,
-)
-from autoturbo.schedule.instances import (
-    InstanceGraph,
-)
-from autoturbo.schedule.layer_sets import Rules
-from autoturbo.schedule.merging import FOUND
+from autoturbo.schedule.group import GroupRules, SubGraph, group
+from autoturbo.schedule.instances import InstanceGraph
 from autoturbo.schedule.part_work import COLUMNS, part_works
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
 from autoturbo.schedule.split import sink, split_axes
-from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import MATRIX, NONE, VECTOR, Floats
 
 PIPELINE = "pipeline"
 
 PARTS = ("spatial", "channel")
 """Kinds of axes along which clusters share out every sub-graph's output."""
-
-_SET = FOUND.index("set")
-
-_UNKNOWN = -2
 
 
 def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
@@ -69,64 +53,38 @@ def _cluster_axis(problem: Problem, layer: int, kind: str) -> int:
 
 
 def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph, ...]:
-    """:func:`rows_for` as sub-graphs, remembered."""
-    key = ("group for", rules, split)
-    found = problem.books.get(key)
-    if not isinstance(found, tuple):
-        rows = rows_for(problem, rules_table(problem, [rules]), split)[0].tolist()
-        found = tuple(subgraph_of(problem, index, row) for index, row in enumerate(rows))
-        problem.books[key] = found
-    return found
-
-
-def rows_for(problem: Problem, rules: Rules, split: str) -> tuple[Ints, Ints]:
-    """Algorithm 2, with sub-graphs that clusters cannot share out kept apart in the middle.
-
-    As :func:`autoturbo.schedule.group.group_rows`, by several rules at once.
+    """Return the sub-graphs of Algorithm 2 for clusters that share out the work in some way.
 
     A part of an output needs all that several layers before it make, and a sub-graph is never on
     two stages: what was merged for one cluster may be too large for several. Such a sub-graph is
     cut after the layer nearest to half of its work, until none is too large.
     """
-    cuts, pending = rules.cuts.copy(), np.arange(len(rules.cuts))
-    found, owners = [np.zeros((0, len(FOUND)), np.int64)], [np.zeros(0, np.int64)]
-    while len(pending):
-        rows, counts = group_rows(problem, rules.taken(pending)._replace(cuts=cuts[pending]))
-        owner = np.repeat(pending, counts)
-        ends = _too_large(problem, rows[:, _SET], split)
-        new = ends >= 0
-        new[new] = ~cuts[owner[new], ends[new]]
-        pending = np.unique(owner[new])
-        done = ~np.isin(owner, pending)
-        found.append(rows[done])
-        owners.append(owner[done])
-        cuts[owner[new], ends[new]] = True
-    owner = np.concatenate(owners)
-    order = np.argsort(owner, kind="stable")
-    return np.concatenate(found)[order], np.bincount(owner, minlength=len(cuts))
+    subgraphs, cuts = group(problem, rules), rules.cuts
+    while split != BATCH:
+        ends = {problem.layers[end].name for end in _ends(problem, subgraphs, split)}
+        if ends <= cuts:
+            break
+        cuts |= ends
+        subgraphs = group(problem, dataclasses.replace(rules, cuts=cuts))
+    return subgraphs
 
 
-def _too_large(problem: Problem, sets: Ints, split: str) -> Ints:
-    """Per set of layers, the layer to cut its sub-graph after, -1 if it may stay; remembered.
+def _ends(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> list[int]:
+    """Return the layers to cut after the sub-graphs that are too large; remembered.
 
-    It is too large with more than a stage's work, or if it is slower than its halves, or than its
+    One is too large with more than a stage's work, or if it is slower than its halves, or than its
     layers one by one.
     """
     key = ("too large", split)
     known = problem.memory.get(key)
-    if not isinstance(known, Store):
-        known = problem.memory[key] = Store()
-    kinds = alike(problem, sets)
-    known.reach(int(kinds.max(initial=-1)) + 1, _UNKNOWN)
-    unknown = np.flatnonzero(known.rows[kinds] == _UNKNOWN)
-    if len(unknown):
-        first = unknown[np.unique(kinds[unknown], return_index=True)[1]]
-        layers = [layers_in(problem, number) for number in sets[first].tolist()]
-        ends = _ends_of_too_large(problem, layers, split)
-        places = [own.index(end) if end >= 0 else -1 for own, end in zip(layers, ends, strict=True)]
-        known.rows[kinds[first]] = places
-    place: Ints = known.rows[kinds]
-    return np.where(place >= 0, layer_at(problem, sets, place), -1)
+    if not isinstance(known, dict):
+        known = problem.memory[key] = {}
+    kinds = [(number_of(problem, s.layers), s.layers) for s in subgraphs]
+    new = {kind: layers for kind, layers in kinds if kind not in known}
+    ends = _ends_of_too_large(problem, list(new.values()), split)
+    for (kind, layers), end in zip(new.items(), ends, strict=True):
+        known[kind] = layers.index(end) if end >= 0 else -1
+    return [layers[known[kind]] for kind, layers in kinds if known[kind] >= 0]
 
 
 def _ends_of_too_large(problem: Problem, sets: Sequence[tuple[int, ...]], split: str) -> list[int]:

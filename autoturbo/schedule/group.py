@@ -22,24 +22,26 @@ Networks that do not up-sample are grouped as published.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import xor
+from typing import Final
 
-import numpy as np
-
-from autoturbo.graph.arrays import Ints
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
-from autoturbo.schedule.alike import Alike
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.layer_sets import Flags, Rules, layers_at
-from autoturbo.schedule.merging import Merger
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import DIMS, POLICIES, Split, SplitRules
+from autoturbo.schedule.split import Asked, LayerSet, Split, SplitRules, split_of
 from autoturbo.schedule.stores import Recent
 
-_GROUPINGS, _SUBGRAPHS = 1024, 1 << 14
+_GROUPINGS, _SUBGRAPHS = 4096, 1 << 16
 """Groupings that a problem remembers at most, and their sub-graphs together."""
+
+_FAMILIES, _FAMILY = 64, 128
+"""Sets of rules with the same words, and groupings that are remembered of each at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,99 +95,322 @@ def _number(value: str | float, default: float) -> float:
 
 
 def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-    """Algorithm 2: sub-graphs in topological order, remembered."""
+    """Return the sub-graphs of Algorithm 2, in topological order; remembered."""
+    return _groupings(problem).of(rules)
+
+
+def _groupings(problem: Problem) -> Groupings:
+    """Return what groups a problem's layers, remembered; it outlives the problem's books."""
     found = problem.memory.get("groupings")
-    if not isinstance(found, Recent):
-        found = Recent[GroupRules, tuple[SubGraph, ...]](_GROUPINGS, _SUBGRAPHS, len)
-        problem.memory["groupings"] = found
-    known: Recent[GroupRules, tuple[SubGraph, ...]] = found
-    return known.get(rules, lambda: _group(problem, rules))
+    if not isinstance(found, Groupings):
+        found = problem.memory["groupings"] = Groupings(problem.renewed())
+    return found
 
 
-def _group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-    rows = group_rows(problem, rules_table(problem, [rules]))[0].tolist()
-    return tuple(subgraph_of(problem, index, row) for index, row in enumerate(rows))
+@dataclass(eq=False)
+class Groupings:
+    """Groups the layers of a model, as often as asked.
+
+    A grouping holds for all rules that would have answered alike what was asked of its own
+    (:class:`autoturbo.schedule.split.Asked`); most rules of a search fall into the bounds of
+    others.
+
+    Attributes:
+        problem: whose layers.
+        bits: a bit for each layer, by name.
+        opaque: the layers with an opaque operator.
+        enlarging: the layers that up-sample.
+        runs: how often Algorithm 2 ran.
+    """
+
+    problem: Problem
+    bits: dict[str, int] = field(init=False)
+    opaque: frozenset[int] = field(init=False)
+    enlarging: frozenset[int] = field(init=False)
+    runs: int = 0
+    _exact: Recent[GroupRules, tuple[SubGraph, ...]] = field(init=False)
+    _alike: Recent[tuple[object, ...], list[_Known]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        layers, operators = self.problem.layers, self.problem.graph.operators
+        self.bits = {layer.name: 1 << layer.index for layer in layers}
+        self.opaque = frozenset(
+            x.index for x in layers if any(operators[op].opaque for op in x.operators)
+        )
+        self.enlarging = frozenset(x.index for x in layers if upsamples(self.problem, x))
+        self._exact = Recent(_GROUPINGS, _SUBGRAPHS, len)
+        self._alike = Recent(_FAMILIES)
+
+    def of(self, rules: GroupRules) -> tuple[SubGraph, ...]:
+        """Return the sub-graphs of some rules."""
+        return self._exact.get(rules, lambda: self._known_or_made(rules))
+
+    def _known_or_made(self, rules: GroupRules) -> tuple[SubGraph, ...]:
+        splits, cuts, merges = rules.splits, self.bits_of(rules.cuts), self.bits_of(rules.merges)
+        plain = (splits.lb_fill, splits.policy, splits.dims, rules.order)
+        family = self._alike.get(plain, list)
+        for known in family:
+            if known.holds(rules, cuts, merges):
+                return known.subgraphs
+        self.runs += 1
+        merging = Merging(self, rules)
+        found = merging.subgraphs()
+        if len(family) >= _FAMILY:
+            family.clear()
+        family.append(_Known(rules, cuts, merges, merging.asked, found))
+        return found
+
+    def bits_of(self, names: Iterable[str]) -> int:
+        """Return layers by name as bits; names of no layer are left out."""
+        return sum({self.bits.get(name, 0) for name in names})
 
 
-def group_rows(problem: Problem, rules: Rules) -> tuple[Ints, Ints]:
-    """Algorithm 2 by several rules at once: :meth:`autoturbo.schedule.merging.Merger.rows`.
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A grouping, its rules (the layers that they name as bits), and what was asked of them."""
+
+    rules: GroupRules
+    cuts: int
+    merges: int
+    asked: Asked
+    subgraphs: tuple[SubGraph, ...]
+
+    def holds(self, rules: GroupRules, cuts: int, merges: int) -> bool:
+        """Return whether other rules answer all that was asked alike."""
+        asked = self.asked
+        return (
+            asked.has("recompute_limit", rules.splits.recompute_limit)
+            and asked.has("producer_ratio", rules.producer_ratio)
+            and asked.has("merged_ratio", rules.merged_ratio)
+            and asked.has("max_layers", rules.max_layers)
+            and (not asked.keyed or rules.splits.key == self.rules.splits.key)
+            and (cuts ^ self.cuts) & asked.cuts == 0
+            and (merges ^ self.merges) & asked.merges == 0
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A sub-graph while it grows.
+
+    Attributes:
+        chosen: its layers.
+        producers: the nodes that it reads from.
+        consumers: the nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
+        ceiling: the smallest factor that a producer inside had before its output was up-sampled.
+        split: how it is cut; None while nobody asked.
+    """
+
+    chosen: LayerSet
+    producers: set[int]
+    consumers: set[int]
+    ceiling: float = math.inf
+    split: Split | None = None
+
+
+OUTSIDE: Final = -1
+"""The consumer that a model's outputs have."""
+
+
+class Merging:
+    """One run of Algorithm 2.
 
     Args:
-        problem: whose layers.
-        rules: of :func:`rules_table`.
+        model: whose layers.
+        rules: the knobs.
+
+    Attributes:
+        nodes: sub-graphs while they grow, by their last layer, which makes the output.
+        asked: what was asked of the rules.
     """
-    return _merger(problem).rows(rules)
+
+    def __init__(self, model: Groupings, rules: GroupRules) -> None:
+        self._model, self._problem, self._rules = model, model.problem, rules
+        self._cuts, self._merges = model.bits_of(rules.cuts), model.bits_of(rules.merges)
+        self._refused: set[int] = set()
+        self.asked = Asked()
+        self.nodes: dict[int, Node] = {}
+        outputs = set(self._problem.graph.outputs)
+        for layer in self._problem.layers:
+            consumers = {r for t in layer.outputs for r in self._problem.consumers[t]}
+            if outputs & set(layer.outputs):
+                consumers.add(OUTSIDE)
+            producers = {self._problem.producer[t] for t in layer.inputs} - {-1}
+            chosen = LayerSet.of((layer.index,))
+            self.nodes[layer.index] = Node(chosen, producers, consumers)
+
+    def subgraphs(self) -> tuple[SubGraph, ...]:
+        """Return the sub-graphs: rounds of all patterns until one merges nothing."""
+        patterns = {"s": self.straight, "d": self.diamonds, "b": self.branches}
+        while sum(patterns[letter]() for letter in self._rules.order):
+            pass
+        return tuple(
+            SubGraph(index, node.chosen.layers, self._split(number))
+            for index, (number, node) in enumerate(sorted(self.nodes.items()))
+        )
+
+    def straight(self) -> int:
+        """Merge by the straight pattern and return how often."""
+        return self._merged_by(self._straight)
+
+    def diamonds(self) -> int:
+        """Merge by the diamond pattern and return how often."""
+        return self._merged_by(self._diamond)
+
+    def branches(self) -> int:
+        """Merge by the branch pattern and return how often."""
+        return self._merged_by(self._branch)
+
+    def _merged_by(self, pattern: Callable[[int], bool]) -> int:
+        return sum(number in self.nodes and pattern(number) for number in sorted(self.nodes))
+
+    def _straight(self, producer: int) -> bool:
+        """P is the unique producer of Q and Q the unique consumer of P: merge {P, Q}."""
+        consumers = self.nodes[producer].consumers
+        if len(consumers) != 1 or OUTSIDE in consumers:
+            return False
+        (consumer,) = consumers
+        alone = self.nodes[consumer].producers == {producer}
+        return alone and self._merge_pair(producer, consumer)
+
+    def _branch(self, consumer: int) -> bool:
+        """Q has several producers and is the unique consumer of one, P: merge {P, Q}.
+
+        The latest that may; what then is straight is left to straight merges.
+        """
+        producers = self.nodes[consumer].producers
+        return len(producers) > 1 and any(
+            self.nodes[producer].consumers == {consumer} and self._merge_pair(producer, consumer)
+            for producer in sorted(producers, reverse=True)
+        )
+
+    def _diamond(self, end: int) -> bool:
+        """Two or more paths lead from an entry to an exit: merge what lies on them and the exit."""
+        producers = self.nodes[end].producers
+        if len(producers) < 2:  # noqa: PLR2004
+            return False
+        paths: dict[int, list[int]] = {}
+        for producer in sorted(producers):
+            path, entry = self._walk_back(producer, end)
+            if path:
+                paths.setdefault(entry, []).extend(path)
+        for nodes in paths.values():
+            if sum(end in self.nodes[node].consumers for node in nodes) > 1:
+                return self._merge_diamond([*nodes, end])
+        return False
+
+    def _walk_back(self, node: int, reader: int) -> tuple[list[int], int]:
+        """Return the nodes with one producer and one consumer before a reader, and their entry."""
+        path: list[int] = []
+        while self.nodes[node].consumers == {reader} and len(self.nodes[node].producers) == 1:
+            path.append(node)
+            reader, (node,) = node, self.nodes[node].producers
+        return path, node
+
+    def _merge_diamond(self, nodes: list[int]) -> bool:
+        """Merge by rule (ii)."""
+        ceiling = self._ceiling(nodes)
+        return self._try(nodes, min(max(map(self._factor, nodes)), ceiling), ceiling)
+
+    def _merge_pair(self, producer: int, consumer: int) -> bool:
+        """Merge by rule (i)."""
+        nodes, bit = [producer, consumer], 1 << producer
+        forced, ceiling = bool(self._merges & bit), self._ceiling(nodes)
+        if forced:
+            merged = self._try(nodes, math.inf, ceiling)
+        elif self._is_smaller(consumer, producer):
+            merged = False
+        else:
+            merged = self._try(nodes, min(self._factor(consumer), ceiling), ceiling)
+        if forced or not merged:
+            self.asked.merges |= bit
+        return merged
+
+    def _is_smaller(self, consumer: int, producer: int) -> bool:
+        """Return whether a consumer's factor is too small for its producer's."""
+        before, after = self._factor(producer), self._factor(consumer)
+        # infinity is below every multiple of infinity but that by 0, which is no number
+        threshold = _NEVER if math.isinf(before) or math.isinf(after) else after / before
+        ratio = self._rules.producer_ratio
+        self.asked.side("producer_ratio", ratio, threshold)
+        return after < ratio * before
+
+    def _ceiling(self, nodes: Sequence[int]) -> float:
+        """Return the smallest factor that a producer had which the merged nodes up-sample."""
+        if not self._model.enlarging:
+            return math.inf
+        now = (self._factor(node) for node in nodes if self._is_upsampled(node, nodes))
+        return min((*(self.nodes[node].ceiling for node in nodes), *now))
+
+    def _is_upsampled(self, node: int, nodes: Iterable[int]) -> bool:
+        """Return whether one of some nodes up-samples another's output."""
+        made = self._problem.layers[node].outputs
+        readers = {r for t in made for r in self._problem.consumers[t]} & self._model.enlarging
+        return any(not readers.isdisjoint(self.nodes[n].chosen.layers) for n in nodes)
+
+    def _try(self, nodes: list[int], before: float, ceiling: float) -> bool:
+        """Merge nodes if size, cuts and the rule allow it: a factor of at most `before`."""
+        key = functools.reduce(xor, (self.nodes[node].chosen.key for node in nodes))
+        if key in self._refused:
+            return False
+        size = sum(len(self.nodes[node].chosen.layers) for node in nodes)
+        self.asked.side("max_layers", self._rules.max_layers, size - 0.5)
+        if size <= self._rules.max_layers and self._model.opaque.isdisjoint(nodes):
+            layers = _in_order([self.nodes[node].chosen.layers for node in nodes])
+            union = LayerSet(layers, key)
+            split = split_of(self._problem, union, self._rules.splits, self.asked)
+            if self._may_have(split.factor, before) and not self._is_cut(nodes):
+                self._join(nodes, Node(union, set(), set(), ceiling, split))
+                return True
+        self._refused.add(key)
+        return False
+
+    def _may_have(self, factor: float, before: float) -> bool:
+        """Return whether merged nodes may have a factor, given the one before."""
+        if math.isinf(factor) or math.isinf(before):
+            return not math.isinf(factor)
+        ratio = self._rules.merged_ratio
+        self.asked.side("merged_ratio", ratio, factor / before)
+        return factor <= ratio * before
+
+    def _is_cut(self, nodes: list[int]) -> bool:
+        """Return whether one of some nodes but the last must not be merged with its consumers."""
+        bits = sum(1 << node for node in nodes[:-1])
+        self.asked.cuts |= bits
+        return bool(self._cuts & bits)
+
+    def _join(self, nodes: list[int], union: Node) -> None:
+        """Replace nodes by their union, kept under the last one's number."""
+        kept, gone = nodes[-1], set(nodes)
+        union.producers = set().union(*(self.nodes[n].producers for n in nodes)) - gone
+        union.consumers = self.nodes[kept].consumers
+        for node in nodes[:-1]:
+            del self.nodes[node]
+        self.nodes[kept] = union
+        for node in union.producers:
+            consumers = self.nodes[node].consumers
+            consumers -= gone
+            consumers.add(kept)
+
+    def _factor(self, node: int) -> float:
+        return self._split(node).factor
+
+    def _split(self, number: int) -> Split:
+        node = self.nodes[number]
+        if node.split is None:
+            node.split = split_of(self._problem, node.chosen, self._rules.splits, self.asked)
+        return node.split
 
 
-def subgraph_of(problem: Problem, index: int, row: Sequence[int]) -> SubGraph:
-    """The sub-graph of a row of :data:`autoturbo.schedule.merging.FOUND`."""
-    return SubGraph(index, layers_in(problem, row[1]), Split.of_row(row[2:]))
+def _in_order(sets: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the layers of disjoint sets, ascending."""
+    if all(one[-1] < other[0] for one, other in itertools.pairwise(sets)):
+        return tuple(itertools.chain.from_iterable(sets))
+    return tuple(sorted(itertools.chain.from_iterable(sets)))
 
 
-def layers_in(problem: Problem, number: int) -> tuple[int, ...]:
-    """The layers of a set by its number in :data:`autoturbo.schedule.merging.FOUND`, in order."""
-    return _merger(problem).layers(number)
-
-
-def layer_sets_of(problem: Problem) -> tuple[Ints, Ints]:
-    """Return where the rows of each set start, by its number, and all rows of layers."""
-    return _merger(problem).sets
-
-
-def layer_at(problem: Problem, sets: Ints, places: Ints) -> Ints:
-    """The layers at some places of sets by number, ``(sets,)``; any layer where a place is not."""
-    found: Ints = layers_at(*layer_sets_of(problem), sets, places)
-    return found
-
-
-def alike(problem: Problem, sets: Ints) -> Ints:
-    """Numbers of sets of layers, the same for those that are alike, ``(sets,)``.
-
-    See :mod:`autoturbo.schedule.alike`.
-
-    Args:
-        problem: whose layers.
-        sets: by number in :data:`autoturbo.schedule.merging.FOUND`.
-    """
-    found = problem.memory.get("alike")
-    if not isinstance(found, Alike):
-        found = problem.memory["alike"] = Alike(problem.renewed())
-    return found.of(sets, *_merger(problem).sets)
-
-
-def _merger(problem: Problem) -> Merger:
-    """What groups a problem's layers, remembered; it outlives the problem's books."""
-    found = problem.memory.get("merger")
-    if not isinstance(found, Merger):
-        found = Merger(problem.renewed(), _enlarging(problem), _opaque(problem))
-        problem.memory["merger"] = found
-    return found
-
-
-def rules_table(problem: Problem, rules: Sequence[GroupRules]) -> Rules:
-    """Rules for compiled code, one row each."""
-    splits = [own.splits for own in rules]
-    return Rules(
-        room=np.asarray([int(problem.cluster_lb_bytes * s.lb_fill) for s in splits], np.int64),
-        limit=np.asarray([s.recompute_limit for s in splits], np.float64),
-        policy=np.asarray([POLICIES[s.policy] for s in splits], np.int64),
-        key=np.asarray([["ofd".index(key) for key in s.key] for s in splits], np.int64),
-        dims=np.asarray([DIMS.index(s.dims) for s in splits], np.int64),
-        producer_ratio=np.asarray([own.producer_ratio for own in rules], np.float64),
-        merged_ratio=np.asarray([own.merged_ratio for own in rules], np.float64),
-        max_layers=np.asarray([own.max_layers for own in rules], np.int64),
-        order=np.asarray([["sdb".index(x) for x in own.order] for own in rules], np.int64),
-        cuts=np.stack([_flags(problem, own.cuts) for own in rules]),
-        merges=np.stack([_flags(problem, own.merges) for own in rules]),
-    )
-
-
-def _flags(problem: Problem, names: frozenset[str]) -> Flags:
-    """Per layer, whether it is named."""
-    found = np.zeros(len(problem.layers), np.bool_)
-    if names:
-        found[[layer.index for layer in problem.layers if layer.name in names]] = True
-    return found
+_NEVER: Final = 1e-300
+"""Below every ratio but 0."""
 
 
 def upsamples(problem: Problem, layer: Layer) -> bool:
@@ -222,25 +447,3 @@ def _stretches(problem: Problem, operator: Operator, position: int) -> bool:
         if faster or (read[dim].whole and made.shape[dim] > source.shape[dim]):
             return True
     return False
-
-
-def _enlarging(problem: Problem) -> frozenset[int]:
-    """The layers that up-sample, remembered."""
-    found = problem.memory.get("enlarging")
-    if not isinstance(found, frozenset):
-        found = frozenset(layer.index for layer in problem.layers if upsamples(problem, layer))
-        problem.memory["enlarging"] = found
-    return found
-
-
-def _opaque(problem: Problem) -> frozenset[int]:
-    """The layers with an opaque operator, remembered."""
-    found = problem.memory.get("opaque")
-    if not isinstance(found, frozenset):
-        operators = problem.graph.operators
-        layers = (
-            x.index for x in problem.layers if any(operators[op].opaque for op in x.operators)
-        )
-        found = frozenset(layers)
-        problem.memory["opaque"] = found
-    return found

@@ -12,7 +12,6 @@ bounded :class:`~autoturbo.schedule.cache.SchedulerCache` of the workbench.
 from __future__ import annotations
 
 import dataclasses
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +40,7 @@ from autoturbo.schedule.clusters import (
     hand_over,
     homes_of,
 )
-from autoturbo.schedule.group import GroupRules, SubGraph, group
+from autoturbo.schedule.group import GroupRules, SubGraph
 from autoturbo.schedule.instances import InstanceGraph, make_instances
 from autoturbo.schedule.knobs import AUTO, MIDDLE_PRIORITY, Knobs, SubGraphKnobs
 from autoturbo.schedule.order import order_instances
@@ -55,7 +54,7 @@ from autoturbo.schedule.own_splits import (
 )
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, Schedule, Share
-from autoturbo.schedule.split import SplitRules
+from autoturbo.schedule.split import SplitRules, divisors
 from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import BufferRules, Timeline, build_timelines
 
@@ -130,8 +129,7 @@ class Workbench:
         samples = self.share().samples
         if self.trace.obstacle:
             return (samples,)
-        small = [b for b in range(1, math.isqrt(samples) + 1) if samples % b == 0]
-        return tuple(sorted({*small, *(samples // b for b in small)}, reverse=True))
+        return divisors(samples)[::-1]
 
 
 _PLAN_KNOBS = operator.attrgetter(
@@ -168,8 +166,7 @@ def _planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, Plan]:
 
 def grouped(problem: Problem, split: str, knobs: Knobs) -> tuple[SubGraph, ...]:
     """Sub-graphs as Algorithm 2 makes them, for clusters that share out the work in some way."""
-    rules = GroupRules.of(knobs)
-    return group(problem, rules) if split == BATCH else group_for(problem, rules, split)
+    return group_for(problem, GroupRules.of(knobs), split)
 
 
 def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:

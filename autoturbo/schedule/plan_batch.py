@@ -11,33 +11,32 @@ of a search. :mod:`autoturbo.schedule.pipeline` plans the setting that a schedul
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
 from autoturbo.errors import KnobsError, Location
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.alike import number_of
 from autoturbo.schedule.cluster_parts import shared_out
-from autoturbo.schedule.clusters import PARTS, cluster_axes, rows_for
-from autoturbo.schedule.group import (
-    GroupRules,
-    alike,
-    group_rows,
-    layer_sets_of,
-    rules_table,
-    subgraph_of,
-)
+from autoturbo.schedule.clusters import PARTS, cluster_axes, group_for
+from autoturbo.schedule.group import GroupRules, SubGraph
 from autoturbo.schedule.interning import Interner, Memo, whole_numbers
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.layer_sets import Flags, Rules
-from autoturbo.schedule.merging import FOUND
-from autoturbo.schedule.own_splits import Own, Wrong, own_row, settle, split_error
+from autoturbo.schedule.own_splits import (
+    Own,
+    Wrong,
+    own_row,
+    room_for_parts,
+    settle,
+    split_error,
+)
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.schedule import BATCH, Share
+from autoturbo.schedule.schedule import Share
 from autoturbo.schedule.settings_table import (
     MODEL_COLUMNS,
     MODEL_KNOBS,
@@ -47,21 +46,18 @@ from autoturbo.schedule.settings_table import (
     value_of_number,
 )
 from autoturbo.schedule.split import SplitColumn, axis_table
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.work import Flags, Floats
 
-_RULES: Final = {
-    "producer_factor_ratio": "producer_ratio", "merged_factor_ratio": "merged_ratio",
-    "max_layers": "max_layers", "lb_fill": "room", "recompute_limit": "limit",
-    "merge_order": "order", "split_key": "key", "split_dims": "dims", "factor_policy": "policy",
-}  # fmt: skip
-"""Fields of :class:`autoturbo.schedule.layer_sets.Rules` by the knob of the model that each follows
-from."""
+_RULES: Final = (
+    "producer_factor_ratio", "merged_factor_ratio", "max_layers", "lb_fill", "recompute_limit",
+    "merge_order", "split_key", "split_dims", "factor_policy",
+)  # fmt: skip
+"""Knobs of the model that grouping reads."""
 
 _RULE_COLUMNS: Final = [MODEL_KNOBS.index(name) for name in _RULES]
 _SHARING: Final = [MODEL_KNOBS.index(name) for name in ("batches_per_cluster", "cluster_split")]
 _SCALE: Final = MODEL_KNOBS.index("factor_scale")
-_SET: Final = FOUND.index("set")
-_CUT: Final = [FOUND.index(name) for name in ("axis", "factor")]
+_CUT: Final = [SplitColumn.AXIS, SplitColumn.FACTOR]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,8 +70,8 @@ class PlanTable:
         owner: position of its setting, ascending.
         samples: that a cluster processes at once, which tells its problem.
         loops: passes of a cluster.
-        sets: number of its set of layers in its problem.
-        alike: the same number for sets of layers that are alike.
+        layers: its layers' indices, a tuple of each.
+        alike: the same number for isomorphic sub-graphs.
         splits: rows of :class:`autoturbo.schedule.split.SplitColumn`; footprint -1 where it is that
             of the middle part.
         instances: per pass, of the cluster that has most of them.
@@ -92,7 +88,7 @@ class PlanTable:
     owner: Ints
     samples: Ints
     loops: Ints
-    sets: Ints
+    layers: NDArray[np.object_]
     alike: Ints
     splits: Ints
     instances: Ints
@@ -156,7 +152,7 @@ class _Rows(NamedTuple):
     owner: Ints
     samples: Ints
     loops: Ints
-    sets: Ints
+    layers: NDArray[np.object_]
     alike: Ints
     splits: Ints
     instances: Ints
@@ -186,20 +182,22 @@ def plan_batch(bench: Bench, settings: SettingsTable) -> PlanTable:
         else:
             problem = bench.problem(share.batches)
             blocks.append(_rows(problem, share, settings, mine, overrides, errors))
-    rows = _Rows(*map(np.concatenate, zip(*blocks, strict=True)))
+    columns: list[NDArray[Any]] = [np.concatenate(own) for own in zip(*blocks, strict=True)]
+    rows = _Rows(*columns)
     possible = np.ones(len(settings.knobs), np.bool_)
     possible[[*errors]] = False
     order = np.argsort(rows.owner, kind="stable")
     order = order[possible[rows.owner[order]]]
-    rows = _Rows(*(column[order] for column in rows))
+    rows = _Rows(*(column[order] for column in columns))
     runs, kernel_knobs = _kernel_knobs(settings, rows, own_numbers(overrides.each))
     return PlanTable(*rows, runs, tuple(overrides.each), kernel_knobs, possible, errors)
 
 
 _NONE: Final = np.zeros(0, np.int64)
 _NO_ROWS: Final = _Rows(
-    _NONE, _NONE, _NONE, _NONE, _NONE, np.zeros((0, len(SplitColumn)), np.int64), _NONE, _NONE
-)
+    _NONE, _NONE, _NONE, np.zeros(0, np.object_), _NONE,
+    np.zeros((0, len(SplitColumn)), np.int64), _NONE, _NONE,
+)  # fmt: skip
 
 
 def _rows(
@@ -223,22 +221,21 @@ def _rows(
     knobs = settings.knobs[mine]
     at, layer, own = _said_of(problem, settings, mine, errors)
     flags = _boundaries(problem, len(mine), at, layer, overrides.each, own)
-    rules = _rules_of(problem, knobs, *flags)
-    keys = _keys(knobs, rules)
+    keys = _keys(knobs, flags)
     numbers, first = Interner(keys.shape[1]).of(keys)
-    rules = rules.taken(first)
-    plain = share.split == BATCH
-    found, counts = group_rows(problem, rules) if plain else rows_for(problem, rules, share.split)
-    kinds = alike(problem, found[:, _SET])
-    over, shared = _over_clusters(problem, share.split, found, kinds, np.repeat(rules.room, counts))
+    rules = _rules_of(problem, knobs[first], flags[:, first])
+    groupings = [group_for(problem, one, share.split) for one in rules]
+    counts = np.asarray([len(own) for own in groupings], np.int64)
+    grouped = [subgraph for own in groupings for subgraph in own]
+    kinds = np.asarray([number_of(problem, s.layers) for s in grouped], np.int64)
+    rooms = [room_for_parts(problem, one.splits.lb_fill) for one in rules]
+    over, shared = _over_clusters(problem, share.split, grouped, kinds, np.repeat(rooms, counts))
     # from different groupings to all settings
     sizes, begins = counts[numbers], np.cumsum(counts)[numbers] - counts[numbers]
     owner, ends = np.repeat(np.arange(len(mine)), sizes), np.cumsum(sizes)
     which = np.arange(len(owner)) + np.repeat(begins - (ends - sizes), sizes)
-    start, members = layer_sets_of(problem)
-    sets = found[which, _SET]
-    lasts = members[start[sets + 1] - 1, 1] - 1
-    rows = _rows_with(at, layer, ends - sizes, begins, sizes, found[:, _SET], start, members)
+    lasts = np.asarray([s.layers[-1] for s in grouped], np.int64)[which]
+    rows = (ends - sizes)[at] + _owners(problem, groupings, numbers[at], layer)
     order = np.lexsort((layer, rows))
     own, named = _resolved(
         overrides, rows[order], own[order], (layer == lasts[rows])[order], len(owner)
@@ -247,7 +244,7 @@ def _rows(
     said[:, Own.SCALE] = np.maximum(knobs[owner, _SCALE], 1)
     said[:, Own.NAMED] = named
     splits, wrong = settle(
-        axis_table(problem), _split_rows(found)[which], shared[which], lasts, over[which], said,
+        axis_table(problem), _split_rows(grouped)[which], shared[which], lasts, over[which], said,
         problem.target.clusters,
     )  # fmt: skip
     for row in np.flatnonzero(wrong[:, 0] != Wrong.NOTHING).tolist():
@@ -257,7 +254,8 @@ def _rows(
     parts = np.maximum(splits[:, SplitColumn.FACTOR], 1) * splits[:, SplitColumn.INNER_FACTOR]
     instances = -(-parts // np.where(over[which] >= 0, problem.target.clusters, 1))
     samples, loops = (np.full(len(owner), n) for n in (share.batches, share.loops))
-    return _Rows(mine[owner], samples, loops, sets, kinds[which], splits, instances, own)
+    layers = np.fromiter((s.layers for s in grouped), object, len(grouped))[which]
+    return _Rows(mine[owner], samples, loops, layers, kinds[which], splits, instances, own)
 
 
 def _said_of(
@@ -279,103 +277,78 @@ def _said_of(
 
 def _boundaries(
     problem: Problem, count: int, at: Ints, layer: Ints, each: Sequence[SubGraphKnobs], own: Ints
-) -> tuple[Flags, Flags]:
+) -> Flags:
     """Per setting and layer, whether it must be cut, and whether merged, after the layer."""
     found = np.zeros((2, count, len(problem.layers)), np.bool_)
     for flags, word in zip(found, ("cut", "merge"), strict=True):
         said = np.asarray([one.boundary == word for one in each])[own]
         flags[at[said], layer[said]] = True
-    return found[0], found[1]
+    return found
 
 
-def _rules_of(problem: Problem, knobs: Floats, cuts: Flags, merges: Flags) -> Rules:
-    """What grouping follows from, one row per setting."""
-    each, rows = list[GroupRules](), dict[str, Ints]()
-    for knob, column in zip(_RULES, _RULE_COLUMNS, strict=True):
-        values, which = np.unique(knobs[:, column], return_inverse=True)
-        rows[knob] = len(each) + which
-        each += [_rule_of(knob, value) for value in values.tolist()]
-    table = rules_table(problem, each)
-    fields = {field: getattr(table, field)[rows[knob]] for knob, field in _RULES.items()}
-    return Rules(**fields, cuts=cuts, merges=merges)
+def _rules_of(problem: Problem, knobs: Floats, flags: Flags) -> list[GroupRules]:
+    """Return what grouping follows from, of each setting."""
+    names = [layer.name for layer in problem.layers]
+    found = []
+    for row, cuts, merges in zip(knobs[:, _RULE_COLUMNS].tolist(), *flags, strict=True):
+        values = {k: value_of_number(k, number) for k, number in zip(_RULES, row, strict=True)}
+        named = ({names[at] for at in np.flatnonzero(own)} for own in (cuts, merges))
+        cut, merged = map(frozenset, named)
+        rules = GroupRules.of(Knobs(**values))
+        found.append(dataclasses.replace(rules, cuts=cut, merges=merged))
+    return found
 
 
-@functools.cache
-def _rule_of(knob: str, number: float) -> GroupRules:
-    """What a value of one knob of the model means for grouping."""
-    return GroupRules.of(Knobs(**{knob: value_of_number(knob, number)}))
-
-
-def _keys(knobs: Floats, rules: Rules) -> Ints:
+def _keys(knobs: Floats, boundaries: Flags) -> Ints:
     """Whole numbers that are equal where settings group alike, one row each."""
-    flags = np.concatenate((rules.cuts, rules.merges), axis=1)
+    flags = np.concatenate(boundaries, axis=1)
     room = -flags.shape[1] % 64
     bits = np.packbits(np.pad(flags, ((0, 0), (0, room))), axis=1)
     return np.column_stack((whole_numbers(knobs[:, _RULE_COLUMNS]), bits.view(np.int64)))
 
 
-def _split_rows(found: Ints) -> Ints:
-    """Splits of rows of :data:`autoturbo.schedule.merging.FOUND`, with nothing cut inside."""
-    inner = np.tile((-1, 1), (len(found), 1))
-    return np.concatenate((found[:, FOUND.index("axis") :], inner), axis=1)
+def _split_rows(subgraphs: Sequence[SubGraph]) -> Ints:
+    """Return the splits that sub-graphs were grouped with."""
+    rows = [subgraph.split.row for subgraph in subgraphs]
+    return np.asarray(rows, np.int64).reshape(-1, len(SplitColumn))
 
 
 def _over_clusters(
-    problem: Problem, split: str, found: Ints, kinds: Ints, rooms: Ints
+    problem: Problem, split: str, subgraphs: Sequence[SubGraph], kinds: Ints, rooms: Ints
 ) -> tuple[Ints, Ints]:
     """Axes along which clusters share out sub-graphs (-1: none), and splits where they do."""
-    splits = _split_rows(found)
+    splits = _split_rows(subgraphs)
     if split not in PARTS:
-        return np.full(len(found), -1), splits
+        return np.full(len(subgraphs), -1), splits
     memo = problem.memory.get(("shared out", split))
     if not isinstance(memo, Memo):
         memo = problem.memory["shared out", split] = Memo(4, (len(SplitColumn),))
-    start, members = layer_sets_of(problem)
 
     def make(new: Ints) -> Ints:
-        subgraphs = [subgraph_of(problem, 0, row) for row in found[new].tolist()]
-        return shared_out(problem, subgraphs, split, rooms[new].tolist())
+        chosen = [subgraphs[at] for at in new.tolist()]
+        return shared_out(problem, chosen, split, rooms[new].tolist())
 
-    lasts = members[start[found[:, _SET] + 1] - 1, 1] - 1
-    shared = memo.of(np.column_stack((kinds, rooms, found[:, _CUT])), make)
+    lasts = [subgraph.layers[-1] for subgraph in subgraphs]
+    shared = memo.of(np.column_stack((kinds, rooms, splits[:, _CUT])), make)
     return cluster_axes(problem, split)[lasts], shared
 
 
-@njit(cache=True)
-def _rows_with(
-    at: Ints,
-    layer: Ints,
-    first: Ints,
-    begins: Ints,
-    sizes: Ints,
-    sets: Ints,
-    start: Ints,
-    members: Ints,
+def _owners(
+    problem: Problem, groupings: Sequence[Sequence[SubGraph]], numbers: Ints, layer: Ints
 ) -> Ints:
-    """Per override, the sub-graph that has its layer.
+    """Return the sub-graph that has each override's layer, ``(overrides,)``.
 
     Args:
-        at: setting of each override, ascending.
+        problem: whose layers.
+        groupings: different ones.
+        numbers: grouping of each override's setting.
         layer: of each override.
-        first: per setting, number of its first sub-graph.
-        begins: per setting, where its sub-graphs begin in ``sets``.
-        sizes: per setting, how many it has.
-        sets: their sets of layers.
-        start: where each set begins in ``members``.
-        members: layers, in rows of first and one past the last.
     """
-    found, before = np.empty(len(at), np.int64), -1
-    place = np.empty(layer.max() + 1 if len(layer) else 0, np.int64)
-    for number in range(len(at)):
-        if at[number] != before:
-            before = at[number]
-            for row in range(sizes[before]):
-                own = sets[begins[before] + row]
-                for at_row in range(start[own], start[own + 1]):
-                    for member in range(members[at_row, 0], min(members[at_row, 1], len(place))):
-                        place[member] = first[before] + row
-        found[number] = place[layer[number]]
-    return found
+    owner = np.zeros((len(groupings) if len(layer) else 0, len(problem.layers)), np.int32)
+    for row, subgraphs in zip(owner, groupings, strict=False):
+        for subgraph in subgraphs:
+            row[list(subgraph.layers)] = subgraph.index
+    return owner[numbers, layer].astype(np.int64)
 
 
 def _resolved(

@@ -28,10 +28,14 @@ does not divide (33 parts of 4096 positions, where 64 would do). ``factor_policy
 
 from __future__ import annotations
 
+import bisect
+import functools
+import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
+from operator import xor
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -50,6 +54,7 @@ from autoturbo.graph.arrays import (
 from autoturbo.graph.operators import MAX_AXES, Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.problem import LayerArrays, Problem, outer_axis
+from autoturbo.schedule.stores import Recent
 
 UNFIT = math.inf
 """Factor of a sub-graph that no split makes fit."""
@@ -156,131 +161,202 @@ class SplitColumn(IntEnum):
     INNER_FACTOR = 6
 
 
-def best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> Split:
-    """Algorithm 1 and equation 1 for the sub-graph of the given layers, remembered."""
-    found = splits_of(problem, rules)
-    if layers not in found:
-        found[layers] = _best_split(problem, layers, rules)
-    return found[layers]
+class PartCost(NamedTuple):
+    """What the largest part of some layers needs.
+
+    Attributes:
+        footprint: bytes in the local buffers of a cluster, weights excluded.
+        work: arithmetic, in vector-lane operations.
+        operators: how many operators the part does not have whole.
+    """
+
+    footprint: int
+    work: int
+    operators: int
 
 
-def splits_of(problem: Problem, rules: SplitRules) -> dict[tuple[int, ...], Split]:
-    """The splits that are known for some rules, by the sub-graph's layers."""
-    key = ("splits", rules)
-    found = problem.books.get(key)
-    if not isinstance(found, dict):
-        found = {}
-        problem.books[key] = found
+@dataclass(frozen=True, slots=True)
+class LayerSet:
+    """Layers that are split together.
+
+    Attributes:
+        layers: indices into :attr:`Problem.layers`, ascending; the last makes the output.
+        key: tells the set from all others; a union's follows from its members' without a look at
+            all layers.
+    """
+
+    layers: tuple[int, ...]
+    key: int
+
+    @staticmethod
+    def of(layers: tuple[int, ...]) -> LayerSet:
+        """Return the set of some layers, in ascending order."""
+        return LayerSet(layers, functools.reduce(xor, map(_layer_key, layers), 0))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _layer_key(layer: int) -> int:
+    """Return a random word for a layer: words of two sets of layers are equal by chance only."""
+    digest = hashlib.blake2b(layer.to_bytes(8, "little"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+_PART_COSTS: Final = 1 << 17
+"""Costs of parts that are remembered of a model at most; one takes about 300 bytes."""
+
+
+def part_cost(problem: Problem, chosen: LayerSet, axis: int = -1, factor: int = 1) -> PartCost:
+    """Return what the largest of some equal parts needs, halo included; remembered.
+
+    Args:
+        problem: whose layers.
+        chosen: the layers that run together.
+        axis: of the last operator's domain that is cut, -1 for none.
+        factor: number of parts.
+    """
+    known = problem.memory.get("part costs")
+    if not isinstance(known, Recent):
+        known = problem.memory["part costs"] = Recent(_PART_COSTS)
+    found: PartCost = known.get(
+        (chosen.key, axis, factor), lambda: _part_cost(problem, chosen.layers, axis, factor)
+    )
     return found
 
 
-def _best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> Split:
-    axes = split_axes(problem, layers, rules.dims)
+def _part_cost(problem: Problem, layers: tuple[int, ...], axis: int, factor: int) -> PartCost:
+    space = problem.memory.get("workspace")
+    if not isinstance(space, Workspace):
+        space = whole_workspace(problem.arrays, problem.layer_arrays)
+        problem.memory["workspace"] = space
+    start = stop = 0
+    if axis >= 0:
+        extent = sink(problem, layers).axes[axis].extent
+        size = -(-extent // factor)
+        start = min((factor // 2) * size, extent - size)
+        stop = start + size
+    rows = np.asarray(layers, np.int64)
+    ops = operators_of(problem.layer_arrays, rows)
+    arrays = problem.arrays, problem.layer_arrays
+    return PartCost(*cost(*arrays, rows, ops, space, axis, start, stop))
+
+
+@dataclass(eq=False)
+class Asked:
+    """What was asked of rules: other rules that answer all of it alike give the same result.
+
+    Attributes:
+        low: by number of the rules, from where on its answers would have been the same.
+        high: until where, inclusive.
+        keyed: whether the order of keys chose between two splits.
+        cuts: the layers that were asked whether they must be cut off, as bits.
+        merges: the layers that were asked whether they must be merged, as bits.
+    """
+
+    low: dict[str, float] = field(default_factory=dict)
+    high: dict[str, float] = field(default_factory=dict)
+    keyed: bool = False
+    cuts: int = 0
+    merges: int = 0
+
+    def side(self, name: str, value: float, threshold: float) -> None:
+        """Note that it mattered on which side of a threshold a number of the rules is.
+
+        What is nearer to it than rounding may move either is only known to be what it is.
+        """
+        margin = _MARGIN * abs(threshold)
+        if value < threshold - margin:
+            self.high[name] = min(self.high.get(name, math.inf), threshold - margin)
+        elif value > threshold + margin:
+            self.low[name] = max(self.low.get(name, -math.inf), threshold + margin)
+        else:
+            self.low[name] = self.high[name] = value
+
+    def has(self, name: str, value: float) -> bool:
+        """Return whether a number would have given the same answers."""
+        return self.low.get(name, -math.inf) <= value <= self.high.get(name, math.inf)
+
+
+_MARGIN: Final = 1e-9
+
+
+def best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> Split:
+    """Return the best split of the sub-graph of some layers: Algorithm 1 and equation 1."""
+    return split_of(problem, LayerSet.of(layers), rules, Asked())
+
+
+def split_of(problem: Problem, chosen: LayerSet, rules: SplitRules, asked: Asked) -> Split:
+    """Return :func:`best_split`, and note what was asked of the rules."""
     room = int(problem.cluster_lb_bytes * rules.lb_fill)
-    axis, factor, depth, cut, peak = _search(
-        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
-        np.asarray(axes, np.int64).reshape(-1, 2), room, rules.recompute_limit,
-        POLICIES[rules.policy], np.asarray(["ofd".index(k) for k in rules.key], np.int64),
-    )  # fmt: skip
-    return Split(axis, UNFIT if factor == 0 else factor, depth, cut, peak)
-
-
-POLICIES = {"published": 0, "divisors": 1, "ragged": 2}
-"""Codes of the factors that are tried."""
-
-
-@njit(cache=True)
-def _search(
-    g: GraphArrays,
-    a: LayerArrays,
-    layers: Ints,
-    axes: Ints,
-    room: int,
-    limit: float,
-    policy: int,
-    key: Ints,
-) -> tuple[int, int, int, int, int]:
-    """The best way to cut a sub-graph: axis, factor (0 if none fits), depth, operators, bytes."""
-    space = workspace(g, a, layers)
-    whole, work, _ = cost(g, a, layers, space.ops, space, -1, 0, 0)
-    if whole <= room:
-        return -1, 1, 0, len(layers), whole
-    best = np.asarray((-1, 0, 0, 0, whole))
-    rank, best_rank = np.empty(3, np.int64), np.empty(3, np.int64)
-    first = g.axis_start[space.ops[-1]]
-    for index in range(len(axes)):
-        depth, axis = axes[index, 0], axes[index, 1]
-        extent = g.axis_extent[first + axis]
-        factor, cut, peak = _along(
-            g, a, layers, space, axis, extent, whole, work, room, limit, policy
-        )
-        if factor == 0:
+    whole = part_cost(problem, chosen)
+    if whole.footprint <= room:
+        return Split(-1, 1, 0, len(chosen.layers), whole.footprint)
+    best, best_rank = Split(-1, UNFIT, 0, 0, whole.footprint), None
+    for depth, axis in split_axes(problem, chosen.layers, rules.dims):
+        found = _smallest_factor(problem, chosen, axis, room, rules, asked)
+        if found is None:
             continue
-        rank[0], rank[1], rank[2] = cut, -factor, -depth
-        if best[1] == 0 or before(best_rank, rank, key):
-            best[0], best[1], best[2], best[3], best[4] = axis, factor, depth, cut, peak
-            best_rank[:] = rank
-    return best[0], best[1], best[2], best[3], best[4]
+        factor, part = found
+        rank = {"o": part.operators, "f": -factor, "d": -depth}
+        if best_rank is not None:
+            signs = {rank[key] > best_rank[key] for key in rank if rank[key] != best_rank[key]}
+            asked.keyed |= len(signs) > 1
+        if best_rank is None or _in_order(rank, rules) > _in_order(best_rank, rules):
+            best = Split(axis, factor, depth, part.operators, part.footprint)
+            best_rank = rank
+    return best
 
 
-@borrowing
-def before(first: Ints, second: Ints, key: Ints) -> bool:
-    """Whether a rank is lower than another: equation 1, its keys in a given order."""
-    for position in key:
-        if first[position] != second[position]:
-            return bool(first[position] < second[position])
-    return False
+def _in_order(rank: dict[str, int], rules: SplitRules) -> list[int]:
+    """Return what equation 1 compares, its keys in the order of the rules."""
+    return [rank[key] for key in rules.key]
 
 
-@njit(cache=True)
-def _along(
-    g: GraphArrays,
-    a: LayerArrays,
-    layers: Ints,
-    space: Workspace,
-    axis: int,
-    extent: int,
-    whole: int,
-    whole_work: int,
-    room: int,
-    limit: float,
-    policy: int,
-) -> tuple[int, int, int]:
-    """The smallest factor along one axis with which the parts fit (0 for none), cuts and bytes.
+def _smallest_factor(
+    problem: Problem, chosen: LayerSet, axis: int, room: int, rules: SplitRules, asked: Asked
+) -> tuple[int, PartCost] | None:
+    """Return the smallest factor along one axis with which the parts fit, and what a part needs.
 
     From the smallest whose parts fit by the printed estimate.
     """
-    factor = max(-(-whole // max(room, 1)), 2)
+    extent, whole = sink(problem, chosen.layers).axes[axis].extent, part_cost(problem, chosen)
+    factor = max(-(-whole.footprint // max(room, 1)), 2)
     for _ in range(RETRIES + 1):
-        factor = candidate_factor(factor, extent, policy)
+        factor = candidate_factor(factor, extent, rules.policy)
         if factor == 0:
-            break
-        size = -(-extent // factor)
-        start = min((factor // 2) * size, extent - size)
-        peak, work, cut = cost(g, a, layers, space.ops, space, axis, start, start + size)
-        if work * factor > limit * whole_work + factor:
-            break
-        if peak <= room:
-            return factor, cut, peak
+            return None
+        part = part_cost(problem, chosen, axis, factor)
+        every = float(part.work * factor)
+        if whole.work > 0:
+            asked.side("recompute_limit", rules.recompute_limit, (every - factor) / whole.work)
+        if every > rules.recompute_limit * whole.work + factor:
+            return None
+        if part.footprint <= room:
+            return factor, part
         factor += 1
-    return 0, 0, 0
+    return None
 
 
-@borrowing
-def candidate_factor(least: int, extent: int, policy: int) -> int:
-    """The first factor to try from ``least`` on, 0 for none.
+def candidate_factor(least: int, extent: int, policy: str) -> int:
+    """Return the first factor to try from ``least`` on, 0 for none.
 
     The paper's are 1, 2, 4, 8, 9, 10, ...: below 8 only what spreads over 8 cores; it stops at the
     first that does not divide the extent.
     """
-    for factor in range(least, extent + 1):
-        divides = extent % factor == 0
-        skipped = policy == 0 and (factor == 3 or 5 <= factor <= 7)  # noqa: PLR2004
-        if not skipped and (divides or policy == 2):  # noqa: PLR2004  the code of ragged
-            return factor
-        if not skipped and policy == 0:
-            return 0
-    return 0
+    if policy == "published":
+        factor = 4 if least == 3 else 8 if 5 <= least <= 7 else least  # noqa: PLR2004
+        return factor if factor <= extent and extent % factor == 0 else 0
+    if policy == "ragged":
+        return least if least <= extent else 0
+    dividing = divisors(extent)
+    at = bisect.bisect_left(dividing, least)
+    return dividing[at] if at < len(dividing) else 0
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of a number, ascending."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return tuple(sorted({*small, *(number // n for n in small)}))
 
 
 def sink(problem: Problem, layers: tuple[int, ...]) -> Operator:

@@ -16,6 +16,8 @@ from autoturbo.hardware.target import MatrixEngine, Target
 
 Floats = NDArray[np.float64]
 
+Flags = NDArray[np.bool_]
+
 NONE, MATRIX, VECTOR, MOVE = range(4)
 """Codes of :class:`autoturbo.graph.operators.Engine`."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.group import SubGraph, layers_in
+from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.interning import Memo, whole_numbers
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import RULE_KNOBS, Workbench, plan, rules_of
@@ -93,18 +93,13 @@ class PlanKernels:
 
         def make(new: Ints) -> Floats:
             found = np.zeros((len(new), len(STATISTICS)))
-            own: list[SubGraph] = [self._subgraph(plans, at) for at in new.tolist()]
+            own = [_subgraph(plans, at) for at in new.tolist()]
             self._subgraphs += own
             for problem, mine in self._problems(plans.samples[new]):
                 found[mine, : OWN_COLUMNS.start] = part_rows(problem, [own[at] for at in mine])
             return found
 
         return self._parts.numbers(keys, make)
-
-    def _subgraph(self, plans: PlanTable, at: int) -> SubGraph:
-        problem = self._problem(int(plans.samples[at]))
-        layers = layers_in(problem, int(plans.sets[at]))
-        return SubGraph(0, layers, Split.of_row(plans.splits[at].tolist()))
 
     def _problems(self, samples: Ints) -> Iterator[tuple[Problem, Ints]]:
         """The problem of each number of samples, and where that number is."""
@@ -159,6 +154,10 @@ class PlanKernels:
             return np.asarray(rows, np.int64)
 
         return self._rules.of(whole_numbers(own), make)
+
+
+def _subgraph(plans: PlanTable, at: int) -> SubGraph:
+    return SubGraph(0, plans.layers[at], Split.of_row(plans.splits[at].tolist()))
 
 
 def _rule_row(problem: Problem, numbers: Floats) -> list[int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoturbo.errors import KnobsError
-from autoturbo.schedule.clusters import rows_for
-from autoturbo.schedule.group import GroupRules, SubGraph, group_rows, rules_table, subgraph_of
+from autoturbo.schedule.clusters import group_for
+from autoturbo.schedule.group import GroupRules, SubGraph
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem
@@ -44,9 +44,7 @@ def plainly_planned(bench: Workbench, knobs: Knobs) -> PlainPlan:
 
 def plainly_grouped(problem: Problem, knobs: Knobs, split: str = BATCH) -> tuple[SubGraph, ...]:
     """Return the sub-graphs of Algorithm 2 with the splits that they are grouped with."""
-    rules = rules_table(problem, [GroupRules.of(knobs)])
-    rows = (group_rows(problem, rules) if split == BATCH else rows_for(problem, rules, split))[0]
-    return tuple(subgraph_of(problem, at, row) for at, row in enumerate(rows.tolist()))
+    return group_for(problem, GroupRules.of(knobs), split)
 
 
 def plainly_resolved(

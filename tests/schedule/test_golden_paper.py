@@ -12,7 +12,7 @@ import pytest
 
 from autoturbo.graph.operators import Engine
 from autoturbo.schedule.bind import Placement, Scope
-from autoturbo.schedule.group import GroupRules, SubGraph
+from autoturbo.schedule.group import Groupings, GroupRules, Merging, SubGraph
 from autoturbo.schedule.instances import make_instances
 from autoturbo.schedule.instructions import ENGINES, Column
 from autoturbo.schedule.knobs import Knobs
@@ -21,7 +21,6 @@ from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.problem import make_problem
 from autoturbo.schedule.split import Split, SplitRules, best_split
 from autoturbo.schedule.stitch import stitch
-from tests.schedule.plain_merging import Merging
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, capacity, target
 
@@ -78,20 +77,21 @@ def two_blocks() -> Net:
 def test_merges_of_the_example_step_by_step() -> None:
     """Straight merges give 1 to 5, branch merges {2, 3} and {4, 5}, then all become one."""
     problem = make_problem(two_blocks().graph(), target(lb=1 << 20), "float16")
-    merger = Merging(problem, GroupRules(SplitRules()))
+    merger = Merging(Groupings(problem), GroupRules(SplitRules()))
 
     def now() -> list[list[str]]:
-        return [[problem.layers[x].name for x in merger.members[n]] for n in sorted(merger.members)]
+        sets = [node.chosen.layers for _, node in sorted(merger.nodes.items())]
+        return [[problem.layers[x].name for x in layers] for layers in sets]
 
     three, shortcut, second = ["conv0", "conv1", "conv2"], ["conv3"], ["conv4", "conv5", "conv6"]
-    assert merger.straight_merge() == 4
+    assert merger.straight() == 4
     assert now() == [three, shortcut, ["relu2"], second, ["relu5"]]
-    assert merger.diamond_merge() == 0
-    assert merger.branch_merge() == 2
+    assert merger.diamonds() == 0
+    assert merger.branches() == 2
     assert now() == [three, [*shortcut, "relu2"], [*second, "relu5"]]
-    assert merger.straight_merge() == 2
+    assert merger.straight() == 2
     assert now() == [[*three, *shortcut, "relu2", *second, "relu5"]]
-    assert (merger.straight_merge(), merger.diamond_merge(), merger.branch_merge()) == (0, 0, 0)
+    assert (merger.straight(), merger.diamonds(), merger.branches()) == (0, 0, 0)
 
 
 def test_a_diamond_leaves_its_entry_out() -> None:
@@ -100,9 +100,9 @@ def test_a_diamond_leaves_its_entry_out() -> None:
     entry = net.conv("x", 4)
     net.sum(net.conv(entry, 4), net.conv(entry, 4))
     problem = make_problem(net.graph(), target(lb=1 << 20), "float16")
-    merger = Merging(problem, GroupRules(SplitRules()))
-    assert (merger.straight_merge(), merger.diamond_merge()) == (0, 1)
-    assert sorted(merger.members.values()) == [(0,), (1, 2, 3)]
+    merger = Merging(Groupings(problem), GroupRules(SplitRules()))
+    assert (merger.straight(), merger.diamonds()) == (0, 1)
+    assert sorted(n.chosen.layers for n in merger.nodes.values()) == [(0,), (1, 2, 3)]
 
 
 # Section 3.3, Fig. 6 and 7

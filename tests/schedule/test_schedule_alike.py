@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.alike import Alike
-from autoturbo.schedule.group import (
-    GroupRules,
-    alike,
-    group_rows,
-    layers_in,
-    rules_table,
-    subgraph_of,
-)
+from autoturbo.schedule.alike import number_of
+from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import rules_of
-from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.problem import make_problem
 from autoturbo.schedule.statistics import part_rows
 from autoturbo.simulate.alone import Alone, anchors
 from tests.schedule.schedule_samples import Net, bench, target
@@ -38,18 +30,16 @@ def test_what_is_alike_takes_the_same(workload: str, least: float) -> None:
     """To the last bit, and there are several of each: otherwise nothing is gained."""
     workbench = bench(workload)
     problem = workbench.problem(workbench.batch_choices()[0])
-    rows = group_rows(problem, rules_table(problem, [GroupRules.of(k) for k in SETTINGS]))[0]
-    rows = rows[np.unique(rows[:, 1], return_index=True)[1]]
-    numbers = alike(problem, rows[:, 1])
-    cuts = rows[:, 2:4].tolist()
-    kinds = [(number, *cut) for number, cut in zip(numbers.tolist(), cuts, strict=True)]
+    grouped = (group(problem, GroupRules.of(knobs)) for knobs in SETTINGS)
+    own = {s.layers: SubGraph(0, s.layers, s.split) for each in grouped for s in each}
+    subgraphs = list(own.values())
+    kinds = [(number_of(problem, s.layers), *s.split.axes) for s in subgraphs]
     assert len(kinds) > least * len(set(kinds))
-    subgraphs = [subgraph_of(problem, 0, row) for row in rows.tolist()]
     statistics = part_rows(problem, subgraphs)
     rules, cores = rules_of(problem, Knobs()), problem.target.cores
     alone = [Alone(s, rules, own, None) for s in subgraphs for own in (cores, 3)]
     takes = anchors(problem, alone).reshape(len(subgraphs), -1)
-    first: dict[tuple[int, ...], int] = {}
+    first: dict[tuple[object, ...], int] = {}
     for at, kind in enumerate(kinds):
         like = first.setdefault(kind, at)
         assert (statistics[at] == statistics[like]).all()
@@ -60,11 +50,7 @@ def numbers_of(graph: Graph, *sets: tuple[str, ...]) -> list[int]:
     """What sets of layers by name are alike with."""
     problem = make_problem(graph, target(lb=1 << 16), "float16")
     place = {layer.name: layer.index for layer in problem.layers}
-    members = [[place[name] for name in names] for names in sets]
-    start = np.concatenate(([0], np.cumsum([len(own) for own in members])))
-    flat = np.asarray([(layer, layer + 1) for own in members for layer in own], np.int64)
-    found: list[int] = Alike(problem).of(np.arange(len(sets)), start, flat).tolist()
-    return found
+    return [number_of(problem, tuple(place[name] for name in names)) for names in sets]
 
 
 def test_sets_differ_by_shapes_operators_and_connections_not_by_names() -> None:
@@ -119,12 +105,3 @@ def test_the_order_of_inputs_matters() -> None:
     products = [x.name for x in problem.layers if x.name.startswith("matmul")]
     one, two = numbers_of(net.graph(), *((name,) for name in products if name != "matmul0"))
     assert one != two
-
-
-def test_numbers_stay_when_more_is_asked() -> None:
-    problem: Problem = bench("resnet50").problem(2)
-    rows = group_rows(problem, rules_table(problem, [GroupRules.of(k) for k in SETTINGS]))[0]
-    sets = rows[:, 1]
-    before = alike(problem, sets[:5]).tolist()
-    assert alike(problem, sets)[:5].tolist() == before
-    assert len(layers_in(problem, int(sets[0]))) > 0

@@ -13,8 +13,6 @@ import pytest
 from autoturbo.schedule.cache import MIB
 from autoturbo.schedule.instances import PartShape
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.known_groupings import GROUPINGS, groupings_kept
-from autoturbo.schedule.layer_sets import grown, layer_sets
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.stitch import _lengths_digest
 from autoturbo.schedule.stores import Recent
@@ -71,23 +69,6 @@ def test_lengths_of_untouched_tensors_are_not_kept(at: int) -> None:
     longer[at] = 6
     others = {_lengths_digest(PartShape(low, h, none, none, none)) for h in (longer, elsewhere)}
     assert (len(own), own == moved, len(others - {own})) == (16, True, 2)
-
-
-@pytest.mark.full
-def test_only_tables_that_are_full_grow() -> None:
-    known = layer_sets(np.arange(1, 101, dtype=np.int64))
-    known.counts[1] = len(known.members)
-    larger = grown(known, 100)
-    assert len(larger.members) == 2 * len(known.members)
-    assert len(larger.set_keys) == len(known.set_keys)
-    assert len(larger.part_keys) == len(known.part_keys)
-    assert larger.members[:100].tolist() == [[layer, layer + 1] for layer in range(100)]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("layers", "kept"), [(100, GROUPINGS), (5_000, 2_048), (1 << 30, 1)])
-def test_fewer_groupings_are_kept_of_larger_models(layers: int, kept: int) -> None:
-    assert groupings_kept(layers) == kept
 
 
 @pytest.mark.full

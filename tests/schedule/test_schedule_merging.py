@@ -1,8 +1,10 @@
-"""The compiled Algorithm 2 against the plain one."""
+"""Algorithm 2 against all contiguous groupings of short chains, and what is remembered of it."""
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,87 +13,170 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.clusters import group_for, rows_for
-from autoturbo.schedule.group import GroupRules, group, group_rows, rules_table, subgraph_of
+from autoturbo.schedule.clusters import group_for
+from autoturbo.schedule.group import Groupings, GroupRules, SubGraph, group
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.problem import make_problem
-from tests.schedule.plain_merging import plainly_grouped
-from tests.schedule.schedule_samples import bench, networks, settings_of, targets
-
-
-@settings(max_examples=5, deadline=None)
-@given(graph=networks(6), machine=targets(), data=st.data())
-def test_networks_are_grouped_as_printed(
-    graph: Graph, machine: Target, data: st.DataObject
-) -> None:
-    check_grouping(graph, machine, data)
-
-
-@pytest.mark.full
-@settings(max_examples=60, deadline=None)
-@given(graph=networks(12), machine=targets(), data=st.data())
-def test_larger_networks_are_grouped_as_printed(
-    graph: Graph, machine: Target, data: st.DataObject
-) -> None:
-    check_grouping(graph, machine, data)
-
-
-def check_grouping(graph: Graph, machine: Target, data: st.DataObject) -> None:
-    problem = make_problem(graph, machine, "float16")
-    names = [layer.name for layer in problem.layers]
-    for _ in range(3):
-        rules = GroupRules.of(data.draw(settings_of(names)))
-        assert group(problem, rules) == plainly_grouped(problem, rules)
-
-
-SETTINGS = (
-    Knobs(),
-    Knobs(merged_factor_ratio=4, merge_order="dbs", lb_fill=0.5),
-    Knobs(producer_factor_ratio=0.25, recompute_limit=4, factor_policy="ragged"),
-    Knobs(max_layers=8, merge_order="bds", split_key="fdo", split_dims="spatial"),
+from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.schedule.split import UNFIT, Asked, best_split
+from tests.schedule.schedule_samples import (
+    Net,
+    bench,
+    networks,
+    settings_of,
+    target,
+    targets,
 )
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("workload", ["resnet50", "googlenet"])
-def test_models_are_grouped_as_printed(workload: str) -> None:
-    workbench = bench(workload)
-    for batches in workbench.batch_choices()[:2]:
-        problem = workbench.problem(batches)
-        for knobs in SETTINGS:
-            rules = GroupRules.of(knobs)
-            assert group(problem, rules) == plainly_grouped(problem, rules)
+@st.composite
+def chains(draw: st.DrawFn) -> Graph:
+    """Up to eight layers, each the only reader of the one before."""
+    net = Net(x=(draw(st.sampled_from((2, 4, 6))), 4, 16, 16))
+    at = "x"
+    for _ in range(draw(st.integers(2, 8))):
+        channels = draw(st.sampled_from((2, 4, 8)))
+        size = net.shapes[at][2]
+        stride = draw(st.sampled_from((1, 1, 2))) if size >= 4 else 1
+        at = net.conv(at, channels, draw(st.sampled_from((1, 3))), stride)
+    return net.graph()
+
+
+Ends = frozenset[int]
+"""A contiguous grouping: the last layer of each sub-graph."""
+
+
+def merges(problem: Problem, rules: GroupRules, ends: Ends) -> list[Ends]:
+    """All groupings that rule (i) allows after one more merge of neighbours."""
+    bounds = itertools.pairwise([-1, *sorted(ends)])
+    parts = [tuple(range(first + 1, last + 1)) for first, last in bounds]
+    found = []
+    for before, after in itertools.pairwise(parts):
+        producer, consumer, merged = (
+            best_split(problem, layers, rules.splits).factor
+            for layers in (before, after, before + after)
+        )
+        allowed = (
+            merged != UNFIT
+            and consumer >= rules.producer_ratio * producer
+            and merged <= rules.merged_ratio * consumer
+            and len(before) + len(after) <= rules.max_layers
+        )
+        if allowed:
+            found.append(ends - {before[-1]})
+    return found
+
+
+def last_ones(problem: Problem, rules: GroupRules) -> set[Ends]:
+    """All groupings that merges end at, whatever their order."""
+    start = frozenset(range(len(problem.layers)))
+    seen, waiting, found = {start}, [start], set()
+    while waiting:
+        ends = waiting.pop()
+        more = merges(problem, rules, ends)
+        if not more:
+            found.add(ends)
+        waiting += [one for one in more if one not in seen]
+        seen.update(more)
+    return found
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    graph=chains(), lb=st.sampled_from((300, 700, 2000, 8000)),
+    ratio=st.sampled_from((1.0, 0.5)), merged=st.sampled_from((1.0, 2.0)),
+    most=st.sampled_from((3, 100)),
+)  # fmt: skip
+def test_chains_end_where_merges_in_some_order_end(
+    graph: Graph, lb: int, ratio: float, merged: float, most: int
+) -> None:
+    problem = make_problem(graph, target(cores=2, lb=lb), "float16")
+    knobs = Knobs(producer_factor_ratio=ratio, merged_factor_ratio=merged, max_layers=most)
+    rules = GroupRules.of(knobs)
+    subgraphs = group(problem, rules)
+    assert frozenset(s.layers[-1] for s in subgraphs) in last_ones(problem, rules)
+    assert [s.split for s in subgraphs] == [
+        best_split(problem, s.layers, rules.splits) for s in subgraphs
+    ]
+
+
+# What is remembered
+
+
+VALUES: dict[str, tuple[Any, ...]] = {
+    "producer_factor_ratio": (0, 0.25, 0.5, 1, 2, 0.7),
+    "merged_factor_ratio": (0, 0.5, 1, 2, 4, 1.3),
+    "recompute_limit": (1, 1.25, 1.5, 4, 1.7),
+    "max_layers": (1, 2, 4, 7, 16, 500),
+    "lb_fill": (0.25, 1),
+    "split_key": ("ofd", "fod", "dof", "odf"),
+    "factor_policy": ("published", "divisors", "ragged"),
+    "merge_order": ("sdb", "dbs"),
+    "split_dims": ("all", "spatial"),
+}
+
+
+def rules_near_each_other(names: list[str], count: int) -> list[GroupRules]:
+    """Each differs from one before it in a knob or a boundary or two."""
+    rng = np.random.default_rng(0)
+    found = [Knobs()]
+    while len(found) < count:
+        knobs = found[rng.integers(len(found))]
+        for _ in range(rng.integers(1, 3)):
+            if rng.random() < 0.4:
+                layer, said = str(rng.choice(names)), str(rng.choice(["cut", "merge"]))
+                kept = [own for own in knobs.overrides if own.layer != layer][-4:]
+                overrides = (*kept, SubGraphKnobs(layer, boundary=said))
+                knobs = dataclasses.replace(knobs, overrides=overrides)
+            else:
+                name = str(rng.choice(list(VALUES)))
+                value = VALUES[name][rng.integers(len(VALUES[name]))]
+                knobs = dataclasses.replace(knobs, **{name: value})
+        found.append(knobs)
+    return [GroupRules.of(knobs) for knobs in found]
+
+
+def grouped_anew(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
+    """The sub-graphs, with nothing known of other rules."""
+    return Groupings(problem).of(rules)
+
+
+@pytest.mark.parametrize(
+    ("workload", "count"),
+    [("resnet18", 60), pytest.param("resnet50", 400, marks=pytest.mark.full)],
+)
+def test_rules_near_each_other_group_as_if_nothing_were_known(workload: str, count: int) -> None:
+    problem = bench(workload).problem(2)
+    known = Groupings(problem)
+    every = rules_near_each_other([layer.name for layer in problem.layers], count)
+    for rules in every:
+        assert known.of(rules) == grouped_anew(problem, rules)
+    assert known.runs < 0.8 * count
 
 
 @pytest.mark.full
-def test_cuts_and_merges_of_models_are_kept() -> None:
-    problem = bench("resnet50").problem(16)
-    names = [layer.name for layer in problem.layers]
-    own = (*(SubGraphKnobs(n, boundary="cut") for n in names[3:40:7]),)
-    forced = (*(SubGraphKnobs(n, boundary="merge") for n in names[5:60:9]),)
-    for overrides in (own, forced, own + forced):
-        rules = GroupRules.of(Knobs(overrides=overrides))
-        assert group(problem, rules) == plainly_grouped(problem, rules)
-
-
-@pytest.mark.full
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graph=networks(10), machine=targets(), data=st.data())
-def test_many_rules_at_once_group_as_one_after_another(
+def test_any_rules_group_as_if_nothing_were_known(
     graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
     problem = make_problem(graph, machine, "float16")
     names = [layer.name for layer in problem.layers]
-    rules = [GroupRules.of(data.draw(settings_of(names))) for _ in range(5)]
-    for kind in ("batch", "spatial", "channel", "pipeline"):
-        how = group_rows if kind == "batch" else functools.partial(rows_for, split=kind)
-        rows, counts = how(problem, rules_table(problem, rules))
-        ends = np.cumsum(counts)
-        for own, end, count in zip(rules, ends, counts, strict=True):
+    for _ in range(4):
+        rules = GroupRules.of(data.draw(settings_of(names)))
+        for kind in ("batch", "spatial", "channel", "pipeline"):
             fresh = make_problem(graph, machine, "float16")
-            alone = group(fresh, own) if kind == "batch" else group_for(fresh, own, kind)
-            found = [
-                subgraph_of(problem, i, row)
-                for i, row in enumerate(rows[end - count : end].tolist())
-            ]
-            assert tuple(found) == alone
+            assert group_for(problem, rules, kind) == group_for(fresh, rules, kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high"), [(1, -np.inf, 2), (2 + 1e-12, 2, 2), (3, 2, np.inf)]
+)
+def test_bounds_are_on_the_side_of_the_threshold_where_the_number_is(
+    value: float, low: float, high: float
+) -> None:
+    asked = Asked()
+    asked.side("merged_ratio", value, 2)
+    found = asked.low.get("merged_ratio", -np.inf), asked.high.get("merged_ratio", np.inf)
+    assert found == pytest.approx((low, high), rel=1e-8)
+    assert asked.has("merged_ratio", value)
+    assert asked.has("recompute_limit", 1e9), "nothing else was asked"

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.group import layers_in
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.plan_batch import PlanTable, plan_batch
@@ -39,15 +38,12 @@ def planned_or_why(bench: Workbench, knobs: Knobs) -> PlainPlan | str:
         return str(error)
 
 
-def check(
-    bench: Workbench, knobs: Knobs, plan: PlainPlan, table: PlanTable, mine: list[int]
-) -> None:
+def check(knobs: Knobs, plan: PlainPlan, table: PlanTable, mine: list[int]) -> None:
     """The sub-graphs of one setting against its plain plan."""
-    problem = bench.problem(plan.share.batches)
     assert len(mine) == len(plan.subgraphs)
     for at, expected in zip(mine, plan.subgraphs, strict=True):
         own = plan.overrides.get(expected.index)
-        assert layers_in(problem, int(table.sets[at])) == expected.layers
+        assert table.layers[at] == expected.layers
         split = Split.of_row(table.splits[at].tolist())
         if table.splits[at, SplitColumn.FOOTPRINT] < 0:
             split = split.needing(expected.split.footprint)
@@ -75,7 +71,7 @@ def test_plans_of_many_settings_are_those_of_each(
         plan = planned_or_why(bench, knobs)
         assert table.possible[at] == isinstance(plan, PlainPlan) == (at not in table.errors)
         if isinstance(plan, PlainPlan):
-            check(bench, knobs, plan, table, np.flatnonzero(table.owner == at).tolist())
+            check(knobs, plan, table, np.flatnonzero(table.owner == at).tolist())
         else:
             assert plan in str(table.errors[at])
 

@@ -13,11 +13,9 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.instances import external_inputs, part_bounds
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import (
     DEFAULT_RECOMPUTE_LIMIT,
-    POLICIES,
     Split,
     SplitRules,
     best_split,
@@ -40,7 +38,7 @@ def all_layers(problem: Problem) -> tuple[int, ...]:
 def factors(extent: int, policy: str, peak: int, room: int) -> list[int]:
     """The factors that are tried, from the smallest whose parts fit by the printed estimate."""
     found, factor = [], max(-(-peak // max(room, 1)), 2)
-    while factor := candidate_factor(factor, extent, POLICIES[policy]):
+    while factor := candidate_factor(factor, extent, policy):
         found.append(factor)
         factor += 1
     return found
@@ -306,7 +304,40 @@ def test_resnet_stages_split_eight_four_two_one() -> None:
         assert best_split(stage, all_layers(stage), SplitRules()).factor == factor
 
 
-@pytest.mark.full
-def test_splits_are_remembered() -> None:
-    problem = Workbench(chain("conv"), target(), "float16").problem(2)
-    assert best_split(problem, (0,), SplitRules()) is best_split(problem, (0,), SplitRules())
+@settings(max_examples=20, deadline=None)
+@given(graph=networks(6), lb=st.sampled_from((128, 512, 2048)), data=st.data())
+def test_the_best_of_all_splits_that_may_be_tried(
+    graph: Graph, lb: int, data: st.DataObject
+) -> None:
+    """Equation 1 over all dimensions and all factors that divide, one by one."""
+    problem = problem_of(graph, target(cores=2, lb=lb))
+    first = data.draw(st.sampled_from(all_layers(problem)))
+    layers = tuple(range(first, data.draw(st.sampled_from(all_layers(problem)[first:])) + 1))
+    limit = data.draw(st.sampled_from((1.0, 1.25, 4.0)))
+    key = data.draw(st.sampled_from(("ofd", "fod", "dfo")))
+    split = best_split(problem, layers, SplitRules(1.0, limit, key, "all", "divisors"))
+    whole, work, _ = part_cost(problem, layers, -1, 0, 0)
+    room = problem.cluster_lb_bytes
+    found = []
+    for depth, axis in split_axes(problem, layers):
+        extent = sink(problem, layers).axes[axis].extent
+        for factor in range(max(math.ceil(whole / room), 2), extent + 1):
+            if extent % factor:
+                continue
+            size = extent // factor
+            start = factor // 2 * size
+            peak, own, cut = part_cost(problem, layers, axis, start, start + size)
+            if own * factor > limit * work + factor:
+                break
+            if peak <= room:
+                rank = {"o": cut, "f": -factor, "d": -depth}
+                found.append(
+                    ([rank[letter] for letter in key], Split(axis, factor, depth, cut, peak))
+                )
+                break
+    if whole <= room:
+        assert split == Split(-1, 1, 0, len(layers), whole)
+    elif found:
+        assert split == max(found, key=lambda one: one[0])[1]
+    else:
+        assert (split.axis, split.factor) == (-1, math.inf)
