@@ -36,7 +36,6 @@ from autoturbo.datasets.measurements import load_measurements
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.settings_table import SettingsTable
 from autoturbo.search.conditions import Genes
 from autoturbo.search.names import OURS
 from autoturbo.search.openings import openings
@@ -104,7 +103,7 @@ def row(folder: str, name: str) -> Row:
         evaluator.bench, without(folder, family(name)), target_vector(target, dtype),
         space.share,
     )  # fmt: skip
-    said = known.seconds(SettingsTable.of(settings))
+    said = known.seconds(settings)
     best = [settings[at] for at in np.argsort(said, kind="stable")[:TOP]]
     default = _seconds(evaluator, Knobs())
     found = [default / _seconds(evaluator, knobs) for knobs in best]

@@ -96,9 +96,9 @@ def figures(name: str, count: int) -> Row:
 
     def fresh() -> Callable[[Genes], Floats]:
         bench, vector = Evaluator(graph, target, DTYPE).bench, target_vector(target, DTYPE)
-        known, table = BatchFeatures(bench, trained, vector, space.share), space.choices.table
-        known.seconds(table(np.zeros((1, len(space.dimensions)), np.int64)))
-        return lambda genes: known.seconds(table(genes))
+        known = BatchFeatures(bench, trained, vector, space.share)
+        known.seconds([Knobs()])
+        return lambda genes: known.seconds(space.candidates(genes).settings)
 
     seconds = fresh()
     drawn, generations = space.random(rng, RANDOM), []

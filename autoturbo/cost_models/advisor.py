@@ -30,7 +30,7 @@ from autoturbo.cost_models.model import FEWEST, CostModel, Example
 from autoturbo.cost_models.ratios import base_seconds, is_planned
 from autoturbo.schedule.interning import Memo
 from autoturbo.schedule.pipeline import Workbench
-from autoturbo.schedule.settings_table import Candidates, SettingsTable
+from autoturbo.schedule.settings_table import Candidates
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.plan import COLUMNS
 
@@ -277,9 +277,7 @@ class KernelAdvisor:
         if self._known is None or self._known.full:
             bench, model = self.prior.bench, self.prior.model
             self._known = BatchFeatures(bench, model, self.target, self.share)
-        if isinstance(settings, Candidates):
-            return self._known.of(settings.table)
-        return self._known.of(SettingsTable.of(settings))
+        return self._known.of(_each(settings))
 
     def _examples(self, settings: Sequence[Knobs] | Candidates) -> list[Example | None]:
         """Examples of settings; None for a setting without a plan."""
@@ -287,8 +285,7 @@ class KernelAdvisor:
         if batch is not None:
             self._columns = len(COLUMNS)
             return self._features.examples(batch)
-        each = settings.settings if isinstance(settings, Candidates) else settings
-        return [self._example(knobs) for knobs in each]
+        return [self._example(knobs) for knobs in _each(settings)]
 
     def _example(self, knobs: Knobs) -> Example | None:
         """The example of a setting as the evaluator has its statistics, built once."""
@@ -309,6 +306,10 @@ class KernelAdvisor:
         rows = kernel_rows(plan.values, own, vector, self.target)
         setting = setting_row(plan.values, plan.launches, own, vector, self.target)
         return Example(rows, plan.launches, setting, base=base_seconds(plan.values))
+
+
+def _each(settings: Sequence[Knobs] | Candidates) -> Sequence[Knobs]:
+    return settings.settings if isinstance(settings, Candidates) else settings
 
 
 def _log_chance(model: CostModel, settings: Rows) -> NDArray[np.float64]:

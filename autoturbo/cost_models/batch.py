@@ -10,6 +10,7 @@ with the knobs that hold for it, is found out and predicted once::
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,9 +30,10 @@ from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.interning import Memo, digests, whole_numbers
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.plan_batch import PlanTable, plan_batch
-from autoturbo.schedule.settings_table import MODEL_KNOBS, SettingsTable
+from autoturbo.schedule.settings_table import MODEL_KNOBS, model_numbers
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Flags, Floats
 from autoturbo.simulate.plan import COLUMNS, OWN_COLUMNS, PlanKernels
@@ -102,13 +104,13 @@ class BatchFeatures:
         """Whether it remembers more than it should."""
         return self._known.count > MOST
 
-    def of(self, settings: SettingsTable) -> Batch:
+    def of(self, settings: Sequence[Knobs]) -> Batch:
         """Return the kernels of settings."""
+        knobs = model_numbers(settings)
         plans = plan_batch(self._bench, settings)
         own = np.column_stack((plans.instances, plans.loops, plans.samples))
         numbers = self._settings.numbers(
-            whole_numbers(settings.knobs),
-            lambda new: knob_vectors(settings.knobs[new], self._share),
+            whole_numbers(knobs), lambda new: knob_vectors(knobs[new], self._share)
         )
         return Batch(numbers, plans.possible, plans.owner, self._kernels_of(plans), own)
 
@@ -134,7 +136,7 @@ class BatchFeatures:
         found: Floats = batch.launches.astype(np.float64) * self._base.rows[batch.kernels]
         return found
 
-    def seconds(self, settings: SettingsTable) -> Floats:
+    def seconds(self, settings: Sequence[Knobs]) -> Floats:
         """Return the latency of settings if nothing was measured yet; infinite without a plan."""
         batch = self.of(settings)
         return batch.sums(self.weights(batch))

@@ -104,7 +104,7 @@ def knob_vectors(knobs: Floats, share: int) -> Rows:
     """Return :func:`knob_vector` of many settings, ``(settings, knobs)``.
 
     Args:
-        knobs: of :attr:`autoturbo.schedule.settings_table.SettingsTable.knobs`.
+        knobs: of :func:`autoturbo.schedule.settings_table.model_numbers`.
         share: samples that ``batches_per_cluster="auto"`` stands for.
     """
     columns = [

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Placement
 from autoturbo.schedule.clusters import Home, clusters_at_work
 from autoturbo.schedule.group import SubGraph
@@ -28,7 +30,7 @@ from autoturbo.schedule.timeline import Timeline
 
 MIB = 1 << 20
 
-_RESULTS, _BLOCKS, _TIMELINES = 1024, 1 << 18, 64
+_RESULTS, _PLANS, _BLOCKS, _TIMELINES = 1024, 4096, 1 << 18, 64
 """Results of most kinds that are kept at most, whatever they take."""
 
 SUBGRAPH = 400
@@ -54,6 +56,16 @@ class Plan:
         if share.split == BATCH:
             return share
         return dataclasses.replace(share, clusters=clusters_at_work(self.homes))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanRows:
+    """A plan as :class:`autoturbo.schedule.plan_batch.PlanTable` has it, by sub-graph."""
+
+    layers: NDArray[np.object_]
+    alike: Ints
+    splits: Ints
+    instances: Ints
 
 
 def array_bytes(value: object) -> int:
@@ -119,6 +131,7 @@ class SchedulerCache:
 
     Attributes:
         plans: by batch size and what splitting and grouping read of a setting.
+        rows: plans as arrays, by their number.
         graphs: instance graphs by the number of their plan.
         blocks: links of one sub-graph's parts; an instance graph is put together from them.
         orders: by plan, rule and priorities.
@@ -128,9 +141,8 @@ class SchedulerCache:
         counter: the next numbers.
     """
 
-    plans: Recent[Any, Plan] = field(
-        default_factory=lambda: Recent(_RESULTS, 16 * MIB, _plan_bytes)
-    )
+    plans: Recent[Any, Plan] = field(default_factory=lambda: Recent(_PLANS, 32 * MIB, _plan_bytes))
+    rows: Recent[int, PlanRows] = field(default_factory=lambda: Recent(_PLANS))
     graphs: Recent[int, InstanceGraph] = field(
         default_factory=lambda: Recent(_RESULTS, 32 * MIB, array_bytes)
     )
@@ -147,7 +159,7 @@ class SchedulerCache:
         default_factory=lambda: Recent(_TIMELINES, 48 * MIB, _timeline_bytes)
     )
     numbers: Recent[object, tuple[int, int]] = field(
-        default_factory=lambda: Recent(_RESULTS, 16 * MIB, operator.itemgetter(1))
+        default_factory=lambda: Recent(_PLANS, 16 * MIB, operator.itemgetter(1))
     )
     counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 

@@ -1,84 +1,37 @@
 """How a sub-graph is cut in the end: more parts, parts of its own choice, parts for clusters.
 
 Everything here is about one sub-graph: grouping is over, and no other sub-graph's split matters.
-:func:`settle` cuts many at once, :func:`settled` one.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
 from contextlib import suppress
-from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
-from autoturbo.compiled import borrowing
 from autoturbo.errors import KnobsError, Location
-from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.cluster_parts import depth_of, extent_of, middle_bytes, shared_out
 from autoturbo.schedule.clusters import PARTS, cluster_axis
 from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.instances import box_at, box_regions
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import (
-    AxisTable,
-    Split,
-    SplitColumn,
-    axis_table,
-    sink,
-    split_axes,
-    ways_of,
-)
+from autoturbo.schedule.split import Split, peak_bytes, sink, split_axes
 
-UNSAID: Final = -1
-"""Stands for ``"auto"`` in rows of :class:`Own`."""
+Cut = tuple[int, int]
+"""An axis and its parts."""
 
-_UNKNOWN: Final = -1
-"""Footprint of a split that compiled code does not find out."""
+UNCUT: Final = (-1, 1)
 
-
-class Own(IntEnum):
-    """What is said of a sub-graph's split; factors count the parts of a cluster.
-
-    The scale is instances over the smallest number that fits; ``NAMED`` is 1 where the layer named
-    makes the output.
-    """
-
-    SCALE = 0
-    DIM = 1
-    FACTOR = 2
-    INNER_DIM = 3
-    INNER_FACTOR = 4
-    NAMED = 5
-
-
-class Wrong(IntEnum):
-    """Why a sub-graph cannot be cut as is said of it."""
-
-    NOTHING = 0
-    SPLIT = 1
-    AXES = 2
-    CLUSTERS = 3
+_HALVINGS: Final = 6
+"""How often parts for clusters that do not fit are halved."""
 
 
 def room_for_parts(problem: Problem, lb_fill: float) -> int:
-    """Bytes of a cluster's local buffers that the parts that clusters share out may take."""
+    """Return the bytes of a cluster's local buffers that the parts for clusters may take."""
     return int(problem.cluster_lb_bytes * lb_fill)
-
-
-def own_row(scale: int, override: SubGraphKnobs | None, *, named: bool) -> list[int]:
-    """What is said of a sub-graph's split, a row of :class:`Own`."""
-    if override is None:
-        return [scale, UNSAID, UNSAID, UNSAID, UNSAID, 0]
-    said = (override.dim, override.factor, override.inner_dim, override.inner_factor)
-    return [scale, *(_number(value) for value in said), int(named)]
-
-
-def _number(value: Value) -> int:
-    return UNSAID if value == AUTO else int(value)
 
 
 def settled(
@@ -89,7 +42,7 @@ def settled(
     kind: str,
     room: int,
 ) -> SubGraph:
-    """A sub-graph with its final split.
+    """Return a sub-graph with its final split.
 
     Args:
         problem: where it comes from.
@@ -105,23 +58,12 @@ def settled(
     """
     if scale == 1 and override is None and kind not in PARTS:
         return subgraph
-    name, over = problem.layers[subgraph.layers[-1]].name, -1
-    splits = shared = np.asarray([subgraph.split.row])
-    if kind in PARTS:
-        over = cluster_axis(problem, subgraph.layers, kind)
-        shared = shared_out(problem, [subgraph], kind, [room])
-    own = own_row(scale, override, named=override is not None and override.layer == name)
-    found, wrong = settle(
-        axis_table(problem), splits, shared,
-        np.asarray(subgraph.layers[-1:]), np.asarray([over]), np.asarray([own]),
-        problem.target.clusters,
-    )  # fmt: skip
-    if wrong[0, 0]:
-        raise split_error(name, wrong[0].tolist())
-    split = Split.of_row(found[0].tolist())
-    if split.footprint == _UNKNOWN:
-        split = split.needing(middle_bytes(problem, subgraph.layers, split))
-    return subgraph.recut(split)
+    axis = cluster_axis(problem, subgraph.layers, kind) if kind in PARTS else -1
+    if override is None or {override.dim, override.factor, override.inner_factor} == {AUTO}:
+        shared = subgraph if axis < 0 else _divided(problem, subgraph, axis, room)
+        return _scaled(problem, shared, scale)
+    found = _overridden(problem, _scaled(problem, subgraph, scale), override)
+    return found if axis < 0 else _on_each_cluster(problem, found, axis)
 
 
 UNSPLIT: Final = SubGraphKnobs("")
@@ -147,12 +89,11 @@ def possible_split(
         room: of :func:`room_for_parts`.
     """
     axes = dict(split_axes(problem, subgraph.layers))
-    extents = sink(problem, subgraph.layers).axes
 
     def fewer(depth: Value, parts: Value) -> Value:
         if AUTO in (depth, parts) or int(depth) not in axes:
             return parts
-        extent = extents[axes[int(depth)]].extent
+        extent = _extent(problem, subgraph, axes[int(depth)])
         return next(n for n in range(min(int(parts), extent), 0, -1) if extent % n == 0)
 
     once = {"factor": fewer(own.dim, own.factor)}
@@ -167,194 +108,157 @@ def possible_split(
     return dataclasses.replace(own, **split_fields(UNSPLIT))
 
 
-def split_error(name: str, wrong: Sequence[int]) -> KnobsError:
-    """Return the error of a sub-graph that cannot be cut as is said of it.
-
-    Args:
-        name: of the layer that makes its output.
-        wrong: of :func:`settle`.
-    """
-    message = f"{name} cannot be split {_reason(*wrong)}"
-    return KnobsError(message, Location(field="overrides"))
+def _extent(problem: Problem, subgraph: SubGraph, axis: int) -> int:
+    return sink(problem, subgraph.layers).axes[axis].extent
 
 
-def _reason(wrong: int, parts: int, depth: int) -> str:
-    if wrong == Wrong.AXES:
-        return "along two axes more than its clusters"
-    if wrong == Wrong.CLUSTERS:
-        return f"into {parts} on each of its clusters"
-    return f"into {parts} along dimension {depth}"
+def _recut(subgraph: SubGraph, outer: Cut, depth: int, inner: Cut = UNCUT) -> SubGraph:
+    """Return a sub-graph cut along one axis or two; what its split was chosen for stays noted."""
+    own = subgraph.split
+    return subgraph.recut(Split(*outer, depth, own.operators, own.footprint, *inner))
 
 
-@njit(cache=True)
-def settle(
-    table: AxisTable, splits: Ints, shared: Ints, lasts: Ints, over: Ints, own: Ints, clusters: int
-) -> tuple[Ints, Ints]:
-    """Final splits of sub-graphs.
-
-    A split of its own that is impossible because other knobs moved the cuts, so that another layer
-    makes the sub-graph's output, is left to the heuristic.
-
-    Args:
-        table: of the problem.
-        splits: as they were grouped, rows of :class:`SplitColumn`.
-        shared: the same of :func:`autoturbo.schedule.cluster_parts.shared_out`.
-        lasts: last layers.
-        over: axes along which clusters share out the output, -1 where they do not.
-        own: what is said, rows of :class:`Own`.
-        clusters: how many share.
-
-    Returns:
-        Rows of :class:`SplitColumn` (footprint -1: it is that of the middle part), and for each of
-        :class:`Wrong` with the number of parts and the dimension that are impossible.
-    """
-    found, wrong = splits.copy(), np.zeros((len(splits), 3), np.int64)
-    for at in range(len(splits)):
-        last, row, said = lasts[at], found[at], own[at]
-        decides = (
-            said[Own.DIM] != UNSAID or said[Own.FACTOR] != UNSAID
-            or said[Own.INNER_FACTOR] != UNSAID
-        )  # fmt: skip
-        if over[at] >= 0 and not decides:
-            row[:] = shared[at]
-        _scale(table, last, row, said[Own.SCALE])
-        if decides:
-            possible = _force(table, last, row, said, wrong[at])
-            possible = possible and _cut_inside(table, last, row, said, wrong[at])
-            if possible or not said[Own.NAMED]:
-                wrong[at] = 0
-                if over[at] >= 0:
-                    _share(table, last, row, over[at], clusters, wrong[at])
-    return found, wrong
+def _error(problem: Problem, subgraph: SubGraph, reason: str) -> KnobsError:
+    name = problem.layers[subgraph.layers[-1]].name
+    return KnobsError(f"{name} cannot be split {reason}", Location(field="overrides"))
 
 
-@borrowing
-def _axis_at(t: AxisTable, last: int, depth: int) -> int:
-    """The axis of a dimension of a layer's output, -1 for none."""
-    for way in ways_of(t, 0, last):
-        if t.ways[way, 0] == depth:
-            return int(t.ways[way, 1])
-    return -1
-
-
-@borrowing
-def _outermost(t: AxisTable, last: int, besides: int) -> int:
-    """The least depth along which an output can be cut, but for an axis; 0 for none."""
-    found = -1
-    for way in ways_of(t, 0, last):
-        if t.ways[way, 1] != besides and (found < 0 or t.ways[way, 0] < found):
-            found = t.ways[way, 0]
-    return max(found, 0)
-
-
-@borrowing
-def _instances(row: Ints) -> int:
-    return int(max(row[SplitColumn.FACTOR], 1) * row[SplitColumn.INNER_FACTOR])
-
-
-@borrowing
-def _scale(t: AxisTable, last: int, row: Ints, scale: int) -> None:
-    """More instances than needed, where the innermost axis that is cut divides."""
+def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
+    """Return more instances than needed, where the innermost axis that is cut divides."""
+    split = subgraph.split
     if scale == 1:
-        return
-    if row[SplitColumn.INNER_AXIS] >= 0:
-        extent, factor = (
-            extent_of(t, last, row[SplitColumn.INNER_AXIS]),
-            row[SplitColumn.INNER_FACTOR] * scale,
-        )
-        if factor <= extent and extent % factor == 0:
-            row[SplitColumn.INNER_FACTOR] = factor
-        return
-    axis, depth = row[SplitColumn.AXIS], row[SplitColumn.DEPTH]
+        return subgraph
+    if split.inner_axis >= 0:
+        parts = split.inner_factor * scale
+        if _extent(problem, subgraph, split.inner_axis) % parts:
+            return subgraph
+        outer = split.axis, int(split.factor)
+        return _recut(subgraph, outer, split.depth, (split.inner_axis, parts))
+    depth, axis = split.depth, split.axis
     if axis < 0:
-        first = t.start[last]
-        if first == t.start[last + 1] or _instances(row) != 1:
-            return
-        axis, depth = t.ways[first, 1], t.ways[first, 0]
-    extent, factor = extent_of(t, last, axis), _instances(row) * scale
-    if factor <= extent and extent % factor == 0:
-        row[SplitColumn.AXIS], row[SplitColumn.FACTOR], row[SplitColumn.DEPTH] = axis, factor, depth
+        ways = split_axes(problem, subgraph.layers)
+        if not ways or split.instances > 1:
+            return subgraph
+        depth, axis = ways[0]
+    parts = split.instances * scale
+    if _extent(problem, subgraph, axis) % parts:
+        return subgraph
+    return _recut(subgraph, (axis, parts), depth)
 
 
-@borrowing
-def _fits(t: AxisTable, last: int, axis: int, parts: int, depth: int, wrong: Ints) -> bool:
-    """Whether an output can be cut into so many parts; notes what is wrong if not."""
-    if parts > 1 and (axis < 0 or parts > extent_of(t, last, axis)):
-        wrong[0], wrong[1], wrong[2] = Wrong.SPLIT, parts, depth
-        return False
-    return True
+def _overridden(problem: Problem, subgraph: SubGraph, own: SubGraphKnobs) -> SubGraph:
+    """Return a sub-graph cut as its own knobs say.
+
+    A split that is impossible because other knobs moved the cuts, so that another layer makes the
+    sub-graph's output, is left to the heuristic.
+
+    Raises:
+        KnobsError: it is impossible, and the knobs name the layer that makes the output.
+    """
+    found = subgraph
+    try:
+        if own.dim != AUTO or own.factor != AUTO:
+            found = _forced(problem, found, own)
+        if own.inner_factor != AUTO:
+            found = _cut_inside(problem, found, own)
+    except KnobsError:
+        if problem.layers[subgraph.layers[-1]].name == own.layer:
+            raise
+    return found
 
 
-@borrowing
-def _force(t: AxisTable, last: int, row: Ints, said: Ints, wrong: Ints) -> bool:
-    """Cut along the axis and into the parts that are said; False where that is impossible."""
-    if said[Own.DIM] == UNSAID and said[Own.FACTOR] == UNSAID:
-        return True
-    depth = said[Own.DIM]
-    if depth == UNSAID:
-        depth = row[SplitColumn.DEPTH] if row[SplitColumn.AXIS] >= 0 else _outermost(t, last, -1)
-    parts = _instances(row) if said[Own.FACTOR] == UNSAID else max(said[Own.FACTOR], 1)
-    axis = _axis_at(t, last, depth)
-    if not _fits(t, last, axis, parts, depth, wrong):
-        return False
-    row[SplitColumn.AXIS], row[SplitColumn.FACTOR], row[SplitColumn.DEPTH] = (
-        axis if parts > 1 else -1,
-        parts,
-        depth,
-    )
-    row[SplitColumn.OPERATORS], row[SplitColumn.INNER_AXIS], row[SplitColumn.INNER_FACTOR] = (
-        0,
-        -1,
-        1,
-    )
-    return True
+def _forced(problem: Problem, subgraph: SubGraph, own: SubGraphKnobs) -> SubGraph:
+    """Return a sub-graph cut along the axis and into the parts that are said."""
+    ways, split = dict(split_axes(problem, subgraph.layers)), subgraph.split
+    depth = split.depth if split.axis >= 0 else min(ways, default=0)
+    if own.dim != AUTO:
+        depth = int(own.dim)
+    parts = split.instances if own.factor == AUTO else max(int(own.factor), 1)
+    axis = _axis_for(problem, subgraph, depth, parts)
+    return subgraph.recut(Split(axis if parts > 1 else -1, parts, depth, 0, split.footprint))
 
 
-@borrowing
-def _cut_inside(t: AxisTable, last: int, row: Ints, said: Ints, wrong: Ints) -> bool:
-    """Cut a second axis inside every part; the outermost other one if none is said."""
-    parts, depth = said[Own.INNER_FACTOR], said[Own.INNER_DIM]
-    if parts == UNSAID:
-        return True
-    if depth == UNSAID:
-        depth = _outermost(t, last, row[SplitColumn.AXIS])
-    axis = _axis_at(t, last, depth)
-    if not _fits(t, last, axis, parts, depth, wrong):
-        return False
-    if parts <= 1 or axis == row[SplitColumn.AXIS]:
-        return True
-    if row[SplitColumn.AXIS] < 0:
-        row[SplitColumn.AXIS], row[SplitColumn.FACTOR], row[SplitColumn.DEPTH] = axis, parts, depth
+def _cut_inside(problem: Problem, subgraph: SubGraph, own: SubGraphKnobs) -> SubGraph:
+    """Return a sub-graph with every part cut along a second axis; the outermost if none is said."""
+    split, parts = subgraph.split, int(own.inner_factor)
+    others = [d for d, axis in split_axes(problem, subgraph.layers) if axis != split.axis]
+    depth = min(others, default=0) if own.inner_dim == AUTO else int(own.inner_dim)
+    axis = _axis_for(problem, subgraph, depth, parts)
+    if parts == 1 or axis == split.axis:
+        return subgraph
+    if split.axis < 0:
+        return _recut(subgraph, (axis, parts), depth, (split.inner_axis, split.inner_factor))
+    return _recut(subgraph, (split.axis, int(split.factor)), split.depth, (axis, parts))
+
+
+def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:
+    """Return the axis of a dimension of the output, -1 for none.
+
+    Raises:
+        KnobsError: it cannot be cut into so many parts.
+    """
+    axis = dict(split_axes(problem, subgraph.layers)).get(depth, -1)
+    if parts > 1 and (axis < 0 or parts > _extent(problem, subgraph, axis)):
+        raise _error(problem, subgraph, f"into {parts} along dimension {depth}")
+    return axis
+
+
+def _on_each_cluster(problem: Problem, subgraph: SubGraph, axis: int) -> SubGraph:
+    """Return a sub-graph cut into a part for every cluster, each with the parts that are said."""
+    others = [pair for pair in subgraph.split.axes if pair[0] != axis]
+    own = dict(subgraph.split.axes).get(axis, 1)
+    if len(others) > 1:
+        raise _error(problem, subgraph, "along two axes more than its clusters")
+    parts = own * problem.target.clusters
+    if parts > _extent(problem, subgraph, axis):
+        raise _error(problem, subgraph, f"into {own} on each of its clusters")
+    return _needing(problem, subgraph, (axis, parts), others[0] if others else UNCUT)
+
+
+def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubGraph:
+    """Return a sub-graph cut into parts for clusters, and those as it was cut before.
+
+    Factors count parts of the whole, and are divided among the clusters as far as the parts then
+    fit: the fewest parts that do, none larger than a part was before.
+    """
+    clusters, extent = problem.target.clusters, _extent(problem, subgraph, axis)
+    others = [pair for pair in subgraph.split.axes if pair[0] != axis]
+    if others:
+        inner, parts = others[0]
+        along = _extent(problem, subgraph, inner)
+        counts = [n for n in range(math.ceil(parts / clusters), parts) if along % n == 0]
+        tried = [((axis, clusters), (inner, n)) for n in (*counts, parts)]
     else:
-        row[SplitColumn.INNER_AXIS], row[SplitColumn.INNER_FACTOR] = axis, parts
-    return True
+        parts, most = dict(subgraph.split.axes).get(axis, 1), extent // clusters
+        least = min(math.ceil(parts / clusters), most)
+        doubled = [least << n for n in range(_HALVINGS)]
+        counts = [n for n in doubled if n == least or n <= most]
+        tried = [((axis, clusters * n), UNCUT) for n in counts]
+    found = subgraph
+    for cuts in tried:
+        found = _needing(problem, subgraph, *cuts)
+        if found.split.footprint <= room:
+            return found
+    return found if others else _needing(problem, subgraph, *tried[0])
 
 
-@borrowing
-def _share(t: AxisTable, last: int, row: Ints, axis: int, clusters: int, wrong: Ints) -> None:
-    """Cut into parts for clusters, each with the parts that are said."""
-    own, inner_axis, inner_factor, others = 1, -1, 1, 0
-    outer = _instances(row) // row[SplitColumn.INNER_FACTOR]
-    for cut, parts in (
-        (row[SplitColumn.AXIS], outer),
-        (row[SplitColumn.INNER_AXIS], row[SplitColumn.INNER_FACTOR]),
-    ):
-        if cut == axis:
-            own = parts
-        elif cut >= 0:
-            inner_axis, inner_factor, others = cut, parts, others + 1
-    if others > 1:
-        wrong[0] = Wrong.AXES
-        return
-    if own * clusters > extent_of(t, last, axis):
-        wrong[0], wrong[1] = Wrong.CLUSTERS, own
-        return
-    if inner_factor <= 1:
-        inner_axis, inner_factor = -1, 1
-    row[SplitColumn.AXIS], row[SplitColumn.FACTOR], row[SplitColumn.DEPTH] = (
-        axis,
-        own * clusters,
-        depth_of(t, last, axis),
-    )
-    row[SplitColumn.INNER_AXIS], row[SplitColumn.INNER_FACTOR] = inner_axis, inner_factor
-    row[SplitColumn.FOOTPRINT] = _UNKNOWN
+def _needing(problem: Problem, subgraph: SubGraph, outer: Cut, inner: Cut) -> SubGraph:
+    """Return a sub-graph cut along one axis or two, with what its middle part needs."""
+    depth = {axis: depth for depth, axis in split_axes(problem, subgraph.layers)}[outer[0]]
+    found = _recut(subgraph, outer, depth, inner if inner[1] > 1 else UNCUT)
+    return found.recut(found.split.needing(_middle_bytes(problem, found)))
+
+
+def _middle_bytes(problem: Problem, subgraph: SubGraph) -> int:
+    """Return the bytes of local buffers that the middle part needs, remembered."""
+    layers, split = subgraph.layers, subgraph.split
+    key = ("middle", layers, split.axes)
+    found = problem.books.get(key)
+    if not isinstance(found, int):
+        inner, parts = split.inner_factor, math.prod(factor for _, factor in split.axes)
+        middle = box_at(problem, layers, split, parts // inner // 2 * inner + inner // 2)
+        shape = box_regions(problem, layers, middle)
+        arrays, rows = (problem.arrays, problem.layer_arrays), np.asarray(layers, np.int64)
+        found = int(peak_bytes(*arrays, rows, shape.low, shape.high, shape.seen))
+        problem.books[key] = found
+    return found

@@ -142,16 +142,21 @@ _PLAN_KNOBS = operator.attrgetter(
 
 def plan(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, tuple[SubGraph, ...]]:
     """Split and group: everything before instances exist."""
-    problem, share, found = _planned(bench, knobs)
+    problem, share, found = planned(bench, knobs)
     return problem, share, found.subgraphs
 
 
 def homes(bench: Workbench, knobs: Knobs) -> tuple[Home, ...]:
     """First cluster and number of clusters of every sub-graph; empty where they work alike."""
-    return _planned(bench, knobs)[2].homes
+    return planned(bench, knobs)[2].homes
 
 
-def _planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, Plan]:
+def planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, Plan]:
+    """Split and group, remembered: a model's problem, how clusters share it out, and the plan.
+
+    Raises:
+        KnobsError: the setting does not fit the model.
+    """
     share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
     problem = bench.problem(share.batches)
 
@@ -222,16 +227,16 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
         message = "it is for machines of several processing units, and this target is one unit"
         raise KnobsError(message, Location(field="units"), "take it out")
     bench.forget_when_full()
-    problem, share, planned = _planned(bench, knobs)
-    cache, subgraphs = bench.cache, planned.subgraphs
+    problem, share, found = planned(bench, knobs)
+    cache, subgraphs = bench.cache, found.subgraphs
     overrides = resolve(problem, subgraphs, knobs)
     instances = cache.graphs.get(
-        planned.number, lambda: make_instances(problem, subgraphs, cache.blocks)
+        found.number, lambda: make_instances(problem, subgraphs, cache.blocks)
     )
-    cluster = clusters_of(instances, planned.homes)
-    place, order = _order(cache, instances, planned.number, knobs, overrides)
+    cluster = clusters_of(instances, found.homes)
+    place, order = _order(cache, instances, found.number, knobs, overrides)
     bound, placement = _placement(
-        cache, instances, (place, order), (planned.homes, cluster), knobs, overrides
+        cache, instances, (place, order), (found.homes, cluster), knobs, overrides
     )
     rules = _rules(problem, instances, knobs, overrides)
     buffers = tuple(rule.buffers for rule in rules)

@@ -379,47 +379,6 @@ def split_axes(
     return found
 
 
-DIMS: Final = ("all", "batch", "spatial", "channel")
-"""Which output dimensions may be split, by code."""
-
-_KINDS = len(DIMS)
-
-
-class AxisTable(NamedTuple):
-    """:func:`split_axes` of all layers' outputs, for compiled code.
-
-    Attributes:
-        start: rows of ``ways`` by code of :data:`DIMS` and layer, ``(codes * layers + 1,)``.
-        ways: depth, axis and extent.
-    """
-
-    start: Ints
-    ways: Ints
-
-
-def axis_table(problem: Problem) -> AxisTable:
-    """All ways to cut all layers' outputs, remembered."""
-    found = problem.memory.get("axis table")
-    if not isinstance(found, AxisTable):
-        ways = [_ways(problem, layer.index, dims) for dims in DIMS for layer in problem.layers]
-        start = np.concatenate(([0], np.cumsum([len(own) for own in ways]))).astype(np.int64)
-        rows = np.asarray([row for own in ways for row in own], np.int64).reshape(-1, 3)
-        found = problem.memory["axis table"] = AxisTable(start, rows)
-    return found
-
-
-@borrowing
-def ways_of(table: AxisTable, dims: int, layer: int) -> range:
-    """Rows of ways to cut a layer's output, along dimensions by code of :data:`DIMS`."""
-    place = dims * ((len(table.start) - 1) // _KINDS) + layer
-    return range(table.start[place], table.start[place + 1])
-
-
-def _ways(problem: Problem, layer: int, dims: str) -> list[tuple[int, int, int]]:
-    axes = sink(problem, (layer,)).axes
-    return [(d, axis, axes[axis].extent) for d, axis in split_axes(problem, (layer,), dims)]
-
-
 def _split_axes(problem: Problem, operator: Operator, dims: str) -> tuple[tuple[int, int], ...]:
     if operator.opaque or not operator.outputs:
         return ()

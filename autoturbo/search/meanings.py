@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.schedule.settings_table import Candidates, Choice, Choices
+from autoturbo.schedule.settings_table import Candidates
 from autoturbo.search.conditions import START, Genes, dimension_name, effective
 from autoturbo.search.knob_choices import canonical
 from autoturbo.search.points import Points
@@ -87,20 +86,7 @@ class Meanings(Points):
 
     def candidates(self, genes: Genes) -> Candidates:
         """Points as a cost model takes them."""
-        return Candidates(self.choices, genes, self.knobs_of)
-
-    @cached_property
-    def choices(self) -> Choices:
-        """What the columns of points are, for a cost model."""
-        each, column = [], -1
-        for at, dimension in enumerate(self.dimensions):
-            column = at if dimension.name == START else column
-            if dimension.name in self._owners:
-                block, knob = self._owners[dimension.name]
-                each.append(Choice(knob, dimension.choices, block.layers, block.start))
-            else:
-                each.append(Choice(dimension.name, dimension.choices))
-        return Choices(tuple(each), self.starts, column)
+        return Candidates(genes, self.knobs_of)
 
     def _start_of(self, params: Mapping[str, Any]) -> Knobs:
         chosen = params.get(START, AUTO)

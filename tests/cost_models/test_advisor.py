@@ -16,7 +16,6 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.settings_table import SettingsTable
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
@@ -200,7 +199,7 @@ def test_with_a_prior_it_ranks_at_once_as_the_pretrained_model_does() -> None:
     assert found.obstacle is None
     assert scores is not None
     known = BatchFeatures(evaluator.bench, standard(), TARGET, 1)
-    said = known.seconds(SettingsTable.of(DEPTHS))
+    said = known.seconds(DEPTHS)
     assert scores == pytest.approx(np.log(said))
 
 

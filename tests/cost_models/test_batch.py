@@ -17,9 +17,11 @@ from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
-from autoturbo.schedule.settings_table import Candidates, Choice, Choices, SettingsTable
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.settings_table import Candidates
 from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.search.changes import changes_of
+from autoturbo.search.conditions import START
 from autoturbo.search.space import Space
 from autoturbo.search.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator
@@ -51,7 +53,9 @@ def candidates(space: Space) -> np.ndarray:
     """Mutants of the starts, random points, and points where every sub-graph has a say."""
     rng = np.random.default_rng(0)
     start = np.zeros((CANDIDATES, len(space.dimensions)), np.int64)
-    start[:, space.choices.column] = np.arange(CANDIDATES) % len(space.starts)
+    if len(space.starts) > 1:
+        (column,) = (at for at, d in enumerate(space.dimensions) if d.name == START)
+        start[:, column] = np.arange(CANDIDATES) % len(space.starts)
     near = space.normal(space.mutate(rng, start, 0.1))
     dense = space.random(rng, CANDIDATES, dense=True)
     return np.concatenate([start[:1], near, space.random(rng, CANDIDATES), dense])
@@ -80,10 +84,10 @@ def test_candidates_are_predicted_from_what_their_kernels_take_alone(
     evaluator, space = bench(workload, target)
     genes = candidates(space)
     known = features(evaluator)
-    found = known.seconds(space.choices.table(genes))
+    found = known.seconds(space.candidates(genes).settings)
     assert (len(space.starts) > 1) == (workload in STARTED)
     assert np.isfinite(found).sum() > CANDIDATES
-    assert (known.seconds(space.choices.table(genes[::-1])) == found[::-1]).all()
+    assert (known.seconds(space.candidates(genes[::-1]).settings) == found[::-1]).all()
     for row, seconds in zip(genes[::5], found[::5], strict=True):
         knobs = space.knobs_of(row)
         plan = evaluator.anchored(knobs)
@@ -107,8 +111,9 @@ def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
     points, known = space.candidates(candidates(space)), features(evaluator)
     by_setting = features(evaluator)
     there = 0
-    for found, knobs in zip(known.examples(known.of(points.table)), points.settings, strict=True):
-        (expected,) = by_setting.examples(by_setting.of(SettingsTable.of([knobs])))
+    each = known.examples(known.of(points.settings))
+    for found, knobs in zip(each, points.settings, strict=True):
+        (expected,) = by_setting.examples(by_setting.of([knobs]))
         assert (found is None) == (expected is None)
         if found is not None and expected is not None:
             there += 1
@@ -179,7 +184,7 @@ def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     base = np.zeros(len(space.dimensions), np.int64)
     changes = changes_of(space, base, base[None])
     genes = np.concatenate([base[None], changes.points[changes.blocks > 0]])
-    kinds = known.kinds(known.of(space.choices.table(genes)))
+    kinds = known.kinds(known.of(space.candidates(genes).settings))
     share = np.asarray([d.name.endswith(":weight_share") for d in space.dimensions])
     took: dict[bytes, list[tuple[bool, float]]] = {}
     for kind, row in zip(kinds, genes, strict=True):
@@ -198,7 +203,7 @@ def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
 def _looked(made: KernelAdvisor, evaluator: Evaluator, points: Candidates) -> Look:
     """A look after some measurements, which are made where there are none."""
     for row in points.genes[::4] if not made.examples else ():
-        one = Candidates(points.choices, row[None], points.knobs_of)
+        one = Candidates(row[None], points.knobs_of)
         made.observe_candidates(one, [evaluator.evaluate(points.knobs_of(row))])
     found = made.look_candidates(points)
     assert found is not None
@@ -216,7 +221,7 @@ def test_what_was_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch) 
     second = [forgetful.rank_candidates(points) for _ in range(2)]
     assert np.asarray(first).tolist() == np.asarray(second).tolist()
     # also what things are, whatever was known when it was said
-    back = Candidates(points.choices, points.genes[::-1], points.knobs_of)
+    back = Candidates(points.genes[::-1], points.knobs_of)
     for each, step in ((points, 1), (back, -1)):
         look = _looked(forgetful, evaluator, each)
         assert look.kinds[::step] == looks[0].kinds == looks[1].kinds
@@ -237,23 +242,25 @@ def test_the_order_in_which_candidates_come_does_not_matter(workload: str, targe
     (policy,) = (at for at, d in enumerate(space.dimensions) if d.name == "factor_policy")
     base[policy] = space.dimensions[policy].choices.index("ragged")
     genes = np.concatenate([changes_of(space, base, base[None][:0]).points, candidates(space)])
-    table, piecewise = space.choices.table, features(evaluator)
-    whole = features(evaluator).seconds(table(genes))
-    parts = [piecewise.seconds(table(some[::-1]))[::-1] for some in np.array_split(genes, 50)[::-1]]
-    assert np.concatenate(parts[::-1]).tolist() == whole.tolist()
+    each, piecewise = space.candidates(genes).settings, features(evaluator)
+    whole = features(evaluator).seconds(each)
+    pieces = [each[at::50] for at in range(49, -1, -1)]
+    found = [piecewise.seconds(some[::-1])[::-1] for some in pieces]
+    parts = np.empty(len(each))
+    for at, seconds in zip(range(49, -1, -1), found, strict=True):
+        parts[at::50] = seconds
+    assert parts.tolist() == whole.tolist()
 
 
 def test_no_candidates() -> None:
-    evaluator, space = bench("dlrm", "ascend-910")
-    none = space.choices.table(np.zeros((0, len(space.dimensions)), np.int64))
-    assert features(evaluator).seconds(none).shape == (0,)
+    evaluator, _ = bench("dlrm", "ascend-910")
+    assert features(evaluator).seconds([]).shape == (0,)
 
 
 def test_an_impossible_setting_is_infinite() -> None:
     evaluator, _ = bench("dlrm", "ascend-910")
     problem = evaluator.bench.problem(evaluator.bench.share().batches)
     layer = problem.layers[-1].name
-    own = [Choice("dim", ("auto", 1), (layer,)), Choice("factor", ("auto", 1 << 20), (layer,))]
-    choices = Choices((Choice("batches_per_cluster", ("auto", 1 << 20)), *own))
-    table = choices.table(np.asarray([[0, 0, 0], [0, 1, 1], [1, 0, 0]]))
-    assert np.isfinite(features(evaluator).seconds(table)).tolist() == [True, False, False]
+    impossible = Knobs(overrides=(SubGraphKnobs(layer, dim=1, factor=1 << 20),))
+    each = [Knobs(), impossible, Knobs(batches_per_cluster=1 << 20)]
+    assert np.isfinite(features(evaluator).seconds(each)).tolist() == [True, False, False]

@@ -1,22 +1,19 @@
-"""Final splits by compiled code against plain ones, one at a time and many at once."""
+"""Final splits: what is said of them, and parts for clusters."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.cluster_parts import shared_out
-from autoturbo.schedule.clusters import PARTS
+from autoturbo.schedule.clusters import PARTS, cluster_axis
 from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
-from autoturbo.schedule.own_splits import room_for_parts, settled
+from autoturbo.schedule.own_splits import _needing, room_for_parts, settled
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.split import Split
-from tests.schedule.plain_splits import plainly_settled
+from autoturbo.schedule.split import sink, split_axes
 from tests.schedule.schedule_samples import networks, settings_of, targets
 
 
@@ -33,14 +30,6 @@ def decisions(draw: st.DrawFn, names: list[str]) -> SubGraphKnobs | None:
     )  # fmt: skip
 
 
-def outcome(how: object, *arguments: object) -> SubGraph | str:
-    """The sub-graph, or what is said of why there is none."""
-    try:
-        return how(*arguments)  # type: ignore[operator,no-any-return]
-    except KnobsError as error:
-        return str(error).split(" cannot be split ")[1].split(";")[0].split(" (")[0]
-
-
 def grouped(graph: Graph, machine: Target, data: st.DataObject) -> tuple[Problem, list[SubGraph]]:
     problem = make_problem(graph, machine, "float16")
     names = [layer.name for layer in problem.layers]
@@ -48,10 +37,9 @@ def grouped(graph: Graph, machine: Target, data: st.DataObject) -> tuple[Problem
     return problem, list(group(problem, rules))
 
 
-@pytest.mark.full
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(graph=networks(8), machine=targets(), data=st.data())
-def test_splits_are_settled_as_the_plain_rules_say(
+def test_final_splits_are_what_is_said_where_that_is_possible(
     graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
     problem, subgraphs = grouped(graph, machine, data)
@@ -59,21 +47,52 @@ def test_splits_are_settled_as_the_plain_rules_say(
     for subgraph in subgraphs:
         scale, own = data.draw(st.sampled_from((1, 2, 3))), data.draw(decisions(names))
         room = room_for_parts(problem, data.draw(st.sampled_from((0.25, 1.0))))
+        axes, extents = (
+            dict(split_axes(problem, subgraph.layers)),
+            sink(problem, subgraph.layers).axes,
+        )
+        name = problem.layers[subgraph.layers[-1]].name
         for kind in ("batch", *PARTS):
-            given_ = problem, subgraph, scale, own, kind, room
-            assert outcome(settled, *given_) == outcome(plainly_settled, *given_)
+            try:
+                found = settled(problem, subgraph, scale, own, kind, room)
+            except KnobsError:
+                assert own is not None
+                continue
+            split = found.split
+            assert all(1 <= parts <= extents[axis].extent for axis, parts in split.axes)
+            assert {axis for axis, _ in split.axes} <= {*axes.values()}
+            over = cluster_axis(problem, subgraph.layers, kind) if kind in PARTS else -1
+            if over >= 0:
+                assert (split.axis, split.factor % problem.target.clusters) == (over, 0)
+            elif own is None:
+                assert split.instances in (
+                    subgraph.split.instances,
+                    scale * subgraph.split.instances,
+                )
+            elif own.factor != AUTO and own.inner_factor == AUTO and split != subgraph.split:
+                assert name != own.layer or split.instances == own.factor
 
 
-@pytest.mark.full
 @settings(max_examples=20, deadline=None)
 @given(graph=networks(8), machine=targets(), data=st.data())
-def test_clusters_share_out_many_as_they_share_out_one(
+def test_clusters_get_the_fewest_parts_that_fit(
     graph: Graph, machine: Target, data: st.DataObject
 ) -> None:
+    """Of all numbers of parts along the axis that clusters share out."""
     problem, subgraphs = grouped(graph, machine, data)
-    rooms = [data.draw(st.integers(0, 4096)) for _ in subgraphs]
+    room, clusters = data.draw(st.integers(0, 4096)), machine.clusters
     for kind in PARTS:
-        rows = shared_out(problem, subgraphs, kind, rooms).tolist()
-        for subgraph, room, row in zip(subgraphs, rooms, rows, strict=True):
-            wanted = plainly_settled(problem, subgraph, 1, None, kind, room)
-            assert subgraph.recut(Split.of_row(row)) == wanted
+        for subgraph in subgraphs:
+            axis = cluster_axis(problem, subgraph.layers, kind)
+            others = [pair for pair in subgraph.split.axes if pair[0] != axis]
+            if axis < 0 or others:
+                continue
+            found = settled(problem, subgraph, 1, None, kind, room).split
+            before = dict(subgraph.split.axes).get(axis, 1)
+            most = sink(problem, subgraph.layers).axes[axis].extent // clusters
+            least = min(-(-before // clusters), most)
+            doubled = [n for n in (least << at for at in range(6)) if n <= most]
+            own = {n: _needing(problem, subgraph, (axis, clusters * n), (-1, 1)) for n in doubled}
+            fitting = [n for n, cut in own.items() if cut.split.footprint <= room]
+            assert found.factor == clusters * (fitting[0] if fitting else least)
+            assert found.footprint == own[int(found.factor) // clusters].split.footprint
