@@ -51,6 +51,14 @@ class Plan:
     subgraphs: tuple[SubGraph, ...]
     homes: tuple[Home, ...]
 
+    @property
+    def instances(self) -> Ints:
+        """Instances of each sub-graph per pass, of the cluster that has most of them."""
+        found = np.asarray([s.split.instances for s in self.subgraphs], np.int64)
+        if not self.homes:
+            return found
+        return np.asarray(-(-found // np.asarray(self.homes, np.int64)[:, 1]), np.int64)
+
     def share(self, share: Share) -> Share:
         """Return the share with the clusters that have something to do."""
         if share.split == BATCH:

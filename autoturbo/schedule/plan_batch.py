@@ -101,13 +101,10 @@ def _joined(arrays: Sequence[NDArray[np.generic]], none: NDArray[np.generic]) ->
 def _rows(problem: Problem, plan: Plan) -> PlanRows:
     """Return what :class:`PlanTable` says of a plan's sub-graphs."""
     subgraphs = plan.subgraphs
-    instances = np.asarray([s.split.instances for s in subgraphs], np.int64)
-    if plan.homes:
-        instances = -(-instances // np.asarray(plan.homes, np.int64)[:, 1])
     return PlanRows(
         np.fromiter((s.layers for s in subgraphs), np.object_, len(subgraphs)),
         np.asarray([number_of(problem, s.layers) for s in subgraphs], np.int64),
-        np.asarray([s.split.row for s in subgraphs], np.int64), instances,
+        np.asarray([s.split.row for s in subgraphs], np.int64), plan.instances,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.part_work import COLUMNS, part_works
-from autoturbo.schedule.pipeline import Workbench, homes, plan
+from autoturbo.schedule.pipeline import Workbench, planned
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.rooms import ROOMS, rooms_of
 from autoturbo.schedule.work import Floats
@@ -42,11 +42,9 @@ def statistics_of(bench: Workbench, knobs: Knobs) -> tuple[Floats, Ints, dict[in
     Raises:
         KnobsError: the setting does not fit the model.
     """
-    problem, share, subgraphs = plan(bench, knobs)
+    problem, share, plan = planned(bench, knobs)
+    subgraphs, parts = plan.subgraphs, plan.instances
     rows = np.empty((len(subgraphs), len(STATISTICS)))
-    parts = np.asarray([s.split.instances for s in subgraphs], np.int64)
-    if shared := homes(bench, knobs):
-        parts = -(-parts // np.asarray(shared, np.int64)[:, 1])
     rows[:, :-3] = part_rows(problem, subgraphs)
     rows[:, -3], rows[:, -2], rows[:, -1] = parts, share.loops, share.batches
     return rows, parts * share.loops, resolve(problem, subgraphs, knobs)

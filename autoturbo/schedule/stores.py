@@ -47,11 +47,6 @@ class Store:
         self.count = end
         return start
 
-    def reach(self, count: int, value: Any) -> None:
-        """Append rows of one value until there are so many."""
-        if count > self.count:
-            self.add(np.full((count - self.count, *self._rows.shape[1:]), value))
-
     @property
     def rows(self) -> NDArray[Any]:
         """The whole array; rows from :attr:`count` on mean nothing yet."""

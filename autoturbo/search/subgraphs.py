@@ -22,7 +22,7 @@ from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, Value, subgraph_knob_specs
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import sink, split_axes
+from autoturbo.schedule.split import divisors, sink, split_axes
 from autoturbo.schedule.statistics import STATISTICS, statistics_of
 
 if TYPE_CHECKING:
@@ -193,8 +193,8 @@ def _extents(problems: Sequence[Problem], layers: tuple[int, ...], depth: int) -
 def _factors(extents: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
     """What divides an extent, and the ragged ones, in order."""
     longest = [sizes[0] for sizes in extents.values()]
-    divisors = {n for size in longest for n in range(2, min(size, MOST_PARTS) + 1) if size % n == 0}
-    return tuple(sorted(divisors | {n for n in RAGGED if n <= max(longest)}))
+    dividing = {n for size in longest for n in divisors(size) if 2 <= n <= MOST_PARTS}  # noqa: PLR2004
+    return tuple(sorted(dividing | {n for n in RAGGED if n <= max(longest)}))
 
 
 def _is_read(problem: Problem, subgraph: SubGraph) -> bool:
