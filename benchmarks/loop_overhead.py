@@ -50,7 +50,7 @@ NAMES = ("resnet50", "bert_base_s128", "mobilenet_v2")
 WHERE: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("measure", Evaluator, ("evaluate", "measure_scheduler")),
     ("propose", OwnAsker, ("ask",)),
-    ("predict", KernelAdvisor, ("rank", "rank_candidates", "look_candidates")),
+    ("predict", KernelAdvisor, ("rank", "look")),
     ("learn", CostModel, ("fit",)),
     ("learn", OwnAsker, ("tell", "_teach")),
     ("record", Journal, ("add", "flush", "log")),

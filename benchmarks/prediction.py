@@ -98,7 +98,7 @@ def figures(name: str, count: int) -> Row:
         bench, vector = Evaluator(graph, target, DTYPE).bench, target_vector(target, DTYPE)
         known = BatchFeatures(bench, trained, vector, space.share)
         known.seconds([Knobs()])
-        return lambda genes: known.seconds(space.candidates(genes).settings)
+        return lambda genes: known.seconds(space.settings(genes))
 
     seconds = fresh()
     drawn, generations = space.random(rng, RANDOM), []

@@ -28,9 +28,8 @@ from autoturbo.cost_models.features import (
 from autoturbo.cost_models.looks import Look
 from autoturbo.cost_models.model import FEWEST, CostModel, Example
 from autoturbo.cost_models.ratios import base_seconds, is_planned
-from autoturbo.schedule.interning import Memo
 from autoturbo.schedule.pipeline import Workbench
-from autoturbo.schedule.settings_table import Candidates
+from autoturbo.schedule.stores import Store
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.plan import COLUMNS
 
@@ -83,14 +82,24 @@ class _Told:
 
     def __init__(self, model: CostModel, features: BatchFeatures) -> None:
         self.model, self.features = model, features
-        self._told = Memo(2, (2,), np.float64)
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._told = Store((2,), np.float64)
 
     def of(self, batch: Batch) -> NDArray[np.float64]:
         """Return :meth:`autoturbo.cost_models.model.CostModel.told` of kernels, one row each."""
-        keys = np.column_stack((batch.kernels, batch.settings[batch.owner]))
-        return self._told.of(
-            keys, lambda new: np.column_stack(self.model.told(self.features.rows(batch, new)))
-        )
+        known, new = self._numbers, list[int]()
+        settings = batch.settings[batch.owner].tolist()
+        numbers = np.empty(len(batch.kernels), np.int64)
+        for at, key in enumerate(zip(batch.kernels.tolist(), settings, strict=True)):
+            if key not in known:
+                known[key] = len(known)
+                new.append(at)
+            numbers[at] = known[key]
+        if new:
+            rows = self.features.rows(batch, np.asarray(new))
+            self._told.add(np.column_stack(self.model.told(rows)))
+        found: NDArray[np.float64] = self._told.rows[numbers]
+        return found
 
 
 @dataclass
@@ -130,11 +139,6 @@ class KernelAdvisor:
         """
         self._enter(self._examples([knobs])[0], outcome)
 
-    def observe_candidates(self, candidates: Candidates, outcomes: Sequence[Outcome]) -> None:
-        """:meth:`observe` of points of a search in turn."""
-        for example, outcome in zip(self._examples(candidates), outcomes, strict=True):
-            self._enter(example, outcome)
-
     def _enter(self, example: Example | None, outcome: Outcome) -> None:
         if isinstance(outcome, Failure) and outcome.reason in ("worker", "invalid"):
             return
@@ -165,13 +169,6 @@ class KernelAdvisor:
 
         None while :attr:`obstacle` says why; infinite for a setting without a plan.
         """
-        return self._rank(settings)
-
-    def rank_candidates(self, candidates: Candidates) -> NDArray[np.float64] | None:
-        """:meth:`rank` of points of a search."""
-        return self._rank(candidates)
-
-    def _rank(self, settings: Sequence[Knobs] | Candidates) -> NDArray[np.float64] | None:
         if self.obstacle:
             return None
         self.screened += len(settings)
@@ -197,16 +194,16 @@ class KernelAdvisor:
             scores[there] -= _log_chance(self._current(), np.stack(planned))  # type: ignore[arg-type]
         return scores
 
-    def look_candidates(self, candidates: Candidates) -> Look | None:
-        """More than :meth:`rank_candidates` says.
+    def look(self, settings: Sequence[Knobs]) -> Look | None:
+        """More than :meth:`rank` says.
 
         None before there is a model of the run, or where the evaluator plans no settings.
         """
         blind = self.obstacle or self._measured < FEWEST
-        batch = None if blind else self._batch(candidates)
+        batch = None if blind else self._batch(settings)
         if batch is None:
             return None
-        self.screened += len(candidates)
+        self.screened += len(settings)
         factors, seen = self._told_of(batch).T
         took = np.exp(factors) * self._features.weights(batch)
         least = np.where(seen > 0, took, self._features.least(batch))
@@ -270,22 +267,22 @@ class KernelAdvisor:
             return self.statistics
         return tuple(str(number) for number in range(self._columns))
 
-    def _batch(self, settings: Sequence[Knobs] | Candidates) -> Batch | None:
+    def _batch(self, settings: Sequence[Knobs]) -> Batch | None:
         """The kernels of settings; None without a prior, which knows how settings are planned."""
         if self.prior is None:
             return None
         if self._known is None or self._known.full:
             bench, model = self.prior.bench, self.prior.model
             self._known = BatchFeatures(bench, model, self.target, self.share)
-        return self._known.of(_each(settings))
+        return self._known.of(settings)
 
-    def _examples(self, settings: Sequence[Knobs] | Candidates) -> list[Example | None]:
+    def _examples(self, settings: Sequence[Knobs]) -> list[Example | None]:
         """Examples of settings; None for a setting without a plan."""
         batch = self._batch(settings)
         if batch is not None:
             self._columns = len(COLUMNS)
             return self._features.examples(batch)
-        return [self._example(knobs) for knobs in _each(settings)]
+        return [self._example(knobs) for knobs in settings]
 
     def _example(self, knobs: Knobs) -> Example | None:
         """The example of a setting as the evaluator has its statistics, built once."""
@@ -306,10 +303,6 @@ class KernelAdvisor:
         rows = kernel_rows(plan.values, own, vector, self.target)
         setting = setting_row(plan.values, plan.launches, own, vector, self.target)
         return Example(rows, plan.launches, setting, base=base_seconds(plan.values))
-
-
-def _each(settings: Sequence[Knobs] | Candidates) -> Sequence[Knobs]:
-    return settings.settings if isinstance(settings, Candidates) else settings
 
 
 def _log_chance(model: CostModel, settings: Rows) -> NDArray[np.float64]:

@@ -1,10 +1,7 @@
-"""Predicts thousands of settings at once: what a cost model sees of them, from their plans.
+"""Features of the kernels of many settings, each different kernel computed and predicted once.
 
-Settings of a search have most kernels in common, so each different kernel, a part of a sub-graph
-with the knobs that hold for it, is found out and predicted once::
-
-    settings -> plans (autoturbo.schedule.plan_batch) -> kernels (autoturbo.simulate.plan)
-             -> launches x seconds -> sum
+Settings are planned (:mod:`autoturbo.schedule.pipeline`), their kernels are described
+(:mod:`autoturbo.simulate.plan`), and a latency is the sum of launches times seconds.
 """
 
 from __future__ import annotations
@@ -16,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoturbo.cost_models.features import (
+    KNOB_NAMES,
     OVERRIDE_NAMES,
     PLACING,
     Rows,
     kernel_rows,
-    knob_vectors,
-    own_vectors,
+    knob_vector,
+    own_vector,
     portable_rows,
     setting_row,
 )
@@ -29,19 +27,14 @@ from autoturbo.cost_models.model import Example
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.interning import Memo, digests, whole_numbers
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import Knobs, Value
 from autoturbo.schedule.pipeline import Workbench
-from autoturbo.schedule.plan_batch import PlanTable, plan_batch
-from autoturbo.schedule.settings_table import MODEL_KNOBS, model_numbers
 from autoturbo.schedule.stores import Store
 from autoturbo.schedule.work import Flags, Floats
-from autoturbo.simulate.plan import COLUMNS, OWN_COLUMNS, PlanKernels
-
-MOST = 1 << 16
-"""Kernels that are remembered: 100 MB or so; then all is found out anew."""
+from autoturbo.simulate.plan import COLUMNS, PASSES, KernelStatistics
 
 _NEAR = COLUMNS.index("near_s")
+_PASSES = [COLUMNS.index(name) for name in PASSES]
 _PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]
 
 
@@ -92,44 +85,56 @@ class BatchFeatures:
     """
 
     def __init__(self, bench: Workbench, model: Pretrained, target: Rows, share: int) -> None:
-        self._bench, self._model, self._target, self._share = bench, model, target, share
-        self._known = PlanKernels(bench)
-        self._settings = Memo(len(MODEL_KNOBS), (len(MODEL_KNOBS),), np.float32)
-        self._knobs = Memo(len(OVERRIDE_NAMES), (len(OVERRIDE_NAMES),), np.float32)
-        self._kernels = Memo(2, (2,))
-        self._base, self._kinds = Store((), np.float64), Store()
+        self._model, self._target, self._share = model, target, share
+        self._known = KernelStatistics(bench)
+        self._settings: dict[tuple[Value, ...], int] = {}
+        self._knobs = Store((len(KNOB_NAMES),), np.float32)
+        self._own_knobs = Store((len(OVERRIDE_NAMES),), np.float32)
+        self._own, self._base, self._kinds = Store(), Store((), np.float64), Store()
+        self._kind_numbers: dict[tuple[bytes, bytes], int] = {}
 
     @property
     def full(self) -> bool:
-        """Whether it remembers more than it should."""
-        return self._known.count > MOST
+        """Whether it holds so many kernels that it should begin anew."""
+        return self._known.full
 
     def of(self, settings: Sequence[Knobs]) -> Batch:
         """Return the kernels of settings."""
-        knobs = model_numbers(settings)
-        plans = plan_batch(self._bench, settings)
-        own = np.column_stack((plans.instances, plans.loops, plans.samples))
-        numbers = self._settings.numbers(
-            whole_numbers(knobs), lambda new: knob_vectors(knobs[new], self._share)
+        plans = self._known.kernels_of(settings)
+        self._learn()
+        there = [plan for plan in plans if plan is not None]
+        counts = [0 if plan is None else len(plan.kernels) for plan in plans]
+        return Batch(
+            np.asarray([self._setting(knobs) for knobs in settings], np.int64),
+            np.asarray([plan is not None for plan in plans], np.bool_),
+            np.repeat(np.arange(len(settings)), counts),
+            np.asarray([number for plan in there for number in plan.kernels], np.int64),
+            np.concatenate([np.zeros((0, len(PASSES)), np.int64), *(p.passes for p in there)]),
         )
-        return Batch(numbers, plans.possible, plans.owner, self._kernels_of(plans), own)
 
-    def _kernels_of(self, plans: PlanTable) -> Ints:
-        """Numbers of kernels: what is known of each, and the knobs that hold for it."""
-        knobs = self._knobs.numbers(
-            whole_numbers(plans.kernel_knobs), lambda new: own_vectors(plans.kernel_knobs[new])
-        )[plans.runs]
-        parts = self._known.parts(plans)
+    def _setting(self, knobs: Knobs) -> int:
+        """Return the number of a setting's knobs of the model."""
+        values = tuple(getattr(knobs, name) for name in KNOB_NAMES)
+        if values not in self._settings:
+            self._settings[values] = self._knobs.add(knob_vector(knobs, self._share))
+        return self._settings[values]
 
-        def make(new: Ints) -> Ints:
-            own = plans.kernel_knobs[plans.runs[new]]
-            known = self._known.numbers(plans.samples[new], parts[new], own)
-            statistics, rows = self._known.statistics[known], self._knobs.values[knobs[new]]
-            factors = np.exp(self._model.factors.predict(portable_rows(statistics, rows)))
-            self._base.add(base_seconds(statistics) * factors)
-            return np.column_stack((known, knobs[new]))
+    def _learn(self) -> None:
+        """Predict the kernels that are new, as if nothing had been measured."""
+        first, known = self._own.count, self._known
+        new = list(itertools.islice(known.kernels, first, None))
+        if not new:
+            return
+        for values in itertools.islice(known.knobs, self._own_knobs.count, None):
+            self._own_knobs.add(own_vector(values))
+        self._own.add([own for _, own in new])
+        statistics, knobs = self._described(np.arange(first, first + len(new)))
+        factors = np.exp(self._model.factors.predict(portable_rows(statistics, knobs)))
+        self._base.add(base_seconds(statistics) * factors)
 
-        return self._kernels.numbers(np.column_stack((parts, knobs)), make)
+    def _described(self, kernels: Ints) -> tuple[Floats, Rows]:
+        """Return statistics of kernels, and the knobs that hold for them as numbers."""
+        return self._known.values(kernels), self._own_knobs.rows[self._own.rows[kernels]]
 
     def weights(self, batch: Batch) -> Floats:
         """Return the seconds that all launches of each kernel take if nothing was measured yet."""
@@ -146,8 +151,8 @@ class BatchFeatures:
 
         It can hardly take less.
         """
-        known = self._kernels.values[batch.kernels, 0]
-        found: Floats = batch.launches.astype(np.float64) * self._known.statistics[known, _NEAR]
+        near = self._known.values(batch.kernels)[:, _NEAR]
+        found: Floats = batch.launches.astype(np.float64) * near
         return found
 
     def kinds(self, batch: Batch) -> list[bytes]:
@@ -156,30 +161,31 @@ class BatchFeatures:
         Equal where the statistics of the kernels, one after another, and their knobs of
         :data:`autoturbo.cost_models.features.PLACING` are.
         """
-        known, knobs = self._kernels.values[self._kinds.count : self._kernels.count].T
-        own = self._knobs.values[knobs][:, _PLACING].astype(np.float64)
-        rows = np.column_stack((self._known.statistics[known], own))
-        self._kinds.add(digests(whole_numbers(rows)))
-        each = digests(np.column_stack((self._kinds.rows[batch.kernels], batch.own)))
-        return [each[mine].tobytes() for mine in batch.slices]
+        statistics, knobs = self._described(np.arange(self._kinds.count, self._own.count))
+        numbers = self._kind_numbers
+        self._kinds.add([
+            numbers.setdefault((row.tobytes(), own.tobytes()), len(numbers))
+            for row, own in zip(statistics, knobs[:, _PLACING], strict=True)
+        ])  # fmt: skip
+        rows = np.column_stack((self._kinds.rows[batch.kernels], batch.own))
+        return [rows[mine].tobytes() for mine in batch.slices]
 
     def rows(self, batch: Batch, chosen: Ints) -> Rows:
         """Return :func:`autoturbo.cost_models.features.kernel_rows` of some kernels of a batch."""
-        statistics, own = self._described(batch, chosen)
-        knobs = self._settings.values[batch.settings[batch.owner[chosen]]]
+        statistics, own = self._launched(batch, chosen)
+        knobs = self._knobs.rows[batch.settings[batch.owner[chosen]]]
         return kernel_rows(statistics, own, knobs, self._target)
 
-    def _described(self, batch: Batch, chosen: Ints) -> tuple[Floats, Rows]:
-        """Statistics of kernels, and knobs that hold for them as numbers."""
-        known, knobs = self._kernels.values[batch.kernels[chosen]].T
-        statistics = self._known.statistics[known]
-        statistics[:, OWN_COLUMNS] = batch.own[chosen]
-        return statistics, self._knobs.values[knobs]
+    def _launched(self, batch: Batch, chosen: Ints) -> tuple[Floats, Rows]:
+        """Return :meth:`_described` of some kernels of a batch, with their passes."""
+        statistics, own = self._described(batch.kernels[chosen])
+        statistics[:, _PASSES] = batch.own[chosen]
+        return statistics, own
 
     def setting_rows(self, batch: Batch) -> list[Rows]:
         """Return :func:`autoturbo.cost_models.features.setting_row` of each setting."""
-        statistics, own = self._described(batch, np.arange(len(batch.owner)))
-        pairs = zip(batch.slices, self._settings.values[batch.settings], strict=True)
+        statistics, own = self._launched(batch, np.arange(len(batch.owner)))
+        pairs = zip(batch.slices, self._knobs.rows[batch.settings], strict=True)
         launches = batch.launches
         return [
             setting_row(statistics[mine], launches[mine], own[mine], knobs, self._target)

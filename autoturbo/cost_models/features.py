@@ -26,15 +26,16 @@ from numpy.typing import NDArray
 from autoturbo.cost_models.ratios import RATIOS, is_planned, ratios
 from autoturbo.schedule.knobs import (
     AUTO,
+    KernelKnobs,
     Knobs,
     KnobSpec,
     SubGraphKnobs,
     Value,
+    kernel_knob_names,
+    kernel_knobs,
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.schedule.settings_table import KERNEL_KNOBS, MODEL_KNOBS, SAME_AS, mapped
-from autoturbo.schedule.work import Floats
 
 if TYPE_CHECKING:
     from autoturbo.hardware.target import Target
@@ -48,10 +49,10 @@ Rows = NDArray[np.float32]
 UNLIMITED = 20.0
 """``log2`` of "no limit": more layers than any model has."""
 
-KNOB_NAMES: Final = MODEL_KNOBS
+KNOB_NAMES: Final = tuple(knob_specs())
 """Columns of the model's knobs."""
 
-OVERRIDE_NAMES: Final = KERNEL_KNOBS
+OVERRIDE_NAMES: Final = kernel_knob_names()
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
 PLACING: Final = (
@@ -100,20 +101,6 @@ def knob_vector(knobs: Knobs, share: int) -> Rows:
     return np.asarray(values, np.float32)
 
 
-def knob_vectors(knobs: Floats, share: int) -> Rows:
-    """Return :func:`knob_vector` of many settings, ``(settings, knobs)``.
-
-    Args:
-        knobs: of :func:`autoturbo.schedule.settings_table.model_numbers`.
-        share: samples that ``batches_per_cluster="auto"`` stands for.
-    """
-    columns = [
-        mapped(name, knobs[:, at], functools.partial(_number, name, share=share))
-        for at, name in enumerate(KNOB_NAMES)
-    ]
-    return np.stack(columns, axis=1).astype(np.float32)
-
-
 @functools.cache
 def _number(name: str, value: Value, share: int) -> float:
     spec = knob_specs()[name]
@@ -136,7 +123,7 @@ def number_of(spec: KnobSpec, value: Value) -> float:
 
 
 def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: int) -> Rows:
-    """Knobs of sub-graphs as numbers, ``(count, len(OVERRIDE_NAMES))``.
+    """Return the knobs that hold for sub-graphs as numbers, ``(count, len(OVERRIDE_NAMES))``.
 
     Args:
         knobs: the setting.
@@ -144,17 +131,15 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
         count: sub-graphs.
     """
     rows = np.empty((count, len(OVERRIDE_NAMES)), np.float32)
-    models = tuple(getattr(knobs, SAME_AS.get(n, n), AUTO) for n in OVERRIDE_NAMES)
-    rows[:] = _own_vector(models)
+    rows[:] = own_vector(kernel_knobs(knobs))
     for row, override in overrides.items():
-        own = (getattr(override, name) for name in OVERRIDE_NAMES)
-        values = (mine if mine != AUTO else m for mine, m in zip(own, models, strict=True))
-        rows[row] = _own_vector(tuple(values))
+        rows[row] = own_vector(kernel_knobs(knobs, override))
     return rows
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _own_vector(values: tuple[Value, ...]) -> Rows:
+def own_vector(values: KernelKnobs) -> Rows:
+    """Return knobs that hold for a kernel as numbers, in the order of :data:`OVERRIDE_NAMES`."""
     pairs = zip(OVERRIDE_NAMES, values, strict=True)
     return np.asarray([own_number(name, value) for name, value in pairs], np.float32)
 
@@ -172,19 +157,6 @@ def own_number(name: str, value: Value) -> float:
     if value == AUTO and (model := knob_specs().get(name)) is not None:
         value = model.word or (model.published if model.low is not None else AUTO)
     return number_of(spec, value)
-
-
-def own_vectors(knobs: Floats) -> Rows:
-    """Return knobs that hold for kernels as numbers, ``(kernels, len(OVERRIDE_NAMES))``.
-
-    Args:
-        knobs: of :attr:`autoturbo.schedule.plan_batch.PlanTable.kernel_knobs`.
-    """
-    columns = [
-        mapped(name, knobs[:, at], functools.partial(own_number, name))
-        for at, name in enumerate(OVERRIDE_NAMES)
-    ]
-    return np.stack(columns, axis=1).astype(np.float32)
 
 
 def target_vector(target: Target, dtype: str) -> Rows:
@@ -207,7 +179,7 @@ def kernel_rows(
 
     Args:
         statistics: ``(sub-graphs, statistics)``.
-        overrides: of :func:`override_rows` or :func:`own_vectors`.
+        overrides: of :func:`override_rows`.
         knobs: of :func:`knob_vector`, the same for all sub-graphs or one row each.
         target: of :func:`target_vector`.
     """

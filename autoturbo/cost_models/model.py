@@ -21,7 +21,7 @@ from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import FEATURES_SCHEMA, Rows
 from autoturbo.errors import InputError, Location
 from autoturbo.limits import read_json
-from autoturbo.schedule.interning import row_bytes
+from autoturbo.schedule.stores import row_bytes
 
 FEWEST = 8
 """Measured settings without which the model does not predict: fewer say less than a heuristic."""

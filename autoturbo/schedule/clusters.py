@@ -19,10 +19,10 @@ from autoturbo.schedule.alike import number_of
 from autoturbo.schedule.bind import Placement, Scope
 from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import InstanceGraph
-from autoturbo.schedule.part_work import COLUMNS, part_works
+from autoturbo.schedule.part_work import middle_part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
-from autoturbo.schedule.split import sink, split_axes
+from autoturbo.schedule.split import Split, sink, split_axes
 from autoturbo.schedule.work import MATRIX, NONE, VECTOR, Floats
 
 PIPELINE = "pipeline"
@@ -79,72 +79,55 @@ def _ends(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> list[i
     known = problem.memory.get(key)
     if not isinstance(known, dict):
         known = problem.memory[key] = {}
-    kinds = [(number_of(problem, s.layers), s.layers) for s in subgraphs]
-    new = {kind: layers for kind, layers in kinds if kind not in known}
-    ends = _ends_of_too_large(problem, list(new.values()), split)
-    for (kind, layers), end in zip(new.items(), ends, strict=True):
-        known[kind] = layers.index(end) if end >= 0 else -1
-    return [layers[known[kind]] for kind, layers in kinds if known[kind] >= 0]
+    found = []
+    for layers in (s.layers for s in subgraphs):
+        kind = number_of(problem, layers)
+        if kind not in known:
+            end = _end_of_too_large(problem, layers, split)
+            known[kind] = layers.index(end) if end >= 0 else -1
+        if known[kind] >= 0:
+            found.append(layers[known[kind]])
+    return found
 
 
-def _ends_of_too_large(problem: Problem, sets: Sequence[tuple[int, ...]], split: str) -> list[int]:
-    narrow = [_narrow(problem, layers) for layers in sets]
-    ends = [
-        _middle(problem, layers, split, own) if len(layers) > 1 else -1
-        for layers, own in zip(sets, narrow, strict=True)
-    ]
+def _end_of_too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
+    """Return the layer to cut after, -1 if the sub-graph of some layers is not too large."""
+    narrow = _narrow(problem, layers)
+    end = _middle(problem, layers, split, narrow) if len(layers) > 1 else -1
+    if end < 0:
+        return -1
     if split == PIPELINE:
         seconds = layer_seconds(problem)
-        work = [seconds[list(layers)].sum() * problem.target.clusters for layers in sets]
-        large = [own > seconds.sum() for own in work]
-        return [end if own else -1 for end, own in zip(ends, large, strict=True)]
-    pieces = [_pieces(*pair) for pair in zip(sets, ends, strict=True) if pair[1] >= 0]
-    known = shared_seconds(problem, [piece for own in pieces for piece in own], split)
-    for at, own in zip([at for at, end in enumerate(ends) if end >= 0], pieces, strict=True):
-        whole, *halves = (known[piece] for piece in own[:3])
-        single = sum(known[piece] for piece in own[3:])
-        closed = len(own[1]) - 1 in narrow[at]
-        if not (single < whole or (closed and sum(halves) < whole)):
-            ends[at] = -1
-    return ends
-
-
-def _pieces(layers: tuple[int, ...], end: int) -> list[tuple[int, ...]]:
-    """A set of layers, its halves if it is cut after one, and every layer of it."""
+        large = seconds[list(layers)].sum() * problem.target.clusters > seconds.sum()
+        return end if large else -1
     at = layers.index(end) + 1
-    return [layers, layers[:at], layers[at:], *((layer,) for layer in layers)]
+    whole, *halves = (shared_seconds(problem, x, split) for x in (layers, layers[:at], layers[at:]))
+    single = sum(shared_seconds(problem, (layer,), split) for layer in layers)
+    closed = at - 1 in narrow
+    return end if single < whole or (closed and sum(halves) < whole) else -1
 
 
-def shared_seconds(
-    problem: Problem, sets: Sequence[tuple[int, ...]], kind: str
-) -> dict[tuple[int, ...], float]:
-    """Roofline of one cluster's part of sub-graphs, one kernel each with all it reads in DDR.
+def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
+    """Return the roofline of one cluster's part of a sub-graph; remembered.
 
-    Rough on purpose: it only decides what is kept apart before anything is placed. Remembered.
+    One kernel with all that it reads in DDR. Rough on purpose: it only decides what is kept apart
+    before anything is placed.
     """
-    key = ("shared seconds", kind)
+    key = ("shared seconds", kind, layers)
     found = problem.memory.get(key)
-    if not isinstance(found, dict):
-        found = problem.memory[key] = {}
-    new = [layers for layers in dict.fromkeys(sets) if layers not in found]
-    if new:
-        found.update(zip(new, _shared_seconds(problem, new, kind), strict=True))
+    if not isinstance(found, float):
+        found = problem.memory[key] = _shared_seconds(problem, layers, kind)
     return found
 
 
-def _shared_seconds(problem: Problem, sets: Sequence[tuple[int, ...]], kind: str) -> list[float]:
-    target, dtype, over = problem.target, problem.dtype, cluster_axes(problem, kind)
-    axes = (int(over[layers[-1]]) for layers in sets)
-    cuts = [((axis, target.clusters),) if axis >= 0 else () for axis in axes]
+def _shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
+    target, axis = problem.target, int(cluster_axes(problem, kind)[layers[-1]])
+    split = Split(axis, target.clusters if axis >= 0 else 1, 0, 0, 0)
+    part = middle_part_work(problem, layers, split)
+    work = work_seconds(target, problem.dtype, part.macs, part.vector_ops, part.special_ops)
+    moved = part.weight_bytes + part.input_bytes + part.output_bytes
     fixed = target.overheads.kernel_launch + 2 * target.overheads.barrier
-    found = []
-    for values in part_works(problem, list(zip(sets, cuts, strict=True))).tolist():
-        row = dict(zip(COLUMNS, values, strict=True))
-        work = work_seconds(target, dtype, row["macs"], row["vector_ops"], row["special_ops"])
-        moved = row["weight_bytes"] + row["input_bytes"] + row["output_bytes"]
-        bound = max(work * target.clusters, moved / target.ddr_bandwidth_per_cluster)
-        found.append(float(bound + fixed))
-    return found
+    return max(work * target.clusters, moved / target.ddr_bandwidth_per_cluster) + fixed
 
 
 def work_seconds(target: Target, dtype: str, macs: float, plain: float, special: float) -> float:

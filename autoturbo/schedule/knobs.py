@@ -382,6 +382,34 @@ def subgraph_knob_specs() -> dict[str, KnobSpec]:
     return specs_of(SubGraphKnobs)
 
 
+KernelKnobs = tuple[Value, ...]
+"""Values of :func:`kernel_knob_names`."""
+
+
+@functools.cache
+def kernel_knob_names() -> tuple[str, ...]:
+    """Return the knobs of a sub-graph that say how its kernel is cut and run."""
+    return tuple(name for name in subgraph_knob_specs() if name != "boundary")
+
+
+def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
+    """Return the kernel knobs that hold for a sub-graph: its own, or the model's where it has none.
+
+    Args:
+        knobs: of the model.
+        own: what overrides them; None for nothing.
+    """
+    model = tuple(getattr(knobs, _MODEL_KNOB.get(n, n), AUTO) for n in kernel_knob_names())
+    if own is None:
+        return model
+    said = (getattr(own, name) for name in kernel_knob_names())
+    return tuple(m if v == AUTO else v for v, m in zip(said, model, strict=True))
+
+
+_MODEL_KNOB = {"scope": "output_scope"}
+"""The model's knob that a sub-graph's overrides, where it has another name."""
+
+
 def load_knobs(path: Path) -> Knobs:
     """Read a knobs file (JSON object of knob names and values).
 
@@ -455,11 +483,14 @@ __all__ = [
     "AUTO",
     "KNOBS_SCHEMA",
     "MIDDLE_PRIORITY",
+    "KernelKnobs",
     "KnobSpec",
     "Knobs",
     "SubGraphKnobs",
     "UnitKnobs",
     "Value",
+    "kernel_knob_names",
+    "kernel_knobs",
     "knob_specs",
     "load_knobs",
     "subgraph_knob_specs",

@@ -1,98 +1,87 @@
-"""Work and bytes of one part of each of many sub-graphs, from its regions alone."""
+"""Work and bytes of one part of a sub-graph, from its regions alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from autoturbo.compiled import borrowing
-from autoturbo.graph.arrays import GraphArrays, Ints, domain_points, region_bytes
-from autoturbo.schedule.cut_batch import (
-    CutBatch,
-    CutKey,
-    cut_batch,
-    parts_in,
-    regions_at,
-)
-from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import Workspace, note_operators, peak_in, whole_workspace
-from autoturbo.schedule.work import MATRIX, MOVE, VECTOR, Floats, WorkArrays, shown_points
-
-COLUMNS = (
-    "layers",
-    "operators",
-    "macs",
-    "vector_ops",
-    "special_ops",
-    "moved_bytes",
-    "weight_bytes",
-    "input_bytes",
-    "output_bytes",
-    "footprint_bytes",
-    "largest_layer_bytes",
-)
-"""What is known of a part: layers and operators, the work, the bytes of weights, inputs and
-outputs, the footprint in the local buffers of a cluster and the largest tensor."""
-
-_COLUMNS = len(COLUMNS)
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.instances import PartShape, box_at, box_regions, external_inputs
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.split import Split, peak_bytes
+from autoturbo.schedule.work import MATRIX, MOVE, VECTOR
 
 
-def part_works(problem: Problem, keys: Sequence[CutKey]) -> Floats:
-    """Rows of :data:`COLUMNS` for the middle parts of cut sub-graphs, ``(sub-graphs, columns)``."""
-    return _rows(problem.arrays, problem.layer_arrays, problem.work, cut_batch(problem, keys))
+class PartWork(NamedTuple):
+    """What one part of a sub-graph computes and moves.
+
+    Attributes:
+        layers: how many it has.
+        operators: how many these have.
+        macs: multiply-accumulates on the matrix engine.
+        vector_ops: plain operations on the vector engine.
+        special_ops: its slow operations.
+        moved_bytes: rearranged in the local buffers.
+        weight_bytes: read.
+        input_bytes: read from outside the sub-graph.
+        output_bytes: written for others.
+        footprint_bytes: alive at once in the local buffers of a cluster.
+        largest_layer_bytes: of the largest tensor that an operator makes.
+    """
+
+    layers: int
+    operators: int
+    macs: float
+    vector_ops: float
+    special_ops: float
+    moved_bytes: int
+    weight_bytes: int
+    input_bytes: int
+    output_bytes: int
+    footprint_bytes: int
+    largest_layer_bytes: int
 
 
-@njit(cache=True)
-def _rows(g: GraphArrays, a: LayerArrays, w: WorkArrays, b: CutBatch) -> Floats:
-    count = len(b.layer_start) - 1
-    r, rows = whole_workspace(g, a), np.zeros((count, _COLUMNS))
-    bounds = np.zeros((len(b.axes), 2), np.int64)
-    for at in range(count):
-        layers, row = b.layers[b.layer_start[at] : b.layer_start[at + 1]], rows[at]
-        ops = r.ops[: note_operators(a, layers, r.ops)]
-        cut = slice(b.cut_start[at], b.cut_start[at + 1])
-        regions_at(g, ops, b.axes[cut], b.factors[cut], parts_in(b, at) // 2, bounds[cut], r)
-        row[0] = len(layers)
-        _sum_up(g, w, ops, r, row)
-        row[7] = _total(g, b.inputs[b.input_start[at] : b.input_start[at + 1]], r)
-        row[8] = _total(g, b.outputs[b.output_start[at] : b.output_start[at + 1]], r)
-        row[9] = peak_in(g, a, layers, r.low, r.high, r.seen, r.last, r.made)
-    return rows
+def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
+    """Return the work and the bytes of a sub-graph's middle part."""
+    cut = box_at(problem, layers, split, split.instances // 2)
+    part = box_regions(problem, layers, cut)
+    g, w, arrays = problem.arrays, problem.work, problem.layer_arrays
+    sizes = _region_bytes(problem, part)
+    ops = np.asarray([op for x in layers for op in problem.layers[x].operators], np.int64)
+    lengths = np.maximum(part.box_high - part.box_low, 0)
+    points = _products(lengths, g.axis_start)[ops]
+    shown = _products(np.where(w.shown != 0, lengths, 1), g.axis_start)[ops]
+    engine, matrix = w.engine[ops], w.engine[ops] == MATRIX
+    own = np.zeros(len(w.engine), np.bool_)
+    own[ops] = True
+    maker = np.repeat(np.arange(len(own)), np.diff(g.out_start))
+    made = sizes[g.out_tensor[own[maker]]]
+    reader = np.repeat(np.arange(len(own)), np.diff(g.in_start))
+    weights = own[reader] & (w.engine[reader] != MOVE) & (g.constant[g.in_tensor] != 0)
+    vector = shown * w.vector[ops] + points * w.per_point[ops]
+    vector = vector + np.where(engine == VECTOR, points * w.macs[ops], 0)
+    row = np.asarray(layers, np.int64)
+    return PartWork(
+        len(layers), len(ops), float((points * w.macs[ops])[matrix].sum()), float(vector.sum()),
+        float((shown * w.special[ops]).sum()),
+        int(made[w.engine[maker[own[maker]]] == MOVE].sum()),
+        int(sizes[g.in_tensor[weights]].sum()),
+        int(sizes[list(external_inputs(problem, layers))].sum()),
+        int(sizes[list(problem.layers[layers[-1]].outputs)].sum()),
+        int(peak_bytes(g, arrays, row, part.low, part.high, part.seen)), int(made.max(initial=0)),
+    )  # fmt: skip
 
 
-@borrowing
-def _total(g: GraphArrays, tensors: Ints, r: Workspace) -> int:
-    """Bytes of regions of tensors, together."""
-    found = 0
-    for tensor in tensors:
-        found += _size(g, tensor, r)
-    return found
+def _region_bytes(problem: Problem, part: PartShape) -> Ints:
+    """Return the bytes of every tensor's region in a part, 0 of those that it does not touch."""
+    g = problem.arrays
+    elements = _products(np.maximum(part.high - part.low, 0), g.dim_start)
+    return np.where(part.seen != 0, elements * g.element, 0)
 
 
-@borrowing
-def _sum_up(g: GraphArrays, w: WorkArrays, ops: Ints, r: Workspace, row: Floats) -> None:
-    """Columns 1 to 6 and 10 of a row."""
-    for op in ops:
-        points = domain_points(g, op, r.box_low, r.box_high)
-        shown = shown_points(g, w, op, r.box_low, r.box_high)
-        row[1] += 1
-        if w.engine[op] == MATRIX:
-            row[2] += points * w.macs[op]
-        elif w.engine[op] == VECTOR:
-            row[3] += points * w.macs[op]
-        row[3] += shown * w.vector[op] + points * w.per_point[op]
-        row[4] += shown * w.special[op]
-        for position in range(g.out_start[op], g.out_start[op + 1]):
-            size = _size(g, g.out_tensor[position], r)
-            row[5] += size if w.engine[op] == MOVE else 0
-            row[10] = max(row[10], size)
-        for position in range(g.in_start[op], g.in_start[op + 1]):
-            if g.constant[g.in_tensor[position]] and w.engine[op] != MOVE:
-                row[6] += _size(g, g.in_tensor[position], r)
-
-
-@borrowing
-def _size(g: GraphArrays, tensor: int, r: Workspace) -> int:
-    return region_bytes(g, tensor, r.low, r.high) if r.seen[tensor] else 0
+def _products(lengths: Ints, start: Ints) -> Ints:
+    """Return the product of ``lengths[start[i]:start[i + 1]]`` for each ``i``; 1 of none."""
+    products = np.multiply.reduceat(np.append(lengths, 1), start[:-1])
+    return np.where(np.diff(start) > 0, products, 1)

@@ -20,7 +20,6 @@ from autoturbo.schedule.split import Split
 def side_by_side(
     problem: Problem,
     subgraphs: Sequence[SubGraph],
-    own: Sequence[Parts],
     choose: Callable[[Parts], Ints],
 ) -> tuple[InstanceGraph, int]:
     """A graph of some parts of sub-graphs, and how many whole layers come first in it.
@@ -28,9 +27,9 @@ def side_by_side(
     Args:
         problem: where the sub-graphs come from.
         subgraphs: each in terms of the problem's layers; they may overlap.
-        own: how each is cut.
         choose: which parts of a sub-graph, as indices.
     """
+    own = [parts_of(problem, subgraph) for subgraph in subgraphs]
     layers = sorted({m for p in own for t in p.inputs if (m := problem.producer[t]) >= 0})
     whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
     parts = (*(parts_of(problem, s) for s in whole), *own)

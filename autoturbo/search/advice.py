@@ -35,7 +35,7 @@ def make_advisor(
     """
     from autoturbo.cost_models.advisor import KernelAdvisor, Prior
     from autoturbo.cost_models.features import target_vector
-    from autoturbo.schedule.statistics import STATISTICS
+    from autoturbo.simulate.plan import COLUMNS
 
     vector, prior = target_vector(target, dtype), None
     try:
@@ -43,4 +43,4 @@ def make_advisor(
     except AutoTurboError as error:
         log(f"the search starts without the cost model of the package: {error}")
     share = batch_share(graph, target)
-    return KernelAdvisor(evaluator, vector, share, STATISTICS, seed, prior)
+    return KernelAdvisor(evaluator, vector, share, COLUMNS, seed, prior)

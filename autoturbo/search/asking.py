@@ -7,7 +7,6 @@ proposes what it would in a study of the same trials.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -84,7 +83,7 @@ class OwnAsker:
     _known: set[tuple[int, ...]] = field(default_factory=set)
     _told: list[Told] = field(default_factory=list)
     _points: dict[Knobs, tuple[int, ...]] = field(default_factory=dict)
-    _untaught: list[tuple[Knobs, tuple[int, ...], Outcome]] = field(default_factory=list)
+    _untaught: list[tuple[Knobs, Outcome]] = field(default_factory=list)
 
     def ask(self, count: int) -> list[Knobs]:
         """New settings, fewer than asked for only where the space has no more."""
@@ -122,22 +121,14 @@ class OwnAsker:
         genes = self._point(knobs)
         self._known.add(genes)
         self._told.append((genes, values_of(outcome, self.objectives)))
-        self._untaught.append((knobs, genes, outcome))
+        self._untaught.append((knobs, outcome))
 
     def _teach(self) -> None:
-        """Let the advisor have what was told: many at once cost little more than one."""
+        """Let the advisor have what was told."""
         told, self._untaught = self._untaught, []
-        advisor, space = self.choice.advisor, self.space
-        if advisor is None:
-            return
-        for plain, group in itertools.groupby(told, lambda t: space.knobs_of(t[1]) == t[0]):
-            outcomes = [*group]
-            if plain:
-                candidates = space.candidates(np.asarray([genes for _, genes, _ in outcomes]))
-                advisor.observe_candidates(candidates, [outcome for *_, outcome in outcomes])
-            else:  # a setting that is written otherwise than its point
-                for knobs, _, outcome in outcomes:
-                    advisor.observe(knobs, outcome)
+        if self.choice.advisor is not None:
+            for knobs, outcome in told:
+                self.choice.advisor.observe(knobs, outcome)
 
     def params(self, knobs: Knobs) -> dict[str, Any]:
         """The parameters of a setting that was told, every dimension named."""

@@ -22,7 +22,6 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.schedule.settings_table import Candidates
 from autoturbo.search.conditions import START, Genes, dimension_name, effective
 from autoturbo.search.knob_choices import canonical
 from autoturbo.search.points import Points
@@ -84,9 +83,9 @@ class Meanings(Points):
         overrides = tuple(self._overrides(own, start))
         return dataclasses.replace(start, **chosen, overrides=overrides)
 
-    def candidates(self, genes: Genes) -> Candidates:
-        """Points as a cost model takes them."""
-        return Candidates(genes, self.knobs_of)
+    def settings(self, genes: Genes) -> list[Knobs]:
+        """The settings of points of a knob space."""
+        return [self.knobs_of(row) for row in genes.tolist()]
 
     def _start_of(self, params: Mapping[str, Any]) -> Knobs:
         chosen = params.get(START, AUTO)

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.features import KNOB_NAMES, knob_vector
-from autoturbo.schedule.interning import row_bytes
 from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.stores import row_bytes
 from autoturbo.search.conditions import (
     START,
     Conditions,

@@ -208,8 +208,8 @@ class CostModelSampler(BaseSampler):
 def _advice(advisor: KernelAdvisor, space: Space) -> Advice:
     """What a cost model of kernels says of points of a space."""
     return Advice(
-        lambda genes: advisor.rank_candidates(space.candidates(genes)),
-        lambda genes: advisor.look_candidates(space.candidates(genes)),
+        lambda genes: advisor.rank(space.settings(genes)),
+        lambda genes: advisor.look(space.settings(genes)),
     )
 
 

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoturbo.schedule.bind import bindable_dims, spreading_order
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, Value, subgraph_knob_specs
-from autoturbo.schedule.pipeline import Workbench, plan
+from autoturbo.schedule.part_work import PartWork, middle_part_work
+from autoturbo.schedule.pipeline import Workbench, planned
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import divisors, sink, split_axes
-from autoturbo.schedule.statistics import STATISTICS, statistics_of
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
@@ -85,21 +84,23 @@ def blocks_of(
     if most <= 0 or not graph.operators:
         return ()
     bench, knobs = Workbench(graph, target, dtype), knobs or Knobs()
-    problem, _, subgraphs = plan(bench, knobs)
-    rows, launches, _ = statistics_of(bench, knobs)
+    problem, share, found = planned(bench, knobs)
+    subgraphs = found.subgraphs
+    works = [middle_part_work(problem, s.layers, s.split) for s in subgraphs]
     said = {own.layer: dataclasses.replace(own, layer="") for own in knobs.overrides}
     base = [said.get(problem.layers[s.layers[-1]].name, _NOTHING) for s in subgraphs]
-    seconds = _seconds(rows, target, dtype) * launches
+    seconds = np.asarray([_seconds(work, target, dtype) for work in works])
+    seconds *= found.instances * share.loops
     kinds: dict[tuple[object, ...], list[int]] = {}
     for subgraph in subgraphs:
         if start and base[subgraph.index] == _NOTHING:
             continue  # only what a start names tells its points from another's
-        kind = (base[subgraph.index], *_kind(problem, subgraph, rows))
+        kind = (base[subgraph.index], *_kind(problem, subgraph, works[subgraph.index]))
         kinds.setdefault(kind, []).append(subgraph.index)
     heaviest = sorted(kinds.values(), key=lambda k: (-seconds[k].sum(), k[0]))[:most]
     problems = [bench.problem(bench.share(b).batches) for b in batches]
-    found = [_block(problems, [subgraphs[i] for i in k], rows[k[0]]) for k in heaviest]
-    return tuple(_on(block, start, base[k[0]]) for block, k in zip(found, heaviest, strict=True))
+    blocks = [_block(problems, [subgraphs[i] for i in k], works[k[0]]) for k in heaviest]
+    return tuple(_on(block, start, base[k[0]]) for block, k in zip(blocks, heaviest, strict=True))
 
 
 def _on(block: Block, start: int, base: SubGraphKnobs) -> Block:
@@ -112,38 +113,32 @@ def _on(block: Block, start: int, base: SubGraphKnobs) -> Block:
     return dataclasses.replace(block, choices=left, start=start, base=base)
 
 
-def _seconds(rows: NDArray[np.float64], target: Target, dtype: str) -> NDArray[np.float64]:
-    """Time of one instance of each sub-graph at the peak of whatever holds it up most."""
-    column = {name: rows[:, index] for index, name in enumerate(STATISTICS)}
+def _seconds(work: PartWork, target: Target, dtype: str) -> float:
+    """Time of one instance of a sub-graph at the peak of whatever holds it up most."""
     cycles = target.cores * target.clock
     lanes = target.vector.elements_per_cycle(dtype)
     macs = target.matrix.macs_per_cycle(dtype)
-    seconds: NDArray[np.float64] = np.maximum.reduce(
-        [
-            column["macs"] / (cycles * macs if macs else math.inf),
-            column["vector_ops"] / (cycles * lanes if lanes else math.inf),
-            column["weight_bytes"] / target.ddr_bandwidth_per_cluster,
-        ]
+    return max(
+        work.macs / (cycles * macs if macs else math.inf),
+        work.vector_ops / (cycles * lanes if lanes else math.inf),
+        work.weight_bytes / target.ddr_bandwidth_per_cluster,
     )
-    return seconds
 
 
-def _kind(problem: Problem, subgraph: SubGraph, rows: NDArray[np.float64]) -> tuple[object, ...]:
+def _kind(problem: Problem, subgraph: SubGraph, work: PartWork) -> tuple[object, ...]:
     """Equal for sub-graphs of the same operators on the same extents, split alike."""
     graph, split = problem.graph, subgraph.split
     operators = [graph.operators[o] for x in subgraph.layers for o in problem.layers[x].operators]
     described = tuple((operator.kind, operator.extents) for operator in operators)
-    return rows[subgraph.index].tobytes(), split.axis, split.factor, described
+    return work, split.axis, split.factor, described
 
 
-def _block(
-    problems: Sequence[Problem], alike: Sequence[SubGraph], row: NDArray[np.float64]
-) -> Block:
+def _block(problems: Sequence[Problem], alike: Sequence[SubGraph], work: PartWork) -> Block:
     first, problem = alike[0], problems[0]
     axes = dict(split_axes(problem, first.layers))
     extents = {depth: _extents(problems, first.layers, depth) for depth in axes}
     depth = first.split.depth if first.split.axis >= 0 else min(axes, default=0)
-    offers = _offers(problem, first, extents, bool(row[STATISTICS.index("weight_bytes")]))
+    offers = _offers(problem, first, extents, work.weight_bytes > 0)
     choices = {
         name: offers[name]() if name in offers else spec.choices
         for name, spec in subgraph_knob_specs().items()

@@ -22,14 +22,13 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.statistics import statistics_of
 from autoturbo.schedule.timeline import Timeline, handed_over
 from autoturbo.schedule.work import in_integers
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import SIMULATOR, PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import outcome_of, outcome_within
-from autoturbo.simulate.plan import plan_statistics
+from autoturbo.simulate.plan import KernelStatistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
 
 if TYPE_CHECKING:
@@ -161,6 +160,7 @@ class Evaluator:
             known = f"it has {', '.join(target.dtypes)}"
             raise UsageError(f"target {target.name} does not compute in {dtype}", hint=known)
         self.bench = Workbench(graph, target, dtype)
+        self._kernels = KernelStatistics(self.bench)
         self.measurer = measurer or Simulator()
         self.timeout_s = timeout_s
         self._heuristic: tuple[Schedule, Outcome] | None = None
@@ -193,21 +193,13 @@ class Evaluator:
         return asked(self.measurer, schedule, self.timeout_s)
 
     def statistics(self, knobs: Knobs) -> PlanStatistics | None:
-        """Cheap facts about a setting's kernels, for the cost model; None if it does not fit."""
-        try:
-            return PlanStatistics(*statistics_of(self.bench, knobs))
-        except KnobsError:
-            return None
-
-    def anchored(self, knobs: Knobs) -> PlanStatistics | None:
-        """The same with what kernels take alone, which is simulated where it is not yet known.
+        """Return what is known of a setting's kernels beforehand; None if it does not fit.
 
         Columns are :data:`autoturbo.simulate.plan.COLUMNS`.
         """
-        try:
-            return plan_statistics(self.bench, knobs)
-        except KnobsError:
-            return None
+        if self._kernels.full:
+            self._kernels = KernelStatistics(self.bench)
+        return self._kernels.of_plan(knobs)
 
     def scheduler(self, name: str) -> tuple[Schedule, Outcome]:
         """The best that a scheduler by name can do, and what it measures.

@@ -1,199 +1,232 @@
-"""What is known of a setting's kernels before it is scheduled: statistics of the plan and anchors.
+"""Statistics of a plan's kernels, known before a schedule is built: the cost model's raw material.
 
-Both follow from single sub-graphs, so that what several settings share is computed once.
+A kernel of a plan is a sub-graph's representative tile with the knobs that hold for it. What is
+known of it follows from that alone, so that it is computed once for all plans that have it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.alike import number_of
+from autoturbo.schedule.allocate import Zones
+from autoturbo.schedule.cache import Plan
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.interning import Memo, whole_numbers
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import RULE_KNOBS, Workbench, plan, rules_of
-from autoturbo.schedule.plan_batch import PlanTable
-from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.settings_table import KERNEL_KNOBS, value_of_number
-from autoturbo.schedule.split import Split, SplitColumn
-from autoturbo.schedule.statistics import STATISTICS, part_rows, statistics_of
-from autoturbo.schedule.work import Floats
-from autoturbo.simulate.alone import (
-    ANCHORS,
-    RESIDENCE,
-    RULE_COLUMNS,
-    Alone,
-    anchor_rows,
-    anchors,
-    part_numbers,
-    rule_row,
-    weights_stay,
+from autoturbo.schedule.instances import external_inputs
+from autoturbo.schedule.knobs import (
+    AUTO,
+    KernelKnobs,
+    Knobs,
+    SubGraphKnobs,
+    kernel_knob_names,
+    kernel_knobs,
 )
+from autoturbo.schedule.overrides import resolve
+from autoturbo.schedule.part_work import PartWork, middle_part_work
+from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, planned, rules_of
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.stores import Store
+from autoturbo.schedule.work import Floats
 from autoturbo.simulate.contract import PlanStatistics
+from autoturbo.simulate.isolated import ISOLATED, Bound, Layout, isolated_kernels, lay_out
 
-COLUMNS: Final = (*STATISTICS, *ANCHORS)
-"""Columns of :attr:`autoturbo.simulate.contract.PlanStatistics.values`."""
+CAPACITIES: Final = (
+    "whole_input_bytes", "whole_output_bytes", "lb_bytes", "weight_room_bytes", "gb_room_bytes",
+    "ddr_bandwidth", "gb_bandwidth", "overhead_s",
+)  # fmt: skip
+"""Columns of :func:`capacities`."""
+
+PASSES: Final = ("instances", "loops", "samples")
+"""Columns that follow from the rest of a setting: instances per pass of the cluster that has most
+of them, passes, samples per pass."""
+
+COLUMNS: Final = (*PartWork._fields, *CAPACITIES, *PASSES, *ISOLATED)
+"""Columns of :attr:`autoturbo.simulate.contract.PlanStatistics.values`: of the middle part of a
+sub-graph its work and bytes, then what its tensors can be kept in, passes, and what the kernel
+takes in isolation."""
+
+MOST: Final = 1 << 16
+"""Kernels that are kept: 100 MB or so."""
+
+_OWN: Final = len(PartWork._fields) + len(CAPACITIES)
+_PASSES: Final = slice(_OWN, _OWN + len(PASSES))
 
 
-OWN_COLUMNS: Final = slice(len(STATISTICS) - 3, len(STATISTICS))
-"""Of :data:`COLUMNS`, those that follow from the rest of a setting: instances, passes, samples."""
+def capacities(problem: Problem, layers: tuple[int, ...]) -> tuple[float, ...]:
+    """Return what the tensors of a sub-graph can be kept in, in the order of :data:`CAPACITIES`.
 
-_CORES, _CORE_DIM = KERNEL_KNOBS.index("cores"), KERNEL_KNOBS.index("core_dim")
+    A part is laid out alone; whether what it reads and writes can stay on the chip until the next
+    part or sub-graph comes for it is a matter of whole tensors and of what the buffers hold.
 
-_RULE_KNOBS: Final = [KERNEL_KNOBS.index(name) for name in RULE_KNOBS if name != "spill_victim"]
-"""What spills of a part alone is found with the published victim."""
+    Returns:
+        Bytes of all that a sub-graph reads from others and writes, in a pass; bytes of a cluster's
+        local buffers, of what weight tiles have of them anyway, and of GB without its staging zone;
+        bytes a second of DDR and GB for one cluster; seconds of launch and barrier.
+    """
+    target, zones = problem.target, Zones.of(problem.target)
+    made = [t for t in external_inputs(problem, layers) if problem.producer[t] >= 0]
+    weights = max(target.lb.weight_capacity, zones.lb_staging)
+    return (
+        _bytes(problem, made), _bytes(problem, problem.layers[layers[-1]].outputs),
+        target.cores * target.lb.capacity, target.cores * weights, zones.gb,
+        target.ddr_bandwidth_per_cluster, target.gb.bandwidth, target.overheads.per_kernel,
+    )  # fmt: skip
 
 
-class PlanKernels:
-    """Statistics of the kernels of plans, those of equal kernels found out once.
+def _bytes(problem: Problem, tensors: Sequence[int]) -> int:
+    element = problem.arrays.element
+    return sum(problem.graph.tensors[t].elements * int(element[t]) for t in tensors)
 
-    Args:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedKernels:
+    """The kernels of one setting, by the numbers of a :class:`KernelStatistics`.
+
+    Attributes:
+        kernels: number of each sub-graph's kernel.
+        passes: values of :data:`PASSES`, ``(sub-graphs, 3)``.
+        overrides: knobs of their own that sub-graphs have, by index.
+    """
+
+    kernels: list[int]
+    passes: Ints
+    overrides: Mapping[int, SubGraphKnobs]
+
+
+@dataclass(eq=False)
+class KernelStatistics:
+    """Statistics of kernels by number; those of equal kernels are computed once.
+
+    Attributes:
         bench: the model on the target.
+        kernels: of each number, the part and the knobs.
+        knobs: numbers of kernel knobs.
     """
 
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._made: dict[int, Problem] = {}
-        self._parts = Memo(6, (len(STATISTICS),), np.float64)
-        self._subgraphs = list[SubGraph]()
-        self._places = Memo(3, (2,))
-        self._rules = Memo(len(_RULE_KNOBS), (RULE_COLUMNS,))
-        self._kernels = Memo(2 + RULE_COLUMNS, (len(COLUMNS),), np.float64)
-
-    def _problem(self, samples: int) -> Problem:
-        """Return always the same problem: parts are known by the numbers of its books."""
-        if samples not in self._made:
-            self._made[samples] = self._bench.problem(samples)
-        return self._made[samples]
+    bench: Workbench
+    kernels: dict[tuple[int, int], int] = field(default_factory=dict)
+    knobs: dict[KernelKnobs, int] = field(default_factory=dict)
+    _parts: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _subgraphs: list[tuple[int, SubGraph]] = field(default_factory=list)
+    _of_plan: dict[int, list[int]] = field(default_factory=dict)
+    _layouts: dict[tuple[int, int, int | None], Layout] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _row_of: Store = field(default_factory=Store)
+    _part_rows: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    _rows: Store = field(default_factory=lambda: Store((len(COLUMNS),), np.float64))
 
     @property
-    def count(self) -> int:
-        """How many different kernels are known."""
-        return self._kernels.count
+    def full(self) -> bool:
+        """Whether it holds so many kernels that it should begin anew."""
+        return len(self.kernels) > MOST
 
-    @property
-    def statistics(self) -> Floats:
-        """Rows of :data:`COLUMNS` by number of a kernel; 0 in :data:`OWN_COLUMNS`."""
-        return self._kernels.values
+    def kernels_of(self, settings: Sequence[Knobs]) -> list[PlannedKernels | None]:
+        """Return the kernels of settings; None for one that does not fit the model."""
+        found = [self._planned(knobs) for knobs in settings]
+        self._learn()
+        return found
 
-    def parts(self, plans: PlanTable) -> Ints:
-        """Return the number of each sub-graph's middle part, equal where what it does is."""
-        splits = plans.splits
-        cut, inside = splits[:, SplitColumn.AXIS] >= 0, splits[:, SplitColumn.INNER_AXIS] >= 0
-        keys = np.column_stack((
-            plans.samples, plans.alike, splits[:, SplitColumn.AXIS],
-            np.where(cut, np.maximum(splits[:, SplitColumn.FACTOR], 1), 0),
-            splits[:, SplitColumn.INNER_AXIS],
-            np.where(inside, splits[:, SplitColumn.INNER_FACTOR], 0),
-        ))  # fmt: skip
+    def values(self, kernels: Sequence[int] | Ints) -> Floats:
+        """Return rows of :data:`COLUMNS` of kernels; :data:`PASSES` are 0."""
+        rows: Floats = self._rows.rows[self._row_of.rows[kernels]]
+        return rows
 
-        def make(new: Ints) -> Floats:
-            found = np.zeros((len(new), len(STATISTICS)))
-            own = [_subgraph(plans, at) for at in new.tolist()]
-            self._subgraphs += own
-            for problem, mine in self._problems(plans.samples[new]):
-                found[mine, : OWN_COLUMNS.start] = part_rows(problem, [own[at] for at in mine])
-            return found
+    def _planned(self, knobs: Knobs) -> PlannedKernels | None:
+        try:
+            problem, share, plan = planned(self.bench, knobs)
+            overrides = resolve(problem, plan.subgraphs, knobs)
+        except KnobsError:
+            return None
+        parts = self._parts_of(problem, share.batches, plan)
+        own = [self._knobs_number(kernel_knobs(knobs))] * len(parts)
+        for index, override in overrides.items():
+            own[index] = self._knobs_number(kernel_knobs(knobs, override))
+        numbers = self.kernels
+        kernels = [numbers.setdefault(pair, len(numbers)) for pair in zip(parts, own, strict=True)]
+        passes = np.empty((len(parts), len(PASSES)), np.int64)
+        passes[:, 0], passes[:, 1:] = plan.instances, (share.loops, share.batches)
+        return PlannedKernels(kernels, passes, overrides)
 
-        return self._parts.numbers(keys, make)
+    def _knobs_number(self, values: KernelKnobs) -> int:
+        return self.knobs.setdefault(values, len(self.knobs))
 
-    def _problems(self, samples: Ints) -> Iterator[tuple[Problem, Ints]]:
-        """The problem of each number of samples, and where that number is."""
-        for number in np.unique(samples).tolist():
-            yield self._problem(number), np.flatnonzero(samples == number)
+    def _parts_of(self, problem: Problem, samples: int, plan: Plan) -> list[int]:
+        """Return the number of each sub-graph's parts; isomorphic ones cut alike share it."""
+        found = self._of_plan.get(plan.number)
+        if found is None:
+            found = self._of_plan[plan.number] = [
+                self._part(problem, samples, subgraph) for subgraph in plan.subgraphs
+            ]
+        return found
 
-    def numbers(self, samples: Ints, parts: Ints, knobs: Floats) -> Ints:
-        """Return the numbers of kernels, ``(kernels,)``.
+    def _part(self, problem: Problem, samples: int, subgraph: SubGraph) -> int:
+        key = (samples, number_of(problem, subgraph.layers), subgraph.split.axes)
+        if key not in self._parts:
+            self._parts[key] = len(self._subgraphs)
+            self._subgraphs.append((samples, subgraph))
+        return self._parts[key]
 
-        Args:
-            samples: of a pass, which follow from the parts.
-            parts: of :meth:`parts`.
-            knobs: rows of :attr:`autoturbo.schedule.plan_batch.PlanTable.kernel_knobs`.
-        """
-        places, stays = self._placed(samples, parts, knobs).T
-        rules = self._rules_of(samples, knobs)
-        rules[:, RESIDENCE] *= stays
+    def _learn(self) -> None:
+        """Compute the statistics of the kernels that are new."""
+        new = list(itertools.islice(self.kernels, self._row_of.count, None))
+        names = list(self.knobs)
+        keys = [self._key(part, names[own]) for part, own in new]
+        unknown = list(dict.fromkeys(key for key in keys if key not in self._known))
+        by_samples: dict[int, list[tuple[int, int, int | None, KernelRules]]] = {}
+        for key in unknown:
+            by_samples.setdefault(self._subgraphs[key[0]][0], []).append(key)
+        for samples, own in by_samples.items():
+            first = self._rows.add(self._computed(self.bench.problem(samples), own))
+            self._known.update(zip(own, itertools.count(first), strict=False))
+        self._row_of.add([self._known[key] for key in keys])
 
-        def make(new: Ints) -> Floats:
-            found = np.empty((len(new), len(ANCHORS)))
-            for problem, mine in self._problems(samples[new]):
-                own = new[mine]
-                found[mine] = anchor_rows(problem, places[own], rules[own], np.arange(len(own)))
-            return np.concatenate((self._parts.values[parts[new]], found), axis=1)
+    def _key(self, part: int, knobs: KernelKnobs) -> tuple[int, int, int | None, KernelRules]:
+        """Return what a kernel in isolation follows from: its part, its cores and its rules."""
+        said: dict[str, Any] = dict(zip(kernel_knob_names(), knobs, strict=True))
+        cores = self.bench.target.cores if said["cores"] == AUTO else int(said["cores"])
+        depth = None if said["core_dim"] == AUTO else int(said["core_dim"])
+        # what spills of a part alone is found with the published victim
+        rules = {name: said[name] for name in RULE_KNOBS if name != "spill_victim"}
+        problem = self.bench.problem(self._subgraphs[part][0])
+        return part, cores, depth, rules_of(problem, Knobs(**rules))
 
-        return self._kernels.numbers(np.column_stack((samples, places, rules)), make)
+    def _computed(
+        self, problem: Problem, keys: Sequence[tuple[int, int, int | None, KernelRules]]
+    ) -> Floats:
+        """Return the rows of kernels of one problem."""
+        new = list(dict.fromkeys(key[:3] for key in keys if key[:3] not in self._layouts))
+        if new:
+            wanted = [Bound(self._subgraphs[part][1], cores, depth) for part, cores, depth in new]
+            self._layouts.update(zip(new, lay_out(problem, wanted), strict=True))
+        layouts = [self._layouts[key[:3]] for key in keys]
+        rows = np.zeros((len(keys), len(COLUMNS)))
+        rows[:, :_OWN] = [self._part_row(problem, key[0]) for key in keys]
+        rows[:, _PASSES.stop :] = isolated_kernels(problem, layouts, [key[3] for key in keys])
+        return rows
 
-    def _placed(self, samples: Ints, parts: Ints, knobs: Floats) -> Ints:
-        """Numbers of parts laid out alone, and 1 where weights can stay between instances."""
-        cores, depths = knobs[:, [_CORES, _CORE_DIM]].astype(np.int64).T
-        keys, every = np.column_stack((parts, cores, depths)), self._bench.target.cores
+    def _part_row(self, problem: Problem, part: int) -> tuple[float, ...]:
+        if part not in self._part_rows:
+            self._part_rows[part] = part_row(problem, self._subgraphs[part][1])
+        return self._part_rows[part]
 
-        def make(new: Ints) -> Ints:
-            found = np.empty((len(new), 2), np.int64)
-            for problem, mine in self._problems(samples[new]):
-                wanted = [
-                    (self._subgraphs[part], every if said < 0 else said, None if at < 0 else at)
-                    for part, said, at in keys[new[mine]].tolist()
-                ]
-                found[mine, 0] = part_numbers(problem, wanted)
-                found[mine, 1] = weights_stay(problem, found[mine, 0])
-            return found
-
-        return self._places.of(keys, make)
-
-    def _rules_of(self, samples: Ints, knobs: Floats) -> Ints:
-        """Rows of :func:`autoturbo.simulate.alone.rule_row`; all problems have the same rules."""
-        own = knobs[:, _RULE_KNOBS]
-
-        def make(new: Ints) -> Ints:
-            rows = [_rule_row(self._problem(int(samples[at])), own[at]) for at in new]
-            return np.asarray(rows, np.int64)
-
-        return self._rules.of(whole_numbers(own), make)
-
-
-def _subgraph(plans: PlanTable, at: int) -> SubGraph:
-    return SubGraph(0, plans.layers[at], Split.of_row(plans.splits[at].tolist()))
-
-
-def _rule_row(problem: Problem, numbers: Floats) -> list[int]:
-    """The rules of a kernel with some values of :data:`_RULE_KNOBS`."""
-    names = (KERNEL_KNOBS[at] for at in _RULE_KNOBS)
-    chosen: dict[str, Any] = {
-        n: value_of_number(n, v) for n, v in zip(names, numbers.tolist(), strict=True)
-    }
-    return rule_row(rules_of(problem, Knobs(**chosen)))
-
-
-def plan_statistics(bench: Workbench, knobs: Knobs) -> PlanStatistics:
-    """Statistics of a setting's kernels, one row of :data:`COLUMNS` per sub-graph.
-
-    Raises:
-        KnobsError: the setting does not fit the model.
-    """
-    rows, launches, overrides = statistics_of(bench, knobs)
-    problem, _, subgraphs = plan(bench, knobs)
-    alone = anchors(problem, _alone(problem, subgraphs, knobs, overrides))
-    return PlanStatistics(np.concatenate([rows, alone], axis=1), launches, overrides)
+    def of_plan(self, knobs: Knobs) -> PlanStatistics | None:
+        """Return the statistics of a setting's plan; None where it does not fit the model."""
+        (found,) = self.kernels_of([knobs])
+        if found is None:
+            return None
+        values = self.values(found.kernels)
+        values[:, _PASSES] = found.passes
+        return PlanStatistics(values, found.passes[:, 0] * found.passes[:, 1], found.overrides)
 
 
-def _alone(
-    problem: Problem,
-    subgraphs: tuple[SubGraph, ...],
-    knobs: Knobs,
-    overrides: Mapping[int, SubGraphKnobs],
-) -> list[Alone]:
-    """The sub-graphs with what their kernels depend on, whatever is around them."""
-    cores, common = problem.target.cores, rules_of(problem, knobs)
-    found = [Alone(s, common, cores, None) for s in subgraphs]
-    for index, own in overrides.items():
-        said = {n: v for n in RULE_KNOBS if (v := getattr(own, n)) != AUTO}
-        rules = rules_of(problem, dataclasses.replace(knobs, **said)) if said else common
-        spread = cores if own.cores == AUTO else int(own.cores)
-        depth = None if own.core_dim == AUTO else int(own.core_dim)
-        found[index] = Alone(subgraphs[index], rules, spread, depth)
-    return found
+def part_row(problem: Problem, subgraph: SubGraph) -> tuple[float, ...]:
+    """Return the columns of :data:`COLUMNS` before :data:`PASSES` of a sub-graph."""
+    work = middle_part_work(problem, subgraph.layers, subgraph.split)
+    return (*work, *capacities(problem, subgraph.layers))

@@ -7,7 +7,6 @@ import functools
 import numpy as np
 import pytest
 
-from autoturbo.cost_models import batch
 from autoturbo.cost_models.advisor import KernelAdvisor, Prior
 from autoturbo.cost_models.batch import BatchFeatures
 from autoturbo.cost_models.features import override_rows, portable_rows, target_vector
@@ -18,14 +17,13 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.settings_table import Candidates
-from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.search.changes import changes_of
 from autoturbo.search.conditions import START
 from autoturbo.search.space import Space
 from autoturbo.search.starts import starts_of
+from autoturbo.simulate import plan
 from autoturbo.simulate.evaluator import Evaluator
-from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.plan import COLUMNS
 from tests.cost_models.test_evaluate import table
 
@@ -84,13 +82,13 @@ def test_candidates_are_predicted_from_what_their_kernels_take_alone(
     evaluator, space = bench(workload, target)
     genes = candidates(space)
     known = features(evaluator)
-    found = known.seconds(space.candidates(genes).settings)
+    found = known.seconds(space.settings(genes))
     assert (len(space.starts) > 1) == (workload in STARTED)
     assert np.isfinite(found).sum() > CANDIDATES
-    assert (known.seconds(space.candidates(genes[::-1]).settings) == found[::-1]).all()
+    assert (known.seconds(space.settings(genes[::-1])) == found[::-1]).all()
     for row, seconds in zip(genes[::5], found[::5], strict=True):
         knobs = space.knobs_of(row)
-        plan = evaluator.anchored(knobs)
+        plan = evaluator.statistics(knobs)
         if plan is None:
             assert seconds == np.inf
             continue
@@ -102,17 +100,17 @@ def test_candidates_are_predicted_from_what_their_kernels_take_alone(
 def advisor(evaluator: Evaluator) -> KernelAdvisor:
     prior = Prior(model(), evaluator.bench)
     vector = target_vector(evaluator.bench.target, evaluator.bench.dtype)
-    return KernelAdvisor(evaluator, vector, 4, STATISTICS, prior=prior)
+    return KernelAdvisor(evaluator, vector, 4, COLUMNS, prior=prior)
 
 
 @PAIRS
 def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
     evaluator, space = bench(workload, target)
-    points, known = space.candidates(candidates(space)), features(evaluator)
+    points, known = space.settings(candidates(space)), features(evaluator)
     by_setting = features(evaluator)
     there = 0
-    each = known.examples(known.of(points.settings))
-    for found, knobs in zip(each, points.settings, strict=True):
+    each = known.examples(known.of(points))
+    for found, knobs in zip(each, points, strict=True):
         (expected,) = by_setting.examples(by_setting.of([knobs]))
         assert (found is None) == (expected is None)
         if found is not None and expected is not None:
@@ -125,41 +123,21 @@ def test_examples_are_those_of_the_settings(workload: str, target: str) -> None:
 
 
 @pytest.mark.full
-def test_an_advisor_says_the_same_by_number_and_by_setting() -> None:
-    evaluator, space = bench("squeezenet1_1", "goya")
-    genes = candidates(space)
-    by_number, by_setting = advisor(evaluator), advisor(evaluator)
-    for learned, fails in ((0, False), (12, False), (12, True)):
-        for row in genes[: 2 * learned : 2]:
-            knobs = space.knobs_of(row)
-            outcome = Failure("LB", "full") if fails else evaluator.evaluate(knobs)
-            by_number.observe_candidates(space.candidates(row[None]), [outcome])
-            by_setting.observe(knobs, outcome)
-        one = by_number.rank_candidates(space.candidates(genes))
-        other = by_setting.rank(space.candidates(genes).settings)
-        assert one is not None
-        assert other is not None
-        assert one.tolist() == other.tolist()
-    assert by_number.screened == by_setting.screened
-
-
-@pytest.mark.full
 def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
     evaluator, space = bench("squeezenet1_1", "goya")
     genes = candidates(space)
-    points, made, near = space.candidates(genes), advisor(evaluator), COLUMNS.index("near_s")
-    assert made.look_candidates(points) is None  # there is no model of the run yet
+    points, made, near = space.settings(genes), advisor(evaluator), COLUMNS.index("near_s")
+    assert made.look(points) is None  # there is no model of the run yet
     for row in genes[:24:2]:
-        outcome = evaluator.evaluate(space.knobs_of(row))
-        made.observe_candidates(space.candidates(row[None]), [outcome])
-    looks, scores = made.look_candidates(points), made.rank_candidates(points)
+        made.observe(space.knobs_of(row), evaluator.evaluate(space.knobs_of(row)))
+    looks, scores = made.look(points), made.rank(points)
     assert looks is not None
     assert scores is not None
     assert looks.expected.tolist() == scores.tolist()
     seen = {row.tobytes() for example in made.examples for row in example.rows}
     all_seen = none_seen = 0
-    for knobs, score, hope in zip(points.settings, scores, looks.hoped, strict=True):
-        (example,), anchored = made._examples([knobs]), evaluator.anchored(knobs)
+    for knobs, score, hope in zip(points, scores, looks.hoped, strict=True):
+        (example,), anchored = made._examples([knobs]), evaluator.statistics(knobs)
         if example is None or anchored is None:
             assert hope == np.inf
             continue
@@ -184,7 +162,7 @@ def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     base = np.zeros(len(space.dimensions), np.int64)
     changes = changes_of(space, base, base[None])
     genes = np.concatenate([base[None], changes.points[changes.blocks > 0]])
-    kinds = known.kinds(known.of(space.candidates(genes).settings))
+    kinds = known.kinds(known.of(space.settings(genes)))
     share = np.asarray([d.name.endswith(":weight_share") for d in space.dimensions])
     took: dict[bytes, list[tuple[bool, float]]] = {}
     for kind, row in zip(kinds, genes, strict=True):
@@ -200,12 +178,11 @@ def test_settings_of_one_kind_take_the_same_time_or_are_no_better(
     assert len({seconds for each in took.values() for _, seconds in each}) > len(took) / 4
 
 
-def _looked(made: KernelAdvisor, evaluator: Evaluator, points: Candidates) -> Look:
+def _looked(made: KernelAdvisor, evaluator: Evaluator, points: list[Knobs]) -> Look:
     """A look after some measurements, which are made where there are none."""
-    for row in points.genes[::4] if not made.examples else ():
-        one = Candidates(row[None], points.knobs_of)
-        made.observe_candidates(one, [evaluator.evaluate(points.knobs_of(row))])
-    found = made.look_candidates(points)
+    for knobs in points[::4] if not made.examples else ():
+        made.observe(knobs, evaluator.evaluate(knobs))
+    found = made.look(points)
     assert found is not None
     return found
 
@@ -213,16 +190,15 @@ def _looked(made: KernelAdvisor, evaluator: Evaluator, points: Candidates) -> Lo
 @pytest.mark.full
 def test_what_was_forgotten_is_found_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator, space = bench("squeezenet1_1", "goya")
-    points = space.candidates(candidates(space))
+    points = space.settings(candidates(space))
     remembering, forgetful = advisor(evaluator), advisor(evaluator)
-    first = [remembering.rank_candidates(points) for _ in range(2)]
+    first = [remembering.rank(points) for _ in range(2)]
     looks = [_looked(remembering, evaluator, points) for _ in range(2)]
-    monkeypatch.setattr(batch, "MOST", 8)
-    second = [forgetful.rank_candidates(points) for _ in range(2)]
+    monkeypatch.setattr(plan, "MOST", 8)
+    second = [forgetful.rank(points) for _ in range(2)]
     assert np.asarray(first).tolist() == np.asarray(second).tolist()
     # also what things are, whatever was known when it was said
-    back = Candidates(points.genes[::-1], points.knobs_of)
-    for each, step in ((points, 1), (back, -1)):
+    for each, step in ((points, 1), (points[::-1], -1)):
         look = _looked(forgetful, evaluator, each)
         assert look.kinds[::step] == looks[0].kinds == looks[1].kinds
 
@@ -242,7 +218,7 @@ def test_the_order_in_which_candidates_come_does_not_matter(workload: str, targe
     (policy,) = (at for at, d in enumerate(space.dimensions) if d.name == "factor_policy")
     base[policy] = space.dimensions[policy].choices.index("ragged")
     genes = np.concatenate([changes_of(space, base, base[None][:0]).points, candidates(space)])
-    each, piecewise = space.candidates(genes).settings, features(evaluator)
+    each, piecewise = space.settings(genes), features(evaluator)
     whole = features(evaluator).seconds(each)
     pieces = [each[at::50] for at in range(49, -1, -1)]
     found = [piecewise.seconds(some[::-1])[::-1] for some in pieces]

@@ -66,7 +66,7 @@ def test_settings_measure_again_what_the_data_set_says(data: Measurements, model
             expected = outcome.as_json()[name]
             found = data.numbers[name][row]
             assert found == expected or (expected is None and np.isnan(found))
-        plan, again = data.plan(row), evaluator.anchored(knobs)
+        plan, again = data.plan(row), evaluator.statistics(knobs)
         assert plan is not None
         assert again is not None
         assert np.array_equal(plan.values, again.values)

@@ -10,8 +10,8 @@ from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import rules_of
 from autoturbo.schedule.problem import make_problem
-from autoturbo.schedule.statistics import part_rows
-from autoturbo.simulate.alone import Alone, anchors
+from autoturbo.simulate.isolated import Bound, isolated_kernels, lay_out
+from autoturbo.simulate.plan import part_row
 from tests.schedule.schedule_samples import Net, bench, target
 
 SETTINGS = (
@@ -35,14 +35,15 @@ def test_what_is_alike_takes_the_same(workload: str, least: float) -> None:
     subgraphs = list(own.values())
     kinds = [(number_of(problem, s.layers), *s.split.axes) for s in subgraphs]
     assert len(kinds) > least * len(set(kinds))
-    statistics = part_rows(problem, subgraphs)
+    statistics = [part_row(problem, s) for s in subgraphs]
     rules, cores = rules_of(problem, Knobs()), problem.target.cores
-    alone = [Alone(s, rules, own, None) for s in subgraphs for own in (cores, 3)]
-    takes = anchors(problem, alone).reshape(len(subgraphs), -1)
+    bound = [Bound(s, own, None) for s in subgraphs for own in (cores, 3)]
+    takes = isolated_kernels(problem, lay_out(problem, bound), [rules] * len(bound))
+    takes = takes.reshape(len(subgraphs), -1)
     first: dict[tuple[object, ...], int] = {}
     for at, kind in enumerate(kinds):
         like = first.setdefault(kind, at)
-        assert (statistics[at] == statistics[like]).all()
+        assert statistics[at] == statistics[like]
         assert (takes[at] == takes[like]).all()
 
 

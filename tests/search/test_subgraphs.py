@@ -16,9 +16,9 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.pipeline import Workbench, plan
-from autoturbo.schedule.statistics import statistics_of
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import MOST_PARTS, RAGGED, blocks_of
+from autoturbo.simulate.plan import COLUMNS, KernelStatistics
 
 STCP920 = load_target("stcp920")
 BATCHES = {"resnet50": 64, "mobilenet_v2": 128, "bert_base_s128": 32}
@@ -48,14 +48,16 @@ def test_anchors_are_last_layers_of_the_heuristic_s_sub_graphs_the_heaviest_firs
     name: str,
 ) -> None:
     problem, _, subgraphs = plan(bench(name), Knobs())
-    rows, launches, _ = statistics_of(bench(name), Knobs())
+    found = KernelStatistics(bench(name)).of_plan(Knobs())
+    assert found is not None
+    macs = found.values[:, COLUMNS.index("macs")] * found.launches
     last = {problem.layers[s.layers[-1]].name: s for s in subgraphs}
     work = []
     for block in space(name).blocks:
         assert set(block.layers) <= set(last)
         assert {last[layer].split.instances for layer in block.layers} == {block.parts}
         indices = [last[layer].index for layer in block.layers]
-        work.append(float((rows[indices, 2] * launches[indices]).sum()))
+        work.append(float(macs[indices].sum()))
     assert max(work[:2]) == max(work)
     few = space(name, 2).blocks
     assert few == space(name).blocks[:2]
@@ -127,7 +129,9 @@ def test_of_two_anchors_in_one_sub_graph_the_later_layer_wins_field_by_field() -
     held = resolve(problem, subgraphs, knobs)
     assert held == {0: SubGraphKnobs(late, dim=0, factor=4, scope="GB")}
     assert plan(workbench, knobs)[2][0].split.instances == 4
-    assert statistics_of(workbench, knobs)[2] == held
+    found = KernelStatistics(workbench).of_plan(knobs)
+    assert found is not None
+    assert found.overrides == held
 
 
 def test_no_override_is_none() -> None:

@@ -12,9 +12,9 @@ import pytest
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.statistics import STATISTICS
 from autoturbo.simulate.evaluator import Evaluator, Simulator, find_measurer
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.plan import COLUMNS
 from tests.simulate.simulate_samples import changed, evaluator, target_of
 
 TOO_MANY = Knobs(batches_per_cluster=1000)
@@ -115,7 +115,7 @@ def test_a_measurer_from_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def column(values: np.ndarray, name: str) -> np.ndarray:
-    found: np.ndarray = values[:, STATISTICS.index(name)]
+    found: np.ndarray = values[:, COLUMNS.index(name)]
     return found
 
 
@@ -134,7 +134,7 @@ def test_statistics_agree_with_the_measurement(workload: str, knobs: Knobs) -> N
     assert facts is not None
     assert isinstance(outcome, Measurement)
     values, launches = facts.values, facts.launches
-    assert values.shape == (len(launches), len(STATISTICS))
+    assert values.shape == (len(launches), len(COLUMNS))
     assert np.isfinite(values).all()
     assert (values >= 0).all()
     assert launches.sum() == outcome.kernels

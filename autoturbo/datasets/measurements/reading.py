@@ -99,7 +99,7 @@ def _measured(evaluator: Evaluator, schedule: Schedule) -> Reading:
     return Reading(
         knobs=schedule.knobs,
         outcome=outcome,
-        plan=evaluator.anchored(schedule.knobs),
+        plan=evaluator.statistics(schedule.knobs),
         share=schedule.share,
         homes=_homes(evaluator, schedule),
         reads=_reads(schedule.instances),

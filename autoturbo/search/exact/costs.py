@@ -26,7 +26,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import storage_ratio
 from autoturbo.schedule.bind import Placement, Scope, chosen_binding
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import InstanceGraph, Parts, parts_of
+from autoturbo.schedule.instances import InstanceGraph, Parts
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import KernelRules, Workbench, rules_of
 from autoturbo.schedule.problem import Problem
@@ -256,8 +256,7 @@ _DDR = [IN_DDR, OUT_DDR, LATE_DDR]
 
 def _lay_out(problem: Problem, variants: Sequence[Variant]) -> Layout:
     subgraphs = [v.subgraph for v in variants]
-    own = [parts_of(problem, subgraph) for subgraph in subgraphs]
-    graph, first = side_by_side(problem, subgraphs, own, _each_shape)
+    graph, first = side_by_side(problem, subgraphs, _each_shape)
     counts = [np.unique(parts.shapes, return_counts=True)[1] for parts in graph.parts]
     return Layout(graph, first, np.concatenate(counts).astype(np.float64))
 

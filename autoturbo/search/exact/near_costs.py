@@ -15,21 +15,18 @@ from typing import Final
 import numpy as np
 
 from autoturbo.schedule.pipeline import KernelRules
-from autoturbo.schedule.rooms import ROOMS, rooms_of
 from autoturbo.schedule.streams import without_outputs
 from autoturbo.schedule.work import Floats
 from autoturbo.search.exact.costs import TOGETHER, Costs, Variant, least_of_layers
 from autoturbo.search.exact.groups import Layers
 from autoturbo.simulate.estimate import Estimate, estimates
 from autoturbo.simulate.kernels import rates_of
+from autoturbo.simulate.plan import CAPACITIES, capacities
 
 ROOM: Final = 0.25
 """Share of the local buffers that what a sub-graph reads and writes may fill: tiles, weights and
 what later sub-graphs wait for want room too. From 0.15 to 0.5 the cheapest covers of seven models
 on ipu-mk2 cost the same to 1 %."""
-
-_WHOLE: Final = [ROOMS.index(name) for name in ("whole_input_bytes", "whole_output_bytes")]
-_LB: Final = ROOMS.index("lb_bytes")
 
 
 class NearCosts(Costs):
@@ -58,8 +55,8 @@ class NearCosts(Costs):
         return max(least_of_layers(self.problem, layers))
 
     def _fits(self, layers: Layers) -> bool:
-        row = rooms_of(self.problem, layers)
-        return bool(row[_WHOLE].sum() <= ROOM * row[_LB])
+        row = dict(zip(CAPACITIES, capacities(self.problem, layers), strict=True))
+        return row["whole_input_bytes"] + row["whole_output_bytes"] <= ROOM * row["lb_bytes"]
 
     def _estimated(self, variants: Sequence[Variant]) -> Floats:
         """The simulator's sums without its order, for kernels that store no outputs in DDR."""

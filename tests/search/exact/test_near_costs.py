@@ -13,7 +13,6 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import SubGraphKnobs
-from autoturbo.schedule.rooms import ROOMS, rooms_of
 from autoturbo.schedule.split import SplitRules
 from autoturbo.search.exact.chain import FREE, Programme
 from autoturbo.search.exact.costs import Costs, Variant
@@ -22,6 +21,7 @@ from autoturbo.search.exact.near_costs import ROOM, NearCosts
 from autoturbo.search.exact.table import Grid, variants_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
+from autoturbo.simulate.plan import CAPACITIES, capacities
 from tests.schedule.schedule_samples import chain, networks, workload
 from tests.search.exact.exact_samples import machine, machines
 
@@ -46,9 +46,9 @@ def test_they_are_above_their_bound_and_far_ones_where_nothing_fits(data: st.Dat
     assume(not isinstance(Evaluator(graph, target, "float16").evaluate(FREE), Failure))
     far, near, every = both(graph, target)
     seconds, exact = near.seconds(every), far.seconds(every)
-    rows = np.asarray([rooms_of(near.problem, v.layers) for v in every])
-    whole = rows[:, [ROOMS.index("whole_input_bytes"), ROOMS.index("whole_output_bytes")]]
-    fits = whole.sum(axis=1) <= ROOM * rows[:, ROOMS.index("lb_bytes")]
+    rows = np.asarray([capacities(near.problem, v.layers) for v in every])
+    whole = rows[:, [CAPACITIES.index("whole_input_bytes"), CAPACITIES.index("whole_output_bytes")]]
+    fits = whole.sum(axis=1) <= ROOM * rows[:, CAPACITIES.index("lb_bytes")]
     assert (seconds[~fits] == exact[~fits]).all()
     assert (seconds >= [near.least(v) for v in every]).all()
     assert np.isfinite(seconds).all()

@@ -14,7 +14,7 @@ from tests.simulate.simulate_samples import evaluator
 
 
 def facts(bench: Evaluator, knobs: Knobs) -> PlanStatistics:
-    found = bench.anchored(knobs)
+    found = bench.statistics(knobs)
     assert found is not None
     return found
 

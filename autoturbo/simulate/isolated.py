@@ -1,0 +1,204 @@
+"""What a kernel takes in isolation: features of the cost model that are computed, not learned.
+
+A kernel's time depends on the rest of the schedule through little: how its output is bound, where
+its boundary tensors are kept, and what else is in the buffers meanwhile. With these fixed it
+follows from its layers, its split and its rules alone. The time of the same kernel in a schedule is
+a small factor away from that; the factor is what is learned.
+
+A sub-graph is laid out behind whole producers of what it reads, with all that crosses its boundary
+in DDR. Its representative tile (the most common class of parts, the first of several such) gets its
+ordinary kernel template, and is estimated twice (:mod:`autoturbo.simulate.estimate`): as it is, and
+with the boundary in the local buffers. Layouts know nothing of rules, which are many: what spills
+is found with the published ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.allocate import VICTIMS, Zones
+from autoturbo.schedule.bind import Scope, binding_book, chosen_binding, cores_used
+from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.instances import InstanceGraph, Parts
+from autoturbo.schedule.movement import move
+from autoturbo.schedule.pipeline import KernelRules
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.side_by_side import side_by_side
+from autoturbo.schedule.stitch import Stage, Template
+from autoturbo.schedule.streams import without_outputs
+from autoturbo.schedule.templates import Head, template_book, templates_of
+from autoturbo.schedule.timeline import RESIDENCES, BufferRules
+from autoturbo.schedule.work import Floats
+from autoturbo.schedule.writer import Pins, Written, write
+from autoturbo.simulate.estimate import BUSY, Estimate, estimates
+from autoturbo.simulate.kernels import rates_of
+from autoturbo.simulate.sequence import MovementRates, movement_times
+
+ISOLATED: Final = (
+    "far_s", "near_s", "copy_s", "copy_gb_s",
+    "dma_in_s", "transfer_s", "matrix_s", "vector_s", "dma_out_s",
+    "layers_s", "serial_s", "chain_s",
+    "ddr_bytes", "gb_bytes", "near_ddr_bytes", "late_bytes", "exchanged_bytes", "core_weight_bytes",
+    "weights_shared", "cores_used",
+)  # fmt: skip
+"""Columns of :func:`isolated_kernels`: seconds of a launch with the boundary in DDR and in the
+local buffers, overheads included; seconds of the copies from DDR and from GB before it, which
+``far_s`` has and ``near_s`` has not; busy seconds of the engines and bytes of DDR and GB with the
+boundary in DDR; bytes of DDR without it; what the kernel spills; what one core gets from others;
+weights that a core keeps, whether all parts share them, and cores that work."""
+
+
+class Bound(NamedTuple):
+    """A sub-graph with what its layout depends on.
+
+    Attributes:
+        subgraph: its layers and split; the index does not matter.
+        cores: that its output is spread over.
+        depth: the loop that spreading begins with; the outermost if None.
+    """
+
+    subgraph: SubGraph
+    cores: int
+    depth: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """The representative tile of a sub-graph, laid out in isolation.
+
+    Attributes:
+        stages: of its template, ``(layers, STAGE_COLUMNS)``.
+        far: bytes that its layers stream with the boundary in DDR, ``(layers, STREAM_COLUMNS)``.
+        near: the same with the boundary in the local buffers.
+        copied_bytes: from DDR before the kernel.
+        copy_s: seconds of that.
+        copy_gb_s: seconds of it if it came from GB.
+        tail: the columns of :data:`ISOLATED` that no rule changes, from ``late_bytes`` on.
+        weights_stay: whether its weights can stay between instances, if rules say so.
+    """
+
+    stages: Floats
+    far: Ints
+    near: Ints
+    copied_bytes: int
+    copy_s: float
+    copy_gb_s: float
+    tail: tuple[float, ...]
+    weights_stay: bool
+
+
+def lay_out(problem: Problem, wanted: Sequence[Bound]) -> list[Layout]:
+    """Return the layouts of sub-graphs, each as if it were alone.
+
+    Args:
+        problem: the model on the target; the sub-graphs are in terms of its layers.
+        wanted: at least one.
+    """
+    subgraphs = [one.subgraph for one in wanted]
+    graph, first = side_by_side(problem, subgraphs, _representative)
+    cores = problem.target.cores
+    spread = [(cores, None)] * first + [(one.cores, one.depth) for one in wanted]
+    chosen = [chosen_binding(problem, s, *own) for s, own in zip(graph.shape, spread, strict=True)]
+    numbers = [binding_book(problem).number(binding) for binding in chosen]
+    bindings = np.asarray(numbers, np.int64)
+    templates = templates_of(problem, graph.shape, bindings)
+    written = _written(graph, bindings, templates)
+    moved = written.copied.sum(axis=1)
+    nothing, rates = np.zeros_like(moved), MovementRates.of(problem.target)
+    from_ddr, from_gb = (
+        movement_times(np.column_stack(sizes), nothing, rates)[:, 0].tolist()
+        for sizes in ((nothing, nothing, moved), (nothing, moved, nothing))
+    )
+    book, found = template_book(problem), []
+    for at, one in enumerate(wanted, first):
+        number = int(templates[at])
+        template = book.templates[number]
+        far = written.streams[written.rows[at] : written.rows[at + 1]]
+        near = without_outputs(
+            far, np.asarray([len(far) - 1]), np.asarray([sum(b for _, b, _ in template.writes[-1])])
+        )
+        shared = bool(book.heads.rows[number, Head.WHOLE] and _has_weights(problem, template))
+        stages = template.stages
+        tail = (
+            float(near.sum()), float(stages[:, [Stage.EXCHANGED, Stage.STATE]].sum()),
+            float(stages[:, Stage.CORE_WEIGHTS].sum()), float(shared),
+            float(cores_used(chosen[at])),
+        )  # fmt: skip
+        found.append(Layout(
+            stages, far, near, int(written.copied[at, Scope.DDR]), from_ddr[at], from_gb[at], tail,
+            shared and one.subgraph.split.instances > 1,
+        ))  # fmt: skip
+    return found
+
+
+def isolated_kernels(
+    problem: Problem, layouts: Sequence[Layout], rules: Sequence[KernelRules]
+) -> Floats:
+    """Return what kernels take in isolation, ``(kernels, len(ISOLATED))``.
+
+    Args:
+        problem: where the layouts come from.
+        layouts: of the kernels, at least one.
+        rules: of each kernel's buffers and instructions.
+    """
+    ends = np.cumsum([len(layout.stages) for layout in layouts])
+    starts, stages = np.append(0, ends[:-1]), np.concatenate([own.stages for own in layouts])
+    numbers = {own: number for number, own in enumerate(dict.fromkeys(rules))}
+    which = np.asarray([numbers[own] for own in rules], np.int64)
+    table = np.asarray([own.instructions.as_array() for own in numbers], np.int64)
+    resident = np.asarray([
+        RESIDENCES[own.buffers.residence] if layout.weights_stay else 0
+        for layout, own in zip(layouts, rules, strict=True)
+    ], np.int64)  # fmt: skip
+    rates = rates_of(problem.target, problem.dtype)
+    far, near = (
+        estimates(starts, ends, stages, np.concatenate(streams), table, which, resident, rates)
+        for streams in ([own.far for own in layouts], [own.near for own in layouts])
+    )
+    fixed = problem.target.overheads.per_kernel
+    copies = np.asarray([(x.copy_s, x.copy_gb_s, x.copied_bytes) for x in layouts])
+    copy, copy_gb, copied = copies.T
+    return np.column_stack((
+        far[:, Estimate.SECONDS] + fixed + copy, near[:, Estimate.SECONDS] + fixed, copy, copy_gb,
+        far[:, BUSY], far[:, [Estimate.LAYERS, Estimate.SERIAL, Estimate.CHAIN]],
+        far[:, Estimate.DDR_READ] + far[:, Estimate.DDR_WRITTEN] + copied, far[:, Estimate.GB],
+        near[:, Estimate.DDR_READ] + near[:, Estimate.DDR_WRITTEN],
+        np.asarray([own.tail for own in layouts]),
+    ))  # fmt: skip
+
+
+def _representative(parts: Parts) -> Ints:
+    """Return the first part of the class that has most parts, of several such the first class."""
+    _, first, count = np.unique(parts.shapes, return_index=True, return_counts=True)
+    return np.asarray([first[count == count.max()].min()], np.int64)
+
+
+def _has_weights(problem: Problem, template: Template) -> bool:
+    """Return whether the layers of a kernel read constants of more than no bytes."""
+    graph, element = problem.graph, problem.arrays.element
+    return any(
+        graph.tensors[t].constant and graph.tensors[t].elements and element[t]
+        for layer in template.layers
+        for index in problem.layers[layer].operators
+        for t in graph.operators[index].inputs
+    )
+
+
+def _written(graph: InstanceGraph, bindings: Ints, templates: Ints) -> Written:
+    """Return what kernels stream one after another, with all that instances hand over in DDR."""
+    problem, count, subgraphs = graph.problem, graph.count, len(graph.subgraphs)
+    tables, zones = template_book(problem).tables(), Zones.of(problem.target)
+    order, ddr = np.arange(count), np.full(count, int(Scope.DDR))
+    nobody = np.zeros((0, problem.target.cores), np.int64)
+    movements = move(graph, order, bindings, ddr, templates, tables, nobody)
+    pins = Pins(np.full((subgraphs, 4), -1, np.int64), np.zeros((subgraphs, 2), np.int64))
+    victims = np.full(subgraphs, VICTIMS[BufferRules().victim])
+    return write(
+        order, graph.subgraph, graph.links, ddr, templates, tables, movements, victims, pins,
+        zones.lb, zones.gb,
+    )  # fmt: skip
