@@ -107,7 +107,7 @@ def book_bytes(problem: Problem) -> int:
     parts, templates = part_book(problem), template_book(problem)
     regions = 16 * parts.rank * parts.regions.count
     known = _PART * (len(parts.parts) + len(parts.shapes))
-    return regions + known + _TEMPLATE * templates.heads.count + _ROW * templates.rows.count
+    return regions + known + _TEMPLATE * len(templates.templates) + _ROW * templates.layers
 
 
 def _plan_bytes(plan: Plan) -> int:

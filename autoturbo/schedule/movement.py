@@ -7,19 +7,20 @@ interconnect between cores.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
-from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Placement, binding_book
 from autoturbo.schedule.instances import InstanceGraph, part_book
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stitch import Template
-from autoturbo.schedule.templates import Slot, TemplateTables, template_book, templates_of
+from autoturbo.schedule.templates import template_book, templates_of
 
 
 class MovementKind(StrEnum):
@@ -30,7 +31,10 @@ class MovementKind(StrEnum):
 
 
 STAY, COPIED, REDISTRIBUTED = range(3)
-"""Codes of movements for compiled code."""
+"""Codes of movements."""
+
+Renamed = Callable[[Ints, Ints], Ints]
+"""From pieces and cores of the consumers' programs to cores of the producers' programs."""
 
 _KINDS = (None, MovementKind.COPY, MovementKind.REDISTRIBUTE)
 
@@ -99,15 +103,12 @@ def core_names(placement: Placement, cores: int) -> Ints:
 
 
 def move(
-    graph: InstanceGraph,
-    order: Ints,
-    bindings: Ints,
-    scopes: Ints,
-    templates: Ints,
-    tables: TemplateTables,
-    names: Ints,
+    graph: InstanceGraph, order: Ints, bindings: Ints, scopes: Ints, templates: Ints, names: Ints
 ) -> Movements:
     """Decide the movement of every piece that an order's kernels read from each other.
+
+    Equal factors are no sign that a piece stays: four samples over four cores and the first two of
+    them over four lie differently.
 
     Args:
         graph: instances and what they read from each other.
@@ -115,166 +116,151 @@ def move(
         bindings: per instance, the number of its output's binding.
         scopes: per instance, where its output is declared.
         templates: per instance, the number of its template.
-        tables: the templates.
         names: what :func:`core_names` gives.
     """
-    links = graph.links
-    found = _move(
-        order, links.start, links.slot, links.maker, links.output, links.size,
-        graph.in_region, graph.out_region, part_book(graph.problem).regions.rows,
-        bindings, scopes, templates, tables, names, np.argsort(names, axis=1),
-    )  # fmt: skip
-    return Movements(*found)
+    links, book = graph.links, binding_book(graph.problem)
+    factors, ranks = book.factors.rows, book.ranks.rows
+    regions = part_book(graph.problem).regions.rows
+    reader = np.repeat(np.arange(graph.count), np.diff(links.start))
+    wanted, rank, element = _inputs(graph, reader, templates)
+    here = np.zeros(graph.count, np.bool_)
+    here[order] = True
+    active = here[reader] & here[links.maker]
+    copied = active & (scopes[links.maker] != 0)
+    fits = (wanted >= 0) & (ranks[wanted] == rank)
+    held = bindings[links.maker]
+    near = np.flatnonzero(active & ~copied & fits & (ranks[held] == rank))
+    made, need = graph.out_region[links.maker] + links.output, graph.in_region[reader] + links.slot
+    elements = np.zeros(len(reader), np.int64)
+    elements[near] = most_crossing(
+        Pieces(regions[made[near]], regions[need[near]], factors[wanted[near]]),
+        factors[held[near]],
+        _renamed(names, reader[near], links.maker[near]),
+    )
+    kind = np.where(copied, COPIED, np.where(elements > 0, REDISTRIBUTED, STAY))
+    moved = kind != STAY
+    # the links of one input of a reader are consecutive
+    opens = np.ones(len(reader), np.bool_)
+    opens[1:] = (np.diff(reader) != 0) | (np.diff(links.slot) != 0)
+    first, group = np.flatnonzero(opens), np.cumsum(opens) - 1
+    core_bytes = np.zeros(len(reader), np.int64)
+    if len(first):
+        core_bytes[first] = np.add.reduceat(np.where(moved, links.size, 0), first)
+    shared = np.flatnonzero(moved & fits)
+    pieces = Pieces(regions[made[shared]], regions[need[shared]], factors[wanted[shared]])
+    bound, most = _busiest(pieces, group[shared])
+    core_bytes[first[bound]] = most * element[first[bound]]
+    return Movements(kind, elements * element, core_bytes)
 
 
-@njit(cache=True)
-def _move(
-    order: Ints,
-    start: Ints,
-    slot: Ints,
-    maker: Ints,
-    output: Ints,
-    size: Ints,
-    in_region: Ints,
-    out_region: Ints,
-    regions: Ints,
-    bindings: Ints,
-    scopes: Ints,
-    templates: Ints,
-    tables: TemplateTables,
-    names: Ints,
-    programs: Ints,
-) -> tuple[Ints, Ints, Ints]:
-    kind, crossing = np.zeros(len(slot), np.int64), np.zeros(len(slot), np.int64)
-    core_bytes = np.zeros(len(slot), np.int64)
-    rows, here = out_region[maker] + output, np.zeros(len(start) - 1, np.int64)
-    here[order] = 1
-    for reader in order:
-        head = tables.heads[templates[reader], 2]
-        first = start[reader]
-        while first < start[reader + 1]:
-            end = first + 1
-            while end < start[reader + 1] and slot[end] == slot[first]:
-                end += 1
-            entry, need = tables.slots[head + slot[first]], in_region[reader] + slot[first]
-            core_bytes[first] = _move_input(
-                first, end, rows, need, regions, maker, here, bindings, scopes, size, entry,
-                tables.factors, tables.ranks, names[reader : reader + 1], programs, kind, crossing,
-            )  # fmt: skip
-            first = end
-    return kind, crossing, core_bytes
+def _inputs(graph: InstanceGraph, reader: Ints, templates: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return, per link, the binding wanted of its input, and that one's rank and element."""
+    outlines = template_book(graph.problem).outlines
+    inputs = [outlines[number].inputs for number in templates.tolist()]
+    slots = zip(reader.tolist(), graph.links.slot.tolist(), strict=True)
+    rows = [inputs[index][slot][1:] for index, slot in slots]
+    wanted, rank, element = np.asarray(rows, np.int64).reshape(-1, 3).T
+    return wanted, rank, element
 
 
-@borrowing
-def _move_input(
-    first: int,
-    end: int,
-    rows: Ints,
-    need: int,
-    regions: Ints,
-    maker: Ints,
-    here: Ints,
-    bindings: Ints,
-    scopes: Ints,
-    size: Ints,
-    entry: Ints,
-    factors: Ints,
-    ranks: Ints,
-    names: Ints,
-    programs: Ints,
-    kind: Ints,
-    crossing: Ints,
-) -> int:
-    """Decide the movements of one input's pieces; bytes of the moved ones on the busiest core.
+class Pieces(NamedTuple):
+    """What producers contribute to inputs of consumers.
 
-    Equal factors are no sign that a piece stays: four samples over four cores and the first two of
-    them over four lie differently.
+    Attributes:
+        made: regions of the pieces, ``(pieces, rank, 2)``.
+        need: regions of the inputs.
+        wanted: factors of the bindings wanted of the inputs, ``(pieces, rank)``.
     """
-    wanted, moved = entry[Slot.WANTED], 0
-    fits = wanted >= 0 and ranks[wanted] == entry[Slot.RANK]
-    for link in range(first, end):
-        held = bindings[maker[link]]
-        if not here[maker[link]]:
-            continue
-        if scopes[maker[link]] != 0:
-            kind[link] = COPIED
-        elif fits and ranks[held] == entry[Slot.RANK]:
-            elements = most_crossing(
-                regions[rows[link]], regions[need], factors[held], factors[wanted],
-                names, programs[maker[link] : maker[link] + 1],
-            )  # fmt: skip
-            crossing[link] = elements * entry[Slot.ELEMENT]
-            kind[link] = REDISTRIBUTED if elements else STAY
-        moved += size[link] if kind[link] != STAY else 0
-    if not moved or not fits:
-        return moved
-    worst = 0
-    for core in range(_cores(factors[wanted])):
-        total = 0
-        for link in range(first, end):
-            if kind[link] != STAY:
-                total += core_share(regions[need], factors[wanted], regions[rows[link]], core)
-        worst = max(worst, total)
-    return worst * int(entry[Slot.ELEMENT])
+
+    made: Ints
+    need: Ints
+    wanted: Ints
+
+    def shares(self, which: Ints, core: Ints) -> Ints:
+        """Return the elements of some pieces that some cores want, ``(len(which),)``."""
+        low, high, _ = _spans(self.need[which], self.wanted[which], core)
+        return _volume(low, high, *np.moveaxis(self.made[which], 2, 0))
 
 
-@borrowing
-def _cores(factors: Ints) -> int:
-    cores = 1
-    for factor in factors:
-        cores *= factor
-    return cores
-
-
-@borrowing
-def core_share(need: Ints, wanted: Ints, piece: Ints, core: int) -> int:
-    """Elements of a piece that a core wants; cores count row-major over the factors."""
-    left, total = core, 1
-    for back in range(len(wanted)):
-        dim = len(wanted) - 1 - back
-        place, left = left % wanted[dim], left // wanted[dim]
-        size = -(-(need[dim, 1] - need[dim, 0]) // wanted[dim])
-        low = min(need[dim, 0] + place * size, need[dim, 1])
-        high = min(low + size, need[dim, 1])
-        total *= max(min(high, piece[dim, 1]) - max(low, piece[dim, 0]), 0)
-    return total
-
-
-@borrowing
-def _core_kept(need: Ints, wanted: Ints, made: Ints, held: Ints, core: int, same: int) -> int:
-    """Elements that a core wants of what it holds already; ``same`` is the producer's number of it.
+def _spans(region: Ints, factors: Ints, core: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Return what cores have of bound regions.
 
     Cores count row-major over the factors.
+
+    Args:
+        region: ``(n, rank, 2)``.
+        factors: of the bindings, ``(n, rank)``.
+        core: ``(n,)``.
+
+    Returns:
+        First elements and ones past the last, ``(n, rank)``, and whether there is such a core.
     """
-    left, right, total = core, same, 1
-    for back in range(len(wanted)):
-        dim = len(wanted) - 1 - back
-        place, left = left % wanted[dim], left // wanted[dim]
-        spot, right = right % held[dim], right // held[dim]
-        size = -(-(need[dim, 1] - need[dim, 0]) // wanted[dim])
-        part = -(-(made[dim, 1] - made[dim, 0]) // held[dim])
-        low = min(need[dim, 0] + place * size, need[dim, 1])
-        begin = min(made[dim, 0] + spot * part, made[dim, 1])
-        high, end = min(low + size, need[dim, 1]), min(begin + part, made[dim, 1])
-        total *= max(min(high, end) - max(low, begin), 0)
-    return total if right == 0 else 0
+    low, high = np.empty_like(factors), np.empty_like(factors)
+    for dim in reversed(range(factors.shape[1])):
+        core, place = np.divmod(core, factors[:, dim])
+        begin, end = region[:, dim, 0], region[:, dim, 1]
+        size = -(-(end - begin) // factors[:, dim])
+        low[:, dim] = np.minimum(begin + place * size, end)
+        high[:, dim] = np.minimum(low[:, dim] + size, end)
+    return low, high, core == 0
 
 
-@borrowing
-def most_crossing(
-    made: Ints, need: Ints, held: Ints, wanted: Ints, names: Ints, programs: Ints
-) -> int:
-    """Most elements of the common region that any core wants and does not hold.
+def _volume(low: Ints, high: Ints, other_low: Ints, other_high: Ints) -> Ints:
+    """Return the elements that boxes have in common, ``(n,)``."""
+    lengths = np.minimum(high, other_high) - np.maximum(low, other_low)
+    return np.asarray(np.maximum(lengths, 0).prod(axis=1), np.int64)
 
-    ``names`` has a row with the core of the cluster for each core of the consumer's program, and
-    ``programs`` one with the producer's program for each core of the cluster; or neither has rows.
+
+_AT_ONCE = 1 << 18
+"""Pairs of a piece and a core that are looked at together."""
+
+
+def _each_core(wanted: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Yield all pairs of a piece and a core that its input is wanted on, piece after piece."""
+    cores = wanted.prod(axis=1)
+    ends = np.cumsum(cores)
+    first = 0
+    while first < len(cores):
+        done = int(ends[first] - cores[first])
+        last = max(int(np.searchsorted(ends, done + _AT_ONCE, side="right")), first + 1)
+        which = np.repeat(np.arange(first, last), cores[first:last])
+        yield which, np.arange(len(which)) - (ends - cores)[which] + done
+        first = last
+
+
+def most_crossing(pieces: Pieces, held: Ints, renamed: Renamed) -> Ints:
+    """Return the most elements of each piece that any core wants and does not hold.
+
+    Args:
+        pieces: what is read.
+        held: factors of the bindings that the pieces are held in, ``(pieces, rank)``.
+        renamed: from pieces and cores of the consumer's program to the core of the producer's.
     """
-    worst = 0
-    for core in range(_cores(wanted)):
-        same = programs[0, names[0, core]] if len(names) else core
-        kept = _core_kept(need, wanted, made, held, core, same)
-        worst = max(worst, core_share(need, wanted, made, core) - kept)
-    return worst
+    most = np.zeros(len(held), np.int64)
+    for which, core in _each_core(pieces.wanted):
+        low, high, _ = _spans(pieces.need[which], pieces.wanted[which], core)
+        begin, end, has = _spans(pieces.made[which], held[which], renamed(which, core))
+        kept = np.where(has, _volume(low, high, begin, end), 0)
+        np.maximum.at(most, which, pieces.shares(which, core) - kept)
+    return most
+
+
+def _renamed(names: Ints, reader: Ints, maker: Ints) -> Renamed:
+    """Return how cores of consumers' programs are told as cores of producers' programs."""
+    if not len(names):
+        return lambda _, core: core
+    programs = np.argsort(names, axis=1)
+    return lambda which, core: programs[maker[which], names[reader[which], core]]
+
+
+def _busiest(pieces: Pieces, group: Ints) -> tuple[Ints, Ints]:
+    """Return the inputs that some pieces are of, and elements of all these on the busiest core."""
+    inputs, own = np.unique(group, return_inverse=True)
+    most = int(pieces.wanted.prod(axis=1).max(initial=0))
+    total = np.zeros((len(inputs), most), np.int64)
+    for which, core in _each_core(pieces.wanted):
+        np.add.at(total, (own[which], core), pieces.shares(which, core))
+    return inputs, total.max(axis=1, initial=0)
 
 
 def concats_of(graph: InstanceGraph, movements: Movements, index: int) -> tuple[Concat, ...]:
@@ -310,6 +296,6 @@ def concatenations(
         msg = f"instance {index} is bound {placement.bindings[index]}, not {template.binding}"
         raise ValueError(msg)
     names = core_names(placement, problem.target.cores)
-    every, tables = np.arange(graph.count), template_book(problem).tables()
-    movements = move(graph, every, bindings, scopes, templates, tables, names)
+    every = np.arange(graph.count)
+    movements = move(graph, every, bindings, scopes, templates, names)
     return concats_of(graph, movements, index)

@@ -2,8 +2,8 @@
 
 The timeline is written once per schedule: it lists who makes and who reads each buffer, the
 allocator decides where each is kept, and the streams follow: whoever writes or reads a buffer that
-is not in LB moves its bytes from or to GB or DDR. All of it is compiled code on flat arrays
-(:mod:`autoturbo.schedule.writer`); :class:`Step` and :class:`BufferName` are views of them.
+is not in LB moves its bytes from or to GB or DDR (:mod:`autoturbo.schedule.writer`). A timeline is
+flat arrays; :class:`Step` and :class:`BufferName` are views of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from autoturbo.schedule.streams import (
     OUT_GB,
     STREAM_COLUMNS,
 )
-from autoturbo.schedule.templates import Head, template_book, templates_of
+from autoturbo.schedule.templates import template_book, templates_of
 from autoturbo.schedule.writer import Pins, Written, write
 
 RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
@@ -179,16 +179,16 @@ def build_timeline(
     bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
     scopes = np.asarray(placement.scopes, np.int64)
     templates = templates_of(problem, graph.shape, bindings)
-    tables = template_book(problem).tables()
     names = core_names(placement, problem.target.cores)
     steps = np.asarray(order, np.int64)
-    movements = move(graph, steps, bindings, scopes, templates, tables, names)
+    movements = move(graph, steps, bindings, scopes, templates, names)
     zones = Zones.of(problem.target)
     pins = _pins(graph, steps, templates, rules, zones)
     victims = np.asarray([VICTIMS[r.victim] for r in rules], np.int64)
+    outlines = [template_book(problem).outlines[number] for number in templates[steps].tolist()]
     written = write(
-        steps, graph.subgraph, graph.links, scopes, templates, tables, movements, victims, pins,
-        zones.lb, zones.gb,
+        steps, graph.subgraph, graph.links, scopes, outlines, movements, victims, pins, zones.lb,
+        zones.gb,
     )  # fmt: skip
     found = _timeline(graph, steps, templates, movements, written)
     if len(steps) < graph.count:
@@ -276,21 +276,22 @@ def _kept(
     """Weights of sub-graphs with several instances that stay, most instances first."""
     if all(rule.residence == "stream" for rule in rules):
         return []
-    heads = template_book(graph.problem).heads.rows
+    outlines = template_book(graph.problem).outlines
     counts = np.bincount(graph.subgraph[order], minlength=len(graph.subgraphs))
-    own, found = graph.subgraph[order], heads[templates[order]]
-    whole = np.ones(len(graph.subgraphs), np.int64)
-    np.minimum.at(whole, own, found[:, Head.WHOLE])
+    whole = [True] * len(graph.subgraphs)
     # Parts that are not alike may be spread over the cores in other ways: the largest has room.
-    sizes = np.zeros((2, len(graph.subgraphs)), np.int64)
-    np.maximum.at(sizes[0], own, found[:, Head.WEIGHTS])
-    np.maximum.at(sizes[1], own, found[:, Head.CORE_WEIGHTS])
+    sizes = [(0, 0)] * len(graph.subgraphs)
+    own = zip(graph.subgraph[order].tolist(), templates[order].tolist(), strict=True)
+    for subgraph, outline in ((s, outlines[number]) for s, number in dict.fromkeys(own)):
+        cluster, core = sizes[subgraph]
+        sizes[subgraph] = max(cluster, outline.weights), max(core, outline.core_weights)
+        whole[subgraph] = whole[subgraph] and outline.whole
     tops = {1: zones.gb, 2: zones.lb}
     floors = {1: zones.gb - zones.gb // WEIGHTS_SHARE, 2: zones.lb - zones.lb // WEIGHTS_SHARE}
     kept: list[_Kept] = []
     for subgraph in np.argsort(-counts, kind="stable").tolist():
         residence = RESIDENCES[rules[subgraph].residence]
-        cluster, core = sizes[:, subgraph].tolist()
+        cluster, core = sizes[subgraph]
         size = cluster if residence == 1 else core
         if not residence or counts[subgraph] < 2 or size <= 0 or not whole[subgraph]:  # noqa: PLR2004
             continue

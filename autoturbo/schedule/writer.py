@@ -5,18 +5,19 @@ Time counts steps: one for the movements before a kernel, then one per layer.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.allocate import place_all
 from autoturbo.schedule.instances import Links
 from autoturbo.schedule.movement import STAY, Movements
 from autoturbo.schedule.streams import STREAM_COLUMNS
-from autoturbo.schedule.templates import Head, Read, Row, TemplateTables, Write
+from autoturbo.schedule.templates import LayerOutline, Outline, Write
 
 TENSOR, MOVED, STREAMED, WEIGHTS, TILES = range(5)
 """Codes of what buffers hold."""
@@ -26,6 +27,9 @@ READ, LATE, WRITTEN = range(3)
 
 _COLUMN = np.asarray(((-1, 0, 1), (-1, 4, 5), (-1, 2, 3)), np.int64)
 """Stream column by use and scope (LB, GB, DDR)."""
+
+_NOWHERE = -1
+"""No buffer: what is read from or written to DDR without one."""
 
 
 class Pins(NamedTuple):
@@ -59,44 +63,169 @@ class Written(NamedTuple):
     address: Ints
 
 
-class _Buffers(NamedTuple):
-    """Buffers while they are written; ``links`` is the range of links that fill a moved one."""
+@dataclass(slots=True)
+class _Buffer:
+    """A buffer while the timeline is written; ``links`` is the range that fills a moved one."""
 
-    size: Ints
-    kind: Ints
-    tensor: Ints
-    owner: Ints
-    birth: Ints
-    death: Ints
-    core: Ints
-    cluster: Ints
-    scope: Ints
-    address: Ints
-    rule: Ints
-    links: Ints
-
-
-class _Uses(NamedTuple):
-    """Who reads and writes: row of the streams, buffer, bytes, kind of use, source of a piece."""
-
-    size: Ints
-    table: Ints
+    kind: int
+    tensor: int
+    owner: int
+    birth: int
+    death: int
+    core: int
+    cluster: int
+    scope: int
+    rule: int
+    address: int = -1
+    links: range = range(0)
 
 
-class _Walk(NamedTuple):
+class _Use(NamedTuple):
+    """Who reads or writes: row of the streams, buffer, bytes, kind of use, source of a piece."""
+
+    row: int
+    buffer: int
+    size: int
+    kind: int
+    source: int
+
+
+class _LinkLists(NamedTuple):
+    """Links as lists, which a walk reads faster than arrays."""
+
+    start: list[int]
+    slot: list[int]
+    maker: list[int]
+    output: list[int]
+    size: list[int]
+    moves: list[bool]
+    core_bytes: list[int]
+
+
+@dataclass
+class _Walk:
     """What the walk over the order remembers.
 
-    The clock; the buffers of instances' outputs, of moved pieces by link, of kept weights by
-    sub-graph, of the current kernel's tensors.
+    Attributes:
+        links: what instances read from each other, and how it moves.
+        clock: the step.
+        buffers: so far.
+        uses: so far.
+        made: buffers of instances' outputs, by instance and output.
+        moved: buffers of moved pieces, by link.
+        weights: buffers of kept weights, by sub-graph.
     """
 
-    clock: Ints
-    made: Ints
-    moved: Ints
-    weights: Ints
-    inner: Ints
-    b: _Buffers
-    u: _Uses
+    links: _LinkLists
+    clock: int = 0
+    buffers: list[_Buffer] = field(default_factory=list)
+    uses: list[_Use] = field(default_factory=list)
+    made: dict[tuple[int, int], int] = field(default_factory=dict)
+    moved: dict[int, int] = field(default_factory=dict)
+    weights: dict[int, int] = field(default_factory=dict)
+
+    def source(self, link: int) -> int:
+        """Return the buffer that a link reads, :data:`_NOWHERE` if another cluster makes it."""
+        return self.made.get((self.links.maker[link], self.links.output[link]), _NOWHERE)
+
+    def add(
+        self, kind: int, tensor: int, owner: int, core: int, cluster: int, scope: int, rule: int
+    ) -> int:
+        """Return a new buffer, made now."""
+        now = self.clock
+        self.buffers.append(_Buffer(kind, tensor, owner, now, now, core, cluster, scope, rule))
+        return len(self.buffers) - 1
+
+    def use(self, row: int, buffer: int, size: int, kind: int, source: int = _NOWHERE) -> None:
+        """Note a use, until which the buffer lives."""
+        self.uses.append(_Use(row, buffer, size, kind, source))
+        if buffer >= 0:
+            self.buffers[buffer].death = max(self.buffers[buffer].death, self.clock)
+
+    def bring(self, index: int, outline: Outline, rule: int) -> None:
+        """Note a buffer for what moves into each input: pieces of different cores share it."""
+        links = self.links
+        own = range(links.start[index], links.start[index + 1])
+        for slot, each in itertools.groupby(own, links.slot.__getitem__):
+            group = list(each)
+            moving = [x for x in group if links.moves[x] and self.source(x) >= 0]
+            for link in moving:
+                source = self.buffers[self.source(link)]
+                source.death = max(source.death, self.clock)
+            size = sum(links.size[link] for link in moving)
+            if size:
+                core, tensor = links.core_bytes[group[0]], outline.inputs[slot].tensor
+                buffer = self.add(MOVED, tensor, index, core, size, 0, rule)
+                self.buffers[buffer].links = range(group[0], group[-1] + 1)
+                self.moved.update(dict.fromkeys(moving, buffer))
+        self.clock += 1
+
+    def pin(self, index: int, subgraph: int, layers: int, pins: Pins) -> int:
+        """Note weights that stay and room for weight tiles; return where the weights are already.
+
+        0 in DDR only, 1 in GB, 2 in LB.
+        """
+        end = self.clock + layers - 1
+        size, at = pins.tiles[subgraph].tolist()
+        if size > 0:
+            tiles = self.buffers[self.add(TILES, -1, index, size, 0, 0, 0)]
+            tiles.address, tiles.death = at, end
+        residence, address, core, cluster = pins.kept[subgraph].tolist()
+        if residence < 0:
+            return 0
+        known = self.weights.get(subgraph)
+        if known is None:
+            scope = 0 if residence == 2 else 1  # noqa: PLR2004  LB, GB
+            self.weights[subgraph] = kept = self.add(WEIGHTS, -1, index, core, cluster, scope, 0)
+            self.buffers[kept].address, self.buffers[kept].death = address, end
+            return 0
+        self.buffers[known].death = end
+        return int(residence)
+
+    def kernel(self, index: int, row: int, outline: Outline, scope: int, rule: int) -> None:
+        """Note what the layers of a kernel read and write; ``row`` is its first of the streams."""
+        inner: list[int] = []
+        for position, layer in enumerate(outline.layers):
+            self.read(index, row + position, layer, inner)
+            last = position == len(outline.layers) - 1
+            reused = inner[layer.reuse] if layer.reuse >= 0 else _NOWHERE
+            for output, entry in enumerate(layer.writes):
+                declared = 0 if not last else 2 if entry.unread else scope
+                buffer = self.write(index, row + position, entry, declared, reused, rule)
+                reused = _NOWHERE if buffer == reused else reused
+                inner.append(buffer)
+                if last:
+                    self.made[index, output] = buffer
+            self.clock += 1
+
+    def read(self, index: int, row: int, layer: LayerOutline, inner: Sequence[int]) -> None:
+        """Note the reads of a layer: pieces where they lie, what nobody makes from DDR."""
+        links = self.links
+        for inside, which, size in layer.reads:
+            if inside:
+                self.use(row, inner[which], size, LATE)
+                continue
+            own = range(links.start[index], links.start[index + 1])
+            pieces = [link for link in own if links.slot[link] == which]
+            for link in pieces:
+                source = self.source(link)
+                self.use(row, self.moved.get(link, source), links.size[link], READ, source)
+            if not pieces:
+                self.use(row, _NOWHERE, size, READ)
+
+    def write(
+        self, index: int, row: int, entry: Write, declared: int, reused: int, rule: int
+    ) -> int:
+        """Return the buffer of one output of a layer: its own, or one that dies here."""
+        buffer = reused
+        if reused < 0 or declared or self.buffers[reused].core < entry.core_size:
+            buffer = self.add(
+                TENSOR, entry.tensor, index, entry.core_size, entry.size, declared, rule
+            )
+        self.use(row, buffer, entry.size, WRITTEN)
+        if entry.also_out:
+            self.use(row, _NOWHERE, entry.size, WRITTEN)
+        return buffer
 
 
 def write(
@@ -104,360 +233,103 @@ def write(
     subgraph: Ints,
     links: Links,
     scopes: Ints,
-    templates: Ints,
-    tables: TemplateTables,
+    outlines: Sequence[Outline],
     movements: Movements,
     victims: Ints,
     pins: Pins,
     lb: int,
     gb: int,
 ) -> Written:
-    """The timeline of an order.
+    """Return the timeline of an order.
 
-    Its parts are compiled one by one: as one, each would be optimised again with the whole.
+    Args:
+        order: instances in order of execution.
+        subgraph: per instance, its sub-graph.
+        links: what instances read from each other.
+        scopes: per instance, where its output is declared.
+        outlines: of the kernels, in order.
+        movements: what is done to the pieces that kernels read.
+        victims: per sub-graph, the code of the rule by which tensors are spilled.
+        pins: what is fixed before tensors are placed.
+        lb: bytes of a core's local buffer for tensors.
+        gb: bytes of the global buffer for them.
     """
-    kind, crossing, core_bytes = movements.kind, movements.crossing, movements.core_bytes
-    rows, resident, walk = _walk(
-        order, subgraph, links.start, links.slot, links.maker, links.output, links.size, scopes,
-        templates, tables, kind, core_bytes, victims, pins,
-    )  # fmt: skip
-    b, count = walk.b, int(walk.b.size[0])
-    table = _Buffers(b.size, *(column[:count] for column in b[1:]))
-    _settle(walk, table, links, kind, lb, gb)
-    streams = _streams(walk.u.size, walk.u.table, table.kind, table.scope, int(rows[-1]))
-    copied, crossed = _movements(
-        order, links.start, links.maker, links.output, links.size, kind, crossing, walk.made,
-        walk.moved, table.kind, table.scope,
-    )  # fmt: skip
+    walk = _Walk(_LinkLists(
+        links.start.tolist(), links.slot.tolist(), links.maker.tolist(), links.output.tolist(),
+        links.size.tolist(), (movements.kind != STAY).tolist(), movements.core_bytes.tolist(),
+    ))  # fmt: skip
+    rows, resident = [0], []
+    for index, outline in zip(order.tolist(), outlines, strict=True):
+        own = int(subgraph[index])
+        rule, count = int(victims[own]), len(outline.layers)
+        walk.bring(index, outline, rule)
+        resident.append(walk.pin(index, own, count, pins))
+        walk.kernel(index, rows[-1], outline, int(scopes[index]), rule)
+        rows.append(rows[-1] + count)
+    _place(walk, lb, gb)
+    copied, crossing = _movements(order, links, walk, movements)
+    columns = [
+        (b.kind, b.tensor, b.owner, b.birth, b.death, b.core, b.cluster, b.scope, b.address)
+        for b in walk.buffers
+    ]
     return Written(
-        rows, streams, copied, crossed, resident, table.kind, table.tensor, table.owner,
-        table.birth, table.death, table.core, table.cluster, table.scope, table.address,
+        np.asarray(rows, np.int64), _streams(walk, rows[-1]), copied, crossing,
+        np.asarray(resident, np.int64),
+        *np.asarray(columns, np.int64).reshape(-1, 9).T.copy(),
     )  # fmt: skip
 
 
-@njit(cache=True)
-def _walk(
-    order: Ints,
-    subgraph: Ints,
-    link_start: Ints,
-    link_slot: Ints,
-    link_maker: Ints,
-    link_output: Ints,
-    link_size: Ints,
-    scopes: Ints,
-    templates: Ints,
-    tables: TemplateTables,
-    movement: Ints,
-    core_bytes: Ints,
-    victims: Ints,
-    pins: Pins,
-) -> tuple[Ints, Ints, _Walk]:
-    """Write down buffers and uses; first rows of the kernels and where their weights are."""
-    walk = _start(order, link_start, link_output, templates, tables, len(victims))
-    kernels = len(order)
-    rows, resident = np.zeros(kernels + 1, np.int64), np.zeros(kernels, np.int64)
-    for kernel in range(kernels):
-        index = order[kernel]
-        head = tables.heads[templates[index]]
-        rows[kernel + 1] = rows[kernel] + head[Head.LAYERS]
-        rule = victims[subgraph[index]]
-        _bring(
-            walk, index, link_start, link_slot, link_maker, link_output, link_size, movement,
-            core_bytes, head, tables, rule,
-        )  # fmt: skip
-        resident[kernel] = _pin(walk, index, subgraph[index], head[Head.LAYERS], pins)
-        _layers(
-            walk, index, rows[kernel], link_start, link_slot, link_maker, link_output, link_size,
-            scopes[index], head, tables, rule,
-        )  # fmt: skip
-    return rows, resident, walk
-
-
-@njit(cache=True)
-def _start(
-    order: Ints,
-    link_start: Ints,
-    link_output: Ints,
-    templates: Ints,
-    tables: TemplateTables,
-    subgraphs: int,
-) -> _Walk:
-    """Arrays that are large enough."""
-    buffers, uses, most, inner = subgraphs + len(order), 0, 1, 1
-    for output in link_output:  # of makers that another cluster runs, too
-        most = max(most, output + 1)
-    for index in order:
-        head = tables.heads[templates[index]]
-        own = link_start[index + 1] - link_start[index]
-        buffers += head[Head.WRITES] + min(own, head[Head.SLOTS])
-        for row in range(head[Head.ROW], head[Head.ROW] + head[Head.LAYERS]):
-            reads = tables.rows[row, Row.READS]
-            uses += 2 * tables.rows[row, Row.WRITES] + reads + (own if reads else 0) * reads
-        final = tables.rows[head[Head.ROW] + head[Head.LAYERS] - 1]
-        most, inner = max(most, final[Row.WRITES]), max(inner, head[Head.WRITES])
-    b = _Buffers(
-        np.zeros(1, np.int64), np.zeros(buffers, np.int64), np.full(buffers, -1, np.int64),
-        np.zeros(buffers, np.int64), np.zeros(buffers, np.int64), np.zeros(buffers, np.int64),
-        np.zeros(buffers, np.int64), np.zeros(buffers, np.int64), np.zeros(buffers, np.int64),
-        np.full(buffers, -1, np.int64), np.zeros(buffers, np.int64),
-        np.zeros((buffers, 2), np.int64),
-    )  # fmt: skip
-    instances = len(link_start) - 1
-    return _Walk(
-        np.zeros(1, np.int64), np.full((instances, most), -1, np.int64),
-        np.full(len(link_output), -1, np.int64), np.full(subgraphs, -1, np.int64),
-        np.empty(inner, np.int64), b,
-        _Uses(np.zeros(1, np.int64), np.empty((uses, 5), np.int64)),
-    )  # fmt: skip
-
-
-@borrowing
-def _add(
-    walk: _Walk, kind: int, tensor: int, owner: int, core: int, cluster: int, scope: int, rule: int
-) -> int:
-    """A new buffer, made now."""
-    b, at = walk.b, int(walk.b.size[0])
-    b.kind[at], b.tensor[at], b.owner[at] = kind, tensor, owner
-    b.birth[at] = b.death[at] = walk.clock[0]
-    b.core[at], b.cluster[at], b.scope[at], b.rule[at] = core, cluster, scope, rule
-    b.size[0] += 1
-    return at
-
-
-@borrowing
-def _use(walk: _Walk, row: int, buffer: int, size: int, kind: int, source: int) -> None:
-    table, at = walk.u.table, walk.u.size[0]
-    table[at, 0], table[at, 1], table[at, 2] = row, buffer, size
-    table[at, 3], table[at, 4] = kind, source
-    walk.u.size[0] += 1
-    if buffer >= 0:
-        walk.b.death[buffer] = max(walk.b.death[buffer], walk.clock[0])
-
-
-@borrowing
-def _bring(
-    walk: _Walk,
-    index: int,
-    link_start: Ints,
-    link_slot: Ints,
-    link_maker: Ints,
-    link_output: Ints,
-    link_size: Ints,
-    movement: Ints,
-    core_bytes: Ints,
-    head: Ints,
-    tables: TemplateTables,
-    rule: int,
-) -> None:
-    """One buffer for what movements bring into each input: pieces of different cores share it."""
-    first = link_start[index]
-    while first < link_start[index + 1]:
-        end, size = first, 0
-        while end < link_start[index + 1] and link_slot[end] == link_slot[first]:
-            source = walk.made[link_maker[end], link_output[end]]
-            if movement[end] != STAY and source >= 0:
-                size += link_size[end]
-                walk.b.death[source] = max(walk.b.death[source], walk.clock[0])
-            end += 1
-        if size:
-            tensor = tables.slots[head[Head.SLOT] + link_slot[first], 0]
-            buffer = _add(walk, MOVED, tensor, index, core_bytes[first], size, 0, rule)
-            walk.b.links[buffer, 0], walk.b.links[buffer, 1] = first, end
-            for link in range(first, end):
-                if movement[link] != STAY and walk.made[link_maker[link], link_output[link]] >= 0:
-                    walk.moved[link] = buffer
-        first = end
-    walk.clock[0] += 1
-
-
-@borrowing
-def _pin(walk: _Walk, index: int, subgraph: int, layers: int, pins: Pins) -> int:
-    """Weights that stay, and room for weight tiles; says where the weights are already."""
-    end = walk.clock[0] + layers - 1
-    size, at = pins.tiles[subgraph]
-    if size > 0:
-        buffer = _add(walk, TILES, -1, index, size, 0, 0, 0)
-        walk.b.address[buffer], walk.b.death[buffer] = at, end
-    residence = int(pins.kept[subgraph, 0])
-    if residence < 0:
-        return 0
-    known = walk.weights[subgraph]
-    if known < 0:
-        core, cluster = pins.kept[subgraph, 2], pins.kept[subgraph, 3]
-        known = _add(walk, WEIGHTS, -1, index, core, cluster, 0 if residence == 2 else 1, 0)  # noqa: PLR2004
-        walk.b.address[known], walk.b.death[known] = pins.kept[subgraph, 1], end
-        walk.weights[subgraph] = known
-        return 0
-    walk.b.death[known] = end
-    return residence
-
-
-@borrowing
-def _layers(
-    walk: _Walk,
-    index: int,
-    row: int,
-    link_start: Ints,
-    link_slot: Ints,
-    link_maker: Ints,
-    link_output: Ints,
-    link_size: Ints,
-    scope: int,
-    head: Ints,
-    tables: TemplateTables,
-    rule: int,
-) -> None:
-    """The layers of one kernel."""
-    inner, written = walk.inner, 0
-    for position in range(head[Head.LAYERS]):
-        layer = tables.rows[head[Head.ROW] + position]
-        for at in range(layer[Row.READ], layer[Row.READ] + layer[Row.READS]):
-            read = tables.reads[at]
-            if read[Read.INSIDE]:
-                _use(walk, row + position, inner[read[Read.WHICH]], read[Read.BYTES], LATE, -1)
-            else:
-                _read_pieces(
-                    walk, index, row + position, link_start, link_slot, link_maker, link_output,
-                    link_size, read,
-                )  # fmt: skip
-        reused = inner[layer[Row.REUSE]] if layer[Row.REUSE] >= 0 else -1
-        for at in range(layer[Row.WRITE], layer[Row.WRITE] + layer[Row.WRITES]):
-            entry = tables.writes[at]
-            inner[written] = _write_one(walk, index, row + position, entry, scope, reused, rule)
-            if inner[written] == reused:
-                reused = -1
-            if entry[Write.LAST]:
-                walk.made[index, at - layer[Row.WRITE]] = inner[written]
-            written += 1
-        walk.clock[0] += 1
-
-
-@borrowing
-def _read_pieces(
-    walk: _Walk,
-    index: int,
-    row: int,
-    link_start: Ints,
-    link_slot: Ints,
-    link_maker: Ints,
-    link_output: Ints,
-    link_size: Ints,
-    read: Ints,
-) -> None:
-    """An input from outside: its pieces where they lie, or all of it from DDR."""
-    found = False
-    for link in range(link_start[index], link_start[index + 1]):
-        if link_slot[link] != read[Read.WHICH]:
-            continue
-        found = True
-        source = walk.made[link_maker[link], link_output[link]]
-        buffer = walk.moved[link] if walk.moved[link] >= 0 else source
-        _use(walk, row, buffer, link_size[link], READ, source)
-    if not found:
-        _use(walk, row, -1, read[Read.BYTES], READ, -1)
-
-
-@borrowing
-def _write_one(
-    walk: _Walk, index: int, row: int, entry: Ints, scope: int, reused: int, rule: int
-) -> int:
-    """The buffer of one output of a layer: its own, or one that dies here."""
-    declared = 0
-    if entry[Write.LAST]:
-        declared = 2 if entry[Write.UNREAD] else scope
-    fits = reused >= 0 and declared == 0 and walk.b.core[reused] >= entry[Write.CORE_BYTES]
-    buffer = reused
-    if not fits:
-        buffer = _add(
-            walk, TENSOR, entry[Write.TENSOR], index, entry[Write.CORE_BYTES], entry[Write.BYTES],
-            declared, rule,
-        )  # fmt: skip
-    _use(walk, row, buffer, entry[Write.BYTES], WRITTEN, -1)
-    if entry[Write.ALSO_OUT]:
-        _use(walk, row, -1, entry[Write.BYTES], WRITTEN, -1)
-    return buffer
-
-
-def _settle(walk: _Walk, b: _Buffers, links: Links, movement: Ints, lb: int, gb: int) -> None:
+def _place(walk: _Walk, lb: int, gb: int) -> None:
     """Place buffers until every piece that is brought in has room in LB.
 
     A piece without room is not copied from one place outside LB to another: the kernel streams it
     from its source, which lives until then.
     """
-    declared, fixed = b.scope.copy(), b.address.copy()
+    buffers = walk.buffers
     while True:
-        place_all(b.birth, b.death, b.core, b.cluster, b.scope, b.address, b.rule, lb, gb)
-        homeless = np.flatnonzero((b.kind == MOVED) & (b.scope != 0))
-        if not len(homeless):
-            return
-        _stream(
-            homeless, b.kind, b.core, b.cluster, b.death, b.links, links.maker, links.output,
-            movement, walk.made, walk.moved,
-        )  # fmt: skip
-        b.scope[:], b.address[:] = declared, fixed
+        birth, death, core, cluster, scope, address, rule = (
+            np.asarray([getattr(b, name) for b in buffers], np.int64)
+            for name in ("birth", "death", "core", "cluster", "scope", "address", "rule")
+        )
+        place_all(birth, death, core, cluster, scope, address, rule, lb, gb)
+        homeless = [
+            b for b, at in zip(buffers, scope.tolist(), strict=True) if b.kind == MOVED and at
+        ]
+        if not homeless:
+            break
+        for buffer in homeless:
+            buffer.kind, buffer.core, buffer.cluster = STREAMED, 0, 0
+            moving = (link for link in buffer.links if link in walk.moved)
+            for source in (buffers[walk.source(link)] for link in moving):
+                source.death = max(source.death, buffer.death)
+    for buffer, at, place in zip(buffers, scope.tolist(), address.tolist(), strict=True):
+        buffer.scope, buffer.address = at, place
 
 
-@njit(cache=True)
-def _stream(
-    homeless: Ints,
-    kind: Ints,
-    core: Ints,
-    cluster: Ints,
-    death: Ints,
-    links: Ints,
-    link_maker: Ints,
-    link_output: Ints,
-    movement: Ints,
-    made: Ints,
-    moved: Ints,
-) -> None:
-    """Give up buffers of moved pieces: whoever reads them reads their sources."""
-    for buffer in homeless:
-        kind[buffer], core[buffer], cluster[buffer] = STREAMED, 0, 0
-        for link in range(links[buffer, 0], links[buffer, 1]):
-            if movement[link] != STAY and moved[link] == buffer:
-                source = made[link_maker[link], link_output[link]]
-                death[source] = max(death[source], death[buffer])
-
-
-@njit(cache=True)
-def _streams(size: Ints, uses: Ints, kinds: Ints, scopes: Ints, rows: int) -> Ints:
-    """Bytes that layers move from and to GB and DDR."""
+def _streams(walk: _Walk, rows: int) -> Ints:
+    """Return the bytes that layers move from and to GB and DDR, ``(rows, STREAM_COLUMNS)``."""
     table = np.zeros((rows, STREAM_COLUMNS), np.int64)
-    for index in range(size[0]):
-        row, buffer, moved, kind, source = uses[index]
-        if buffer >= 0 and kinds[buffer] == STREAMED:
-            buffer = source
-        column = _COLUMN[kind, scopes[buffer] if buffer >= 0 else 2]
-        if column >= 0:
-            table[row, column] += moved
+    row, buffer, size, kind, source = np.asarray(walk.uses, np.int64).reshape(-1, 5).T
+    streamed = np.asarray([b.kind == STREAMED for b in walk.buffers], np.bool_)
+    scopes = np.asarray([b.scope for b in walk.buffers], np.int64)
+    held = np.where((buffer >= 0) & streamed[buffer], source, buffer)
+    column = _COLUMN[kind, np.where(held >= 0, scopes[held], 2)]
+    out = column >= 0
+    np.add.at(table, (row[out], column[out]), size[out])
     return table
 
 
-@njit(cache=True)
-def _movements(
-    order: Ints,
-    link_start: Ints,
-    link_maker: Ints,
-    link_output: Ints,
-    link_size: Ints,
-    movement: Ints,
-    crossing: Ints,
-    made: Ints,
-    moved: Ints,
-    kinds: Ints,
-    scopes: Ints,
-) -> tuple[Ints, Ints]:
-    """Per kernel, bytes copied by the scope of their source, and bytes between cores."""
+def _movements(order: Ints, links: Links, walk: _Walk, movements: Movements) -> tuple[Ints, Ints]:
+    """Return, per kernel, bytes copied by the scope of their source, and bytes between cores."""
     copied, crossed = np.zeros((len(order), 3), np.int64), np.zeros(len(order), np.int64)
-    for kernel in range(len(order)):
-        index = order[kernel]
-        for link in range(link_start[index], link_start[index + 1]):
-            source = made[link_maker[link], link_output[link]]
-            if movement[link] == STAY or source < 0:
+    starts, buffers = links.start.tolist(), walk.buffers
+    for kernel, index in enumerate(order.tolist()):
+        for link in range(starts[index], starts[index + 1]):
+            if link not in walk.moved:
                 continue
-            scope = scopes[source]
-            crossed[kernel] += crossing[link] if scope == 0 else 0
-            if kinds[moved[link]] != STREAMED:
-                copied[kernel, scope] += link_size[link]
+            scope = buffers[walk.source(link)].scope
+            if scope == 0:
+                crossed[kernel] += movements.crossing[link]
+            if buffers[walk.moved[link]].kind != STREAMED:
+                copied[kernel, scope] += links.size[link]
     return copied, crossed

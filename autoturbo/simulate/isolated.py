@@ -31,7 +31,7 @@ from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.side_by_side import side_by_side
 from autoturbo.schedule.stitch import Stage, Template
 from autoturbo.schedule.streams import without_outputs
-from autoturbo.schedule.templates import Head, template_book, templates_of
+from autoturbo.schedule.templates import template_book, templates_of
 from autoturbo.schedule.timeline import RESIDENCES, BufferRules
 from autoturbo.schedule.work import Floats
 from autoturbo.schedule.writer import Pins, Written, write
@@ -122,7 +122,7 @@ def lay_out(problem: Problem, wanted: Sequence[Bound]) -> list[Layout]:
         near = without_outputs(
             far, np.asarray([len(far) - 1]), np.asarray([sum(b for _, b, _ in template.writes[-1])])
         )
-        shared = bool(book.heads.rows[number, Head.WHOLE] and _has_weights(problem, template))
+        shared = book.outlines[number].whole and _has_weights(problem, template)
         stages = template.stages
         tail = (
             float(near.sum()), float(stages[:, [Stage.EXCHANGED, Stage.STATE]].sum()),
@@ -192,13 +192,13 @@ def _has_weights(problem: Problem, template: Template) -> bool:
 def _written(graph: InstanceGraph, bindings: Ints, templates: Ints) -> Written:
     """Return what kernels stream one after another, with all that instances hand over in DDR."""
     problem, count, subgraphs = graph.problem, graph.count, len(graph.subgraphs)
-    tables, zones = template_book(problem).tables(), Zones.of(problem.target)
+    outlines, zones = template_book(problem).outlines, Zones.of(problem.target)
     order, ddr = np.arange(count), np.full(count, int(Scope.DDR))
     nobody = np.zeros((0, problem.target.cores), np.int64)
-    movements = move(graph, order, bindings, ddr, templates, tables, nobody)
+    movements = move(graph, order, bindings, ddr, templates, nobody)
     pins = Pins(np.full((subgraphs, 4), -1, np.int64), np.zeros((subgraphs, 2), np.int64))
     victims = np.full(subgraphs, VICTIMS[BufferRules().victim])
     return write(
-        order, graph.subgraph, graph.links, ddr, templates, tables, movements, victims, pins,
-        zones.lb, zones.gb,
+        order, graph.subgraph, graph.links, ddr, [outlines[n] for n in templates.tolist()],
+        movements, victims, pins, zones.lb, zones.gb,
     )  # fmt: skip

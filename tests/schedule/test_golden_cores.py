@@ -13,7 +13,7 @@ from autoturbo.errors import ScheduleFileError
 from autoturbo.schedule.bind import Placement, Scope
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.movement import core_names, most_crossing
+from autoturbo.schedule.movement import Pieces, core_names, most_crossing
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule.schedule_samples import STCP920, bench, block, target
@@ -56,10 +56,11 @@ def test_seven_transfers_or_four(ids: tuple[int, ...], count: int, most: int) ->
     """The guide's example; the busiest core gets both halves of a sample, or one."""
     placement = gathered(*ids)
     assert transfers(placement) == count
-    held, wanted = np.asarray((4, 2), np.int64), np.asarray((4, 1), np.int64)
+    held, wanted = np.asarray([(4, 2)], np.int64), np.asarray([(4, 1)], np.int64)
     names = core_names(placement, 8)
-    programs = np.argsort(names, axis=1)
-    assert most_crossing(ROWS, ROWS, held, wanted, names[1:], programs[:1]) == most
+    same = np.argsort(names[0])[names[1]]
+    pieces = Pieces(ROWS[None], ROWS[None], wanted)
+    assert most_crossing(pieces, held, lambda _, core: same[core]).tolist() == [most]
 
 
 def test_cores_that_are_not_named_follow_in_order() -> None:

@@ -16,8 +16,8 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.movement import (
     Concat,
     MovementKind,
+    Pieces,
     concatenations,
-    core_share,
     most_crossing,
 )
 from autoturbo.schedule.pipeline import build_schedule
@@ -113,11 +113,13 @@ def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
         len((box & common) - (theirs[same[core]] if same[core] < len(theirs) else set()))
         for core, box in enumerate(mine)
     )
-    factors = np.asarray(held, np.int64), np.asarray(wanted, np.int64)
-    names = np.asarray([mine_of], np.int64), np.asarray([theirs_of], np.int64)
-    assert most_crossing(made, need, *factors, *names) == expected
+    pieces = Pieces(made[None], need[None], np.asarray([wanted], np.int64))
+    names = np.asarray(same, np.int64)
+    found = most_crossing(pieces, np.asarray([held], np.int64), lambda _, core: names[core])
+    assert found.tolist() == [expected]
     shared = [len(box & common) for box in mine]
-    assert [core_share(need, factors[1], made, core) for core in range(len(mine))] == shared
+    cores = np.arange(len(mine))
+    assert pieces.shares(np.zeros_like(cores), cores).tolist() == shared
 
 
 def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
