@@ -99,7 +99,6 @@ def allocate(buffers: Buffers, zones: Zones, victim: str | Ints) -> Buffers:
     )
 
 
-@njit(cache=True)
 def place_all(
     birth: Ints,
     death: Ints,
@@ -112,12 +111,14 @@ def place_all(
     gb: int,
 ) -> None:
     """:func:`allocate` on arrays; ``scope`` and ``address`` are changed in place."""
-    order = np.argsort(birth, kind="mergesort")
+    order = np.argsort(birth, kind="stable")
     fixed = address >= 0
     for level, sizes, room in ((0, core_bytes, lb), (1, cluster_bytes, gb)):
         rounded = (sizes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         _spill(order, birth, death, rounded, scope, fixed, level, room, rules)
-        _place(order, birth, death, rounded, scope, address, fixed, level, room)
+        own = order[scope[order] == level]
+        if len(own):
+            _place(own, birth, death, rounded, scope, address, fixed[own], level, room)
 
 
 @njit(cache=True)
@@ -162,9 +163,8 @@ STRIDE = 8
 """Steps per bucket of the index of placed buffers; most buffers live in one or two buckets."""
 
 
-@njit(cache=True)
 def _place(
-    order: Ints,
+    own: Ints,
     birth: Ints,
     death: Ints,
     size: Ints,
@@ -174,23 +174,50 @@ def _place(
     level: int,
     room: int,
 ) -> None:
-    """Largest first, at the lowest address that is free for life; else one level down."""
-    own = order[scope[order] == level]
-    if not len(own):
-        return
-    start = _buckets(own, birth, death)
+    """Place some buffers largest first, at the lowest address that is free for life.
+
+    One that finds no room goes one level down. Those that are fixed are where they are.
+    """
+    start = _buckets(birth[own] // STRIDE, death[own] // STRIDE)
     crowd = np.diff(start).astype(np.float64)
+    free = own[~fixed]
     if (crowd * crowd).sum() > CROWDED:
-        _place_in_time(own, birth, death, size, scope, address, fixed, level, room)
+        _place_in_time(own[fixed], free, birth, death, size, scope, address, level, room)
         return
+    largest = free[np.argsort(-size[free], kind="stable")]
+    _place_largest(own[fixed], largest, birth, death, size, scope, address, start, level, room)
+
+
+def _buckets(first: Ints, last: Ints) -> Ints:
+    """Return the first entry of every bucket of time, with room for all buffers that live in it.
+
+    Args:
+        first: per buffer, the bucket in which it is made.
+        last: per buffer, the last in which it lives.
+    """
+    change = np.zeros(int(last.max()) + 2, np.int64)
+    np.add.at(change, first, 1)
+    np.subtract.at(change, last + 1, 1)
+    return np.append(0, np.cumsum(np.cumsum(change)[:-1]))
+
+
+@njit(cache=True)
+def _place_largest(
+    fixed: Ints,
+    largest: Ints,
+    birth: Ints,
+    death: Ints,
+    size: Ints,
+    scope: Ints,
+    address: Ints,
+    start: Ints,
+    level: int,
+    room: int,
+) -> None:
     filled, entries = start[:-1].copy(), np.empty(start[-1], np.int64)
-    for buffer in own:
-        if fixed[buffer]:
-            _note(buffer, birth, death, address, filled, start, entries)
-    largest = own[np.argsort(-size[own], kind="mergesort")]
+    for buffer in fixed:
+        _note(buffer, birth, death, address, filled, start, entries)
     for buffer in largest:
-        if fixed[buffer]:
-            continue
         at = _lowest_free(buffer, birth, death, size, address, filled, start, entries)
         if at + size[buffer] > room:
             scope[buffer] = level + 1
@@ -206,13 +233,13 @@ take longer than all else; then buffers are placed in the order of their birth."
 
 @njit(cache=True)
 def _place_in_time(
-    own: Ints,
+    fixed: Ints,
+    free: Ints,
     birth: Ints,
     death: Ints,
     size: Ints,
     scope: Ints,
     address: Ints,
-    fixed: NDArray[np.bool_],
     level: int,
     room: int,
 ) -> None:
@@ -220,10 +247,10 @@ def _place_in_time(
 
     Time per buffer is that of looking through those that are alive.
     """
-    alive, count = np.empty(len(own) + 1, np.int64), 0
-    for buffer in own[fixed[own]]:
+    alive, count = np.empty(len(fixed) + len(free) + 1, np.int64), 0
+    for buffer in fixed:
         count = _enter(buffer, count, alive, address)
-    for buffer in own[~fixed[own]]:
+    for buffer in free:
         kept, at, found = 0, 0, -1
         for position in range(count):
             other = alive[position]
@@ -252,21 +279,6 @@ def _enter(buffer: int, count: int, alive: Ints, address: Ints) -> int:
         position -= 1
     alive[position] = buffer
     return count + 1
-
-
-@njit(cache=True)
-def _buckets(own: Ints, birth: Ints, death: Ints) -> Ints:
-    """First entry of every bucket of time, with room for all buffers that live in it."""
-    last = 0
-    for buffer in own:
-        last = max(last, death[buffer] // STRIDE)
-    start = np.zeros(last + 2, np.int64)
-    for buffer in own:
-        for bucket in range(birth[buffer] // STRIDE, death[buffer] // STRIDE + 1):
-            start[bucket + 1] += 1
-    for bucket in range(last + 1):
-        start[bucket + 1] += start[bucket]
-    return start
 
 
 @njit(cache=True)

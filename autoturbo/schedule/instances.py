@@ -24,8 +24,8 @@ from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints, propagate_in
 from autoturbo.graph.operators import MAX_AXES
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import Split, clear_seen, operators_of, seed_box, sink
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.split import Split, clear_seen, operators_of, seed_in, sink
 from autoturbo.schedule.stores import Recent, Store, mix
 
 
@@ -327,8 +327,7 @@ def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
     inputs = external_inputs(problem, layers)
     outputs = problem.layers[layers[-1]].outputs
     made, needed, kinds, leaders, hashes = _cut_up(
-        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
-        np.asarray(axes, np.int64), boxes,
+        problem.arrays, operators_of(problem, layers), np.asarray(axes, np.int64), boxes,
         np.asarray(outputs, np.int64), np.asarray(inputs, np.int64), book.rank,
     )  # fmt: skip
     known = [
@@ -376,7 +375,7 @@ def part_regions(
 def box_regions(problem: Problem, layers: Sequence[int], cut: Cut) -> PartShape:
     """Regions of all tensors and loops that one box of a sub-graph needs."""
     arrays = regions_in(
-        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
+        problem.arrays, operators_of(problem, layers),
         np.asarray(cut.axes, np.int64), np.asarray(cut.bounds, np.int64).reshape(-1, 2),
     )  # fmt: skip
     return PartShape(*arrays)
@@ -384,10 +383,9 @@ def box_regions(problem: Problem, layers: Sequence[int], cut: Cut) -> PartShape:
 
 @njit(cache=True)
 def regions_in(
-    g: GraphArrays, a: LayerArrays, layers: Ints, axes: Ints, bounds: Ints
+    g: GraphArrays, ops: Ints, axes: Ints, bounds: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """The arrays of a :class:`PartShape`, for compiled code."""
-    ops = operators_of(a, layers)
+    """Return the arrays of a :class:`PartShape`."""
     low, high = np.zeros(len(g.extent), np.int64), np.zeros(len(g.extent), np.int64)
     seen = np.zeros(len(g.element), np.int64)
     box_low = np.zeros(len(g.axis_extent), np.int64)
@@ -396,26 +394,6 @@ def regions_in(
     seed_in(g, ops[-1], axes, bounds, low, high, seen, room)
     propagate_in(g, ops, low, high, seen, box_low, box_high, room)
     return low, high, seen, box_low, box_high
-
-
-@borrowing
-def seed_in(
-    g: GraphArrays,
-    op: int,
-    axes: Ints,
-    bounds: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    room: Ints,
-) -> None:
-    """Set the wanted regions of an operator's outputs to one box; ``(4, MAX_AXES)`` are room."""
-    axis_low, axis_high = room[0], room[1]
-    for index in range(g.axis_start[op + 1] - g.axis_start[op]):
-        axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
-    for index in range(len(axes)):
-        axis_low[axes[index]], axis_high[axes[index]] = bounds[index, 0], bounds[index, 1]
-    seed_box(g, op, axis_low, axis_high, low, high, seen, room[2], room[3])
 
 
 @borrowing
@@ -458,8 +436,7 @@ def extents_hash(
 @njit(cache=True)
 def _cut_up(
     g: GraphArrays,
-    a: LayerArrays,
-    layers: Ints,
+    ops: Ints,
     axes: Ints,
     bounds: Ints,
     outputs: Ints,
@@ -470,7 +447,7 @@ def _cut_up(
 
     Returns regions made and needed, the class of each part, a part of each class and its hashes.
     """
-    ops, count = operators_of(a, layers), len(bounds)
+    count = len(bounds)
     made = np.zeros((count, len(outputs), rank, 2), np.int64)
     needed = np.zeros((count, len(inputs), rank, 2), np.int64)
     low, high = np.zeros(len(g.extent), np.int64), np.zeros(len(g.extent), np.int64)
@@ -580,11 +557,13 @@ def _make_block(
     for slot, (tensor, maker) in enumerate(zip(reader.inputs, makers, strict=True)):
         if maker is not None:
             output = maker.outputs.index(tensor)
+            need, step = reader.in_base + slot, len(reader.inputs)
+            base, stride = maker.out_base + output, len(maker.outputs)
             pairs = _meetings(
-                book.regions.rows, reader.in_base + slot, len(reader.inputs), reader.count,
-                maker.out_base + output, len(maker.outputs), maker.count,
+                book.regions.rows[need : need + reader.count * step : step],
+                book.regions.rows[base : base + maker.count * stride : stride],
                 int(problem.arrays.element[tensor]),
-            )  # fmt: skip
+            )
             pairs[:, 1], pairs[:, 3] = slot, output
             found.append(pairs)
     rows = np.concatenate(found) if found else np.zeros((0, 5), np.int64)
@@ -592,87 +571,44 @@ def _make_block(
     return Block(np.ascontiguousarray(rows[order]))
 
 
-@njit(cache=True)
-def _meetings(
-    regions: Ints,
-    need: int,
-    need_step: int,
-    readers: int,
-    made: int,
-    made_step: int,
-    makers: int,
-    element: int,
-) -> Ints:
-    """Pairs whose regions of a tensor meet: reader's part, 0, maker's part, 0, bytes.
+def _meetings(wanted: Ints, made: Ints, element: int) -> Ints:
+    """Return pairs whose regions of a tensor meet: reader's part, 0, maker's part, 0, bytes.
 
     Makers are parts in order along the axis that is cut first, so those that a reader can meet are
     consecutive and found by bisection.
+
+    Args:
+        wanted: regions that the readers need, ``(readers, rank, 2)``.
+        made: regions that the makers make.
+        element: bytes of an element.
     """
-    found, count = np.zeros((readers + makers, 5), np.int64), 0
-    dim = _sorted_dim(regions, made, made_step, makers)
-    low = regions[made : made + makers * made_step : made_step, dim, 0].copy()
-    high = regions[made : made + makers * made_step : made_step, dim, 1].copy()
-    for reader in range(readers):
-        wanted = regions[need + reader * need_step]
-        first = np.searchsorted(high, wanted[dim, 0], side="right")
-        last = np.searchsorted(low, wanted[dim, 1])
-        for maker in range(first, last):
-            size = element * _overlap(wanted, regions[made + maker * made_step])
-            if size:
-                if count == len(found):
-                    found = np.concatenate((found, np.zeros_like(found)))
-                found[count, 0], found[count, 2], found[count, 4] = reader, maker, size
-                count += 1
-    return found[:count].copy()
+    dim = _sorted_dim(made)
+    first = np.searchsorted(made[:, dim, 1], wanted[:, dim, 0], side="right")
+    counts = np.maximum(np.searchsorted(made[:, dim, 0], wanted[:, dim, 1]) - first, 0)
+    reader = np.repeat(np.arange(len(wanted)), counts)
+    maker = np.arange(len(reader)) + (first - np.cumsum(counts) + counts)[reader]
+    low = np.maximum(wanted[reader, :, 0], made[maker, :, 0])
+    high = np.minimum(wanted[reader, :, 1], made[maker, :, 1])
+    size = element * np.maximum(high - low, 0).prod(axis=1)
+    none = np.zeros_like(reader)
+    pairs: Ints = np.column_stack((reader, none, maker, none, size))[size > 0]
+    return pairs
 
 
-@borrowing
-def _overlap(first: Ints, second: Ints) -> int:
-    """Elements in both of two regions."""
-    size = 1
-    for dim in range(len(first)):
-        low, high = max(first[dim, 0], second[dim, 0]), min(first[dim, 1], second[dim, 1])
-        size *= max(high - low, 0)
-    return size
+def _sorted_dim(regions: Ints) -> int:
+    """Return the dimension with most different starts of those along which regions only go on."""
+    steps = np.diff(regions, axis=0)
+    changes = (steps[:, :, 0] > 0).sum(axis=0)
+    back = (steps < 0).any(axis=(0, 2))
+    return int(np.where(back, -1, changes).argmax())
 
 
-@njit(cache=True)
-def _sorted_dim(regions: Ints, made: int, step: int, makers: int) -> int:
-    """A dimension along which regions never go back, with as many different starts as possible."""
-    best, most = 0, -1
-    for dim in range(regions.shape[1]):
-        changes, back = 0, False
-        for maker in range(1, makers):
-            before, after = (
-                regions[made + (maker - 1) * step, dim],
-                regions[made + maker * step, dim],
-            )
-            changes += after[0] > before[0]
-            back = back or after[0] < before[0] or after[1] < before[1]
-        if not back and changes > most:
-            best, most = dim, changes
-    return best
-
-
-@njit(cache=True)
 def _edges(start: Ints, maker: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Distinct producers of every instance, ascending, and the consumers they have."""
+    """Return distinct producers of every instance, ascending, and the consumers they have."""
     count = len(start) - 1
-    producer_start, consumer_start = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
-    producer = np.empty(len(maker), np.int64)
-    total = 0
-    for reader in range(count):
-        own = np.unique(maker[start[reader] : start[reader + 1]])
-        for one in own:
-            producer[total] = one
-            consumer_start[one + 1] += 1
-            total += 1
-        producer_start[reader + 1] = total
-    for one in range(count):
-        consumer_start[one + 1] += consumer_start[one]
-    consumer, filled = np.empty(total, np.int64), consumer_start[:-1].copy()
-    for reader in range(count):
-        for one in producer[producer_start[reader] : producer_start[reader + 1]]:
-            consumer[filled[one]] = reader
-            filled[one] += 1
-    return producer_start, producer[:total].copy(), consumer_start, consumer
+    reader = np.repeat(np.arange(count), np.diff(start))
+    reader, producer = np.divmod(np.unique(reader * count + maker), max(count, 1))
+    places = np.arange(count + 1)
+    by_producer = np.argsort(producer, kind="stable")
+    consumer_start = np.searchsorted(producer[by_producer], places)
+    return np.searchsorted(reader, places), producer, consumer_start, reader[by_producer]

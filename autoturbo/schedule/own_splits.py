@@ -10,15 +10,13 @@ import math
 from contextlib import suppress
 from typing import Any, Final
 
-import numpy as np
-
 from autoturbo.errors import KnobsError, Location
 from autoturbo.schedule.clusters import PARTS, cluster_axis
 from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import box_at, box_regions
+from autoturbo.schedule.instances import box_at
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Split, peak_bytes, sink, split_axes
+from autoturbo.schedule.split import Split, box_cost, sink, split_axes
 
 Cut = tuple[int, int]
 """An axis and its parts."""
@@ -257,8 +255,6 @@ def _middle_bytes(problem: Problem, subgraph: SubGraph) -> int:
     if not isinstance(found, int):
         inner, parts = split.inner_factor, math.prod(factor for _, factor in split.axes)
         middle = box_at(problem, layers, split, parts // inner // 2 * inner + inner // 2)
-        shape = box_regions(problem, layers, middle)
-        arrays, rows = (problem.arrays, problem.layer_arrays), np.asarray(layers, np.int64)
-        found = int(peak_bytes(*arrays, rows, shape.low, shape.high, shape.seen))
+        found = box_cost(problem, layers, middle.axes, middle.bounds).footprint
         problem.books[key] = found
     return found

@@ -9,7 +9,7 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.instances import PartShape, box_at, box_regions, external_inputs
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Split, peak_bytes
+from autoturbo.schedule.split import Split, box_cost, operators_of
 from autoturbo.schedule.work import MATRIX, MOVE, VECTOR
 
 
@@ -47,9 +47,9 @@ def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) ->
     """Return the work and the bytes of a sub-graph's middle part."""
     cut = box_at(problem, layers, split, split.instances // 2)
     part = box_regions(problem, layers, cut)
-    g, w, arrays = problem.arrays, problem.work, problem.layer_arrays
+    g, w = problem.arrays, problem.work
     sizes = _region_bytes(problem, part)
-    ops = np.asarray([op for x in layers for op in problem.layers[x].operators], np.int64)
+    ops = operators_of(problem, layers)
     lengths = np.maximum(part.box_high - part.box_low, 0)
     points = _products(lengths, g.axis_start)[ops]
     shown = _products(np.where(w.shown != 0, lengths, 1), g.axis_start)[ops]
@@ -62,7 +62,6 @@ def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) ->
     weights = own[reader] & (w.engine[reader] != MOVE) & (g.constant[g.in_tensor] != 0)
     vector = shown * w.vector[ops] + points * w.per_point[ops]
     vector = vector + np.where(engine == VECTOR, points * w.macs[ops], 0)
-    row = np.asarray(layers, np.int64)
     return PartWork(
         len(layers), len(ops), float((points * w.macs[ops])[matrix].sum()), float(vector.sum()),
         float((shown * w.special[ops]).sum()),
@@ -70,7 +69,7 @@ def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) ->
         int(sizes[g.in_tensor[weights]].sum()),
         int(sizes[list(external_inputs(problem, layers))].sum()),
         int(sizes[list(problem.layers[layers[-1]].outputs)].sum()),
-        int(peak_bytes(g, arrays, row, part.low, part.high, part.seen)), int(made.max(initial=0)),
+        box_cost(problem, layers, cut.axes, cut.bounds).footprint, int(made.max(initial=0)),
     )  # fmt: skip
 
 

@@ -224,20 +224,36 @@ def part_cost(problem: Problem, chosen: LayerSet, axis: int = -1, factor: int = 
 
 
 def _part_cost(problem: Problem, layers: tuple[int, ...], axis: int, factor: int) -> PartCost:
+    if axis < 0:
+        return box_cost(problem, layers, (), ())
+    extent = sink(problem, layers).axes[axis].extent
+    size = -(-extent // factor)
+    start = min((factor // 2) * size, extent - size)
+    return box_cost(problem, layers, (axis,), ((start, start + size),))
+
+
+def box_cost(
+    problem: Problem,
+    layers: tuple[int, ...],
+    axes: Sequence[int],
+    bounds: Sequence[tuple[int, int]],
+) -> PartCost:
+    """Return what one part of some layers needs, halo included.
+
+    Args:
+        problem: whose layers.
+        layers: that run together.
+        axes: of the last operator's domain that are cut.
+        bounds: of the part along each, first step and one past the last.
+    """
     space = problem.memory.get("workspace")
     if not isinstance(space, Workspace):
-        space = whole_workspace(problem.arrays, problem.layer_arrays)
-        problem.memory["workspace"] = space
-    start = stop = 0
-    if axis >= 0:
-        extent = sink(problem, layers).axes[axis].extent
-        size = -(-extent // factor)
-        start = min((factor // 2) * size, extent - size)
-        stop = start + size
-    rows = np.asarray(layers, np.int64)
-    ops = operators_of(problem.layer_arrays, rows)
-    arrays = problem.arrays, problem.layer_arrays
-    return PartCost(*cost(*arrays, rows, ops, space, axis, start, stop))
+        space = problem.memory["workspace"] = Workspace.of(problem.arrays)
+    return PartCost(*_cost(
+        problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
+        operators_of(problem, layers), space, np.asarray(axes, np.int64),
+        np.asarray(bounds, np.int64).reshape(-1, 2),
+    ))  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -403,58 +419,31 @@ def _splits_all_outputs(operator: Operator, axis: int) -> bool:
     return True
 
 
-@njit(cache=True)
-def operators_of(a: LayerArrays, layers: Ints) -> Ints:
-    """Operators of some layers, in order."""
-    total = 0
-    for layer in layers:
-        total += a.op_start[layer + 1] - a.op_start[layer]
-    ops = np.empty(total, np.int64)
-    note_operators(a, layers, ops)
-    return ops
+def operators_of(problem: Problem, layers: Sequence[int]) -> Ints:
+    """Return the operators of some layers, in order."""
+    return np.asarray([op for x in layers for op in problem.layers[x].operators], np.int64)
 
 
 @borrowing
-def note_operators(a: LayerArrays, layers: Ints, ops: Ints) -> int:
-    """Note the operators of layers, in order, where there is room; how many they are."""
-    count = 0
-    for layer in layers:
-        for index in range(a.op_start[layer], a.op_start[layer + 1]):
-            ops[count] = a.op[index]
-            count += 1
-    return count
-
-
-@njit(cache=True)
-def seed_outputs(
-    g: GraphArrays, op: int, axis: int, start: int, stop: int, low: Ints, high: Ints, seen: Ints
-) -> None:
-    """Set the wanted regions of an operator's outputs to one part along an axis."""
-    room = np.empty((4, MAX_AXES), np.int64)
-    axis_low, axis_high = room[0], room[1]
-    for index in range(g.axis_start[op + 1] - g.axis_start[op]):
-        axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
-    if axis >= 0:
-        axis_low[axis], axis_high[axis] = start, stop
-    seed_box(g, op, axis_low, axis_high, low, high, seen, room[2], room[3])
-
-
-@borrowing
-def seed_box(
+def seed_in(
     g: GraphArrays,
     op: int,
-    axis_low: Ints,
-    axis_high: Ints,
+    axes: Ints,
+    bounds: Ints,
     low: Ints,
     high: Ints,
     seen: Ints,
-    part_low: Ints,
-    part_high: Ints,
+    room: Ints,
 ) -> None:
     """Set the wanted regions of an operator's outputs to what a box of its domain makes.
 
-    ``part_low`` and ``part_high`` are room.
+    ``axes`` are those that the box cuts, at ``bounds``; ``(4, MAX_AXES)`` are room.
     """
+    axis_low, axis_high, part_low, part_high = room[0], room[1], room[2], room[3]
+    for index in range(g.axis_start[op + 1] - g.axis_start[op]):
+        axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
+    for index in range(len(axes)):
+        axis_low[axes[index]], axis_high[axes[index]] = bounds[index, 0], bounds[index, 1]
     for position in range(g.out_start[op], g.out_start[op + 1]):
         tensor = g.out_tensor[position]
         if read_region(g, g.out_slot[position], tensor, axis_low, axis_high, part_low, part_high):
@@ -464,7 +453,6 @@ def seed_box(
 class Workspace(NamedTuple):
     """Arrays over the whole graph, allocated once and cleared where they were touched."""
 
-    ops: Ints
     low: Ints
     high: Ints
     seen: Ints
@@ -474,23 +462,15 @@ class Workspace(NamedTuple):
     made: Ints
     axes: Ints
 
-
-@njit(cache=True)
-def workspace(g: GraphArrays, a: LayerArrays, layers: Ints) -> Workspace:
-    """Room to compute what parts of some layers need."""
-    dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
-    return Workspace(
-        operators_of(a, layers), np.empty(dims, np.int64), np.empty(dims, np.int64),
-        np.zeros(tensors, np.int64), np.zeros(axes, np.int64), np.zeros(axes, np.int64),
-        np.full(tensors, -1, np.int64), np.zeros(tensors, np.int64),
-        np.empty((6, MAX_AXES), np.int64),
-    )  # fmt: skip
-
-
-@njit(cache=True)
-def whole_workspace(g: GraphArrays, a: LayerArrays) -> Workspace:
-    """Room for parts of any layers, one after another."""
-    return workspace(g, a, np.arange(len(a.op_start) - 1))
+    @staticmethod
+    def of(g: GraphArrays) -> Workspace:
+        """Return room to compute what parts of any layers need, one after another."""
+        dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
+        low, high, seen, box_low, box_high, last, made = (
+            np.zeros(size, np.int64) for size in (dims, dims, tensors, axes, axes, tensors, tensors)
+        )
+        room = np.zeros((6, MAX_AXES), np.int64)
+        return Workspace(low, high, seen, box_low, box_high, last, made, room)
 
 
 @borrowing
@@ -504,26 +484,25 @@ def clear_seen(g: GraphArrays, ops: Ints, seen: Ints) -> None:
 
 
 @njit(cache=True)
-def cost(
+def _cost(
     g: GraphArrays,
     a: LayerArrays,
     layers: Ints,
     ops: Ints,
     space: Workspace,
-    axis: int,
-    start: int,
-    stop: int,
+    axes: Ints,
+    bounds: Ints,
 ) -> tuple[int, int, int]:
-    """Footprint (bytes), work and operators cut of one part (the whole if ``axis`` is negative).
+    """Return footprint (bytes), work and operators cut of one part.
 
-    ``ops`` are the layers' operators; ``space`` may be that of other layers of the graph.
+    ``ops`` are the layers' operators; the part is a box of the last one's domain.
     """
     low, high, seen = space.low, space.high, space.seen
     clear_seen(g, ops, seen)
-    seed_outputs(g, ops[-1], axis, start, stop, low, high, seen)
+    seed_in(g, ops[-1], axes, bounds, low, high, seen, space.axes)
     propagate_in(g, ops, low, high, seen, space.box_low, space.box_high, space.axes)
     work, cut = _work_and_cut(g, a, ops, space.box_low, space.box_high)
-    return peak_in(g, a, layers, low, high, seen, space.last, space.made), work, cut
+    return _peak(g, a, layers, low, high, seen, space.last, space.made), work, cut
 
 
 @borrowing
@@ -569,22 +548,8 @@ def _external_bytes(
     return live
 
 
-@njit(cache=True)
-def peak_bytes(
-    g: GraphArrays, a: LayerArrays, layers: Ints, low: Ints, high: Ints, seen: Ints
-) -> int:
-    """Most bytes live at once while the layers run in order, weights excluded.
-
-    Inputs are there from the start and leave after their last reader; a layer that may write in
-    place does so over an input that was made inside and dies with it.
-    """
-    last = np.full(len(g.element), -1, np.int64)
-    made = np.zeros(len(g.element), np.int64)
-    return peak_in(g, a, layers, low, high, seen, last, made)
-
-
 @borrowing
-def peak_in(
+def _peak(
     g: GraphArrays,
     a: LayerArrays,
     layers: Ints,
@@ -594,7 +559,12 @@ def peak_in(
     last: Ints,
     made: Ints,
 ) -> int:
-    """:func:`peak_bytes` with arrays to note last readers and what is made inside."""
+    """Return the most bytes live at once while the layers run in order, weights excluded.
+
+    Inputs are there from the start and leave after their last reader; a layer that may write in
+    place does so over an input that was made inside and dies with it. ``last`` and ``made`` are
+    room to note last readers and what is made inside.
+    """
     for layer in layers:
         for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
             made[tensor] = 0

@@ -20,7 +20,7 @@ from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import STAGING_SHARE
-from autoturbo.schedule.split import cost, workspace
+from autoturbo.schedule.split import box_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -354,7 +354,6 @@ def part_cost(
     problem: Problem, layers: tuple[int, ...], axis: int, start: int, stop: int
 ) -> tuple[int, int, int]:
     """Footprint, work and operators cut of one part of a sub-graph (whole for a negative axis)."""
-    graph, arrays, indices = problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64)
-    space = workspace(graph, arrays, indices)
-    peak, work, cut = cost(graph, arrays, indices, space.ops, space, axis, start, stop)
-    return int(peak), int(work), int(cut)
+    box = ((axis,), ((start, stop),)) if axis >= 0 else ((), ())
+    found = box_cost(problem, layers, *box)
+    return int(found.footprint), int(found.work), int(found.operators)
