@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Placement
 from autoturbo.schedule.clusters import Home, clusters_at_work
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import Block, InstanceGraph, part_book
+from autoturbo.schedule.knobs import SubGraphKnobs
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.schedule.stores import Recent
@@ -45,11 +45,19 @@ PLACED = 16
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sub-graphs, numbered, and the clusters of each (none where clusters work alike)."""
+    """What splitting and grouping make of a setting.
+
+    Attributes:
+        number: equal for equal sub-graphs.
+        subgraphs: in topological order.
+        homes: the clusters of each; none where clusters work alike.
+        overrides: the knobs of their own that sub-graphs have, by index.
+    """
 
     number: int
     subgraphs: tuple[SubGraph, ...]
     homes: tuple[Home, ...]
+    overrides: dict[int, SubGraphKnobs]
 
     @property
     def instances(self) -> Ints:
@@ -64,16 +72,6 @@ class Plan:
         if share.split == BATCH:
             return share
         return dataclasses.replace(share, clusters=clusters_at_work(self.homes))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanRows:
-    """A plan as :class:`autoturbo.schedule.plan_batch.PlanTable` has it, by sub-graph."""
-
-    layers: NDArray[np.object_]
-    alike: Ints
-    splits: Ints
-    instances: Ints
 
 
 def array_bytes(value: object) -> int:
@@ -139,7 +137,6 @@ class SchedulerCache:
 
     Attributes:
         plans: by batch size and what splitting and grouping read of a setting.
-        rows: plans as arrays, by their number.
         graphs: instance graphs by the number of their plan.
         blocks: links of one sub-graph's parts; an instance graph is put together from them.
         orders: by plan, rule and priorities.
@@ -150,7 +147,6 @@ class SchedulerCache:
     """
 
     plans: Recent[Any, Plan] = field(default_factory=lambda: Recent(_PLANS, 32 * MIB, _plan_bytes))
-    rows: Recent[int, PlanRows] = field(default_factory=lambda: Recent(_PLANS))
     graphs: Recent[int, InstanceGraph] = field(
         default_factory=lambda: Recent(_RESULTS, 32 * MIB, array_bytes)
     )

@@ -400,10 +400,17 @@ def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
         own: what overrides them; None for nothing.
     """
     model = tuple(getattr(knobs, _MODEL_KNOB.get(n, n), AUTO) for n in kernel_knob_names())
-    if own is None:
-        return model
-    said = (getattr(own, name) for name in kernel_knob_names())
-    return tuple(m if v == AUTO else v for v, m in zip(said, model, strict=True))
+    return model if own is None else overridden(model, own)
+
+
+def overridden(model: KernelKnobs, own: SubGraphKnobs) -> KernelKnobs:
+    """Return the model's kernel knobs with those that a sub-graph has of its own."""
+    return _overridden(model, tuple(map(own.__getattribute__, kernel_knob_names())))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _overridden(model: KernelKnobs, own: KernelKnobs) -> KernelKnobs:
+    return tuple(m if v == AUTO else v for v, m in zip(own, model, strict=True))
 
 
 _MODEL_KNOB = {"scope": "output_scope"}
@@ -493,5 +500,6 @@ __all__ = [
     "kernel_knobs",
     "knob_specs",
     "load_knobs",
+    "overridden",
     "subgraph_knob_specs",
 ]

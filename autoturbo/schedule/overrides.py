@@ -27,12 +27,13 @@ def resolve(
     """
     if not knobs.overrides:
         return {}
-    layers = {layer.name: layer.index for layer in problem.layers}
+    layers = problem.layer_index
     for override in knobs.overrides:
         if override.layer not in layers:
             at = Location(field="overrides")
             raise KnobsError(f"the model has no layer {override.layer!r}", at)
-    owner = {layer: s.index for s in subgraphs for layer in s.layers}
+    named = {layers[override.layer] for override in knobs.overrides}
+    owner = {layer: s.index for s in subgraphs for layer in named.intersection(s.layers)}
     found: dict[int, SubGraphKnobs] = {}
     for override in sorted(knobs.overrides, key=lambda o: layers[o.layer]):
         index = owner[layers[override.layer]]

@@ -161,9 +161,9 @@ def planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, Plan]:
     problem = bench.problem(share.batches)
 
     def make() -> Plan:
-        subgraphs = _plan(problem, share, knobs)
+        subgraphs, overrides = _plan(problem, share, knobs)
         number = bench.cache.number((share.batches, subgraphs), SUBGRAPH * len(subgraphs))
-        return Plan(number, subgraphs, homes_of(problem, subgraphs, share.split))
+        return Plan(number, subgraphs, homes_of(problem, subgraphs, share.split), overrides)
 
     found = bench.cache.plans.get((share.batches, *_PLAN_KNOBS(knobs)), make)
     return problem, found.share(share), found
@@ -174,14 +174,18 @@ def grouped(problem: Problem, split: str, knobs: Knobs) -> tuple[SubGraph, ...]:
     return group_for(problem, GroupRules.of(knobs), split)
 
 
-def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
+def _plan(
+    problem: Problem, share: Share, knobs: Knobs
+) -> tuple[tuple[SubGraph, ...], dict[int, SubGraphKnobs]]:
+    """Return the sub-graphs of a setting, and the overrides that hold for them."""
     subgraphs = grouped(problem, share.split, knobs)
     overrides = resolve(problem, subgraphs, knobs)
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
     room = room_for_parts(problem, SplitRules.of(knobs).lb_fill)
-    return tuple(
+    cut = tuple(
         settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in subgraphs
     )
+    return cut, overrides
 
 
 def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
@@ -228,8 +232,7 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
         raise KnobsError(message, Location(field="units"), "take it out")
     bench.forget_when_full()
     problem, share, found = planned(bench, knobs)
-    cache, subgraphs = bench.cache, found.subgraphs
-    overrides = resolve(problem, subgraphs, knobs)
+    cache, subgraphs, overrides = bench.cache, found.subgraphs, found.overrides
     instances = cache.graphs.get(
         found.number, lambda: make_instances(problem, subgraphs, cache.blocks)
     )

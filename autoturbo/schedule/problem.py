@@ -8,6 +8,7 @@ memory of splits already computed.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -82,6 +83,11 @@ class Problem:
     def renewed(self) -> Problem:
         """Return the same problem with empty books; whoever has this one keeps its own."""
         return dataclasses.replace(self, books={})
+
+    @functools.cached_property
+    def layer_index(self) -> dict[str, int]:
+        """Layers by their name."""
+        return {layer.name: layer.index for layer in self.layers}
 
     @property
     def cluster_lb_bytes(self) -> int:

@@ -27,8 +27,8 @@ from autoturbo.schedule.knobs import (
     SubGraphKnobs,
     kernel_knob_names,
     kernel_knobs,
+    overridden,
 )
-from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.part_work import PartWork, middle_part_work
 from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, planned, rules_of
 from autoturbo.schedule.problem import Problem
@@ -141,18 +141,18 @@ class KernelStatistics:
     def _planned(self, knobs: Knobs) -> PlannedKernels | None:
         try:
             problem, share, plan = planned(self.bench, knobs)
-            overrides = resolve(problem, plan.subgraphs, knobs)
         except KnobsError:
             return None
         parts = self._parts_of(problem, share.batches, plan)
-        own = [self._knobs_number(kernel_knobs(knobs))] * len(parts)
-        for index, override in overrides.items():
-            own[index] = self._knobs_number(kernel_knobs(knobs, override))
+        model = kernel_knobs(knobs)
+        own = [self._knobs_number(model)] * len(parts)
+        for index, override in plan.overrides.items():
+            own[index] = self._knobs_number(overridden(model, override))
         numbers = self.kernels
         kernels = [numbers.setdefault(pair, len(numbers)) for pair in zip(parts, own, strict=True)]
         passes = np.empty((len(parts), len(PASSES)), np.int64)
         passes[:, 0], passes[:, 1:] = plan.instances, (share.loops, share.batches)
-        return PlannedKernels(kernels, passes, overrides)
+        return PlannedKernels(kernels, passes, plan.overrides)
 
     def _knobs_number(self, values: KernelKnobs) -> int:
         return self.knobs.setdefault(values, len(self.knobs))
