@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from numba import njit
 from numba.core import event
+from numba.extending import register_jitable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,6 +33,16 @@ def borrowing(function: Callable[P, R]) -> Callable[P, R]:
     options: dict[str, Any] = {"cache": True, "_nrt": False, "forceinline": True}
     compiled: Callable[P, R] = njit(**options)(function)
     return compiled
+
+
+def arithmetic(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function into compiled callers, borrowing, and leave it Python for all others.
+
+    For formulas without branches on their values, which hold of numbers (in compiled code) and of
+    whole columns (in NumPy) alike: there is one of each, and nothing is compiled for columns.
+    """
+    register_jitable(_nrt=False, forceinline=True)(function)
+    return function
 
 
 class CompileProgress(event.Listener):

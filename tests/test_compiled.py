@@ -10,7 +10,7 @@ import pytest
 from numba import njit
 from numba.core.errors import NumbaError
 
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import arithmetic, borrowing
 
 
 class Pair(NamedTuple):
@@ -61,6 +61,24 @@ def test_a_function_that_allocates_is_refused() -> None:
 
     with pytest.raises(NumbaError, match="np_empty"):
         borrowing(allocates)(3)
+
+
+def test_arithmetic_is_one_formula_for_numbers_and_columns() -> None:
+    """To the last bit, in functions that borrow as well."""
+
+    @arithmetic
+    def formula(row: np.ndarray) -> np.ndarray:
+        found: np.ndarray = np.maximum(row[0], 1.0) / 3.0 * (row[1] > 0)
+        return found
+
+    @borrowing
+    def number_by_number(rows: np.ndarray, out: np.ndarray) -> None:
+        for row in range(len(rows)):
+            out[row] = formula(rows[row])
+
+    rows, out = np.random.default_rng(0).normal(0.5, 1, (50, 2)), np.zeros(50)
+    number_by_number(rows, out)
+    np.testing.assert_array_equal(out, formula(rows.T))
 
 
 def test_callers_that_allocate_may_call_it(pair: Pair) -> None:

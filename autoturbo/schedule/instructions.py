@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import arithmetic, borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.tiling import (
@@ -227,14 +227,13 @@ def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
     return starts, np.asarray([p for own in positions for p in own], np.int64)
 
 
-@borrowing
-def weight_tiles(stages: Floats, tiles: Ints, layer: int) -> int:
-    """Weight tiles that a layer loads, repetitions included."""
-    if stages[layer, Stage.WEIGHTS] <= 0:
-        return 0
-    once = tiles[layer, Tiling.PRODUCTS] * tiles[layer, Tiling.COLUMNS]
-    once *= tiles[layer, Tiling.DEPTHS]
-    return int(once * tiles[layer, Tiling.ROWS] if tiles[layer, Tiling.ROWS_OUTSIDE] else once)
+@arithmetic
+def weight_tiles(row: Floats, tiles: Ints) -> Ints:
+    """Return the weight tiles that a layer loads, repetitions included."""
+    once = tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]
+    times = 1 + tiles[Tiling.ROWS_OUTSIDE] * (tiles[Tiling.ROWS] - 1)
+    count: Ints = (row[Stage.WEIGHTS] > 0) * once * times
+    return count
 
 
 @njit(cache=True)
@@ -254,7 +253,7 @@ def _plan(
     first, first_weight = np.zeros(layers + 1, np.int64), np.zeros(layers + 1, np.int64)
     for layer in range(layers):
         first[layer + 1] = first[layer] + tiles[layer, : Tiling.ROWS_OUTSIDE].prod()
-        first_weight[layer + 1] = first_weight[layer] + weight_tiles(stages, tiles, layer)
+        first_weight[layer + 1] = first_weight[layer] + weight_tiles(stages[layer], tiles[layer])
     owner = np.empty(first[layers], np.int64)
     weight_of = np.full(first[layers], -1, np.int64)
     weight_owner = np.empty(first_weight[layers], np.int64)
@@ -426,6 +425,15 @@ def weight_share(row: Floats, tiles: Ints, rules: Ints, source: int) -> float:
     """Return the share of a layer's weights that a weight tile brings, to the cores or from DDR."""
     count = tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]
     return float(weight_passes(row, tiles, rules, source) / count)
+
+
+@njit(cache=True)
+def weight_shares(stages: Floats, tiles: Ints, rules: Ints, which: Ints, source: int) -> Floats:
+    """Return :func:`weight_share` of layers, each of which has a row of rules."""
+    shares = np.empty(len(stages))
+    for layer in range(len(stages)):
+        shares[layer] = weight_share(stages[layer], tiles[layer], rules[which[layer]], source)
+    return shares
 
 
 @borrowing
@@ -624,21 +632,25 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
         t.computed[index] = t.applied[index] = at
 
 
-@borrowing
-def exchanges(row: Floats) -> float:
+@arithmetic
+def exchanges(row: Floats) -> Floats:
     """Return the steps of a recurrence after which cores exchange what they made."""
-    return float(row[Stage.SEQUENCE] if row[Stage.STATE] > 0 else 0.0)
+    steps: Floats = row[Stage.SEQUENCE] * (row[Stage.STATE] > 0)
+    return steps
 
 
-@borrowing
-def weight_reads(row: Floats) -> float:
+@arithmetic
+def weight_reads(row: Floats) -> Floats:
     """Return the bytes of weights that a core reads from LB: of a recurrence, at every step."""
-    return float(row[Stage.CORE_WEIGHTS] * max(row[Stage.SEQUENCE], 1.0))
+    size: Floats = row[Stage.CORE_WEIGHTS] * np.maximum(row[Stage.SEQUENCE], 1.0)
+    return size
 
 
-@borrowing
-def tile_shape(row: Floats, tiles: Ints, rules: Ints, amounts: Floats) -> None:
-    """The product of one tile and the bytes of LB that it touches.
+@arithmetic
+def tile_shape(
+    row: Floats, tiles: Ints, rules: Ints, amounts: Floats | dict[Amount, Floats]
+) -> None:
+    """Note the product of one tile and the bytes of LB that it touches.
 
     Partial sums are read and written at twice the width of the result. Where nothing between LB and
     the array holds operands, each block of rows reads the weights and each block of columns the
@@ -646,13 +658,13 @@ def tile_shape(row: Floats, tiles: Ints, rules: Ints, amounts: Floats) -> None:
     """
     products, columns = tiles[Tiling.PRODUCTS], tiles[Tiling.COLUMNS]
     depths, rows = tiles[Tiling.DEPTHS], tiles[Tiling.ROWS]
-    count = row[Stage.COUNT] if row[Stage.COUNT] > 0 else 1.0  # a fraction of faster types
+    count = row[Stage.COUNT] + (row[Stage.COUNT] <= 0)  # a fraction of faster types, 0 without
     amounts[Amount.STEPS] = row[Stage.SEQUENCE] / products
     amounts[Amount.COUNT] = count / products
     amounts[Amount.ROWS] = row[Stage.ROWS] / rows
     amounts[Amount.COLUMNS] = row[Stage.COLUMNS] / columns
     amounts[Amount.DEPTH] = row[Stage.DEPTH] / depths
-    sums = 1.0 if depths == 1 else 4.0
+    sums = 1.0 + 3.0 * (depths > 1)
     down = across = 1.0
     if rules[Rule.REREADS]:
         down = np.ceil(row[Stage.ROWS] / rows / rules[Rule.NATIVE_ROWS])

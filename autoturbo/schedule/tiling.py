@@ -203,15 +203,8 @@ def _product_tiles(row: Floats, parts: int, tiles: int, rules: Ints, out: Ints) 
 
 @njit(cache=True)
 def tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: int) -> Ints:
-    """The table of tiles."""
+    """Return the table of tiles of a kernel, ``(layers, TILING_COLUMNS)``."""
     counts = np.empty((len(stages), TILING_COLUMNS), np.int64)
-    cut_tiles(stages, streams, rules, resident, counts)
-    return counts
-
-
-@borrowing
-def cut_tiles(stages: Floats, streams: Ints, rules: Ints, resident: int, counts: Ints) -> None:
-    """:func:`tile_counts` into the first rows of ``counts``."""
     slots, cores = rules[Rule.AHEAD] + 1, rules[Rule.CORES]
     for layer in range(len(stages)):
         row, out = stages[layer], counts[layer]
@@ -234,6 +227,7 @@ def cut_tiles(stages: Floats, streams: Ints, rules: Ints, resident: int, counts:
         in_gb = streams[layer, IN_DDR] * 2 <= rules[Rule.GB_STAGING] and rules[Rule.HAS_GB]
         out[Tiling.KEPT] = 2 if in_lb else int(in_gb)
         out[Tiling.ROWS_OUTSIDE] = _rows_outside(row, streams[layer], rules, out, resident)
+    return counts
 
 
 @borrowing

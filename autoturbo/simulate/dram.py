@@ -25,7 +25,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import arithmetic, borrowing
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.work import Floats
 
@@ -61,6 +61,7 @@ def memory_of(target: Target, streams: int | None = None) -> Floats:
     """
     figures = np.zeros(len(Memory))
     figures[Memory.PEAK] = target.ddr.bandwidth * target.ddr.efficiency
+    figures[Memory.WRITE_BATCH] = 1.0  # what is written is divided by it
     timing = target.dram
     if timing is not None:
         streams = target.clusters * target.dma.channels if streams is None else streams
@@ -86,9 +87,8 @@ def dram_efficiency(
         write_share: bytes written over bytes moved.
     """
     memory = memory_of(target, streams)
-    seconds = run_seconds(run, memory)
-    seconds += turnaround_seconds(run * (1 - write_share), run * write_share, memory)
-    return float(run / seconds / target.ddr.bandwidth)
+    turning = turnaround_seconds(run * (1 - write_share), run * write_share, memory)
+    return float(run / (run_seconds(run, memory) + turning) / target.ddr.bandwidth)
 
 
 @borrowing
@@ -122,9 +122,8 @@ def _channels_busy(run: float, span: float, m: Floats) -> float:
     return float(waiting / (waiting + m[Memory.CHANNELS] / span - 1.0))
 
 
-@borrowing
-def turnaround_seconds(read: float, written: float, m: Floats) -> float:
-    """Seconds that the bus loses between reading and writing so many bytes side by side."""
-    if m[Memory.BURST] == 0 or read <= 0 or written <= 0:
-        return 0.0
-    return float(min(read, written) / m[Memory.WRITE_BATCH] * m[Memory.TURNAROUND])
+@arithmetic
+def turnaround_seconds(read: Floats | float, written: Floats | float, m: Floats) -> Floats:
+    """Return the seconds that the bus loses between reading and writing bytes side by side."""
+    seconds: Floats = np.minimum(read, written) / m[Memory.WRITE_BATCH] * m[Memory.TURNAROUND]
+    return seconds

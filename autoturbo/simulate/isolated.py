@@ -146,8 +146,8 @@ def isolated_kernels(
         layouts: of the kernels, at least one.
         rules: of each kernel's buffers and instructions.
     """
-    ends = np.cumsum([len(layout.stages) for layout in layouts])
-    starts, stages = np.append(0, ends[:-1]), np.concatenate([own.stages for own in layouts])
+    rows = np.append(0, np.cumsum([len(layout.stages) for layout in layouts]))
+    stages = np.concatenate([own.stages for own in layouts])
     numbers = {own: number for number, own in enumerate(dict.fromkeys(rules))}
     which = np.asarray([numbers[own] for own in rules], np.int64)
     table = np.asarray([own.instructions.as_array() for own in numbers], np.int64)
@@ -157,7 +157,7 @@ def isolated_kernels(
     ], np.int64)  # fmt: skip
     rates = rates_of(problem.target, problem.dtype)
     far, near = (
-        estimates(starts, ends, stages, np.concatenate(streams), table, which, resident, rates)
+        estimates(rows, stages, np.concatenate(streams), table, which, resident, rates)
         for streams in ([own.far for own in layouts], [own.near for own in layouts])
     )
     fixed = problem.target.overheads.per_kernel

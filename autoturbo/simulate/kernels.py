@@ -23,7 +23,7 @@ from enum import IntEnum
 import numpy as np
 from numba import njit
 
-from autoturbo.compiled import borrowing
+from autoturbo.compiled import arithmetic, borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target, storage_ratio
 from autoturbo.schedule.instructions import (
@@ -255,6 +255,32 @@ def duration(engine: int, q: Floats, r: Floats) -> tuple[float, float]:
 
 
 @njit(cache=True)
+def durations(engine: int, amounts: Floats, rates: Floats) -> Floats:
+    """Return :func:`duration` of instructions of one engine, ``(2, instructions)``."""
+    found = np.empty((2, len(amounts)))
+    for index in range(len(amounts)):
+        found[0, index], found[1, index] = duration(engine, amounts[index], rates)
+    return found
+
+
+@arithmetic
+def memory_seconds(dma: Floats, read: Floats, written: Floats, gb: Floats, r: Floats) -> Floats:
+    """Return the least time that the shared memories need for a kernel's bytes.
+
+    Args:
+        dma: seconds of its transfers of DDR, one after another.
+        read: bytes that one cluster reads from DDR.
+        written: bytes that it writes to DDR.
+        gb: bytes that it moves from and to GB.
+        r: of :func:`rates_of`.
+    """
+    clusters = r[Rate.CLUSTERS]
+    ddr = dma + turnaround_seconds(read * clusters, written * clusters, r[Rate.MEMORY :])
+    seconds: Floats = np.maximum(ddr, gb / r[Rate.GB] if r[Rate.GB] > 0 else 0.0 * gb)
+    return seconds
+
+
+@njit(cache=True)
 def _run(where: Ints, amounts: Floats, rates: Floats) -> Floats:
     """Issue all instructions and add up what they do."""
     total = len(where)
@@ -278,7 +304,12 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> Floats:
         free[engine] = end[index]
         out[Quantity.SECONDS] = max(out[Quantity.SECONDS], done[index])
         _add_bytes(engine, amounts[index], rates, out)
-    out[Quantity.SECONDS] = max(out[Quantity.SECONDS], _memory_seconds(out, rates))
+    memory = memory_seconds(
+        out[Quantity.BUSY_DMA_IN] + out[Quantity.BUSY_DMA_OUT],
+        out[Quantity.DDR_READ], out[Quantity.DDR_WRITTEN],
+        out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
+    )  # fmt: skip
+    out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
     _add_overlaps(where, begin, end, out)
     return out
 
@@ -295,17 +326,6 @@ def _add_bytes(engine: int, q: Floats, r: Floats, out: Floats) -> None:
         out[Quantity.DDR_READ] += q[Amount.DDR] * stored
     if engine == DMA_OUT:
         out[Quantity.DDR_WRITTEN] += q[Amount.DDR] * stored
-
-
-@njit(cache=True)
-def _memory_seconds(out: Floats, r: Floats) -> float:
-    """The least time that the shared memories need for a kernel's bytes in both directions."""
-    gb = out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN]
-    clusters = r[Rate.CLUSTERS]
-    read, written = out[Quantity.DDR_READ] * clusters, out[Quantity.DDR_WRITTEN] * clusters
-    ddr = out[Quantity.BUSY_DMA_IN] + out[Quantity.BUSY_DMA_OUT]
-    ddr += turnaround_seconds(read, written, r[Rate.MEMORY :])
-    return float(max(ddr, gb / r[Rate.GB] if gb > 0 else 0.0))
 
 
 @njit(cache=True)

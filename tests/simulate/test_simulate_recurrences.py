@@ -22,12 +22,13 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage, Template, local_edges, stitch
 from autoturbo.schedule.tiling import FROM_DDR, InstructionRules, Tiling, weight_passes
 from autoturbo.simulate.bound import lower_bound
-from autoturbo.simulate.estimate import Estimate, estimate
+from autoturbo.simulate.estimate import Estimate
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.kernels import rates_of, run_kernel
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.sequence import simulate
 from autoturbo.verify import verify_schedule
+from tests.simulate.simulate_samples import estimated
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 FULL = pytest.mark.full
@@ -275,7 +276,7 @@ def test_the_estimate_is_near_the_simulation(tmp_path: Path, kind: str, target: 
     edges = local_edges(schedule.problem, layers)
     program = instruct(template.stages, streams, edges, schedule.rules, weights_resident=0)
     exact = run_kernel(program, rates).seconds
-    quick = estimate(template.stages, streams, schedule.rules.as_array(), 0, rates)
+    quick = estimated(template.stages, streams, schedule.rules.as_array(), 0, rates)
     assert quick[Estimate.SECONDS] == pytest.approx(exact, rel=0.15)
 
 

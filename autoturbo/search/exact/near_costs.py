@@ -69,7 +69,7 @@ class NearCosts(Costs):
         table = [rules.instructions.as_array() for rules in numbers]
         problem, graph = self.problem, laid.layout.graph
         found = estimates(
-            rows[:-1], rows[1:], laid.stages, near, np.asarray(table, np.int64),
+            rows, laid.stages, near, np.asarray(table, np.int64),
             which[graph.subgraph], np.zeros(graph.count, np.int64),
             rates_of(problem.target, problem.dtype),
         )  # fmt: skip
