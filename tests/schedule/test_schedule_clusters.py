@@ -269,7 +269,7 @@ def test_overrides_that_are_too_many() -> None:
 @given(work=st.lists(st.integers(0, 9), min_size=1, max_size=9), clusters=st.integers(1, 5))
 def test_stages_are_the_shortest_that_there_are(work: list[int], clusters: int) -> None:
     """Against all ways to cut, and no stage more than needed for that."""
-    runs = _runs(np.asarray(work, np.float64), clusters).tolist()
+    runs = _runs(work, clusters)
     assert runs == sorted(runs)
     assert set(runs) == set(range(runs[-1] + 1))
     longest = max(sum(w for w, r in zip(work, runs, strict=True) if r == run) for run in set(runs))
