@@ -225,10 +225,13 @@ def hash_kernels(
     # Kernels of many layers come first: those that have a layer of a number are the first ones.
     longest = np.argsort(-layers, kind="stable")
     state = mix(mix(settings, templates), resident[:, None])[longest]
+    values = np.moveaxis(streams[..., None] + np.arange(2), 1, 0)
     for position in range(int(layers.max(initial=0))):
         having = longest[: np.count_nonzero(layers > position)]
-        for column in streams[rows[having] + position].T:
-            state[: len(having)] = mix(state[: len(having)], column[:, None] + (0, 1))
+        mixed = state[: len(having)]
+        for value in values[:, rows[having] + position]:
+            mixed = mix(mixed, value)
+        state[: len(having)] = mixed
     found = np.empty_like(state)
     found[longest] = mix(state, state >> 32)
     return found
