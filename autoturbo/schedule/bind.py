@@ -7,15 +7,12 @@ of a cluster work on one instance.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-import numpy as np
-from numba import njit
-
-from autoturbo.graph.arrays import Ints
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.instances import (
@@ -27,7 +24,7 @@ from autoturbo.schedule.instances import (
 )
 from autoturbo.schedule.problem import Problem, outer_axis
 from autoturbo.schedule.recurrence import Recurrence
-from autoturbo.schedule.stores import PairTable, Store
+from autoturbo.schedule.stores import Store
 
 Binding = tuple[int, ...]
 """Parts per dimension of a tensor; empty for "no valid binding"."""
@@ -39,9 +36,6 @@ class Scope(IntEnum):
     LB = 0
     GB = 1
     DDR = 2
-
-
-_SCOPES = tuple(Scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +58,6 @@ class Placement:
         """Per core of an instance's program, the core of the cluster that runs it."""
         named = self.core_ids[instance] if self.core_ids else ()
         return (*named, *(core for core in range(cores) if core not in named))
-
-    @staticmethod
-    def of(book: BindingBook, bindings: Ints, scopes: Ints) -> Placement:
-        """From numbers."""
-        return Placement(
-            tuple(map(book.bindings.__getitem__, bindings.tolist())),
-            tuple(map(_SCOPES.__getitem__, scopes.tolist())),
-        )
 
 
 def plain_binding(
@@ -340,65 +326,55 @@ def chosen_binding(problem: Problem, shape: int, cores: int, depth: int | None) 
 class BindingBook:
     """What is remembered of a problem's bindings.
 
-    Bindings and what instances want are numbered; classes of parts have the numbers of
+    Bindings are numbered; classes of parts have the numbers of
     :class:`autoturbo.schedule.instances.PartBook`.
 
     Attributes:
         rank: most dimensions of a tensor.
         index: number of a binding.
         bindings: by number.
-        factors: likewise, for compiled code, further dimensions 1.
-        cores: cores that each keeps busy.
+        factors: of each, for compiled code, further dimensions 1.
         ranks: number of dimensions of each.
         extents: per class of parts, most parts of the first output along each dimension.
         plain: per class of parts, its plain binding.
-        wants: number of what a class of parts (row) bound so (column) wants of its inputs.
-        want: bindings wanted, one per external input, -1 for none.
-        want_start: first entry of :attr:`want` by number of wants.
+        wants: bindings that a class of parts bound so wants of its external inputs.
     """
 
     rank: int
     index: dict[Binding, int] = field(default_factory=dict)
     bindings: list[Binding] = field(default_factory=list)
     factors: Store = field(init=False)
-    cores: Store = field(default_factory=Store)
     ranks: Store = field(default_factory=Store)
-    extents: Store = field(init=False)
-    plain: Store = field(default_factory=Store)
-    wants: PairTable = field(default_factory=PairTable)
-    want: Store = field(default_factory=Store)
-    want_start: Store = field(default_factory=Store)
+    extents: list[tuple[int, ...]] = field(default_factory=list)
+    plain: list[Binding] = field(default_factory=list)
+    wants: dict[tuple[int, Binding], tuple[Binding | None, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.factors = Store((self.rank,))
-        self.extents = Store((self.rank,))
 
     def number(self, binding: Binding) -> int:
-        """The number of a binding."""
+        """Return the number of a binding."""
         found = self.index.get(binding)
         if found is None:
-            found = len(self.bindings)
+            found = self.ranks.add([len(binding)])
             self.index[binding] = found
             self.bindings.append(binding)
             self.factors.add([*binding, *(1 for _ in range(self.rank - len(binding)))])
-            self.cores.add([cores_used(binding)])
-            self.ranks.add([len(binding)])
         return found
 
 
 def binding_book(problem: Problem) -> BindingBook:
-    """The book of a problem, with every class of parts that is known by now."""
+    """Return the book of a problem, with every class of parts that is known by now."""
     found = problem.books.get("bindings")
     if not isinstance(found, BindingBook):
         found = BindingBook(part_book(problem).rank)
         problem.books["bindings"] = found
-    for shape in range(found.plain.count, len(part_book(problem).shapes)):
+    for shape in range(len(found.plain), len(part_book(problem).shapes)):
         layers = part_book(problem).shapes[shape].layers
         output = problem.layers[layers[-1]].outputs[0]
         extents = extents_in(problem, layers[-1:], part_shape(problem, shape))[output]
-        most = spreadable(problem, layers[-1], extents)
-        found.extents.add([*most, *(1 for _ in range(found.rank - len(extents)))])
-        found.plain.add([found.number(plain_for(problem, layers[-1], extents))])
+        found.extents.append(tuple(spreadable(problem, layers[-1], extents)))
+        found.plain.append(plain_for(problem, layers[-1], extents))
     return found
 
 
@@ -410,7 +386,7 @@ def bind_instances(
     always: bool,
     forced: Mapping[int, Binding] | None = None,
 ) -> Placement:
-    """Algorithm 4: walk the order backwards, bind outputs, push bindings to producers.
+    """Return what Algorithm 4 gives: walk the order backwards, push bindings to producers.
 
     Args:
         problem: where the instances come from.
@@ -420,23 +396,29 @@ def bind_instances(
             plain binding does, so inference alternates along a chain.
         forced: bindings of instances that are decided already.
     """
-    book = binding_book(problem)
-    start = np.full(graph.count, -1, np.int64)
-    for instance, binding in (forced or {}).items():
-        start[instance] = book.number(binding)
-    steps = np.asarray(order, np.int64)
-    while True:
-        bindings, scopes = start.copy(), np.zeros(graph.count, np.int64)
-        missing = _bind(
-            steps, graph.shape,
-            graph.links.start, graph.links.slot, graph.links.maker, graph.links.output,
-            book.plain.rows, book.extents.rows, book.factors.rows, book.cores.rows,
-            book.wants.cells, book.want_start.rows, book.want.rows,
-            bindings, scopes, start, always,
-        )  # fmt: skip
-        if missing[0] < 0:
-            return Placement.of(book, bindings, scopes)
-        _learn_wants(problem, book, *missing)
+    book, shapes, links = binding_book(problem), graph.shape.tolist(), graph.links
+    columns = (column.tolist() for column in (links.slot, links.maker, links.output))
+    start, inputs = links.start.tolist(), list(zip(*columns, strict=True))
+    known = forced or {}
+    bindings, scopes = dict(known), [Scope.LB] * graph.count
+    for index in reversed(order):
+        shape = shapes[index]
+        if index not in known:
+            plain = book.plain[shape]
+            taken = bindings.get(index) if scopes[index] == Scope.LB else None
+            bindings[index] = plain if taken is None else max(taken, plain, key=cores_used)
+            if taken is not None and not always:
+                continue
+        own = inputs[start[index] : start[index + 1]]
+        wants = _inputs_wanted(problem, book, shape, bindings[index]) if own else ()
+        for slot, maker, output in own:
+            wanted = None if output else wants[slot]
+            if wanted is None or not _divides(wanted, book.extents[shapes[maker]]):
+                continue
+            # Where two readers want it differently it goes to GB.
+            if bindings.setdefault(maker, wanted) != wanted:
+                scopes[maker] = Scope.GB
+    return Placement(tuple(map(bindings.__getitem__, range(graph.count))), tuple(scopes))
 
 
 def wanted_inputs(
@@ -452,77 +434,22 @@ def _wanted_by(problem: Problem, shape: int, binding: Binding) -> dict[int, Bind
     return layer_bindings(problem, layers, extents, binding)[1]
 
 
-def _learn_wants(problem: Problem, book: BindingBook, shape: int, binding: int) -> None:
-    """Note what a class of parts bound so wants of its inputs."""
-    wanted = _wanted_by(problem, shape, book.bindings[binding])
-    inputs = external_inputs(problem, part_book(problem).shapes[shape].layers)
-    first = book.want.add([book.number(wanted[t]) if t in wanted else -1 for t in inputs])
-    book.wants.put(shape, binding, book.want_start.add([first]))
+def _inputs_wanted(
+    problem: Problem, book: BindingBook, shape: int, binding: Binding
+) -> tuple[Binding | None, ...]:
+    """Return what a class of parts bound so wants of its external inputs, remembered."""
+    found = book.wants.get((shape, binding))
+    if found is None:
+        inputs = external_inputs(problem, part_book(problem).shapes[shape].layers)
+        found = tuple(map(_wanted_by(problem, shape, binding).get, inputs))
+        book.wants[shape, binding] = found
+    return found
 
 
-@njit(cache=True)
-def _bind(
-    order: Ints,
-    shape: Ints,
-    link_start: Ints,
-    link_slot: Ints,
-    link_maker: Ints,
-    link_output: Ints,
-    plain: Ints,
-    extents: Ints,
-    factors: Ints,
-    cores: Ints,
-    wants: Ints,
-    want_start: Ints,
-    want: Ints,
-    bindings: Ints,
-    scopes: Ints,
-    forced: Ints,
-    always: bool,
-) -> tuple[int, int]:
-    """Algorithm 4; returns the class and binding whose wants are not known yet, or -1."""
-    for at in range(len(order) - 1, -1, -1):
-        index = order[at]
-        taken, alone = bindings[index], plain[shape[index]]
-        if forced[index] >= 0:
-            bindings[index] = forced[index]
-        elif taken >= 0 and scopes[index] == 0:
-            bindings[index] = alone if cores[taken] < cores[alone] else taken
-            if not always:
-                continue
-        else:
-            bindings[index] = alone
-        if link_start[index] == link_start[index + 1]:
-            continue
-        known = -1
-        if shape[index] < wants.shape[0] and bindings[index] < wants.shape[1]:
-            known = wants[shape[index], bindings[index]]
-        if known < 0:
-            return shape[index], bindings[index]
-        for link in range(link_start[index], link_start[index + 1]):
-            maker, wanted = link_maker[link], want[want_start[known] + link_slot[link]]
-            if link_output[link] == 0 and wanted >= 0:
-                fits = _divides(factors[wanted], extents[shape[maker]])
-                _push(maker, wanted if fits else -1, bindings, scopes)
-    return -1, -1
-
-
-@njit(cache=True)
-def _push(maker: int, wanted: int, bindings: Ints, scopes: Ints) -> None:
-    """Tell a producer how its output is wanted; where two want it differently it goes to GB."""
-    if wanted >= 0 and bindings[maker] < 0:
-        bindings[maker] = wanted
-    elif wanted >= 0 and bindings[maker] != wanted:
-        scopes[maker] = 1
-
-
-@njit(cache=True)
-def _divides(factors: Ints, extents: Ints) -> bool:
-    """Whether a part of a tensor can be bound so: a consumer of several parts may want more."""
-    rest = 0
-    for dim in range(len(factors)):
-        rest += extents[dim] % factors[dim]
-    return rest == 0
+def _divides(binding: Binding, extents: Sequence[int]) -> bool:
+    """Return whether a part of a tensor can be bound so: a consumer of several may want more."""
+    pairs = itertools.zip_longest(extents, binding, fillvalue=1)
+    return all(extent % parts == 0 for extent, parts in pairs)
 
 
 def extents_in(problem: Problem, layers: Sequence[int], shape: PartShape) -> dict[int, list[int]]:

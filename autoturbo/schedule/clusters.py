@@ -8,10 +8,10 @@ own (``"pipeline"``). What one cluster makes for another lies in DDR, which all 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
@@ -214,49 +214,38 @@ def stages(problem: Problem, subgraphs: Sequence[SubGraph]) -> tuple[Home, ...]:
     The fewest runs that reach it: each one more hands tensors over through DDR.
     """
     seconds = layer_seconds(problem)
-    work = np.asarray([seconds[list(s.layers)].sum() for s in subgraphs], np.float64)
-    found: list[int] = _runs(work, problem.target.clusters).tolist()
-    return tuple((stage, 1) for stage in found)
+    work = [float(seconds[list(s.layers)].sum()) for s in subgraphs]
+    return tuple((stage, 1) for stage in _runs(work, problem.target.clusters))
 
 
-@njit(cache=True)
-def _runs(work: Floats, most: int) -> Ints:
-    """Number of the run of each element, none longer than the best longest run.
+def _runs(work: Sequence[float], most: int) -> list[int]:
+    """Return the number of the run of each element, none longer than the best longest run.
 
     Runs are filled from the first on: that is exact for a given limit, and a limit need only be
     tried where it is the sum of some run.
     """
-    count = len(work)
-    runs = np.zeros(count, np.int64)
-    limit = 0.0
-    for one in work:
-        limit += one
-    least = max(work.max(), limit / most * (1 - 1e-12)) if count else 0.0
-    for first in range(count):
-        total = 0.0
-        for last in range(first, count):
-            total += work[last]
+    *_, limit = itertools.accumulate(work, initial=0.0)
+    least = max([limit / most * (1 - 1e-12), *work])
+    runs = [0] * len(work)
+    for first in range(len(work)):
+        for total in itertools.accumulate(work[first:]):
             if total >= limit:
                 break
-            if total >= least and _fill(work, total, most, runs):
-                limit = total
+            if total >= least and (found := _fill(work, total))[-1] < most:
+                runs, limit = found, total
                 break
-    _fill(work, limit, most, runs)
     return runs
 
 
-@njit(cache=True)
-def _fill(work: Floats, limit: float, most: int, runs: Ints) -> bool:
-    """Fill runs up to a limit; says whether there are few enough."""
-    run, total = 0, 0.0
-    for index in range(len(work)):
-        if work[index] > limit:
-            return False
-        if total + work[index] > limit:
+def _fill(work: Sequence[float], limit: float) -> list[int]:
+    """Return runs that are filled up to a limit, which no element exceeds."""
+    runs, run, total = [], 0, 0.0
+    for one in work:
+        if total + one > limit:
             run, total = run + 1, 0.0
-        total += work[index]
-        runs[index] = run
-    return run < most
+        total += one
+        runs.append(run)
+    return runs
 
 
 def layer_seconds(problem: Problem) -> Floats:

@@ -2,17 +2,14 @@
 
 Two candidates, breadth-first and depth-first, of which the one that needs less memory is taken; a
 third by footprint, which the paper names as another heuristic; a fourth by priorities given.
-
-Edges are arrays: ``target[start[i]:start[i + 1]]`` are the neighbours of instance ``i``.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numba import njit
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.instances import InstanceGraph
@@ -20,16 +17,10 @@ from autoturbo.schedule.instances import InstanceGraph
 Edges = Sequence[Sequence[int]]
 
 
-def flat(edges: Edges) -> tuple[Ints, Ints]:
-    """Neighbours per instance as a pair of arrays."""
-    start = np.concatenate(([0], np.cumsum([len(e) for e in edges]))).astype(np.int64)
-    return start, np.asarray([x for e in edges for x in e], np.int64)
-
-
 def depth_first(
-    producers: Edges, consumers: Edges, visit: Sequence[int] | None = None
+    producers: Edges, consumers: Edges, visit: Iterable[int] | None = None
 ) -> list[int]:
-    """Algorithm 3 as printed.
+    """Return the order of Algorithm 3 as printed.
 
     ``ready`` starts with the instances that wait for nothing, in the order of ``visit``. Its last
     element that waits for nothing comes next; its consumers then wait for one less and go to the
@@ -42,119 +33,67 @@ def depth_first(
         consumers: per instance, what waits for it.
         visit: order in which instances are looked at first; ascending by default.
     """
-    first = np.arange(len(producers)) if visit is None else np.asarray(visit, np.int64)
-    order: list[int] = _depth_first(flat(producers)[0], *flat(consumers), first).tolist()
-    return order
-
-
-@njit(cache=True)
-def _depth_first(needs: Ints, start: Ints, target: Ints, visit: Ints) -> Ints:
-    count = len(needs) - 1
-    waits, place = needs[1:] - needs[:-1], np.full(count, -1, np.int64)
-    order, done, placed = np.empty(count, np.int64), 0, 0
-    free = [(np.int64(0), np.int64(0)) for _ in range(0)]
-    for instance in visit:
+    waits, order = list(map(len, producers)), []
+    place: dict[int, int] = {}
+    for instance in range(len(producers)) if visit is None else visit:
         if not waits[instance]:
-            place[instance] = placed
-            heapq.heappush(free, (-place[instance], instance))
-            placed += 1
+            place[instance] = len(place)
+    free = [(-at, instance) for instance, at in place.items()]
+    heapq.heapify(free)
     while free:
-        instance = heapq.heappop(free)[1]
-        order[done] = instance
-        done += 1
-        for reader in target[start[instance] : start[instance + 1]]:
+        order.append(heapq.heappop(free)[1])
+        for reader in consumers[order[-1]]:
             waits[reader] -= 1
-            if place[reader] < 0:
-                place[reader] = placed
-                placed += 1
+            place.setdefault(reader, len(place))
             if not waits[reader]:
                 heapq.heappush(free, (-place[reader], reader))
-    return order[:done]
+    return order
 
 
 def breadth_first(producers: Edges, consumers: Edges) -> list[int]:
-    """First come, first served among the instances that wait for nothing."""
-    order: list[int] = _breadth_first(flat(producers)[0], *flat(consumers)).tolist()
-    return order
-
-
-@njit(cache=True)
-def _breadth_first(needs: Ints, start: Ints, target: Ints) -> Ints:
-    count = len(needs) - 1
-    waits = needs[1:] - needs[:-1]
-    order, ready = np.empty(count, np.int64), 0
-    for instance in range(count):
-        if not waits[instance]:
-            order[ready] = instance
-            ready += 1
-    done = 0
-    while done < ready:
-        instance = order[done]
-        done += 1
-        for reader in target[start[instance] : start[instance + 1]]:
+    """Return the order of first come, first served among the instances that wait for nothing."""
+    waits = list(map(len, producers))
+    order = [instance for instance, wait in enumerate(waits) if not wait]
+    for instance in order:  # which grows at its end
+        for reader in consumers[instance]:
             waits[reader] -= 1
             if not waits[reader]:
-                order[ready] = reader
-                ready += 1
-    return order[:ready]
+                order.append(reader)
+    return order
 
 
 def footprint_first(producers: Edges, consumers: Edges, footprints: Sequence[int]) -> list[int]:
-    """Among the instances that wait for nothing, the one with the largest footprint."""
-    weights = np.asarray(footprints, np.int64)
-    order: list[int] = _heaviest_first(flat(producers)[0], *flat(consumers), weights).tolist()
+    """Return the order in which the largest footprint is next of what waits for nothing."""
+    waits, order = list(map(len, producers)), []
+    ready = [(-footprints[instance], instance) for instance, wait in enumerate(waits) if not wait]
+    heapq.heapify(ready)
+    while ready:
+        order.append(heapq.heappop(ready)[1])
+        for reader in consumers[order[-1]]:
+            waits[reader] -= 1
+            if not waits[reader]:
+                heapq.heappush(ready, (-footprints[reader], reader))
     return order
 
 
-@njit(cache=True)
-def _heaviest_first(needs: Ints, start: Ints, target: Ints, weights: Ints) -> Ints:
-    count = len(needs) - 1
-    waits = needs[1:] - needs[:-1]
-    order, done = np.empty(count, np.int64), 0
-    ready = [(np.int64(0), np.int64(0)) for _ in range(0)]
-    for instance in np.flatnonzero(waits == 0):
-        heapq.heappush(ready, (-weights[instance], instance))
-    while ready:
-        instance = heapq.heappop(ready)[1]
-        order[done] = instance
-        done += 1
-        for reader in target[start[instance] : start[instance + 1]]:
-            waits[reader] -= 1
-            if not waits[reader]:
-                heapq.heappush(ready, (-weights[reader], reader))
-    return order[:done]
-
-
 def live_peak(order: Sequence[int], consumers: Edges, sizes: Sequence[int]) -> int:
-    """Most bytes of instance outputs alive at once, each until its last reader has run."""
-    start, target = flat(consumers)
-    return int(_live_peak(np.asarray(order, np.int64), start, target, np.asarray(sizes, np.int64)))
-
-
-@njit(cache=True)
-def _live_peak(order: Ints, start: Ints, target: Ints, sizes: Ints) -> int:
-    count = len(start) - 1
-    place = np.empty(count, np.int64)
-    for at in range(len(order)):
-        place[order[at]] = at
-    freed = np.zeros(count + 1, np.int64)
-    for instance in range(count):
-        last = place[instance]
-        for reader in target[start[instance] : start[instance + 1]]:
-            last = max(last, place[reader])
-        freed[last] += sizes[instance]
+    """Return the most bytes of outputs alive at once, each until its last reader has run."""
+    place = {instance: at for at, instance in enumerate(order)}
+    freed = [0] * len(order)
+    for instance in order:
+        freed[max(place[i] for i in (instance, *consumers[instance]))] += sizes[instance]
     live = peak = 0
-    for at in range(len(order)):
-        live += sizes[order[at]]
+    for instance, gone in zip(order, freed, strict=True):
+        live += sizes[instance]
         peak = max(peak, live)
-        live -= freed[at]
+        live -= gone
     return peak
 
 
 def order_instances(
     graph: InstanceGraph, rule: str, priority: Ints | None = None
 ) -> tuple[int, ...]:
-    """The order of execution.
+    """Return the order of execution.
 
     Args:
         graph: instances and their edges.
@@ -162,22 +101,22 @@ def order_instances(
             the first two with regard to memory.
         priority: per sub-graph, for ``"priority"``: the highest first; all alike if None.
     """
-    needs, start, target = graph.producer_start, graph.consumer_start, graph.consumer
+    edges = graph.producers, graph.consumers
     if rule in ("priority", "footprint"):
         weights = priority
         if weights is None or rule == "footprint":
             footprints = [s.split.footprint for s in graph.subgraphs]
             weights = np.asarray(footprints, np.int64) * (rule == "footprint")
-        order = _heaviest_first(needs, start, target, weights[graph.subgraph])
+        order = footprint_first(*edges, weights[graph.subgraph].tolist())
     elif rule == "bfs":
-        order = _breadth_first(needs, start, target)
+        order = breadth_first(*edges)
     else:
-        order = _depth_first(needs, start, target, np.arange(graph.count))
-        broad = _breadth_first(needs, start, target) if rule == "auto" else order
-        sizes = graph.output_bytes
-        if _live_peak(broad, start, target, sizes) < _live_peak(order, start, target, sizes):
+        order = depth_first(*edges)
+        broad = breadth_first(*edges) if rule == "auto" else order
+        sizes = output_sizes(graph)
+        if live_peak(broad, edges[1], sizes) < live_peak(order, edges[1], sizes):
             order = broad
-    return tuple(order.tolist())
+    return tuple(order)
 
 
 def output_sizes(graph: InstanceGraph) -> list[int]:

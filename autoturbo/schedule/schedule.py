@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
@@ -218,18 +217,21 @@ def _digest(target: str, dtype: str, rules: InstructionRules) -> Ints:
     return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), np.int64)
 
 
-@njit(cache=True)
 def hash_kernels(
     settings: Ints, templates: Ints, resident: Ints, rows: Ints, streams: Ints
 ) -> Ints:
-    """Two 64-bit hashes per kernel, of its setting, template, residence and streams."""
-    found = np.empty((len(resident), 2), np.int64)
-    for kernel in range(len(resident)):
-        for half in range(2):
-            state = mix(settings[kernel, half], templates[kernel, half])
-            state = mix(state, resident[kernel])
-            for row in range(rows[kernel], rows[kernel + 1]):
-                for value in streams[row]:
-                    state = mix(state, value + half)
-            found[kernel, half] = mix(state, state >> 32)
+    """Return two 64-bit hashes per kernel, of its setting, template, residence and streams."""
+    layers = np.diff(rows)
+    # Kernels of many layers come first: those that have a layer of a number are the first ones.
+    longest = np.argsort(-layers, kind="stable")
+    state = mix(mix(settings, templates), resident[:, None])[longest]
+    values = np.moveaxis(streams[..., None] + np.arange(2), 1, 0)
+    for position in range(int(layers.max(initial=0))):
+        having = longest[: np.count_nonzero(layers > position)]
+        mixed = state[: len(having)]
+        for value in values[:, rows[having] + position]:
+            mixed = mix(mixed, value)
+        state[: len(having)] = mixed
+    found = np.empty_like(state)
+    found[longest] = mix(state, state >> 32)
     return found

@@ -6,14 +6,19 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 from numpy.typing import NDArray
 
+Word = TypeVar("Word", int, NDArray[np.int64])
 
-@njit(cache=True)
-def mix(state: int, value: int) -> int:
-    """One step of a 64-bit hash (the multiplier of Knuth's MMIX generator)."""
-    mixed: int = (state ^ value) * 6364136223846793005
+
+@register_jitable
+def mix(state: Word, value: Word) -> Word:
+    """Return one step of a 64-bit hash (the multiplier of Knuth's MMIX generator).
+
+    Of numbers in compiled code, of arrays anywhere.
+    """
+    mixed = (state ^ value) * 6364136223846793005
     return mixed ^ (mixed >> 29)
 
 

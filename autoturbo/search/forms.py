@@ -1,4 +1,4 @@
-"""Brings points of a search space into their one form: rules as tables, and compiled code.
+"""Brings points of a search space into their one form: rules as tables, for all points at once.
 
 A search does so a thousand times with some hundred points, for every candidate that it makes.
 """
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
@@ -83,21 +82,21 @@ class Rules:
     ) -> None:
         repeats = [(at, table) for at, table in news.items() if not table.all()]
         self._any = bool(void or repeats or voids or splits)
-        self._arguments = (
-            np.asarray(void, np.int64),
-            np.asarray([at for at, _ in repeats], np.int64),
-            _stacked([table for _, table in repeats], 1),
-            np.asarray([(v.model, v.own) for v in voids], np.int64).reshape(-1, 2),
-            _stacked([v.table for v in voids], 2),
-            np.asarray(
-                [(s.batches, s.policy, *s.at, s.whole) for s in splits], np.int64
-            ).reshape(-1, 7),
-            _stacked([s.depths for s in splits], 1, np.int64),
-            _stacked([s.inner_depths for s in splits], 1, np.int64),
-            _stacked([s.dims for s in splits], 2),
-            _stacked([s.fits for s in splits], 4),
-            _stacked([s.inner_fits for s in splits], 4),
-        )  # fmt: skip
+        self._void = np.asarray(void, np.int64)
+        self._repeats = np.asarray([at for at, _ in repeats], np.int64)
+        self._news = _stacked([table for _, table in repeats], 1)
+        self._models = np.asarray([v.model for v in voids], np.int64)
+        self._voids = np.asarray([v.own for v in voids], np.int64)
+        self._tables = _stacked([v.table for v in voids], 2)
+        self._batches = np.asarray([s.batches for s in splits], np.int64)
+        self._policies = np.asarray([s.policy for s in splits], np.int64)
+        self._splits = np.asarray([s.at for s in splits], np.int64).reshape(-1, 4)
+        self._whole = np.asarray([s.whole for s in splits], np.int64)
+        self._depths = _stacked([s.depths for s in splits], 1, np.int64)
+        self._inner_depths = _stacked([s.inner_depths for s in splits], 1, np.int64)
+        self._dims = _stacked([s.dims for s in splits], 2)
+        self._fits = _stacked([s.fits for s in splits], 4)
+        self._inner_fits = _stacked([s.inner_fits for s in splits], 4)
 
     def __bool__(self) -> bool:
         """Whether there is any."""
@@ -111,13 +110,51 @@ class Rules:
             start: position of a dimension that points must have a choice of; -1 for all points.
             number: of that choice.
         """
-        _settle(genes, start, number, *self._arguments)
+        mine = slice(None) if start < 0 else genes[:, start] == number
+        points = genes[mine]
+        points[:, self._void[self._void != start]] = 0
+        self._put_back(points)
+        self._put_out(points)
+        self._split(points)
+        genes[mine] = points
+
+    def _put_back(self, points: Ints) -> None:
+        """Put out choices of the model's that the start has made already."""
+        chosen = points[:, self._repeats]
+        points[:, self._repeats] = chosen * self._news[np.arange(len(self._repeats)), chosen]
+
+    def _put_out(self, points: Ints) -> None:
+        """Put out choices that mean nothing at the model's."""
+        chosen, model = points[:, self._voids], _choices(points, self._models)
+        nothing = self._tables[np.arange(len(self._voids)), model, chosen]
+        points[:, self._voids] = chosen * ~nothing
+
+    def _split(self, points: Ints) -> None:
+        """Put out splits that cannot be."""
+        batch, policy = _choices(points, self._batches), _choices(points, self._policies)
+        dim, factor, inner, parts = (_choices(points, at) for at in self._splits.T)
+        each = np.arange(len(self._splits))
+        dim = dim * self._dims[each, batch, dim]
+        factor = factor * self._fits[each, batch, policy, dim, factor]
+        split = factor != self._whole
+        dim = dim * (split & self._fits[each, batch, policy, dim, factor])
+        good = self._inner_fits[each, batch, policy, inner, parts] & split
+        good &= self._inner_depths[each, inner] != self._depths[each, dim]
+        for at, found in zip(
+            self._splits.T, (dim, factor, inner * good, parts * good), strict=True
+        ):
+            points[:, at[at >= 0]] = found[:, at >= 0]
+
+
+def _choices(points: Ints, positions: Ints) -> Ints:
+    """Return the choices of some dimensions, ``(points, dimensions)``; 0 where there is none."""
+    return points[:, positions] * (positions >= 0)
 
 
 def _stacked(
     tables: Sequence[NDArray[Any]], axes: int, dtype: type[Any] = np.bool_
 ) -> NDArray[Any]:
-    """Tables of different sizes as one; what none of them holds is 0."""
+    """Return tables of different sizes as one; what none of them holds is 0."""
     if not tables:
         return np.zeros((0,) * (axes + 1), dtype)
     shape = np.max([table.shape for table in tables], axis=0)
@@ -125,88 +162,3 @@ def _stacked(
         np.pad(table, [(0, most - extent) for most, extent in zip(shape, table.shape, strict=True)])
         for table in tables
     ]).astype(dtype)  # fmt: skip
-
-
-@njit(cache=True)
-def _at(point: Ints, position: int) -> int:
-    """A choice of a dimension, 0 for one that is not there."""
-    return point[position] if position >= 0 else 0
-
-
-@njit(cache=True)
-def _put_out(point: Ints, void: Ints, start: int) -> None:
-    """Dimensions that mean nothing, the one that chooses the start excepted."""
-    for position in void:
-        if position != start:
-            point[position] = 0
-
-
-@njit(cache=True)
-def _put_back(point: Ints, repeats: Ints, news: Table) -> None:
-    """Choices of the model's that the start has made already."""
-    for each in range(len(repeats)):
-        if not news[each, point[repeats[each]]]:
-            point[repeats[each]] = 0
-
-
-@njit(cache=True)
-def _void(point: Ints, voids: Ints, tables: Table) -> None:
-    """Choices that mean nothing at the model's."""
-    for each in range(len(voids)):
-        own = voids[each, 1]
-        if tables[each, _at(point, voids[each, 0]), point[own]]:
-            point[own] = 0
-
-
-@njit(cache=True)
-def _split(
-    point: Ints,
-    splits: Ints,
-    depths: Ints,
-    inner_depths: Ints,
-    dims: Table,
-    fits: Table,
-    inner_fits: Table,
-) -> None:
-    """Splits that cannot be."""
-    for each in range(len(splits)):
-        batch, policy = _at(point, splits[each, 0]), _at(point, splits[each, 1])
-        at = splits[each, 2:6]
-        dim, factor = _at(point, at[0]), _at(point, at[1])
-        inner, parts = _at(point, at[2]), _at(point, at[3])
-        dim *= dims[each, batch, dim]
-        factor *= fits[each, batch, policy, dim, factor]
-        split = factor != splits[each, 6]
-        dim *= split and fits[each, batch, policy, dim, factor]
-        good = inner_fits[each, batch, policy, inner, parts] and split
-        good = good and inner_depths[each, inner] != depths[each, dim]
-        for k, choice in enumerate((dim, factor, inner * good, parts * good)):
-            if at[k] >= 0:
-                point[at[k]] = choice
-
-
-@njit(cache=True)
-def _settle(
-    genes: Ints,
-    start: int,
-    number: int,
-    void: Ints,
-    repeats: Ints,
-    news: Table,
-    voids: Ints,
-    void_tables: Table,
-    splits: Ints,
-    depths: Ints,
-    inner_depths: Ints,
-    dims: Table,
-    fits: Table,
-    inner_fits: Table,
-) -> None:
-    """Apply rules to the points that have a start, in place."""
-    for row in range(len(genes)):
-        point = genes[row]
-        if start < 0 or point[start] == number:
-            _put_out(point, void, start)
-            _put_back(point, repeats, news)
-            _void(point, voids, void_tables)
-            _split(point, splits, depths, inner_depths, dims, fits, inner_fits)

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.instructions import (
@@ -198,9 +196,8 @@ def _cause(
     return max(needed, key=lambda n: (done[n], -n)), True
 
 
-@njit(cache=True)
 def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: float) -> Floats:
-    """Seconds by which every instruction could begin later, all others as late as they may be.
+    """Return by how many seconds every instruction could begin later, all others as late as can be.
 
     Args:
         where: of the program.
@@ -209,22 +206,19 @@ def later(where: Ints, amounts: Floats, rates: Floats, begin: Floats, deadline: 
         begin: of every instruction.
         deadline: when the kernel ends.
     """
-    latest = np.full(len(where), deadline)  # of completion
-    next_begin, next_done = np.full(len(ENGINES), np.inf), np.full(len(ENGINES), deadline)
-    found: NDArray[np.float64] = np.zeros(len(where))
-    for back in range(len(where)):
-        index = len(where) - 1 - back
-        engine = where[index, Column.ENGINE]
+    latest = [deadline] * len(where)  # of completion
+    next_begin, next_done = [np.inf] * len(ENGINES), [deadline] * len(ENGINES)
+    starts = np.zeros(len(where))
+    for index, row in reversed(list(enumerate(where.tolist()))):
+        engine = row[Column.ENGINE]
         length, latency = duration(engine, amounts[index], rates)
         done = min(latest[index], next_done[engine])
         start = min(done - latency, next_begin[engine]) - length
-        found[index] = max(start - begin[index], 0.0)
-        next_begin[engine], next_done[engine] = start, done
-        for position in range(Column.AFTER, where.shape[1]):
-            needed = where[index, position]
+        next_begin[engine], next_done[engine], starts[index] = start, done, start
+        for needed in row[Column.AFTER :]:
             if needed >= 0:
                 latest[needed] = min(latest[needed], start)
-    return found
+    return np.maximum(starts - begin, 0.0)
 
 
 __all__ = ["LIMITS", "KernelShares", "Limit", "kernel_shares", "later"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.instructions import ENGINES, Column, Instructions
@@ -127,21 +126,19 @@ def _ready(schedule: Schedule, instance: int, cluster: int, ends: dict[int, floa
     return max((ends[p] + barrier for p in others), default=0.0)
 
 
-@njit(cache=True)
 def issue(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, Floats]:
-    """Begin of every instruction, end of its engine's work, and when it has completed."""
-    total = len(where)
-    begin, end, done = np.zeros(total), np.zeros(total), np.zeros(total)
-    free, completed = np.zeros(len(ENGINES)), np.zeros(len(ENGINES))
-    for index in range(total):
-        engine = where[index, Column.ENGINE]
-        start = free[engine]
-        for position in range(Column.AFTER, where.shape[1]):
-            before = where[index, position]
-            if before >= 0:
-                start = max(start, done[before])
-        length, latency = duration(engine, amounts[index], rates)
-        begin[index], end[index] = start, start + length
-        done[index] = completed[engine] = max(end[index] + latency, completed[engine])
-        free[engine] = end[index]
-    return begin, end, done
+    """Return every instruction's begin, the end of its engine's work, and when it has completed."""
+    begin: list[float] = []
+    end: list[float] = []
+    done: list[float] = []
+    free, completed = [0.0] * len(ENGINES), [0.0] * len(ENGINES)
+    for row, quantities in zip(where.tolist(), amounts, strict=True):
+        engine = row[Column.ENGINE]
+        length, latency = duration(engine, quantities, rates)
+        start = max([free[engine], *(done[b] for b in row[Column.AFTER :] if b >= 0)])
+        free[engine] = start + length
+        completed[engine] = max(free[engine] + latency, completed[engine])
+        begin.append(start)
+        end.append(free[engine])
+        done.append(completed[engine])
+    return np.asarray(begin), np.asarray(end), np.asarray(done)

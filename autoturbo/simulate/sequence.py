@@ -12,12 +12,11 @@ kernel also waits for those on other clusters that still read what it made two p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
@@ -110,30 +109,25 @@ class MovementRates(NamedTuple):
         )  # fmt: skip
 
 
-@njit(cache=True)
 def movement_times(copied: Ints, crossing: Ints, rates: MovementRates) -> Floats:
-    """Movements before kernels, per kernel: seconds, DMA and transfer busy seconds, bytes of GB.
+    """Return, per kernel, what movements before it take.
 
-    Bytes from DDR are written to GB, where there is one, and read again: both count there.
+    Columns are seconds, DMA and transfer busy seconds, and bytes of GB. Bytes from DDR are written
+    to GB, where there is one, and read again: both count there.
     """
-    found = np.zeros((len(crossing), 4))
-    for kernel in range(len(crossing)):
-        from_gb, from_ddr = float(copied[kernel, 1]), float(copied[kernel, 2])
-        dma = transfer = latency = moved = 0.0
-        if from_ddr:
-            dma = from_ddr / rates.dma
-            latency += rates.dma_latency
-        if from_gb + from_ddr and rates.has_gb:
-            moved = from_gb + 2.0 * from_ddr
-            transfer += (from_gb + from_ddr) / rates.gb
-            latency += rates.gb_latency
-        if crossing[kernel]:
-            transfer += crossing[kernel] / rates.transfer
-            latency += rates.transfer_latency
-        seconds = dma + transfer + latency
-        found[kernel, 0] = seconds + (rates.barrier if seconds else 0.0)
-        found[kernel, 1], found[kernel, 2], found[kernel, 3] = dma, transfer, moved
-    return found
+    from_gb, from_ddr = copied[:, 1].astype(np.float64), copied[:, 2].astype(np.float64)
+    through = (from_gb + from_ddr) * rates.has_gb
+    dma = _seconds(from_ddr, rates.dma)
+    transfer = _seconds(through, rates.gb) + _seconds(crossing, rates.transfer)
+    latency = (from_ddr > 0) * rates.dma_latency + (through > 0) * rates.gb_latency
+    seconds = dma + transfer + (latency + (crossing > 0) * rates.transfer_latency)
+    seconds += (seconds > 0) * rates.barrier
+    return np.stack((seconds, dma, transfer, (from_gb + 2.0 * from_ddr) * rates.has_gb), axis=1)
+
+
+def _seconds(size: Ints | Floats, rate: float) -> Floats:
+    """Return how long bytes take; a rate may be 0 where there are none."""
+    return np.divide(size, rate, out=np.zeros(len(size)), where=size > 0)
 
 
 def movement_time(step: Step, target: Target) -> MovementTime:
@@ -202,42 +196,40 @@ def _joint_latency(schedule: Schedule, seconds: Floats) -> float:
     graph = schedule.instances
     own = np.zeros(graph.count)
     own[np.concatenate([t.order for t in schedule.timelines])] = seconds
-    latency: float = run_passes(
-        np.asarray(schedule.order, np.int64), np.asarray(schedule.cluster, np.int64), own,
-        graph.producer_start, graph.producer, schedule.share.loops,
+    return run_passes(
+        schedule.order, schedule.cluster, own.tolist(), graph.producers, schedule.share.loops,
         schedule.problem.target.overheads.barrier,
     )  # fmt: skip
-    return latency
 
 
 COPIES = 2
 """Passes for which there is room where clusters hand over to each other."""
 
 
-@njit(cache=True)
 def run_passes(
-    order: Ints,
-    cluster: Ints,
-    seconds: Floats,
-    producer_start: Ints,
-    producer: Ints,
+    order: Sequence[int],
+    cluster: Sequence[int],
+    seconds: Sequence[float],
+    producers: Sequence[Sequence[int]],
     loops: int,
     barrier: float,
 ) -> float:
-    """Seconds until all clusters have run all passes.
+    """Return the seconds until all clusters have run all passes.
 
     Args:
         order: instances, each after those that it reads from.
         cluster: per instance.
         seconds: per instance, of its kernel and the movements before it.
-        producer_start: ``producer[producer_start[i]:producer_start[i + 1]]`` are the instances that
-            ``i`` reads from.
-        producer: see there.
+        producers: per instance, the instances that it reads from.
         loops: number of passes.
         barrier: seconds from the end of a kernel until another cluster knows of it.
     """
-    free = np.zeros(cluster.max() + 1)
-    end, read = np.zeros(len(order)), np.zeros((COPIES, len(order)))
+    makers = [
+        [maker for maker in made if cluster[maker] != own]
+        for own, made in zip(cluster, producers, strict=True)
+    ]
+    free = [0.0] * (max(cluster) + 1)
+    end, read = [0.0] * len(cluster), [[0.0] * len(cluster) for _ in range(COPIES)]
     for loop in range(loops):
         seen = read[loop % COPIES]
         for instance in order:
@@ -246,15 +238,12 @@ def run_passes(
             if seen[instance] > 0:
                 start = max(start, seen[instance] + barrier)
                 seen[instance] = 0.0
-            makers = producer[producer_start[instance] : producer_start[instance + 1]]
-            for maker in makers:
-                if cluster[maker] != own:
-                    start = max(start, end[maker] + barrier)
+            for maker in makers[instance]:
+                start = max(start, end[maker] + barrier)
             end[instance] = free[own] = start + seconds[instance]
-            for maker in makers:
-                if cluster[maker] != own:
-                    seen[maker] = max(seen[maker], end[instance])
-    return float(free.max())
+            for maker in makers[instance]:
+                seen[maker] = max(seen[maker], end[instance])
+    return max(free)
 
 
 def _count_movements(totals: Floats, copied: Ints, target: Target) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numba import njit
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.allocate import ALIGNMENT, Zones
@@ -30,7 +29,7 @@ from autoturbo.verify.findings import (
     instance_name,
     layer_name,
 )
-from autoturbo.verify.races import check_races
+from autoturbo.verify.races import check_races, meeting_pairs
 from autoturbo.verify.replay import check_replay
 from autoturbo.verify.trace import Program, RingBuffer, Trace, sizes_of, trace_of
 
@@ -101,27 +100,15 @@ def _check_scope(
         yield buffer_finding(schedule, timeline, "overlap", one, message)
 
 
-@njit(cache=True)
 def _clashes(low: Ints, high: Ints, birth: Ints, death: Ints) -> Ints:
     """Return pairs of intervals that meet in space and time, ``(n, 2)``, by birth."""
-    order = np.argsort(birth, kind="mergesort")
-    alive, count = np.empty(len(order), np.int64), 0
-    found = [(0, 0) for _ in range(0)]
-    for new in order:
-        kept = 0
-        for position in range(count):
-            old = alive[position]
-            if death[old] < birth[new]:
-                continue
-            alive[kept] = old
-            kept += 1
-            if max(low[old], low[new]) < min(high[old], high[new]):
-                found.append((old, new))
-        alive[kept], count = new, kept + 1
-    pairs = np.empty((len(found), 2), np.int64)
-    for index in range(len(found)):
-        pairs[index, 0], pairs[index, 1] = found[index]
-    return pairs
+    found = [np.empty((0, 2), np.int64)]
+    for pairs in meeting_pairs(birth, death + 1):
+        shared = high[pairs].min(axis=1) > low[pairs].max(axis=1)
+        found.append(pairs[shared])
+    rows = np.concatenate(found)
+    place = np.argsort(np.argsort(birth, kind="stable"), kind="stable")
+    return rows[np.lexsort(place[rows].T)]
 
 
 def check_weight_tiles(schedule: Schedule, trace: Trace) -> tuple[Finding, ...]:

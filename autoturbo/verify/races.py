@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.bind import Scope
@@ -89,30 +89,18 @@ def _order_of(program: Program) -> _Order:
     return _Order(clocks, last, least)
 
 
-@njit(cache=True)
 def clocks_of(where: Ints) -> Ints:
     """Return, per instruction and engine, the last instruction that ended before it, or -1."""
-    clocks = np.full((len(where), len(ENGINES)), -1, np.int64)
-    previous = np.full(len(ENGINES), -1, np.int64)
-    for index in range(len(where)):
-        own = where[index, Column.ENGINE]
-        _join(clocks, index, previous[own], own)
-        for column in range(Column.AFTER, where.shape[1]):
-            before = where[index, column]
-            if before >= 0:
-                _join(clocks, index, before, where[before, Column.ENGINE])
-        previous[own] = index
-    return clocks
-
-
-@njit(cache=True)
-def _join(clocks: Ints, index: int, before: int, engine: int) -> None:
-    """Add to a clock all that ended before another instruction, and that instruction."""
-    if before < 0:
-        return
-    for other in range(clocks.shape[1]):
-        clocks[index, other] = max(clocks[index, other], clocks[before, other])
-    clocks[index, engine] = max(clocks[index, engine], before)
+    never = (-1,) * len(ENGINES)
+    clocks, ended = [never for _ in where], [never for _ in where]
+    latest = [never for _ in ENGINES]
+    for index, row in enumerate(where.tolist()):
+        own, awaited = row[Column.ENGINE], [ended[b] for b in row[Column.AFTER :] if b >= 0]
+        clock = tuple(map(max, never, latest[own], *awaited))
+        clocks[index] = clock
+        # What has ended when this one has: nothing on its engine is later than itself.
+        ended[index] = latest[own] = (*clock[:own], index, *clock[own + 1 :])
+    return np.asarray(clocks, np.int64).reshape(-1, len(ENGINES))
 
 
 def _slot_clashes(program: Program, clocks: Ints) -> Iterator[tuple[int, int, RingBuffer]]:
@@ -200,69 +188,68 @@ class _KernelLabels:
         return f"{' and '.join(dict.fromkeys(names))} at {where}"
 
 
-@njit(cache=True)
 def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
     """Return pairs of accesses to a common byte, one of which writes, that nothing orders.
 
-    Accesses are swept by scope and first byte, so that only those which meet are compared and no
-    more than what is found takes memory. Rows are two indices, the lower first, ascending.
+    Accesses are swept by scope and first byte, so that only those which meet are compared, some
+    thousand pairs at a time. Rows are two indices, the lower first, ascending.
 
     Args:
         table: accesses, by :class:`Access`.
         last: per access and engine, its last instruction.
         least: per access and engine, the least of what has ended before its instructions.
     """
-    count = len(table)
-    by_low = np.argsort(table[:, Access.LOW], kind="mergesort")
-    sweep = by_low[np.argsort(table[by_low, Access.SCOPE], kind="mergesort")]
-    found, used = np.empty((16, 2), np.int64), 0
-    for place in range(count):
-        one = sweep[place]
-        for after in range(place + 1, count):
-            two = sweep[after]
-            if (
-                table[two, Access.SCOPE] != table[one, Access.SCOPE]
-                or table[two, Access.LOW] >= table[one, Access.HIGH]
-            ):
-                break
-            if _share_a_byte(table, one, two) and not (
-                _is_after(last, least, one, two) or _is_after(last, least, two, one)
-            ):
-                if used == len(found):
-                    found = np.concatenate((found, np.empty_like(found)))
-                found[used, 0], found[used, 1] = min(one, two), max(one, two)
-                used += 1
-    rows = found[:used]
-    return rows[np.argsort(rows[:, 0] * count + rows[:, 1])]
+    found = [np.empty((0, 2), np.int64)]
+    for scope in np.unique(table[:, Access.SCOPE]):
+        here = np.flatnonzero(table[:, Access.SCOPE] == scope)
+        for pairs in meeting_pairs(table[here, Access.LOW], table[here, Access.HIGH]):
+            met = here[pairs]
+            one, two = met[_share_a_byte(table[met[:, 0]], table[met[:, 1]])].T
+            ordered = (least[two] >= last[one]).all(axis=1) | (least[one] >= last[two]).all(axis=1)
+            found.append(np.sort(np.stack((one, two), axis=1)[~ordered], axis=1))
+    rows = np.concatenate(found)
+    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
 
 
-@njit(cache=True)
-def _share_a_byte(table: Ints, one: int, two: int) -> bool:
-    """Return whether two accesses of one scope share a byte, and one of them writes."""
-    writes = table[one, Access.WRITES] | table[two, Access.WRITES]
-    low = max(table[one, Access.LOW], table[two, Access.LOW])
-    return bool(writes == 1 and low < min(table[one, Access.HIGH], table[two, Access.HIGH]))
+_PAIRS = 1 << 12
+"""Pairs that are compared at a time: it bounds the memory that comparing takes."""
 
 
-@njit(cache=True)
-def _is_after(last: Ints, least: Ints, one: int, two: int) -> bool:
-    """Return whether all instructions of the second access come after all of the first."""
-    for engine in range(last.shape[1]):  # noqa: SIM110  compiled
-        if least[two, engine] < last[one, engine]:
-            return False
-    return True
+def meeting_pairs(begin: Ints, end: Ints) -> Iterator[Ints]:
+    """Yield the pairs of intervals of which the second begins within the first, some at a time.
+
+    Rows are two indices, ascending in where the first begins, then in where the second does; the
+    one that is listed first counts as first where both begin together.
+
+    Args:
+        begin: of every interval.
+        end: one past the last.
+    """
+    sweep = np.argsort(begin, kind="stable")
+    count = np.searchsorted(begin[sweep], end[sweep]) - np.arange(1, len(sweep) + 1)
+    stops = np.maximum(count, 0).cumsum()
+    for start in range(0, int(stops[-1]) if len(stops) else 0, _PAIRS):
+        number = np.arange(start, min(start + _PAIRS, int(stops[-1])))
+        place = np.searchsorted(stops, number, side="right")
+        after = place + count[place] - (stops[place] - number) + 1
+        yield sweep[np.stack((place, after), axis=1)]
 
 
-@njit(cache=True)
+def _share_a_byte(one: Ints, two: Ints) -> NDArray[np.bool_]:
+    """Return, per pair of accesses of one scope, whether one writes a byte that both touch."""
+    low = np.maximum(one[..., Access.LOW], two[..., Access.LOW])
+    high = np.minimum(one[..., Access.HIGH], two[..., Access.HIGH])
+    writes = one[..., Access.WRITES] | two[..., Access.WRITES]
+    return np.asarray((low < high) & (writes == 1))
+
+
 def _first_meeting(first: Ints, second: Ints) -> tuple[int, int]:
     """Return the first pair of accesses to a common byte, one of which writes; -1 for none."""
-    for one in range(len(first)):
-        for two in range(len(second)):
-            a, b = first[one], second[two]
-            low, high = max(a[Access.LOW], b[Access.LOW]), min(a[Access.HIGH], b[Access.HIGH])
-            writes = a[Access.WRITES] | b[Access.WRITES]
-            if a[Access.SCOPE] == b[Access.SCOPE] and low < high and writes == 1:
-                return one, two
+    for one, access in enumerate(first):
+        same = second[:, Access.SCOPE] == access[Access.SCOPE]
+        met = np.flatnonzero(same & _share_a_byte(access, second))
+        if len(met):
+            return one, int(met[0])
     return -1, -1
 
 

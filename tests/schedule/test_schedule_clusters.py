@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx.parser
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -269,7 +268,7 @@ def test_overrides_that_are_too_many() -> None:
 @given(work=st.lists(st.integers(0, 9), min_size=1, max_size=9), clusters=st.integers(1, 5))
 def test_stages_are_the_shortest_that_there_are(work: list[int], clusters: int) -> None:
     """Against all ways to cut, and no stage more than needed for that."""
-    runs = _runs(np.asarray(work, np.float64), clusters).tolist()
+    runs = _runs(work, clusters)
     assert runs == sorted(runs)
     assert set(runs) == set(range(runs[-1] + 1))
     longest = max(sum(w for w, r in zip(work, runs, strict=True) if r == run) for run in set(runs))
@@ -290,15 +289,9 @@ def passes(
     queues: list[list[int]], producers: list[list[int]], seconds: list[float], loops: int,
     barrier: float = 0.0,
 ) -> float:  # fmt: skip
-    """The compiled timing of some kernels on some clusters, in ascending order of instances."""
+    """The timing of some kernels on some clusters, in ascending order of instances."""
     cluster = [next(c for c, q in enumerate(queues) if i in q) for i in range(len(seconds))]
-    start = np.concatenate(([0], np.cumsum([len(p) for p in producers])))
-    flat = np.asarray([p for own in producers for p in own], np.int64)
-    found: float = run_passes(
-        np.arange(len(seconds)), np.asarray(cluster, np.int64), np.asarray(seconds),
-        start.astype(np.int64), flat, loops, barrier,
-    )  # fmt: skip
-    return found
+    return run_passes(range(len(seconds)), cluster, seconds, producers, loops, barrier)
 
 
 def test_a_pipeline_of_two_stages_over_three_passes() -> None:

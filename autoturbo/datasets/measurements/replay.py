@@ -40,13 +40,10 @@ def replay(
     begin = np.concatenate([[0], np.cumsum(clusters)])
     cluster = first[owner] + np.arange(len(owner)) - begin[owner]
     makers = [
-        np.concatenate([np.arange(0), *(np.arange(begin[m], begin[m + 1]) for m in made)])
+        [part for m in made for part in range(begin[m], begin[m + 1])]
         for made in np.split(reads, reads_start[1:-1])
     ]
-    start = np.concatenate([[0], np.cumsum([len(makers[s]) for s in owner.tolist()])])
-    producer = np.concatenate([np.arange(0), *(makers[s] for s in owner.tolist())])
-    latency: float = run_passes(
-        np.arange(len(owner)), cluster, seconds[owner], start.astype(np.int64),
-        producer.astype(np.int64), loops, barrier,
+    return run_passes(
+        range(len(owner)), cluster.tolist(), seconds[owner].tolist(),
+        [makers[s] for s in owner.tolist()], loops, barrier,
     )  # fmt: skip
-    return latency
