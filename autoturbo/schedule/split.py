@@ -246,12 +246,9 @@ def box_cost(
         axes: of the last operator's domain that are cut.
         bounds: of the part along each, first step and one past the last.
     """
-    space = problem.memory.get("workspace")
-    if not isinstance(space, Workspace):
-        space = problem.memory["workspace"] = Workspace.of(problem.arrays)
     return PartCost(*_cost(
         problem.arrays, problem.layer_arrays, np.asarray(layers, np.int64),
-        operators_of(problem, layers), space, np.asarray(axes, np.int64),
+        operators_of(problem, layers), workspace(problem), np.asarray(axes, np.int64),
         np.asarray(bounds, np.int64).reshape(-1, 2),
     ))  # fmt: skip
 
@@ -471,6 +468,14 @@ class Workspace(NamedTuple):
         )
         room = np.zeros((6, MAX_AXES), np.int64)
         return Workspace(low, high, seen, box_low, box_high, last, made, room)
+
+
+def workspace(problem: Problem) -> Workspace:
+    """Return room to compute what parts of any layers need, one after another; remembered."""
+    found = problem.memory.get("workspace")
+    if not isinstance(found, Workspace):
+        found = problem.memory["workspace"] = Workspace.of(problem.arrays)
+    return found
 
 
 @borrowing

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import (
@@ -25,12 +26,12 @@ from autoturbo.graph.arrays import (
     propagate_in,
     region_bytes,
 )
-from autoturbo.graph.operators import MAX_AXES, MAX_RANK
+from autoturbo.graph.operators import MAX_RANK
 from autoturbo.schedule.bind import Binding, extents_in, layer_bindings
 from autoturbo.schedule.hazards import clearances
 from autoturbo.schedule.instances import PartShape, external_inputs
 from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import clear_seen
+from autoturbo.schedule.split import Workspace, clear_seen, workspace
 from autoturbo.schedule.steps import by_step, narrow_spread, steps_of
 from autoturbo.schedule.work import (
     COLUMNS,
@@ -154,11 +155,7 @@ def _stitch(
     inputs = external_inputs(problem, layers)
     bindings = tuple(chosen[layer] for layer in layers)
     held = {problem.layers[x].outputs[0]: b for x, b in zip(layers, bindings, strict=True)}
-    table = _binding_table(problem, held | wanted)
-    stages, foreign = _stage_table(
-        problem.arrays, problem.layer_arrays, problem.work, memory_layout(problem),
-        np.asarray(layers, np.int64), shape.low, shape.high, shape.seen, table,
-    )  # fmt: skip
+    stages, foreign = _stage_table(problem, layers, shape, held | wanted)
     sizes = _Sizes(problem, shape, _all_outputs(problem, layers, bindings) | wanted)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
     waits = _local_edges(problem, layers), clearances(problem, layers)
@@ -252,17 +249,6 @@ class _Sizes:
         return int(parts.prod()) * int(self.problem.arrays.element[tensor])
 
 
-def memory_layout(problem: Problem) -> Ints:
-    """Dimensions of all tensors, end to end, from the outermost in memory; remembered."""
-    found = problem.memory.get("layout")
-    if not isinstance(found, np.ndarray):
-        tensors = zip(problem.graph.tensors, problem.loop_order, strict=True)
-        orders = [range(len(t.shape)) if t.constant else order for t, order in tensors]
-        found = np.asarray([dim for order in orders for dim in order], np.int64)
-        problem.memory["layout"] = found
-    return found
-
-
 def _by_layer(problem: Problem, layers: Sequence[int], values: Ints) -> tuple[tuple[int, ...], ...]:
     """Values of all layers' inputs, end to end, layer by layer."""
     counts = [len(problem.layers[layer].inputs) for layer in layers]
@@ -286,14 +272,21 @@ def _binding_table(problem: Problem, held: dict[int, Binding]) -> Ints:
     return table
 
 
+class PartArrays(NamedTuple):
+    """Regions of a part: over all dimensions of all tensors, and per tensor 1 where it is seen."""
+
+    low: Ints
+    high: Ints
+    seen: Ints
+
+
 @borrowing
 def _core_region(
     g: GraphArrays,
     tensor: int,
     core: int,
     table: Ints,
-    low: Ints,
-    high: Ints,
+    part: PartArrays,
     out_low: Ints,
     out_high: Ints,
 ) -> bool:
@@ -307,37 +300,14 @@ def _core_region(
         dim = rank - 1 - back
         factor = max(table[tensor, dim], 1)
         place, left = left % factor, left // factor
-        extent = high[first + dim] - low[first + dim]
+        begin = part.low[first + dim]
+        extent = part.high[first + dim] - begin
         size = -(-extent // factor)
-        out_low[dim] = low[first + dim] + min(place * size, extent)
-        out_high[dim] = low[first + dim] + min((place + 1) * size, extent)
+        out_low[dim] = begin + min(place * size, extent)
+        out_high[dim] = begin + min((place + 1) * size, extent)
         if out_high[dim] <= out_low[dim]:
             return False
     return left == 0
-
-
-@borrowing
-def _busiest_core(g: GraphArrays, tensor: int, table: Ints, low: Ints, high: Ints) -> int:
-    """A core with a full part of a tensor, inside where there is one: its halo has all sides."""
-    core = 0
-    for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
-        factor = max(table[tensor, dim - g.dim_start[tensor]], 1)
-        extent = high[dim] - low[dim]
-        size = max(-(-extent // factor), 1)
-        core = core * factor + min(factor // 2, max(extent // size - 1, 0))
-    return core
-
-
-@borrowing
-def _cores_with_a_part(g: GraphArrays, tensor: int, table: Ints, low: Ints, high: Ints) -> int:
-    """Cores that have a part of a tensor's region; parts of equal size may leave some without."""
-    cores = 1
-    for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
-        factor = max(table[tensor, dim - g.dim_start[tensor]], 1)
-        extent = high[dim] - low[dim]
-        size = max(-(-extent // factor), 1)
-        cores *= max(-(-extent // size), 1)
-    return cores
 
 
 @borrowing
@@ -346,8 +316,7 @@ def _foreign_bytes(
     tensor: int,
     core: int,
     table: Ints,
-    low: Ints,
-    high: Ints,
+    part: PartArrays,
     core_low: Ints,
     core_high: Ints,
     own_low: Ints,
@@ -358,7 +327,7 @@ def _foreign_bytes(
         return 0
     first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
     needed, common = 1, 1
-    has = _core_region(g, tensor, core, table, low, high, own_low, own_high)
+    has = _core_region(g, tensor, core, table, part, own_low, own_high)
     for dim in range(rank):
         begin, end = core_low[first + dim], core_high[first + dim]
         needed *= max(end - begin, 0)
@@ -396,20 +365,6 @@ def _add_operator(
     row[Stage.SPECIAL] += shown * w.special[op]
     if w.engine[op] == MOVE:
         row[Stage.MOVED] += moved
-
-
-@borrowing
-def _share_out(w: WorkArrays, ops: Ints, row: Floats) -> None:
-    """Let all cores reduce their parts of one whole; one of them combines what they found."""
-    cores = 1
-    for op in ops:
-        cores = max(cores, w.sharing[op])
-    if cores == 1 or row[Stage.MACS] > 0:
-        return
-    for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
-        row[column] /= cores
-    row[Stage.VECTOR] += cores - 1
-    row[Stage.EXCHANGED] += PARTIAL_BYTES * (cores - 1)
 
 
 @borrowing
@@ -460,216 +415,201 @@ def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, low: Ints, high: Ints,
 
 
 @borrowing
-def _run_bytes(g: GraphArrays, layout: Ints, tensor: int, low: Ints, high: Ints) -> int:
-    """Consecutive bytes that a region of a tensor has in memory."""
-    first = g.dim_start[tensor]
-    run: int = g.element[tensor]
-    for place in range(g.dim_start[tensor + 1] - 1, first - 1, -1):
-        dim = first + layout[place]
-        run *= max(high[dim] - low[dim], 1)
-        if high[dim] - low[dim] < g.extent[dim]:
-            break
-    return run
-
-
-@borrowing
-def _add_run(
-    g: GraphArrays, layout: Ints, tensor: int, low: Ints, high: Ints, runs: Floats
-) -> None:
-    """Add bytes and runs in memory of a tensor's region to ``runs``."""
-    part = region_bytes(g, tensor, low, high)
-    if part > 0:  # scales of integer operators are part of the instructions
-        runs[0] += part
-        runs[1] += np.ceil(part / _run_bytes(g, layout, tensor, low, high))
-
-
-@borrowing
-def _mean_run(runs: Floats) -> float:
-    """Bytes over the number of runs, which are forgotten; 0 for none."""
-    found = runs[0] / runs[1] if runs[1] else 0.0
-    runs[:] = 0.0
-    return found
-
-
-@borrowing
-def _add_runs(
+def _add_reads(
     g: GraphArrays,
-    a: LayerArrays,
-    layout: Ints,
-    layer: int,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    runs: Floats,
-    row: Floats,
-) -> None:
-    """Runs in memory of what the cluster's part of a layer reads and writes.
-
-    Of every kind of tensor bytes of the regions over the number of their runs; of weights each
-    time that they are read.
-    """
-    runs[:] = 0.0
-    for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-        if seen[tensor] and not g.constant[tensor]:
-            _add_run(g, layout, tensor, low, high, runs)
-    row[Stage.RUN_READ] = _mean_run(runs)
-    for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
-        if seen[tensor] and not g.constant[tensor]:
-            _add_run(g, layout, tensor, low, high, runs)
-    row[Stage.RUN_WRITTEN] = _mean_run(runs)
-    for op in a.op[a.op_start[layer] : a.op_start[layer + 1]]:
-        for tensor in g.in_tensor[g.in_start[op] : g.in_start[op + 1]]:
-            if seen[tensor] and g.constant[tensor]:
-                _add_run(g, layout, tensor, low, high, runs)
-    row[Stage.RUN_WEIGHTS] = _mean_run(runs)
-
-
-@borrowing
-def _want(
-    g: GraphArrays,
-    outputs: Ints,
+    reads: Ints,
     core: int,
     table: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    core_low: Ints,
-    core_high: Ints,
-    core_seen: Ints,
-    part_low: Ints,
-    part_high: Ints,
-) -> None:
-    """Ask for a core's part of a layer's outputs; others than the first are bound like it."""
-    for tensor in outputs:
-        for dim in range(MAX_RANK):
-            if table[tensor, dim] == 0:
-                table[tensor, dim] = table[outputs[0], dim]
-        if seen[tensor] and _core_region(g, tensor, core, table, low, high, part_low, part_high):
-            need(g, tensor, part_low, part_high, core_low, core_high, core_seen)
-
-
-class CoreRoom(NamedTuple):
-    """Room to compute what one core needs of a part.
-
-    Regions of tensors, which are seen, intervals of axes; ``axes`` ``(6, MAX_AXES)``, and ``runs``
-    bytes and runs in memory.
-    """
-
-    low: Ints
-    high: Ints
-    seen: Ints
-    box_low: Ints
-    box_high: Ints
-    axes: Ints
-    runs: Floats
-
-
-@njit(cache=True)
-def core_room(g: GraphArrays) -> CoreRoom:
-    """Room for any part of a graph."""
-    dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
-    return CoreRoom(
-        np.zeros(dims, np.int64), np.zeros(dims, np.int64), np.zeros(tensors, np.int64),
-        np.zeros(axes, np.int64), np.zeros(axes, np.int64), np.zeros((6, MAX_AXES), np.int64),
-        np.zeros(2),
-    )  # fmt: skip
-
-
-@njit(cache=True)
-def _stage_table(
-    g: GraphArrays,
-    a: LayerArrays,
-    w: WorkArrays,
-    layout: Ints,
-    layers: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    table: Ints,
-) -> tuple[Floats, Ints]:
-    """One row per layer: the work of its busiest core; and what that gets of inputs from others."""
-    rows = np.zeros((len(layers), STAGE_COLUMNS))
-    inputs = 0
-    for layer in layers:
-        inputs += a.in_start[layer + 1] - a.in_start[layer]
-    foreign = np.zeros(inputs, np.int64)
-    fill_stages(g, a, w, layout, layers, low, high, seen, table, core_room(g), rows, foreign)
-    return rows, foreign
-
-
-@borrowing
-def fill_stages(
-    g: GraphArrays,
-    a: LayerArrays,
-    w: WorkArrays,
-    layout: Ints,
-    layers: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    table: Ints,
-    room: CoreRoom,
-    rows: Floats,
+    part: PartArrays,
+    room: Workspace,
+    row: Floats,
     foreign: Ints,
 ) -> None:
-    """Rows of a part's layers, and what a core gets from others, into arrays that are 0.
+    """Add what a core reads to its layer's row, and note what other cores have of each tensor."""
+    low, high, own_low, own_high = room.low, room.high, room.axes[0], room.axes[1]
+    for position in range(len(reads)):
+        tensor = reads[position]
+        if room.seen[tensor]:
+            row[Stage.READ] += region_bytes(g, tensor, low, high)
+            foreign[position] = _foreign_bytes(
+                g, tensor, core, table, part, low, high, own_low, own_high
+            )
+            row[Stage.EXCHANGED] += foreign[position]
+
+
+@njit(cache=True)
+def _core_table(
+    g: GraphArrays,
+    a: LayerArrays,
+    w: WorkArrays,
+    layers: Ints,
+    cores: Ints,
+    part: PartArrays,
+    table: Ints,
+    room: Workspace,
+) -> tuple[Floats, Ints]:
+    """Return one row per layer, the work of one of its cores, and what that gets from others.
 
     Args:
         g: the graph.
         a: its layers.
         w: its work.
-        layout: dimensions of all tensors from the outermost in memory.
         layers: of the part.
-        low: regions of the part, over all dimensions of all tensors.
-        high: likewise.
-        seen: per tensor, 1 if the part touches it.
-        table: binding per tensor, 0 where it has none; outputs after the first get the first's.
+        cores: per layer, the core that is looked at.
+        part: regions of the part.
+        table: binding per tensor, 0 where it has none.
         room: any contents.
-        rows: ``(layers, STAGE_COLUMNS)``.
-        foreign: bytes by input, layer by layer.
+
+    Returns:
+        ``(layers, STAGE_COLUMNS)``, and bytes by input, layer by layer.
     """
-    at, core_low, core_high, core_seen = 0, room.low, room.high, room.seen
-    part_low, part_high = room.axes[0], room.axes[1]
+    inputs, at = 0, 0
+    for layer in layers:
+        inputs += a.in_start[layer + 1] - a.in_start[layer]
+    rows, foreign = np.zeros((len(layers), STAGE_COLUMNS)), np.zeros(inputs, np.int64)
+    low, high, seen = room.low, room.high, room.seen
+    box_low, box_high, own_low, own_high = room.box_low, room.box_high, room.axes[0], room.axes[1]
     for index in range(len(layers)):
-        layer, row = layers[index], rows[index]
+        layer, row, core = layers[index], rows[index], cores[index]
         ops = a.op[a.op_start[layer] : a.op_start[layer + 1]]
-        clear_seen(g, ops, core_seen)
-        output = a.out_tensor[a.out_start[layer]]
-        core = _busiest_core(g, output, table, low, high)
-        row[Stage.CORES] = _cores_with_a_part(g, output, table, low, high)
-        outputs = a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]
-        _want(
-            g, outputs, core, table, low, high, seen, core_low, core_high, core_seen, part_low,
-            part_high,
-        )  # fmt: skip
-        propagate_in(g, ops, core_low, core_high, core_seen, room.box_low, room.box_high, room.axes)
+        clear_seen(g, ops, seen)
+        for position in range(a.out_start[layer], a.out_start[layer + 1]):
+            tensor = a.out_tensor[position]
+            if part.seen[tensor] and _core_region(g, tensor, core, table, part, own_low, own_high):
+                need(g, tensor, own_low, own_high, low, high, seen)
+        propagate_in(g, ops, low, high, seen, box_low, box_high, room.axes)
         for op in ops:
-            moved = _output_bytes(g, op, core_low, core_high, core_seen)
-            share = narrow_spread(
-                g, w, op, core_low, core_high, core_seen, room.box_low, room.box_high,
-                room.axes[2:4],
-            )  # fmt: skip
-            _add_operator(w, g, op, room.box_low, room.box_high, row, moved, part_low)
-            row[Stage.WEIGHTS] += _weight_bytes(g, w, op, low, high, seen)
-            own = _weight_bytes(g, w, op, core_low, core_high, core_seen) * share
-            row[Stage.CORE_WEIGHTS] += own
+            moved = _output_bytes(g, op, low, high, seen)
+            share = narrow_spread(g, w, op, low, high, seen, box_low, box_high, room.axes[2:4])
+            _add_operator(w, g, op, box_low, box_high, row, moved, own_low)
+            row[Stage.WEIGHTS] += _weight_bytes(g, w, op, part.low, part.high, part.seen)
+            row[Stage.CORE_WEIGHTS] += _weight_bytes(g, w, op, low, high, seen) * share
             if w.recurrent[op]:
-                _add_recurrence(
-                    w, g, op, room.box_low, room.box_high, core_low, core_high, core_seen, share,
-                    row,
-                )  # fmt: skip
-        for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-            if core_seen[tensor]:
-                row[Stage.READ] += region_bytes(g, tensor, core_low, core_high)
-                foreign[at] = _foreign_bytes(
-                    g, tensor, core, table, low, high, core_low, core_high, part_low, part_high
-                )
-                row[Stage.EXCHANGED] += foreign[at]
-            at += 1
-        for tensor in outputs:
-            if core_seen[tensor]:
-                row[Stage.WRITTEN] += region_bytes(g, tensor, core_low, core_high)
-        _share_out(w, ops, row)
-        _add_runs(g, a, layout, layer, low, high, seen, room.runs, row)
-        element = max(g.element[output], 1)
-        row[Stage.STEPS] = max(row[Stage.WRITTEN] // element, 1)
+                _add_recurrence(w, g, op, box_low, box_high, low, high, seen, share, row)
+        reads = a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]
+        _add_reads(g, reads, core, table, part, room, row, foreign[at : at + len(reads)])
+        at += len(reads)
+        for position in range(a.out_start[layer], a.out_start[layer + 1]):
+            if seen[a.out_tensor[position]]:
+                row[Stage.WRITTEN] += region_bytes(g, a.out_tensor[position], low, high)
+    return rows, foreign
+
+
+def _stage_table(
+    problem: Problem, layers: tuple[int, ...], shape: PartShape, held: dict[int, Binding]
+) -> tuple[Floats, Ints]:
+    """Return the stages of a part, and what the busiest core gets of inputs from others.
+
+    Args:
+        problem: the model on the target.
+        layers: of the part.
+        shape: its regions.
+        held: bindings of tensors.
+    """
+    outputs = [problem.layers[layer].outputs for layer in layers]
+    table = _binding_table(problem, held)
+    for first, *others in outputs:
+        for tensor in others:  # what has no binding of its own is bound like the first
+            table[tensor] = np.where(table[tensor] == 0, table[first], table[tensor])
+    spread = [_spread(problem, shape, own[0], table[own[0]].tolist()) for own in outputs]
+    rows, foreign = _core_table(
+        problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
+        np.asarray([core for core, _ in spread], np.int64),
+        PartArrays(shape.low, shape.high, shape.seen), table, workspace(problem),
+    )  # fmt: skip
+    rows[:, Stage.CORES] = [cores for _, cores in spread]
+    sharing = [max(problem.work.sharing[list(problem.layers[x].operators)]) for x in layers]
+    _share_out(rows, np.where(rows[:, Stage.MACS] > 0, 1, sharing))
+    rows[:, [Stage.RUN_READ, Stage.RUN_WRITTEN, Stage.RUN_WEIGHTS]] = _runs(problem, layers, shape)
+    element = np.maximum(problem.arrays.element[[own[0] for own in outputs]], 1)
+    rows[:, Stage.STEPS] = np.maximum(rows[:, Stage.WRITTEN] // element, 1)
+    return rows, foreign
+
+
+def _spread(
+    problem: Problem, shape: PartShape, tensor: int, factors: Sequence[int]
+) -> tuple[int, int]:
+    """Return a core with a full part of a tensor, and the number of cores that have a part of it.
+
+    The core is inside where there is one: its halo has all sides. Parts of equal size may leave
+    some cores without.
+    """
+    start = problem.arrays.dim_start
+    dims = slice(int(start[tensor]), int(start[tensor + 1]))
+    core, cores = 0, 1
+    extents = (shape.high[dims] - shape.low[dims]).tolist()
+    for extent, factor in zip(extents, factors, strict=False):  # rows of factors are padded
+        parts = max(factor, 1)
+        size = max(-(-extent // parts), 1)
+        core = core * parts + min(parts // 2, max(extent // size - 1, 0))
+        cores *= max(-(-extent // size), 1)
+    return core, cores
+
+
+def _share_out(rows: Floats, cores: Ints) -> None:
+    """Let cores reduce their parts of one whole; one of them combines what they found.
+
+    Args:
+        rows: of layers.
+        cores: that share a layer out, 1 for none.
+    """
+    shared = cores > 1
+    for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
+        rows[shared, column] /= cores[shared]
+    rows[shared, Stage.VECTOR] += cores[shared] - 1
+    rows[shared, Stage.EXCHANGED] += PARTIAL_BYTES * (cores[shared] - 1)
+
+
+def _runs(problem: Problem, layers: tuple[int, ...], shape: PartShape) -> Floats:
+    """Return the consecutive bytes that a part's inputs, outputs and weights have in memory.
+
+    Per layer and kind of tensor, bytes of the regions over the number of their runs, ``(layers,
+    3)``; of weights each time that they are read.
+    """
+    groups = [group for layer in layers for group in _tensors_in_memory(problem, layer)]
+    size, run = _regions(problem, [t for group in groups for t in group], shape)
+    count = np.where(size > 0, np.ceil(size / run), 0)  # scales are part of the instructions
+    ends = np.cumsum([0, *map(len, groups)])
+    total, runs = (np.diff(np.append(0, np.cumsum(own))[ends]) for own in (size, count))
+    each: Floats = (total / np.maximum(runs, 1)).reshape(-1, 3)
+    return each
+
+
+def _tensors_in_memory(problem: Problem, index: int) -> tuple[list[int], list[int], list[int]]:
+    """Return the inputs, the outputs and, each time that they are read, the weights of a layer."""
+    graph, layer = problem.graph, problem.layers[index]
+    read = [t for op in layer.operators for t in graph.operators[op].inputs]
+    inputs, outputs = (
+        [t for t in kind if not graph.tensors[t].constant] for kind in (layer.inputs, layer.outputs)
+    )
+    return inputs, outputs, [t for t in read if graph.tensors[t].constant]
+
+
+def _regions(problem: Problem, tensors: Sequence[int], shape: PartShape) -> tuple[Ints, Ints]:
+    """Return the bytes of tensors in a part, and how many of them are consecutive in memory."""
+    arrays, which = problem.arrays, np.asarray(tensors, np.int64)
+    dims = _memory_layout(problem)[which]
+    there = dims >= 0
+    part = np.where(there, shape.high[dims] - shape.low[dims], 1)
+    cut = there & (part < arrays.extent[dims])
+    # up to the first dimension that is not there whole
+    run: NDArray[np.bool_] = np.cumsum(cut, axis=1) - cut == 0
+    element = np.where(shape.seen[which] != 0, arrays.element[which], 0)
+    size: Ints = element * np.maximum(part, 0).prod(axis=1)
+    return size, np.maximum(element * np.where(run, np.maximum(part, 1), 1).prod(axis=1), 1)
+
+
+def _memory_layout(problem: Problem) -> Ints:
+    """Return the dimensions of each tensor from the innermost in memory; remembered.
+
+    Positions in the arrays over all dimensions, ``(tensors, rank)``, -1 after the last.
+    """
+    found = problem.memory.get("layout")
+    if not isinstance(found, np.ndarray):
+        tensors, starts = problem.graph.tensors, problem.arrays.dim_start.tolist()
+        found = np.full((len(tensors), MAX_RANK), -1, np.int64)
+        for index, (tensor, order) in enumerate(zip(tensors, problem.loop_order, strict=True)):
+            dims = range(len(tensor.shape)) if tensor.constant else order
+            found[index, : len(dims)] = [starts[index] + dim for dim in reversed(dims)]
+        problem.memory["layout"] = found
+    return found
