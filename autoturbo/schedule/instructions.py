@@ -18,7 +18,7 @@ How many tiles a layer has is decided in :mod:`autoturbo.schedule.tiling`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from autoturbo.compiled import arithmetic, borrowing
+from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.tiling import (
@@ -39,7 +39,7 @@ from autoturbo.schedule.tiling import (
     weight_passes,
 )
 from autoturbo.schedule.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.work import Flags, Floats
 
 DMA_IN, TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, DMA_OUT = range(5)
 """Engine codes of instructions."""
@@ -118,6 +118,9 @@ class Amount(IntEnum):
 
 AMOUNT_COLUMNS = len(Amount)
 
+IN_LB = 2
+"""Code of what stays in the local buffers: weights, and inputs between tiles of columns."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instructions:
@@ -136,20 +139,22 @@ class _Plan(NamedTuple):
     """What is known before instructions are emitted.
 
     ``starts`` and ``befores`` are the edges between layers, ``clear_starts`` and ``clear`` those
-    layers whose work has to be over; ``first`` and ``first_weight`` count
-    tiles and weight tiles before each layer; ``weight_of`` is the weight tile of a tile (-1 for
-    none), ``first_use`` and ``last_use`` the first and last tile of a weight tile.
+    layers whose work has to be over; ``emits`` says per layer which roles its tiles have,
+    ``leaves`` whether its results leave LB, ``steps`` whether it is a recurrence's; ``first`` and
+    ``first_weight`` count tiles and weight tiles before each layer; ``weight_of`` is the weight
+    tile of a tile (-1 for none), ``first_use`` and ``last_use`` the first and last tile of a
+    weight tile.
     """
 
-    stages: Floats
-    streams: Ints
+    rules: Ints
+    tiles: Ints
     starts: Ints
     befores: Ints
     clear_starts: Ints
     clear: Ints
-    rules: Ints
-    tiles: Ints
-    resident: int
+    emits: Flags
+    leaves: Flags
+    steps: Flags
     first: Ints
     first_weight: Ints
     owner: Ints
@@ -168,7 +173,6 @@ class _Trace(NamedTuple):
     """
 
     where: Ints
-    amounts: Floats
     size: Ints
     weight_dma: Ints
     weight: Ints
@@ -206,19 +210,187 @@ def instruct(
         clear: per layer, positions of the layers whose work has to be over before it begins, though
             it reads nothing of them; none if empty.
     """
-    starts, befores = _flat(edges)
-    clear_starts, cleared = _flat(clear or [()] * len(edges))
     table = rules.as_array()
     tiles = tile_counts(stages, streams, table, int(weights_resident))
+    columns = Columns(stages.T, streams.T, tiles.T, table[:, None])
+    known = Roles(columns, np.asarray([weights_resident]))
     plan = _plan(
-        stages, streams, starts, befores, clear_starts, cleared, table, tiles,
-        int(weights_resident),
-    )  # fmt: skip
-    where, amounts = _build(plan)
+        stages, streams, tiles, table, known.emits, (*_flat(edges), *_flat(clear or edges))
+    )
+    if not clear:
+        plan = plan._replace(clear_starts=np.zeros_like(plan.starts))
+    trace = _new_trace(len(plan.owner), len(plan.weight_owner), len(stages))
+    _emit_all(plan, trace, np.zeros(5, np.int64))
+    where = trace.where[: trace.size[0]].copy()
+    amounts = known.amounts[where[:, Column.ROLE], where[:, Column.LAYER]]
     if rules.serial:
         where[:, Column.AFTER :] = -1
         where[:, Column.AFTER] = np.arange(len(where)) - 1
     return Instructions(where, amounts)
+
+
+class Columns(NamedTuple):
+    """Layers by column: of their stages, of what they stream, of their tiles and of the rules.
+
+    The rules may be one column for all layers.
+    """
+
+    stages: Floats
+    streams: Ints
+    tiles: Ints
+    rules: Ints
+
+    @property
+    def has_gb(self) -> Flags:
+        """Whether there is a global buffer."""
+        return np.asarray(self.rules[Rule.HAS_GB] > 0)
+
+    def reduced(self) -> Floats:
+        """Return the share of a layer's results that one tile of results is."""
+        cut = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.ROWS]]
+        return np.asarray(1.0 / cut.prod(axis=0))
+
+
+class Roles:
+    """What the instructions of layers move and compute, the same for all tiles of a layer.
+
+    Attributes:
+        amounts: ``(roles, layers, AMOUNT_COLUMNS)``.
+        emits: whether tiles of a layer have instructions of a role, ``(roles, layers)``.
+    """
+
+    def __init__(self, layers: Columns, resident: Ints) -> None:
+        """Find the amounts of all roles.
+
+        Args:
+            layers: some.
+            resident: where the weights are already, per layer or one for all: 0 in DDR only, 1 in
+                GB, 2 in LB.
+        """
+        count = layers.stages.shape[1]
+        self.amounts = np.zeros((len(Role), count, AMOUNT_COLUMNS))
+        self.emits = np.zeros((len(Role), count), np.bool_)
+        self._weights(layers, resident)
+        self._inputs(layers)
+        self._work(layers)
+        self._results(layers)
+
+    def _note(self, role: Role, emitted: Flags, amounts: Mapping[Amount, Floats]) -> None:
+        self.emits[role] = emitted
+        for amount, values in amounts.items():
+            self.amounts[role, :, amount] = values
+
+    def _move(
+        self, role: Role, layers: Columns, emitted: Flags, size: Floats, run: Stage, core: Floats
+    ) -> None:
+        """Note moves of bytes between DDR and GB, or the cores where there is none."""
+        far = np.where(layers.has_gb, size, 0.0)
+        self._note(role, emitted, {
+            Amount.DDR: size, Amount.RUN: np.minimum(layers.stages[run], size), Amount.GB: far,
+            Amount.GB_WRITTEN: far if role != Role.SAVE else np.zeros(len(far)),
+            Amount.CORE: np.where(layers.has_gb, 0.0, core),
+        })  # fmt: skip
+
+    def _weights(self, layers: Columns, resident: Ints) -> None:
+        """Note weight tiles: without GB straight to the cores, once for all if broadcast."""
+        stages, rules, has_gb = layers.stages, layers.rules, layers.has_gb
+        weighty, once = stages[Stage.WEIGHTS] > 0, rules[Rule.BROADCAST] > 0
+        share = _weight_share(layers, FROM_DDR)
+        core, size = stages[Stage.CORE_WEIGHTS] * share, stages[Stage.WEIGHTS] * share
+        size = np.where(has_gb | once, size, core * stages[Stage.CORES])
+        emitted = weighty & (resident == 0)
+        self._move(Role.FETCH_WEIGHTS, layers, emitted, size, Stage.RUN_WEIGHTS, core)
+        share = _weight_share(layers, TO_CORES)
+        core, size = stages[Stage.CORE_WEIGHTS] * share, stages[Stage.WEIGHTS] * share
+        size = np.where(once, size, core * stages[Stage.CORES])
+        emitted = weighty & has_gb & (resident != IN_LB)
+        self._note(Role.PASS_WEIGHTS, emitted, {Amount.GB: size, Amount.CORE: core})
+
+    def _inputs(self, layers: Columns) -> None:
+        """Note inputs from before the kernel, and what it spilled or other cores made."""
+        stages, streams, tiles, rules = layers
+        cores, has_gb = rules[Rule.CORES], layers.has_gb
+        share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.ROWS])
+        share = share / np.where(tiles[Tiling.ROWS_OUTSIDE] > 0, 1, tiles[Tiling.DEPTHS])
+        for role, column in ((Role.FETCH_INPUT, IN_DDR), (Role.FETCH_LATE, LATE_DDR)):
+            size = streams[column] * share
+            self._move(role, layers, size > 0, size, Stage.RUN_READ, size / cores)
+        size = (streams[IN_DDR] + streams[IN_GB]) * share
+        amounts = {Amount.GB: size, Amount.CORE: size / cores}
+        self._note(Role.PASS_INPUT, has_gb & (size > 0), amounts)
+        size = np.where(has_gb, streams[LATE_GB] * share + streams[LATE_DDR] * share, 0.0)
+        core = (stages[Stage.EXCHANGED] + stages[Stage.STATE]) * share
+        steps = np.where(stages[Stage.STATE] > 0, stages[Stage.SEQUENCE], 0.0) * share
+        self._note(Role.PASS_LATE, (core > 0) | (size > 0), {
+            Amount.GB: size, Amount.CORE: core + size / cores, Amount.EXCHANGED: core,
+            Amount.STEPS: steps,
+        })  # fmt: skip
+
+    def _work(self, layers: Columns) -> None:
+        """Note matrix and vector work."""
+        stages, share = layers.stages, layers.reduced()
+        matrix = stages[Stage.MACS] > 0
+        self._note(Role.MULTIPLY, matrix, _tile_shape(layers))
+        moved, written = stages[Stage.MOVED] * share, stages[Stage.WRITTEN] * share
+        work = stages[Stage.VECTOR] + stages[Stage.SPECIAL]
+        after = np.where(work > 0, 2.0 * written, 0.0) + moved
+        read = (stages[Stage.READ] + _weight_reads(stages)) * share
+        self._note(Role.APPLY, ~matrix | (work + moved > 0), {
+            Amount.VECTOR: stages[Stage.VECTOR] * share,
+            Amount.SPECIAL: stages[Stage.SPECIAL] * share,
+            Amount.STEPS: stages[Stage.SEQUENCE] * share,
+            Amount.LOCAL: np.where(matrix, after, np.maximum(read + written, 2.0 * moved)),
+        })  # fmt: skip
+
+    def _results(self, layers: Columns) -> None:
+        """Note results that leave LB."""
+        cores, share = layers.rules[Rule.CORES], layers.reduced()
+        gb, ddr = layers.streams[OUT_GB] * share, layers.streams[OUT_DDR] * share
+        size = gb + ddr
+        amounts = {Amount.GB: size, Amount.GB_WRITTEN: size, Amount.CORE: size / cores}
+        self._note(Role.STORE, layers.has_gb & (size > 0), amounts)
+        self._move(Role.SAVE, layers, ddr > 0, ddr, Stage.RUN_WRITTEN, ddr / cores)
+
+
+def _weight_share(layers: Columns, source: int) -> Floats:
+    """Return the share of layers' weights that a weight tile brings, to the cores or from DDR."""
+    tiles = layers.tiles
+    count = tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]
+    share: Floats = weight_passes(layers.stages, tiles, layers.rules, source) / count
+    return share
+
+
+def _weight_reads(stages: Floats) -> Floats:
+    """Return the bytes of weights that a core reads from LB: of a recurrence, at every step."""
+    size: Floats = stages[Stage.CORE_WEIGHTS] * np.maximum(stages[Stage.SEQUENCE], 1.0)
+    return size
+
+
+def _tile_shape(layers: Columns) -> dict[Amount, Floats]:
+    """Return the product of one tile and the bytes of LB that it touches.
+
+    Partial sums are read and written at twice the width of the result. Where nothing between LB and
+    the array holds operands, each block of rows reads the weights and each block of columns the
+    inputs.
+    """
+    stages, _, tiles, rules = layers
+    products, columns = tiles[Tiling.PRODUCTS], tiles[Tiling.COLUMNS]
+    depths, rows = tiles[Tiling.DEPTHS], tiles[Tiling.ROWS]
+    count = np.where(stages[Stage.COUNT] > 0, stages[Stage.COUNT], 1.0)  # a fraction of fast types
+    high, wide = stages[Stage.ROWS] / rows, stages[Stage.COLUMNS] / columns
+    again = rules[Rule.REREADS] > 0
+    down = np.where(again, np.ceil(high / rules[Rule.NATIVE_ROWS]), 1.0)
+    across = np.where(again, np.ceil(wide / rules[Rule.NATIVE_COLUMNS]), 1.0)
+    local = (
+        stages[Stage.READ] / (products * rows * depths) * across
+        + _weight_reads(stages) / (products * columns * depths) * down
+        + stages[Stage.WRITTEN] / (products * rows * columns) * np.where(depths == 1, 1.0, 4.0)
+    )
+    return {
+        Amount.COUNT: count / products, Amount.ROWS: high, Amount.COLUMNS: wide,
+        Amount.DEPTH: stages[Stage.DEPTH] / depths, Amount.LOCAL: local,
+        Amount.STEPS: stages[Stage.SEQUENCE] / products,
+    }  # fmt: skip
 
 
 def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
@@ -227,75 +399,60 @@ def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
     return starts, np.asarray([p for own in positions for p in own], np.int64)
 
 
-@arithmetic
-def weight_tiles(row: Floats, tiles: Ints) -> Ints:
-    """Return the weight tiles that a layer loads, repetitions included."""
+def weight_tiles(stages: Floats, tiles: Ints) -> Ints:
+    """Return the weight tiles that layers load, repetitions included.
+
+    Args:
+        stages: columns of the layers.
+        tiles: likewise.
+    """
     once = tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]
-    times = 1 + tiles[Tiling.ROWS_OUTSIDE] * (tiles[Tiling.ROWS] - 1)
-    count: Ints = (row[Stage.WEIGHTS] > 0) * once * times
-    return count
+    times = np.where(tiles[Tiling.ROWS_OUTSIDE] > 0, tiles[Tiling.ROWS], 1)
+    return np.where(stages[Stage.WEIGHTS] > 0, once * times, 0)
 
 
-@njit(cache=True)
 def _plan(
     stages: Floats,
     streams: Ints,
-    starts: Ints,
-    befores: Ints,
-    clear_starts: Ints,
-    clear: Ints,
-    rules: Ints,
     tiles: Ints,
-    resident: int,
+    rules: Ints,
+    emits: Flags,
+    edges: tuple[Ints, Ints, Ints, Ints],
 ) -> _Plan:
     """Number the tiles and weight tiles of a kernel."""
-    layers = len(stages)
-    first, first_weight = np.zeros(layers + 1, np.int64), np.zeros(layers + 1, np.int64)
-    for layer in range(layers):
-        first[layer + 1] = first[layer] + tiles[layer, : Tiling.ROWS_OUTSIDE].prod()
-        first_weight[layer + 1] = first_weight[layer] + weight_tiles(stages[layer], tiles[layer])
-    owner = np.empty(first[layers], np.int64)
-    weight_of = np.full(first[layers], -1, np.int64)
-    weight_owner = np.empty(first_weight[layers], np.int64)
-    first_use = np.full(first_weight[layers], first[layers], np.int64)
-    last_use = np.empty(first_weight[layers], np.int64)
-    for layer in range(layers):
-        rows = 1 if tiles[layer, Tiling.ROWS_OUTSIDE] else tiles[layer, Tiling.ROWS]
-        owner[first[layer] : first[layer + 1]] = layer
-        weight_owner[first_weight[layer] : first_weight[layer + 1]] = layer
-        for tile in range(first[layer], first[layer + 1]):
-            if first_weight[layer + 1] > first_weight[layer]:
-                weight = first_weight[layer] + (tile - first[layer]) // rows
-                weight_of[tile], last_use[weight] = weight, tile
-                first_use[weight] = min(first_use[weight], tile)
+    counts = tiles[:, : Tiling.ROWS_OUTSIDE].prod(axis=1)
+    weights = weight_tiles(stages.T, tiles.T)
+    first, first_weight = np.append(0, np.cumsum(counts)), np.append(0, np.cumsum(weights))
+    layers = np.arange(len(tiles))
+    owner, weight_owner = np.repeat(layers, counts), np.repeat(layers, weights)
+    rows = np.where(tiles[:, Tiling.ROWS_OUTSIDE] > 0, 1, tiles[:, Tiling.ROWS])
+    weight_of = first_weight[owner] + (np.arange(first[-1]) - first[owner]) // rows[owner]
+    weight_of = np.where(weights[owner] > 0, weight_of, -1)
+    with_weights = np.flatnonzero(weight_of >= 0)
+    used, numbers = weight_of[with_weights], np.arange(first_weight[-1])  # ascending, both
     return _Plan(
-        stages, streams, starts, befores, clear_starts, clear, rules, tiles, resident, first,
-        first_weight, owner, weight_of, weight_owner, first_use, last_use,
+        rules, tiles, *edges, np.ascontiguousarray(emits.T), streams[:, _OUT].sum(axis=1) > 0,
+        stages[:, Stage.SEQUENCE] > 0, first, first_weight, owner, weight_of, weight_owner,
+        with_weights[np.searchsorted(used, numbers)],
+        with_weights[np.searchsorted(used, numbers, side="right") - 1],
     )  # fmt: skip
 
 
-@njit(cache=True)
+_OUT = [OUT_GB, OUT_DDR]
+
+
 def _new_trace(tiles: int, weights: int, layers: int) -> _Trace:
-    most = tiles * 8 + weights * 2
-    return _Trace(
-        np.full((most, INSTRUCTION_COLUMNS), -1, np.int64), np.zeros((most, AMOUNT_COLUMNS)),
-        np.zeros(1, np.int64), np.full(weights, -1, np.int64), np.full(weights, -1, np.int64),
-        np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64),
-        np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64),
-        np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64), np.full(tiles, -1, np.int64),
-        np.full(tiles, -1, np.int64), np.full(layers, -1, np.int64), np.full(layers, -1, np.int64),
-    )  # fmt: skip
+    def none(shape: int | tuple[int, int]) -> Ints:
+        return np.full(shape, -1, np.int64)
+
+    by_tile = (none(tiles) for _ in range(10))
+    return _Trace._make((
+        none((tiles * 8 + weights * 2, INSTRUCTION_COLUMNS)), np.zeros(1, np.int64), none(weights),
+        none(weights), *by_tile, none(layers), none(layers),
+    ))  # fmt: skip
 
 
 @njit(cache=True)
-def _build(p: _Plan) -> tuple[Ints, Floats]:
-    t = _new_trace(len(p.owner), len(p.weight_owner), len(p.stages))
-    done = np.zeros(5, np.int64)  # weight DMA, input DMA, weight and input transfers, exchanges
-    _emit_all(p, t, done)
-    return t.where[: t.size[0]].copy(), t.amounts[: t.size[0]].copy()
-
-
-@borrowing
 def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
     """Emit all tiles of all layers in issue order; ``done`` counts what is fetched by kind."""
     total = len(p.owner)
@@ -319,7 +476,7 @@ def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
         while done[3] < min(tile + ahead + 1, tiles, done[1]):
             _input_transfer(p, t, done[3])
             done[3] += 1
-        early = 1 if p.stages[layer, Stage.SEQUENCE] > 0 else 2  # steps exchange what tiles made
+        early = 1 if p.steps[layer] else 2  # steps exchange what tiles made
         while done[4] < min(tile + early, p.first[layer + 1]):
             _bring(p, t, done[4])
             done[4] += 1
@@ -402,15 +559,14 @@ def _place(tiles: Ints, tile: int) -> tuple[int, int]:
 
 
 @borrowing
-def _inputs_share(tiles: Ints, tile: int) -> tuple[float, bool]:
-    """Share of a layer's inputs that a tile reads anew, and whether DDR has to be asked."""
+def _reads_anew(tiles: Ints, tile: int) -> tuple[bool, bool]:
+    """Return whether a tile reads its share of the inputs, and whether DDR has to be asked."""
     column, depth = _place(tiles, tile)
-    share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.ROWS])
     if tiles[Tiling.ROWS_OUTSIDE]:
-        return (share if column + depth == 0 else 0.0), True
-    if column and tiles[Tiling.KEPT] == 2:  # noqa: PLR2004  kept in LB
-        return 0.0, False
-    return share / tiles[Tiling.DEPTHS], column == 0 or tiles[Tiling.KEPT] == 0
+        return column + depth == 0, True
+    if column and tiles[Tiling.KEPT] == IN_LB:
+        return False, False
+    return True, column == 0 or tiles[Tiling.KEPT] == 0
 
 
 @borrowing
@@ -421,48 +577,18 @@ def _slot(p: _Plan, t: _Trace, weight: int) -> int:
 
 
 @borrowing
-def weight_share(row: Floats, tiles: Ints, rules: Ints, source: int) -> float:
-    """Return the share of a layer's weights that a weight tile brings, to the cores or from DDR."""
-    count = tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]
-    return float(weight_passes(row, tiles, rules, source) / count)
-
-
-@njit(cache=True)
-def weight_shares(stages: Floats, tiles: Ints, rules: Ints, which: Ints, source: int) -> Floats:
-    """Return :func:`weight_share` of layers, each of which has a row of rules."""
-    shares = np.empty(len(stages))
-    for layer in range(len(stages)):
-        shares[layer] = weight_share(stages[layer], tiles[layer], rules[which[layer]], source)
-    return shares
-
-
-@borrowing
-def _load(amounts: Floats, at: int, size: float, run: float, has_gb: int) -> None:
-    """Let an instruction load bytes from DDR, through GB where there is one."""
-    amounts[at, Amount.DDR] = size
-    amounts[at, Amount.RUN] = min(run, size)
-    amounts[at, Amount.GB] = amounts[at, Amount.GB_WRITTEN] = size if has_gb else 0.0
-
-
-@borrowing
 def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
-    """A weight tile from DDR; its slot in GB is free once an earlier one has left.
+    """Emit a weight tile from DDR; its slot in GB is free once an earlier one has left.
 
     Without GB it goes straight to the cores that work on the layer, once for all where the target
     broadcasts.
     """
-    layer, has_gb = p.weight_owner[weight], p.rules[Rule.HAS_GB]
-    if p.resident:
+    layer = p.weight_owner[weight]
+    if not p.emits[layer, Role.FETCH_WEIGHTS]:
         return
     at = _emit(t.where, t.size, DMA_IN, layer, weight - p.first_weight[layer], Role.FETCH_WEIGHTS)
-    share = weight_share(p.stages[layer], p.tiles[layer], p.rules, FROM_DDR)
-    size, core = p.stages[layer, Stage.WEIGHTS] * share, p.stages[layer, Stage.CORE_WEIGHTS] * share
-    if not has_gb:
-        t.amounts[at, Amount.CORE] = core
-        size = size if p.rules[Rule.BROADCAST] else core * p.stages[layer, Stage.CORES]
-    _load(t.amounts, at, size, p.stages[layer, Stage.RUN_WEIGHTS], has_gb)
     before = weight - p.rules[Rule.AHEAD] - 1
-    if has_gb:
+    if p.rules[Rule.HAS_GB]:
         _wait(t.where, at, t.weight[before] if before >= 0 else -1)
     else:
         _wait(t.where, at, _slot(p, t, weight))
@@ -472,16 +598,11 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
 
 @borrowing
 def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
-    """A weight tile from GB to the cores, unless weights stay in LB."""
+    """Emit a weight tile from GB to the cores, unless weights stay in LB."""
     layer = p.weight_owner[weight]
-    if not p.rules[Rule.HAS_GB] or p.resident == 2:  # noqa: PLR2004
+    if not p.emits[layer, Role.PASS_WEIGHTS]:
         return
     at = _emit(t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer], Role.PASS_WEIGHTS)
-    share = weight_share(p.stages[layer], p.tiles[layer], p.rules, TO_CORES)
-    core = p.stages[layer, Stage.CORE_WEIGHTS] * share
-    once, each = p.stages[layer, Stage.WEIGHTS] * share, core * p.stages[layer, Stage.CORES]
-    t.amounts[at, Amount.GB] = once if p.rules[Rule.BROADCAST] else each
-    t.amounts[at, Amount.CORE] = core
     _wait(t.where, at, t.weight_dma[weight])
     _wait(t.where, at, _slot(p, t, weight))
     _wait_for_layer_before(p, t, at, layer)
@@ -500,18 +621,15 @@ def _entered(t: _Trace, tile: int) -> int:
 
 @borrowing
 def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
-    """Inputs of a tile that are in DDR before the kernel starts."""
-    layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
+    """Emit inputs of a tile that are in DDR before the kernel starts."""
+    layer = p.owner[index]
     tile = index - p.first[layer]
-    share, from_ddr = _inputs_share(p.tiles[layer], tile)
-    size = p.streams[layer, IN_DDR] * share
-    if size <= 0 or not from_ddr:
+    anew, from_ddr = _reads_anew(p.tiles[layer], tile)
+    if not (p.emits[layer, Role.FETCH_INPUT] and anew and from_ddr):
         return
     at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_INPUT)
-    _load(t.amounts, at, size, p.stages[layer, Stage.RUN_READ], has_gb)
-    t.amounts[at, Amount.CORE] = 0.0 if has_gb else size / p.rules[Rule.CORES]
     before = index - p.rules[Rule.AHEAD] - 1
-    if has_gb:
+    if p.rules[Rule.HAS_GB]:
         _wait(t.where, at, _entered(t, before))
         if p.tiles[layer, Tiling.KEPT] == 1 and layer > 1:
             _wait(t.where, at, _entered(t, p.first[layer - 1] - 1))
@@ -523,45 +641,33 @@ def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
 
 @borrowing
 def _input_transfer(p: _Plan, t: _Trace, index: int) -> None:
-    """Inputs of a tile from GB to the cores."""
+    """Emit inputs of a tile from GB to the cores."""
     layer = p.owner[index]
     tile = index - p.first[layer]
-    share = _inputs_share(p.tiles[layer], tile)[0]
-    size = (p.streams[layer, IN_DDR] + p.streams[layer, IN_GB]) * share
     t.entered[index] = t.entered[index - 1] if index else -1
-    if size <= 0 or not p.rules[Rule.HAS_GB]:
+    if not (p.emits[layer, Role.PASS_INPUT] and _reads_anew(p.tiles[layer], tile)[0]):
         return
     at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.PASS_INPUT)
-    t.amounts[at, Amount.GB] = size
-    t.amounts[at, Amount.CORE] = size / p.rules[Rule.CORES]
-    before = index - p.rules[Rule.AHEAD] - 1
     _wait(t.where, at, t.input_dma[index])
-    _wait_for_work(t, at, before)
+    _wait_for_work(t, at, index - p.rules[Rule.AHEAD] - 1)
     _wait_for_layer_before(p, t, at, layer)
     t.input[index] = t.entered[index] = at
 
 
 @borrowing
 def _bring(p: _Plan, t: _Trace, index: int) -> None:
-    """What a tile needs from other cores, and inputs that this kernel itself spilled."""
-    layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
+    """Emit what a tile needs from other cores, and inputs that this kernel itself spilled."""
+    layer = p.owner[index]
     tile = index - p.first[layer]
-    share = _inputs_share(p.tiles[layer], tile)[0]
-    ddr, gb = p.streams[layer, LATE_DDR] * share, p.streams[layer, LATE_GB] * share
-    core = (p.stages[layer, Stage.EXCHANGED] + p.stages[layer, Stage.STATE]) * share
-    if ddr > 0:
+    if not _reads_anew(p.tiles[layer], tile)[0]:
+        return
+    if p.emits[layer, Role.FETCH_LATE]:
         at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_LATE)
-        _load(t.amounts, at, ddr, p.stages[layer, Stage.RUN_READ], has_gb)
-        t.amounts[at, Amount.CORE] = 0.0 if has_gb else ddr / p.rules[Rule.CORES]
         _wait_for_layers(p, t, at, layer)
         _wait_for_work(t, at, index - 2)
         t.late[index] = at
-    if core > 0 or (has_gb and gb + ddr > 0):
+    if p.emits[layer, Role.PASS_LATE]:
         at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.PASS_LATE)
-        t.amounts[at, Amount.GB] = gb + ddr if has_gb else 0.0
-        t.amounts[at, Amount.CORE] = core + ((gb + ddr) / p.rules[Rule.CORES] if has_gb else 0.0)
-        t.amounts[at, Amount.EXCHANGED] = core
-        t.amounts[at, Amount.STEPS] = exchanges(p.stages[layer]) * share
         _wait_for_layers(p, t, at, layer)
         _wait_for_work(t, at, index - (1 if _follows(p, index) else 2))
         _wait(t.where, at, t.late[index])
@@ -572,7 +678,7 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
 def _follows(p: _Plan, index: int) -> bool:
     """Whether a tile is steps of a recurrence and needs what the tile before made."""
     layer = p.owner[index]
-    return bool(p.stages[layer, Stage.SEQUENCE] > 0 and index > p.first[layer])
+    return bool(p.steps[layer] and index > p.first[layer])
 
 
 @borrowing
@@ -591,119 +697,54 @@ def _wait_for_inputs(p: _Plan, t: _Trace, at: int, index: int) -> None:
     for position in range(p.clear_starts[layer], p.clear_starts[layer + 1]):
         _wait(t.where, at, t.worked[p.clear[position]])
     before = index - p.rules[Rule.AHEAD] - 1
-    if before >= 0 and p.streams[layer, OUT_GB] + p.streams[layer, OUT_DDR] > 0:
+    if before >= 0 and p.leaves[layer]:
         _wait(t.where, at, t.left[before])
 
 
 @borrowing
 def _compute(p: _Plan, t: _Trace, index: int) -> None:
-    """Matrix work of a tile, then, once its reduction is complete, its vector work."""
+    """Emit matrix work of a tile, then, once its reduction is complete, its vector work."""
     layer = p.owner[index]
-    row, tile = p.stages[layer], index - p.first[layer]
-    tiles = p.tiles[layer]
-    depth = _place(tiles, tile)[1]
-    share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.ROWS])
-    written = row[Stage.WRITTEN] * share
+    tile, tiles = index - p.first[layer], p.tiles[layer]
     if index:
         t.multiplied[index], t.applied[index] = t.multiplied[index - 1], t.applied[index - 1]
     last = -1
-    if row[Stage.MACS] > 0:
+    if p.emits[layer, Role.MULTIPLY]:
         last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile, Role.MULTIPLY)
-        tile_shape(row, tiles, p.rules, t.amounts[last])
         _wait_for_inputs(p, t, last, index)
         _wait_for_work(t, last, index - (1 if _follows(p, index) else 2))
         t.computed[index] = t.multiplied[index] = last
-        if depth < tiles[Tiling.DEPTHS] - 1:
+        if _place(tiles, tile)[1] < tiles[Tiling.DEPTHS] - 1:
             return
-    moved = row[Stage.MOVED] * share
-    work = row[Stage.VECTOR] + row[Stage.SPECIAL]
-    if work + moved > 0 or last < 0:
+    if p.emits[layer, Role.APPLY]:
         at = _emit(t.where, t.size, VECTOR_ENGINE, layer, tile, Role.APPLY)
-        t.amounts[at, Amount.VECTOR] = row[Stage.VECTOR] * share
-        t.amounts[at, Amount.SPECIAL] = row[Stage.SPECIAL] * share
-        t.amounts[at, Amount.STEPS] = row[Stage.SEQUENCE] * share
         if last < 0:
-            read = row[Stage.READ] + weight_reads(row)
-            t.amounts[at, Amount.LOCAL] = max(read * share + written, 2.0 * moved)
             _wait_for_inputs(p, t, at, index)
         else:
-            t.amounts[at, Amount.LOCAL] = (2.0 * written if work > 0 else 0.0) + moved
             _wait(t.where, at, last)
         t.computed[index] = t.applied[index] = at
 
 
-@arithmetic
-def exchanges(row: Floats) -> Floats:
-    """Return the steps of a recurrence after which cores exchange what they made."""
-    steps: Floats = row[Stage.SEQUENCE] * (row[Stage.STATE] > 0)
-    return steps
-
-
-@arithmetic
-def weight_reads(row: Floats) -> Floats:
-    """Return the bytes of weights that a core reads from LB: of a recurrence, at every step."""
-    size: Floats = row[Stage.CORE_WEIGHTS] * np.maximum(row[Stage.SEQUENCE], 1.0)
-    return size
-
-
-@arithmetic
-def tile_shape(
-    row: Floats, tiles: Ints, rules: Ints, amounts: Floats | dict[Amount, Floats]
-) -> None:
-    """Note the product of one tile and the bytes of LB that it touches.
-
-    Partial sums are read and written at twice the width of the result. Where nothing between LB and
-    the array holds operands, each block of rows reads the weights and each block of columns the
-    inputs.
-    """
-    products, columns = tiles[Tiling.PRODUCTS], tiles[Tiling.COLUMNS]
-    depths, rows = tiles[Tiling.DEPTHS], tiles[Tiling.ROWS]
-    count = row[Stage.COUNT] + (row[Stage.COUNT] <= 0)  # a fraction of faster types, 0 without
-    amounts[Amount.STEPS] = row[Stage.SEQUENCE] / products
-    amounts[Amount.COUNT] = count / products
-    amounts[Amount.ROWS] = row[Stage.ROWS] / rows
-    amounts[Amount.COLUMNS] = row[Stage.COLUMNS] / columns
-    amounts[Amount.DEPTH] = row[Stage.DEPTH] / depths
-    sums = 1.0 + 3.0 * (depths > 1)
-    down = across = 1.0
-    if rules[Rule.REREADS]:
-        down = np.ceil(row[Stage.ROWS] / rows / rules[Rule.NATIVE_ROWS])
-        across = np.ceil(row[Stage.COLUMNS] / columns / rules[Rule.NATIVE_COLUMNS])
-    amounts[Amount.LOCAL] = (
-        row[Stage.READ] / (products * rows * depths) * across
-        + weight_reads(row) / (products * columns * depths) * down
-        + row[Stage.WRITTEN] / (products * rows * columns) * sums
-    )
-
-
 @borrowing
 def _store(p: _Plan, t: _Trace, index: int) -> None:
-    """Outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
-    layer, has_gb = p.owner[index], p.rules[Rule.HAS_GB]
+    """Emit outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
+    layer = p.owner[index]
     tiles, tile = p.tiles[layer], index - p.first[layer]
     if index:
         t.left[index], t.saved[index] = t.left[index - 1], t.saved[index - 1]
     if _place(tiles, tile)[1] < tiles[Tiling.DEPTHS] - 1:
         return
-    share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.ROWS])
-    gb, ddr = p.streams[layer, OUT_GB] * share, p.streams[layer, OUT_DDR] * share
-    done = t.computed[index]
-    if has_gb and gb + ddr > 0:
+    done, saves = t.computed[index], p.emits[layer, Role.SAVE]
+    if p.emits[layer, Role.STORE]:
         at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.STORE)
-        t.amounts[at, Amount.GB] = t.amounts[at, Amount.GB_WRITTEN] = gb + ddr
-        t.amounts[at, Amount.CORE] = (gb + ddr) / p.rules[Rule.CORES]
         _wait(t.where, at, done)
         before = index - p.rules[Rule.AHEAD] - 1
-        if ddr > 0 and before >= 0:
+        if saves and before >= 0:
             _wait(t.where, at, t.saved[before])
         t.stored[index] = t.left[index] = done = at
-    if ddr > 0:
+    if saves:
         at = _emit(t.where, t.size, DMA_OUT, layer, tile, Role.SAVE)
-        t.amounts[at, Amount.DDR] = ddr
-        t.amounts[at, Amount.RUN] = min(p.stages[layer, Stage.RUN_WRITTEN], ddr)
-        t.amounts[at, Amount.CORE] = 0.0 if has_gb else ddr / p.rules[Rule.CORES]
-        t.amounts[at, Amount.GB] = ddr if has_gb else 0.0
         _wait(t.where, at, done)
         t.stored[index] = t.saved[index] = at
-        if not has_gb:
+        if not p.rules[Rule.HAS_GB]:
             t.left[index] = at

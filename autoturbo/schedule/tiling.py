@@ -246,26 +246,34 @@ def _rows_outside(row: Floats, streams: Ints, rules: Ints, tiles: Ints, resident
     return int(again)
 
 
-@borrowing
-def weight_passes(row: Floats, tiles: Ints, rules: Ints, source: int) -> float:
-    """Return how many times the weights of a layer are loaded, to the cores or from DDR.
+def weight_passes(stages: Floats, tiles: Ints, rules: Ints, source: int) -> Floats:
+    """Return how many times the weights of layers are loaded, to the cores or from DDR.
 
     Once, but for those of a recurrence that do not stay in the cores' room for weights: what the
     state is multiplied by at every step, the rest with every tile of steps. What finds room in GB
     beside one tile of every core's streams comes from DDR once.
+
+    Args:
+        stages: columns of the layers.
+        tiles: likewise.
+        rules: likewise, or one column for all.
+        source: :data:`FROM_DDR` or :data:`TO_CORES`.
     """
-    core, again = row[Stage.CORE_WEIGHTS], row[Stage.STEP_WEIGHTS]
-    if row[Stage.SEQUENCE] <= 0 or core <= rules[Rule.WEIGHT_ROOM]:
-        return 1.0
-    steps, tiled = row[Stage.SEQUENCE], float(tiles[Tiling.PRODUCTS])
-    steps = 1.0 if again <= rules[Rule.WEIGHT_ROOM] else steps
-    if source == FROM_DDR and rules[Rule.HAS_GB]:
+    core, again = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
+    often = (stages[Stage.SEQUENCE] > 0) & (core > rules[Rule.WEIGHT_ROOM])
+    if not often.any():
+        return np.ones_like(core)
+    core = np.where(often, core, 1.0)  # the others are 1 in the end
+    steps = np.where(again <= rules[Rule.WEIGHT_ROOM], 1.0, stages[Stage.SEQUENCE])
+    tiled = tiles[Tiling.PRODUCTS].astype(np.float64)
+    if source == FROM_DDR:
+        has_gb = rules[Rule.HAS_GB] > 0
         room = rules[Rule.GB_STAGING] - rules[Rule.CORES] * rules[Rule.STAGING] / 2
-        room *= core / row[Stage.WEIGHTS]  # of a core's part
-        if steps > 1.0 and again <= room:
-            steps, room = 1.0, room - again
-        tiled = 1.0 if core - again <= room else tiled
-    return float((again * steps + (core - again) * tiled) / core)
+        room = room * (core / np.where(often, stages[Stage.WEIGHTS], 1.0))  # of a core's part
+        kept = has_gb & (steps > 1.0) & (again <= room)
+        steps, room = np.where(kept, 1.0, steps), np.where(kept, room - again, room)
+        tiled = np.where(has_gb & (core - again <= room), 1.0, tiled)
+    return np.where(often, (again * steps + (core - again) * tiled) / core, 1.0)
 
 
 @borrowing
