@@ -60,7 +60,11 @@ def settled(
     if override is None or {override.dim, override.factor, override.inner_factor} == {AUTO}:
         shared = subgraph if axis < 0 else _divided(problem, subgraph, axis, room)
         return _scaled(problem, shared, scale)
-    found = _overridden(problem, _scaled(problem, subgraph, scale), override)
+    key = ("own split", subgraph, scale, override.layer, *split_fields(override).values())
+    found = problem.books.get(key)
+    if not isinstance(found, SubGraph):
+        found = _overridden(problem, _scaled(problem, subgraph, scale), override)
+        problem.books[key] = found
     return found if axis < 0 else _on_each_cluster(problem, found, axis)
 
 

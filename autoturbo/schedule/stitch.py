@@ -8,7 +8,8 @@ buffers end up is decided later and differs from instance to instance.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -134,52 +135,34 @@ class Template:
 def stitch(
     problem: Problem, layers: tuple[int, ...], shape: PartShape, binding: Binding
 ) -> Template:
-    """The template of a part, remembered by sub-graph, extents and binding."""
+    """Return the template of a part, its output bound in some way."""
     extents = extents_in(problem, layers, shape)
-    key = ("stitch", layers, binding, _lengths_digest(shape))
-    found = problem.books.get(key)
-    if not isinstance(found, Template):
-        found = _stitch(problem, layers, shape, binding, extents)
-        problem.books[key] = found
-    return found
-
-
-def _stitch(
-    problem: Problem,
-    layers: tuple[int, ...],
-    shape: PartShape,
-    binding: Binding,
-    extents: dict[int, list[int]],
-) -> Template:
     chosen, wanted = layer_bindings(problem, layers, extents, binding)
     inputs = external_inputs(problem, layers)
     bindings = tuple(chosen[layer] for layer in layers)
     held = {problem.layers[x].outputs[0]: b for x, b in zip(layers, bindings, strict=True)}
     stages, foreign = _stage_table(problem, layers, shape, held | wanted)
-    sizes = _Sizes(problem, shape, _all_outputs(problem, layers, bindings) | wanted)
+    own = [problem.layers[layer] for layer in layers]
+    touched = {t for layer in own for t in (*layer.inputs, *layer.outputs)}
+    sizes = _sizes(problem, shape, touched, _all_outputs(problem, layers, bindings) | wanted)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
-    waits = _local_edges(problem, layers), clearances(problem, layers)
-    digest.update(repr(waits).encode())
+    digest.update(_waits(problem, layers))
     return Template(
         layers, binding, stages, bindings, inputs, wanted,
-        tuple(_reads(problem, layer, sizes) for layer in layers),
-        tuple(_writes(problem, layer, sizes) for layer in layers),
-        {t: (sizes.cluster(t), sizes.core(t)) for t in inputs},
-        _by_layer(problem, layers, foreign), digest.digest(),
+        tuple(tuple((t, sizes[t][0]) for t in layer.inputs) for layer in own),
+        tuple(tuple((t, *sizes[t]) for t in layer.outputs) for layer in own),
+        {t: sizes[t] for t in inputs}, _by_layer(problem, layers, foreign), digest.digest(),
     )  # fmt: skip
 
 
-def _lengths_digest(shape: PartShape) -> bytes:
-    """Return 16 bytes that stand for the lengths of all regions of a part.
-
-    Most tensors of a model are none of the part's: the lengths themselves, kept for every part,
-    would take memory that grows with the square of the model.
-    """
-    lengths = shape.high - shape.low
-    touched = np.flatnonzero(lengths)
-    digest = hashlib.blake2b(touched.tobytes(), digest_size=16)
-    digest.update(lengths[touched].tobytes())
-    return digest.digest()
+def _waits(problem: Problem, layers: tuple[int, ...]) -> bytes:
+    """Return text of what the layers of a kernel wait for, remembered."""
+    key = ("waits", layers)
+    found = problem.books.get(key)
+    if not isinstance(found, bytes):
+        found = repr((local_edges(problem, layers), clearances(problem, layers))).encode()
+        problem.books[key] = found
+    return found
 
 
 def _all_outputs(
@@ -220,48 +203,35 @@ def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ..
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sizes:
-    """Bytes of tensors in a part, whole and per core."""
+def _sizes(
+    problem: Problem, shape: PartShape, tensors: Iterable[int], held: Mapping[int, Binding]
+) -> dict[int, tuple[int, int]]:
+    """Return the bytes of tensors in a part, whole and on the busiest core.
 
-    problem: Problem
-    shape: PartShape
-    held: dict[int, Binding]
-
-    def _extents(self, tensor: int) -> Ints:
-        start = self.problem.arrays.dim_start
-        part = slice(int(start[tensor]), int(start[tensor + 1]))
-        lengths: Ints = np.maximum(self.shape.high[part] - self.shape.low[part], 0)
-        return lengths
-
-    def cluster(self, tensor: int) -> int:
-        """Bytes of the part of a tensor."""
-        if not self.shape.seen[tensor]:
-            return 0
-        return int(self._extents(tensor).prod()) * int(self.problem.arrays.element[tensor])
-
-    def core(self, tensor: int) -> int:
-        """Bytes that the busiest core keeps."""
-        binding = self.held.get(tensor)
-        if binding is None or not self.shape.seen[tensor]:
-            return -(-self.cluster(tensor) // self.problem.target.cores)
-        parts = -(-self._extents(tensor) // np.asarray(binding, np.int64))
-        return int(parts.prod()) * int(self.problem.arrays.element[tensor])
+    Args:
+        problem: the model on the target.
+        shape: regions of the part.
+        tensors: that it touches.
+        held: bindings; what has none is spread evenly.
+    """
+    starts, cores, found = problem.arrays.dim_start, problem.target.cores, {}
+    for tensor in tensors:
+        dims = slice(starts[tensor], starts[tensor + 1])
+        element = int(problem.arrays.element[tensor]) if shape.seen[tensor] else 0
+        extents = [max(n, 0) for n in (shape.high[dims] - shape.low[dims]).tolist()]
+        whole, binding = element * math.prod(extents), held.get(tensor)
+        if binding is None:
+            found[tensor] = whole, -(-whole // cores)
+        else:
+            parts = (-(-n // factor) for n, factor in zip(extents, binding, strict=True))
+            found[tensor] = whole, element * math.prod(parts)
+    return found
 
 
 def _by_layer(problem: Problem, layers: Sequence[int], values: Ints) -> tuple[tuple[int, ...], ...]:
     """Values of all layers' inputs, end to end, layer by layer."""
     counts = [len(problem.layers[layer].inputs) for layer in layers]
     return tuple(tuple(own.tolist()) for own in np.split(values, np.cumsum(counts)[:-1]))
-
-
-def _reads(problem: Problem, layer: int, sizes: _Sizes) -> tuple[tuple[int, int], ...]:
-    return tuple((t, sizes.cluster(t)) for t in problem.layers[layer].inputs)
-
-
-def _writes(problem: Problem, layer: int, sizes: _Sizes) -> tuple[tuple[int, int, int], ...]:
-    outputs = problem.layers[layer].outputs
-    return tuple((t, sizes.cluster(t), sizes.core(t)) for t in outputs)
 
 
 def _binding_table(problem: Problem, held: dict[int, Binding]) -> Ints:
@@ -566,35 +536,42 @@ def _runs(problem: Problem, layers: tuple[int, ...], shape: PartShape) -> Floats
     Per layer and kind of tensor, bytes of the regions over the number of their runs, ``(layers,
     3)``; of weights each time that they are read.
     """
-    groups = [group for layer in layers for group in _tensors_in_memory(problem, layer)]
-    size, run = _regions(problem, [t for group in groups for t in group], shape)
+    tensors, ends = _tensors_in_memory(problem, layers)
+    size, run = _regions(problem, tensors, shape)
     count = np.where(size > 0, np.ceil(size / run), 0)  # scales are part of the instructions
-    ends = np.cumsum([0, *map(len, groups)])
     total, runs = (np.diff(np.append(0, np.cumsum(own))[ends]) for own in (size, count))
     each: Floats = (total / np.maximum(runs, 1)).reshape(-1, 3)
     return each
 
 
-def _tensors_in_memory(problem: Problem, index: int) -> tuple[list[int], list[int], list[int]]:
-    """Return the inputs, the outputs and, each time that they are read, the weights of a layer."""
-    graph, layer = problem.graph, problem.layers[index]
-    read = [t for op in layer.operators for t in graph.operators[op].inputs]
-    inputs, outputs = (
-        [t for t in kind if not graph.tensors[t].constant] for kind in (layer.inputs, layer.outputs)
-    )
-    return inputs, outputs, [t for t in read if graph.tensors[t].constant]
+def _tensors_in_memory(problem: Problem, layers: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """Return the inputs, the outputs and, each time that they are read, the weights of layers.
+
+    Layer by layer, end to end, and where each of these groups begins and ends; remembered.
+    """
+    key = ("in memory", layers)
+    found = problem.books.get(key)
+    if not isinstance(found, tuple):
+        graph, groups = problem.graph, list[list[int]]()
+        for layer in (problem.layers[index] for index in layers):
+            read = [t for op in layer.operators for t in graph.operators[op].inputs]
+            kinds = (layer.inputs, layer.outputs)
+            groups += [[t for t in kind if not graph.tensors[t].constant] for kind in kinds]
+            groups.append([t for t in read if graph.tensors[t].constant])
+        tensors = np.asarray([t for group in groups for t in group], np.int64)
+        found = problem.books[key] = tensors, np.cumsum([0, *map(len, groups)])
+    return found
 
 
-def _regions(problem: Problem, tensors: Sequence[int], shape: PartShape) -> tuple[Ints, Ints]:
+def _regions(problem: Problem, tensors: Ints, shape: PartShape) -> tuple[Ints, Ints]:
     """Return the bytes of tensors in a part, and how many of them are consecutive in memory."""
-    arrays, which = problem.arrays, np.asarray(tensors, np.int64)
-    dims = _memory_layout(problem)[which]
+    arrays, dims = problem.arrays, _memory_layout(problem)[tensors]
     there = dims >= 0
     part = np.where(there, shape.high[dims] - shape.low[dims], 1)
     cut = there & (part < arrays.extent[dims])
     # up to the first dimension that is not there whole
     run: NDArray[np.bool_] = np.cumsum(cut, axis=1) - cut == 0
-    element = np.where(shape.seen[which] != 0, arrays.element[which], 0)
+    element = np.where(shape.seen[tensors] != 0, arrays.element[tensors], 0)
     size: Ints = element * np.maximum(part, 0).prod(axis=1)
     return size, np.maximum(element * np.where(run, np.maximum(part, 1), 1).prod(axis=1), 1)
 

@@ -5,7 +5,6 @@ Time counts steps: one for the movements before a kernel, then one per layer.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -114,6 +113,7 @@ class _Walk:
         made: buffers of instances' outputs, by instance and output.
         moved: buffers of moved pieces, by link.
         weights: buffers of kept weights, by sub-graph.
+        pieces: links of the instance that is looked at, by input.
     """
 
     links: _LinkLists
@@ -123,6 +123,7 @@ class _Walk:
     made: dict[tuple[int, int], int] = field(default_factory=dict)
     moved: dict[int, int] = field(default_factory=dict)
     weights: dict[int, int] = field(default_factory=dict)
+    pieces: dict[int, list[int]] = field(default_factory=dict)
 
     def source(self, link: int) -> int:
         """Return the buffer that a link reads, :data:`_NOWHERE` if another cluster makes it."""
@@ -142,12 +143,16 @@ class _Walk:
         if buffer >= 0:
             self.buffers[buffer].death = max(self.buffers[buffer].death, self.clock)
 
+    def enter(self, index: int) -> None:
+        """Go on to an instance: note its links by input, those of each in order."""
+        self.pieces.clear()
+        for link in range(self.links.start[index], self.links.start[index + 1]):
+            self.pieces.setdefault(self.links.slot[link], []).append(link)
+
     def bring(self, index: int, outline: Outline, rule: int) -> None:
         """Note a buffer for what moves into each input: pieces of different cores share it."""
         links = self.links
-        own = range(links.start[index], links.start[index + 1])
-        for slot, each in itertools.groupby(own, links.slot.__getitem__):
-            group = list(each)
+        for slot, group in self.pieces.items():
             moving = [x for x in group if links.moves[x] and self.source(x) >= 0]
             for link in moving:
                 source = self.buffers[self.source(link)]
@@ -186,7 +191,7 @@ class _Walk:
         """Note what the layers of a kernel read and write; ``row`` is its first of the streams."""
         inner: list[int] = []
         for position, layer in enumerate(outline.layers):
-            self.read(index, row + position, layer, inner)
+            self.read(row + position, layer, inner)
             last = position == len(outline.layers) - 1
             reused = inner[layer.reuse] if layer.reuse >= 0 else _NOWHERE
             for output, entry in enumerate(layer.writes):
@@ -198,19 +203,17 @@ class _Walk:
                     self.made[index, output] = buffer
             self.clock += 1
 
-    def read(self, index: int, row: int, layer: LayerOutline, inner: Sequence[int]) -> None:
+    def read(self, row: int, layer: LayerOutline, inner: Sequence[int]) -> None:
         """Note the reads of a layer: pieces where they lie, what nobody makes from DDR."""
         links = self.links
         for inside, which, size in layer.reads:
             if inside:
                 self.use(row, inner[which], size, LATE)
                 continue
-            own = range(links.start[index], links.start[index + 1])
-            pieces = [link for link in own if links.slot[link] == which]
-            for link in pieces:
+            for link in self.pieces.get(which, ()):
                 source = self.source(link)
                 self.use(row, self.moved.get(link, source), links.size[link], READ, source)
-            if not pieces:
+            if which not in self.pieces:
                 self.use(row, _NOWHERE, size, READ)
 
     def write(
@@ -262,6 +265,7 @@ def write(
     for index, outline in zip(order.tolist(), outlines, strict=True):
         own = int(subgraph[index])
         rule, count = int(victims[own]), len(outline.layers)
+        walk.enter(index)
         walk.bring(index, outline, rule)
         resident.append(walk.pin(index, own, count, pins))
         walk.kernel(index, rows[-1], outline, int(scopes[index]), rule)

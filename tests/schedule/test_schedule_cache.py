@@ -7,14 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from autoturbo.schedule.cache import MIB
-from autoturbo.schedule.instances import PartShape
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.stitch import _lengths_digest
 from autoturbo.schedule.stores import Recent
 from tests.processes import started
 from tests.schedule.schedule_samples import STCP920, workload
@@ -56,20 +53,6 @@ def test_batch_sizes_share_one_bounded_cache() -> None:
         numbers.append(bench.cache.plans.size)
     assert numbers == sorted(set(numbers))
     assert 0 < bench.cache.timelines.size <= 48 * MIB
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("at", [0, 9_999])
-def test_lengths_of_untouched_tensors_are_not_kept(at: int) -> None:
-    low, high = np.zeros(10_000, np.int64), np.zeros(10_000, np.int64)
-    high[at] = 5
-    none = np.zeros(0, np.int64)
-    own = _lengths_digest(PartShape(low, high, none, none, none))
-    moved = _lengths_digest(PartShape(low + 2, high + 2, none, none, none))
-    longer, elsewhere = high.copy(), np.roll(high, 1)
-    longer[at] = 6
-    others = {_lengths_digest(PartShape(low, h, none, none, none)) for h in (longer, elsewhere)}
-    assert (len(own), own == moved, len(others - {own})) == (16, True, 2)
 
 
 @pytest.mark.full
