@@ -31,6 +31,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.stitch import Stage
 from autoturbo.schedule.tiling import (
     FROM_DDR,
+    IN_LB,
     TO_CORES,
     InstructionRules,
     Rule,
@@ -117,9 +118,6 @@ class Amount(IntEnum):
 
 
 AMOUNT_COLUMNS = len(Amount)
-
-IN_LB = 2
-"""Code of what stays in the local buffers: weights, and inputs between tiles of columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

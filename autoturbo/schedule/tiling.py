@@ -10,13 +10,14 @@ narrow tile leaves most of the array idle.
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
-from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.allocate import Zones
@@ -29,6 +30,9 @@ from autoturbo.schedule.work import Floats
 MAX_TILES = 64
 """Most row tiles of a layer: finer ones change little and cost simulation time."""
 
+
+IN_LB = 2
+"""Code of what stays in the local buffers: weights, and inputs between tiles of columns."""
 
 FROM_DDR, TO_CORES = range(2)
 """Ways on which weights are loaded."""
@@ -158,92 +162,114 @@ def _weight_room(target: Target, zones: Zones, knobs: Knobs) -> int:
     return max(int(float(knobs.weight_share) * target.lb.capacity), own)
 
 
-@borrowing
-def _ceil(a: float, b: float) -> int:
-    return int(np.ceil(a / b)) if b > 0 else 1
-
-
-@borrowing
 def _best_cut(extent: float, native: int, least: int) -> int:
-    """Tiles of an extent, at least ``least`` and at most twice that, that waste least of an array.
+    """Return tiles of an extent, from ``least`` to twice that, that waste least of an array.
 
     Never more than leave whole native tiles.
     """
     most = max(min(2 * least, int(extent // native)), 1)
-    best = min(least, most)
-    best_cost = np.inf
-    for tiles in range(best, most + 1):
-        cost = tiles * np.ceil(np.ceil(extent / tiles) / native)
-        if cost < best_cost:
-            best, best_cost = tiles, cost
-    return best
+
+    def cost(tiles: int) -> int:
+        return tiles * math.ceil(math.ceil(extent / tiles) / native)
+
+    return min(range(min(least, most), most + 1), key=cost)
 
 
-@borrowing
-def _product_tiles(row: Floats, parts: int, tiles: int, rules: Ints, out: Ints) -> None:
+@functools.lru_cache(maxsize=1 << 16)
+def _product_tiles(
+    shape: tuple[float, ...], parts: int, tiles: int, rows: int, columns: int
+) -> tuple[int, ...]:
     """Cut a matrix layer into at least ``parts`` weight tiles and ``tiles`` results.
 
     Products first, then columns, then the reduction for the weights; rows, then columns again for
     the results. A tile falls below the native width only when no other way to cut is left.
+
+    Args:
+        shape: count of products, their rows, columns and depth.
+        parts: weight tiles at least.
+        tiles: of results at least.
+        rows: of the matrix engine.
+        columns: of it.
+
+    Returns:
+        Parts over products, columns, depths and rows.
     """
-    count, m, n = int(max(row[Stage.COUNT], 1.0)), row[Stage.ROWS], row[Stage.COLUMNS]
-    rows, columns = rules[Rule.NATIVE_ROWS], rules[Rule.NATIVE_COLUMNS]
+    count, m, n, depth = shape
     wide = rows if m <= columns else columns
-    products = min(max(parts, tiles), count)
-    parts, tiles = _ceil(parts, products), _ceil(tiles, products)
-    widest = max(_ceil(n, wide), 1)
+    products = min(max(parts, tiles), int(max(count, 1.0)))
+    parts, tiles = -(-parts // products), -(-tiles // products)
+    widest = max(math.ceil(n / wide), 1)
     across = _best_cut(n, wide, min(parts, widest))
-    depths = min(_ceil(parts, across), max(int(row[Stage.DEPTH] // rows), 1))
-    across = max(across, min(_ceil(parts, depths), int(max(n, 1.0))))
-    down = _best_cut(m, rows, max(_ceil(tiles, across), 1))
-    across = max(across, min(_ceil(tiles, down), widest))
-    out[Tiling.PRODUCTS], out[Tiling.COLUMNS] = products, across
-    out[Tiling.DEPTHS], out[Tiling.ROWS] = depths, down
+    depths = min(-(-parts // across), max(int(depth // rows), 1))
+    across = max(across, min(-(-parts // depths), int(max(n, 1.0))))
+    down = _best_cut(m, rows, max(-(-tiles // across), 1))
+    across = max(across, min(-(-tiles // down), widest))
+    return products, across, depths, down
 
 
-@njit(cache=True)
-def tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: int) -> Ints:
-    """Return the table of tiles of a kernel, ``(layers, TILING_COLUMNS)``."""
-    counts = np.empty((len(stages), TILING_COLUMNS), np.int64)
-    slots, cores = rules[Rule.AHEAD] + 1, rules[Rule.CORES]
-    for layer in range(len(stages)):
-        row, out = stages[layer], counts[layer]
-        out[:] = 1
-        parts = max(_ceil(row[Stage.CORE_WEIGHTS] * slots, rules[Rule.WEIGHT_ROOM]), 1)
-        parts = 1 if resident == 2 else parts * rules[Rule.DIVISOR]  # noqa: PLR2004  in LB
-        read = _read_bytes(streams[layer]) / cores + row[Stage.EXCHANGED]
-        written = (streams[layer, OUT_GB] + streams[layer, OUT_DDR]) / cores
-        tiles = _ceil((read + written) * slots, rules[Rule.STAGING])
-        tiles = max(tiles, _ceil(row[Stage.WRITTEN], rules[Rule.TILE_BYTES]), 1)
-        tiles = min(tiles * rules[Rule.DIVISOR], MAX_TILES)
-        if row[Stage.SEQUENCE] > 0:
-            out[Tiling.PRODUCTS] = min(tiles, int(row[Stage.SEQUENCE]))
-        elif row[Stage.MACS] > 0:
-            _product_tiles(row, parts, tiles, rules, out)
-        else:
-            steps = max(int(row[Stage.STEPS]), 1)
-            out[Tiling.PRODUCTS] = min(max(tiles, min(parts, MAX_TILES)), steps)
-        in_lb = read / out[Tiling.PRODUCTS] * slots <= rules[Rule.STAGING]
-        in_gb = streams[layer, IN_DDR] * 2 <= rules[Rule.GB_STAGING] and rules[Rule.HAS_GB]
-        out[Tiling.KEPT] = 2 if in_lb else int(in_gb)
-        out[Tiling.ROWS_OUTSIDE] = _rows_outside(row, streams[layer], rules, out, resident)
-    return counts
+def tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: Ints | int) -> Ints:
+    """Return how layers are cut into tiles, ``(layers, TILING_COLUMNS)``.
+
+    Args:
+        stages: of templates.
+        streams: bytes that the layers move from and to GB and DDR.
+        rules: of :meth:`InstructionRules.as_array`, for all layers or a row each.
+        resident: where the weights are already, for all layers or of each: 0 in DDR only, 1 in GB,
+            2 in LB.
+    """
+    row, stream, rule = stages.T, streams.T, np.atleast_2d(rules).T
+    slots, divisor = rule[Rule.AHEAD] + 1, rule[Rule.DIVISOR]
+    parts = np.maximum(_ceil(row[Stage.CORE_WEIGHTS] * slots, rule[Rule.WEIGHT_ROOM]), 1)
+    parts = np.where(np.asarray(resident) == IN_LB, 1, parts * divisor)
+    read = stream[[IN_GB, IN_DDR, LATE_GB, LATE_DDR]].sum(axis=0).astype(np.float64)
+    read = read / rule[Rule.CORES] + row[Stage.EXCHANGED]
+    written = (stream[OUT_GB] + stream[OUT_DDR]) / rule[Rule.CORES]
+    tiles = _ceil((read + written) * slots, rule[Rule.STAGING])
+    tiles = np.maximum(np.maximum(tiles, _ceil(row[Stage.WRITTEN], rule[Rule.TILE_BYTES])), 1)
+    tiles = np.minimum(tiles * divisor, MAX_TILES)
+    counts = np.ones((TILING_COLUMNS, len(stages)), np.int64)
+    plain = np.minimum(np.maximum(tiles, np.minimum(parts, MAX_TILES)), row[Stage.STEPS])
+    steps = np.minimum(tiles, row[Stage.SEQUENCE])
+    recurrent = row[Stage.SEQUENCE] > 0
+    counts[Tiling.PRODUCTS] = np.where(recurrent, steps, np.maximum(plain, 1))
+    products = np.flatnonzero(~recurrent & (row[Stage.MACS] > 0))
+    if len(products):
+        counts[: Tiling.ROWS + 1, products] = _all_product_tiles(row, parts, tiles, rule, products)
+    in_lb = read / counts[Tiling.PRODUCTS] * slots <= rule[Rule.STAGING]
+    in_gb = (stream[IN_DDR] * 2 <= rule[Rule.GB_STAGING]) & (rule[Rule.HAS_GB] > 0)
+    counts[Tiling.KEPT] = np.where(in_lb, IN_LB, in_gb)
+    counts[Tiling.ROWS_OUTSIDE] = _rows_outside(row, stream, rule, counts, np.asarray(resident))
+    return np.ascontiguousarray(counts.T)
 
 
-@borrowing
-def _rows_outside(row: Floats, streams: Ints, rules: Ints, tiles: Ints, resident: int) -> int:
-    """1 if weights that are loaded again for every row tile cost less than inputs for every column.
+def _ceil(a: Floats, b: Ints) -> Ints:
+    """Return quotients, rounded up; 1 where there is nothing to divide by."""
+    return np.where(b > 0, np.ceil(a / np.maximum(b, 1)), 1).astype(np.int64)
+
+
+def _all_product_tiles(
+    row: Floats, parts: Ints, tiles: Ints, rules: Ints, products: Ints
+) -> list[tuple[int, ...]]:
+    """Return parts over products, columns, depths and rows, a row of all layers each."""
+    shape = row[[Stage.COUNT, Stage.ROWS, Stage.COLUMNS, Stage.DEPTH]][:, products].T.tolist()
+    native = rules[[Rule.NATIVE_ROWS, Rule.NATIVE_COLUMNS], 0].tolist()
+    own = zip(map(tuple, shape), parts[products].tolist(), tiles[products].tolist(), strict=True)
+    return list(zip(*(_product_tiles(*each, *native) for each in own), strict=True))
+
+
+def _rows_outside(
+    row: Floats, stream: Ints, rules: Ints, tiles: Ints, resident: Ints
+) -> NDArray[np.bool_]:
+    """Return whether weights loaded again for every row tile cost less than inputs for columns.
 
     A byte of DDR counts as many bytes of GB as it is slower; other cores are as near as GB.
     """
-    if tiles[Tiling.KEPT] == 2:  # noqa: PLR2004  kept in LB
-        return 0
-    far = rules[Rule.DDR_COST]
-    weights = row[Stage.WEIGHTS] * (1 if resident else far)
-    inputs = streams[IN_GB] + streams[LATE_GB] + row[Stage.EXCHANGED] * rules[Rule.CORES]
-    inputs += streams[IN_DDR] * (1 if tiles[Tiling.KEPT] else far) + streams[LATE_DDR] * far
-    again = weights * (tiles[Tiling.ROWS] - 1) < inputs * (tiles[Tiling.COLUMNS] - 1)
-    return int(again)
+    far, kept = rules[Rule.DDR_COST], tiles[Tiling.KEPT]
+    weights = row[Stage.WEIGHTS] * np.where(resident > 0, 1, far)
+    inputs = stream[IN_GB] + stream[LATE_GB] + row[Stage.EXCHANGED] * rules[Rule.CORES]
+    ddr = stream[IN_DDR] * np.where(kept > 0, 1, far) + stream[LATE_DDR] * far
+    cheaper = weights * (tiles[Tiling.ROWS] - 1) < (inputs + ddr) * (tiles[Tiling.COLUMNS] - 1)
+    return np.asarray(cheaper & (kept != IN_LB))
 
 
 def weight_passes(stages: Floats, tiles: Ints, rules: Ints, source: int) -> Floats:
@@ -274,8 +300,3 @@ def weight_passes(stages: Floats, tiles: Ints, rules: Ints, source: int) -> Floa
         steps, room = np.where(kept, 1.0, steps), np.where(kept, room - again, room)
         tiled = np.where(has_gb & (core - again <= room), 1.0, tiled)
     return np.where(often, (again * steps + (core - again) * tiled) / core, 1.0)
-
-
-@borrowing
-def _read_bytes(streams: Ints) -> float:
-    return float(streams[IN_GB] + streams[IN_DDR] + streams[LATE_GB] + streams[LATE_DDR])

@@ -19,7 +19,6 @@ from autoturbo.schedule.instructions import (
     DMA_IN,
     DMA_OUT,
     ENGINES,
-    IN_LB,
     MATRIX_ENGINE,
     TRANSFER,
     VECTOR_ENGINE,
@@ -30,7 +29,7 @@ from autoturbo.schedule.instructions import (
     weight_tiles,
 )
 from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.tiling import Rule, Tiling, tile_counts
+from autoturbo.schedule.tiling import IN_LB, Rule, Tiling, tile_counts
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.kernels import Rate, durations, memory_seconds
 
@@ -79,14 +78,11 @@ def estimates(
         resident: per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         rates: of :func:`autoturbo.simulate.kernels.rates_of`.
     """
-    own = zip(rows[:-1].tolist(), rows[1:].tolist(), rules[which], resident.tolist(), strict=True)
-    tiles = np.concatenate([
-        tile_counts(stages[first:end], streams[first:end], rule, kept)
-        for first, end, rule, kept in own
-    ])  # fmt: skip
     owner = np.repeat(np.arange(len(which)), np.diff(rows))
-    columns = Columns(stages.T, streams.T, tiles.T, rules[which[owner]].T)
-    layers = _Layers(columns, Roles(columns, resident[owner]), rates)
+    each, kept = rules[which[owner]], resident[owner]
+    tiles = tile_counts(stages, streams, each, kept)
+    columns = Columns(stages.T, streams.T, tiles.T, each.T)
+    layers = _Layers(columns, Roles(columns, kept), rates)
     _work(layers)
     _weights(layers)
     _inputs(layers)
