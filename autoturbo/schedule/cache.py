@@ -96,7 +96,7 @@ _SHARED = ("problem", "graph", "parts", "subgraphs")
 BOOKS = 64 * MIB
 """Bytes, about, that the books of a workbench's problems may take before they begin anew."""
 
-_PART, _TEMPLATE, _ROW = 1 << 10, 1 << 10, 3 << 9
+_PART, _TEMPLATE, _ROW = 1 << 10, 1 << 10, 3 << 10
 """Bytes of a cut sub-graph or class of its parts, of a template, and of a layer of one, about."""
 
 

@@ -97,6 +97,9 @@ class Recent(Generic[Key, Value]):
     def __len__(self) -> int:
         return len(self._found)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._found
+
     @property
     def size(self) -> int:
         """Bytes that the results take, as weighed."""

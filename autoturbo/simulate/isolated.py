@@ -30,7 +30,7 @@ from autoturbo.schedule.pipeline import KernelRules
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.side_by_side import side_by_side
 from autoturbo.schedule.stitch import Stage, Template
-from autoturbo.schedule.streams import without_outputs
+from autoturbo.schedule.streams import OUT_DDR, without_outputs
 from autoturbo.schedule.templates import template_book, templates_of
 from autoturbo.schedule.timeline import RESIDENCES, BufferRules
 from autoturbo.schedule.work import Floats
@@ -73,8 +73,9 @@ class Layout:
 
     Attributes:
         stages: of its template, ``(layers, STAGE_COLUMNS)``.
-        far: bytes that its layers stream with the boundary in DDR, ``(layers, STREAM_COLUMNS)``.
-        near: the same with the boundary in the local buffers.
+        streams: bytes that its layers stream with the boundary in DDR, ``(layers,
+            STREAM_COLUMNS)``.
+        outputs: bytes of its outputs, which stay in the local buffers with the boundary there.
         copied_bytes: from DDR before the kernel.
         copy_s: seconds of that.
         copy_gb_s: seconds of it if it came from GB.
@@ -83,13 +84,18 @@ class Layout:
     """
 
     stages: Floats
-    far: Ints
-    near: Ints
+    streams: Ints
+    outputs: int
     copied_bytes: int
     copy_s: float
     copy_gb_s: float
     tail: tuple[float, ...]
     weights_stay: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        return self.stages.nbytes + self.streams.nbytes + 500
 
 
 def lay_out(problem: Problem, wanted: Sequence[Bound]) -> list[Layout]:
@@ -118,20 +124,19 @@ def lay_out(problem: Problem, wanted: Sequence[Bound]) -> list[Layout]:
     for at, one in enumerate(wanted, first):
         number = int(templates[at])
         template = book.templates[number]
-        far = written.streams[written.rows[at] : written.rows[at + 1]]
-        near = without_outputs(
-            far, np.asarray([len(far) - 1]), np.asarray([sum(b for _, b, _ in template.writes[-1])])
-        )
+        streams = written.streams[written.rows[at] : written.rows[at + 1]].copy()
+        outputs = sum(size for _, size, _ in template.writes[-1])
+        spilled = int(streams.sum()) - min(outputs, int(streams[-1, OUT_DDR]))
         shared = book.outlines[number].whole and _has_weights(problem, template)
         stages = template.stages
         tail = (
-            float(near.sum()), float(stages[:, [Stage.EXCHANGED, Stage.STATE]].sum()),
+            float(spilled), float(stages[:, [Stage.EXCHANGED, Stage.STATE]].sum()),
             float(stages[:, Stage.CORE_WEIGHTS].sum()), float(shared),
             float(cores_used(chosen[at])),
         )  # fmt: skip
         found.append(Layout(
-            stages, far, near, int(written.copied[at, Scope.DDR]), from_ddr[at], from_gb[at], tail,
-            shared and one.subgraph.split.instances > 1,
+            stages, streams, outputs, int(written.copied[at, Scope.DDR]), from_ddr[at],
+            from_gb[at], tail, shared and one.subgraph.split.instances > 1,
         ))  # fmt: skip
     return found
 
@@ -156,18 +161,19 @@ def isolated_kernels(
         for layout, own in zip(layouts, rules, strict=True)
     ], np.int64)  # fmt: skip
     rates = rates_of(problem.target, problem.dtype)
-    far, near = (
-        estimates(rows, stages, np.concatenate(streams), table, which, resident, rates)
-        for streams in ([own.far for own in layouts], [own.near for own in layouts])
+    streams = np.concatenate([own.streams for own in layouts])
+    near = without_outputs(streams, rows[1:] - 1, np.asarray([own.outputs for own in layouts]))
+    far, close = (
+        estimates(rows, stages, moved, table, which, resident, rates) for moved in (streams, near)
     )
     fixed = problem.target.overheads.per_kernel
     copies = np.asarray([(x.copy_s, x.copy_gb_s, x.copied_bytes) for x in layouts])
     copy, copy_gb, copied = copies.T
     return np.column_stack((
-        far[:, Estimate.SECONDS] + fixed + copy, near[:, Estimate.SECONDS] + fixed, copy, copy_gb,
+        far[:, Estimate.SECONDS] + fixed + copy, close[:, Estimate.SECONDS] + fixed, copy, copy_gb,
         far[:, BUSY], far[:, [Estimate.LAYERS, Estimate.SERIAL, Estimate.CHAIN]],
         far[:, Estimate.DDR_READ] + far[:, Estimate.DDR_WRITTEN] + copied, far[:, Estimate.GB],
-        near[:, Estimate.DDR_READ] + near[:, Estimate.DDR_WRITTEN],
+        close[:, Estimate.DDR_READ] + close[:, Estimate.DDR_WRITTEN],
         np.asarray([own.tail for own in layouts]),
     ))  # fmt: skip
 

@@ -6,8 +6,10 @@ known of it follows from that alone, so that it is computed once for all plans t
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,7 +34,7 @@ from autoturbo.schedule.knobs import (
 from autoturbo.schedule.part_work import PartWork, middle_part_work
 from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, planned, rules_of
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import Store
+from autoturbo.schedule.stores import Recent, Store
 from autoturbo.schedule.work import Floats
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.isolated import ISOLATED, Bound, Layout, isolated_kernels, lay_out
@@ -54,6 +56,15 @@ takes in isolation."""
 
 MOST: Final = 1 << 16
 """Kernels that are kept: 100 MB or so."""
+
+LAYOUTS: Final = 48 << 20
+"""Bytes of layouts that are kept for further rules of the same parts."""
+
+TOGETHER: Final = 1 << 14
+"""Layers of kernels that are computed together: a kilobyte each."""
+
+_KernelKey = tuple[int, int, int | None, KernelRules]
+"""What a kernel in isolation follows from: its part, its cores, the loop spread from, its rules."""
 
 _OWN: Final = len(PartWork._fields) + len(CAPACITIES)
 _PASSES: Final = slice(_OWN, _OWN + len(PASSES))
@@ -116,7 +127,9 @@ class KernelStatistics:
     _parts: dict[tuple[object, ...], int] = field(default_factory=dict)
     _subgraphs: list[tuple[int, SubGraph]] = field(default_factory=list)
     _of_plan: dict[int, list[int]] = field(default_factory=dict)
-    _layouts: dict[tuple[int, int, int | None], Layout] = field(default_factory=dict)
+    _layouts: Recent[tuple[int, int, int | None], Layout] = field(
+        default_factory=lambda: Recent(MOST, LAYOUTS, operator.attrgetter("size"))
+    )
     _known: dict[tuple[object, ...], int] = field(default_factory=dict)
     _row_of: Store = field(default_factory=Store)
     _part_rows: dict[int, tuple[float, ...]] = field(default_factory=dict)
@@ -179,15 +192,29 @@ class KernelStatistics:
         names = list(self.knobs)
         keys = [self._key(part, names[own]) for part, own in new]
         unknown = list(dict.fromkeys(key for key in keys if key not in self._known))
-        by_samples: dict[int, list[tuple[int, int, int | None, KernelRules]]] = {}
+        by_samples: dict[int, list[_KernelKey]] = {}
         for key in unknown:
             by_samples.setdefault(self._subgraphs[key[0]][0], []).append(key)
-        for samples, own in by_samples.items():
-            first = self._rows.add(self._computed(self.bench.problem(samples), own))
-            self._known.update(zip(own, itertools.count(first), strict=False))
+        for samples, each in by_samples.items():
+            for own in self._pieces(each):
+                self.bench.forget_when_full()
+                first = self._rows.add(self._computed(self.bench.problem(samples), own))
+                self._known.update(zip(own, itertools.count(first), strict=False))
         self._row_of.add([self._known[key] for key in keys])
 
-    def _key(self, part: int, knobs: KernelKnobs) -> tuple[int, int, int | None, KernelRules]:
+    def _pieces(self, keys: Sequence[_KernelKey]) -> Iterator[list[_KernelKey]]:
+        """Yield kernels that are computed together: few enough for memory."""
+        own, layers = list[_KernelKey](), 0
+        for key in keys:
+            own.append(key)
+            layers += len(self._subgraphs[key[0]][1].layers)
+            if layers > TOGETHER:
+                yield own
+                own, layers = [], 0
+        if own:
+            yield own
+
+    def _key(self, part: int, knobs: KernelKnobs) -> _KernelKey:
         """Return what a kernel in isolation follows from: its part, its cores and its rules."""
         said: dict[str, Any] = dict(zip(kernel_knob_names(), knobs, strict=True))
         cores = self.bench.target.cores if said["cores"] == AUTO else int(said["cores"])
@@ -197,15 +224,16 @@ class KernelStatistics:
         problem = self.bench.problem(self._subgraphs[part][0])
         return part, cores, depth, rules_of(problem, Knobs(**rules))
 
-    def _computed(
-        self, problem: Problem, keys: Sequence[tuple[int, int, int | None, KernelRules]]
-    ) -> Floats:
+    def _computed(self, problem: Problem, keys: Sequence[_KernelKey]) -> Floats:
         """Return the rows of kernels of one problem."""
-        new = list(dict.fromkeys(key[:3] for key in keys if key[:3] not in self._layouts))
-        if new:
-            wanted = [Bound(self._subgraphs[part][1], cores, depth) for part, cores, depth in new]
-            self._layouts.update(zip(new, lay_out(problem, wanted), strict=True))
-        layouts = [self._layouts[key[:3]] for key in keys]
+        wanted = list(dict.fromkeys(key[:3] for key in keys))
+        new = [key for key in wanted if key not in self._layouts]
+        bound = [Bound(self._subgraphs[part][1], cores, depth) for part, cores, depth in new]
+        made = dict(zip(new, lay_out(problem, bound) if new else (), strict=True))
+        laid = {
+            key: self._layouts.get(key, functools.partial(made.__getitem__, key)) for key in wanted
+        }
+        layouts = [laid[key[:3]] for key in keys]
         rows = np.zeros((len(keys), len(COLUMNS)))
         rows[:, :_OWN] = [self._part_row(problem, key[0]) for key in keys]
         rows[:, _PASSES.stop :] = isolated_kernels(problem, layouts, [key[3] for key in keys])
