@@ -14,12 +14,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.domain import AccessMap, AxisKind
-from autoturbo.graph.operators import MAX_AXES, Graph, Tensor, check_limits, element_bytes
+from autoturbo.graph.operators import Graph, Tensor, check_limits, element_bytes
 
 Ints = NDArray[np.int64]
 
@@ -248,26 +247,6 @@ def operator_axes(
     return wanted
 
 
-@njit(cache=True)
-def propagate(
-    g: GraphArrays, ops: Ints, low: Ints, high: Ints, seen: Ints, box_low: Ints, box_high: Ints
-) -> None:
-    """Regions that a sub-graph needs, from its outputs back to its inputs.
-
-    Args:
-        g: the graph.
-        ops: operators of the sub-graph in topological order.
-        low: over all dimensions; holds the regions wanted of the sub-graph's outputs on entry, and
-            of every tensor that it touches on return.
-        high: likewise.
-        seen: per tensor, 1 where a region is set.
-        box_low: over all axes; the axis intervals of each operator on return (empty if unused).
-        box_high: likewise.
-    """
-    room = np.empty((6, MAX_AXES), np.int64)
-    propagate_in(g, ops, low, high, seen, box_low, box_high, room)
-
-
 @borrowing
 def propagate_in(
     g: GraphArrays,
@@ -279,7 +258,19 @@ def propagate_in(
     box_high: Ints,
     room: Ints,
 ) -> None:
-    """:func:`propagate` for callers that bring room, ``(6, MAX_AXES)``."""
+    """Find the regions that a sub-graph needs, from its outputs back to its inputs.
+
+    Args:
+        g: the graph.
+        ops: operators of the sub-graph in topological order.
+        low: over all dimensions; holds the regions wanted of the sub-graph's outputs on entry, and
+            of every tensor that it touches on return.
+        high: likewise.
+        seen: per tensor, 1 where a region is set.
+        box_low: over all axes; the axis intervals of each operator on return (empty if unused).
+        box_high: likewise.
+        room: of any contents, ``(6, MAX_AXES)``.
+    """
     axis_low, axis_high, part_low = room[0], room[1], room[2]
     part_high, one_low, one_high = room[3], room[4], room[5]
     for index in range(len(ops) - 1, -1, -1):

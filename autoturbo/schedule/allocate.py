@@ -27,7 +27,9 @@ from autoturbo.schedule.problem import STAGING_SHARE
 ALIGNMENT = 64
 """Bytes: a burst of every memory in the presets."""
 
-VICTIMS = {"longest": 0, "largest": 1, "size_x_life": 2}
+_LONGEST, _LARGEST = range(2)
+
+VICTIMS = {"longest": _LONGEST, "largest": _LARGEST, "size_x_life": 2}
 """Codes of the spill rules for compiled code."""
 
 
@@ -339,21 +341,14 @@ def _victim(
     rule: int,
 ) -> int:
     """Position of the live buffer that leaves: by the rule, the first of equals; -1 for none."""
-    best, best_score = -1, -1
+    best, most = -1, -1
     for position in range(count):
-        score = _score(active[position], birth, death, size, rule)
-        if score > best_score and not fixed[active[position]]:
-            best, best_score = position, score
+        buffer = active[position]
+        score = death[buffer] - birth[buffer] + 1 if rule != _LARGEST else 1
+        score *= size[buffer] if rule != _LONGEST else 1
+        if score > most and not fixed[buffer]:
+            best, most = position, score
     return best
-
-
-@njit(cache=True)
-def _score(buffer: int, birth: Ints, death: Ints, size: Ints, rule: int) -> int:
-    life: int = death[buffer] - birth[buffer] + 1
-    if rule == 0:
-        return life
-    bytes_held: int = size[buffer]
-    return bytes_held if rule == 1 else life * bytes_held
 
 
 def peak_use(buffers: Buffers, level: Scope) -> int:

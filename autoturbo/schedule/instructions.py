@@ -141,7 +141,9 @@ class _Plan(NamedTuple):
     ``leaves`` whether its results leave LB, ``steps`` whether it is a recurrence's; ``first`` and
     ``first_weight`` count tiles and weight tiles before each layer; ``weight_of`` is the weight
     tile of a tile (-1 for none), ``first_use`` and ``last_use`` the first and last tile of a
-    weight tile.
+    weight tile; ``reads`` says of each tile whether it reads its share of the inputs, ``asks``
+    whether DDR has to be asked for it, ``ends`` whether its reduction is complete, and ``follows``
+    whether it is steps of a recurrence that need what the tile before made.
     """
 
     rules: Ints
@@ -153,6 +155,10 @@ class _Plan(NamedTuple):
     emits: Flags
     leaves: Flags
     steps: Flags
+    reads: Flags
+    asks: Flags
+    ends: Flags
+    follows: Flags
     first: Ints
     first_weight: Ints
     owner: Ints
@@ -423,20 +429,39 @@ def _plan(
     first, first_weight = np.append(0, np.cumsum(counts)), np.append(0, np.cumsum(weights))
     layers = np.arange(len(tiles))
     owner, weight_owner = np.repeat(layers, counts), np.repeat(layers, weights)
+    place, steps = np.arange(first[-1]) - first[owner], stages[:, Stage.SEQUENCE] > 0
     rows = np.where(tiles[:, Tiling.ROWS_OUTSIDE] > 0, 1, tiles[:, Tiling.ROWS])
-    weight_of = first_weight[owner] + (np.arange(first[-1]) - first[owner]) // rows[owner]
+    weight_of = first_weight[owner] + place // rows[owner]
     weight_of = np.where(weights[owner] > 0, weight_of, -1)
     with_weights = np.flatnonzero(weight_of >= 0)
     used, numbers = weight_of[with_weights], np.arange(first_weight[-1])  # ascending, both
     return _Plan(
         rules, tiles, *edges, np.ascontiguousarray(emits.T), streams[:, _OUT].sum(axis=1) > 0,
-        stages[:, Stage.SEQUENCE] > 0, first, first_weight, owner, weight_of, weight_owner,
+        steps, *_reads(tiles[owner].T, place), steps[owner] & (place > 0), first, first_weight,
+        owner, weight_of, weight_owner,
         with_weights[np.searchsorted(used, numbers)],
         with_weights[np.searchsorted(used, numbers, side="right") - 1],
     )  # fmt: skip
 
 
 _OUT = [OUT_GB, OUT_DDR]
+
+
+def _reads(tiles: Ints, place: Ints) -> tuple[Flags, Flags, Flags]:
+    """Return which tiles read their share of inputs, which ask DDR, and which end a reduction.
+
+    Args:
+        tiles: per tile, how its layer is cut, by column.
+        place: of each tile in its layer.
+    """
+    outside, kept, depths = tiles[Tiling.ROWS_OUTSIDE] > 0, tiles[Tiling.KEPT], tiles[Tiling.DEPTHS]
+    weights = tiles[Tiling.COLUMNS] * depths
+    inner = place % (weights * tiles[Tiling.ROWS])
+    weight = np.where(outside, inner % weights, inner // tiles[Tiling.ROWS])
+    column, depth = np.divmod(weight, depths)
+    reads = np.where(outside, weight == 0, (column == 0) | (kept != IN_LB))
+    asks = reads & (outside | (column == 0) | (kept == 0))
+    return reads, asks, depth == depths - 1
 
 
 def _new_trace(tiles: int, weights: int, layers: int) -> _Trace:
@@ -547,27 +572,6 @@ def _wait_for_layers(p: _Plan, t: _Trace, at: int, layer: int) -> None:
 
 
 @borrowing
-def _place(tiles: Ints, tile: int) -> tuple[int, int]:
-    """Column and depth of a tile of a layer, by its number within the layer."""
-    rows, depths = tiles[Tiling.ROWS], tiles[Tiling.DEPTHS]
-    weights = tiles[Tiling.COLUMNS] * depths
-    inner = tile % (weights * rows)
-    weight = inner % weights if tiles[Tiling.ROWS_OUTSIDE] else inner // rows
-    return weight // depths, weight % depths
-
-
-@borrowing
-def _reads_anew(tiles: Ints, tile: int) -> tuple[bool, bool]:
-    """Return whether a tile reads its share of the inputs, and whether DDR has to be asked."""
-    column, depth = _place(tiles, tile)
-    if tiles[Tiling.ROWS_OUTSIDE]:
-        return column + depth == 0, True
-    if column and tiles[Tiling.KEPT] == IN_LB:
-        return False, False
-    return True, column == 0 or tiles[Tiling.KEPT] == 0
-
-
-@borrowing
 def _slot(p: _Plan, t: _Trace, weight: int) -> int:
     """The instruction after which a weight tile's slot in LB is free."""
     before = weight - p.rules[Rule.AHEAD] - 1
@@ -622,8 +626,7 @@ def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
     """Emit inputs of a tile that are in DDR before the kernel starts."""
     layer = p.owner[index]
     tile = index - p.first[layer]
-    anew, from_ddr = _reads_anew(p.tiles[layer], tile)
-    if not (p.emits[layer, Role.FETCH_INPUT] and anew and from_ddr):
+    if not (p.emits[layer, Role.FETCH_INPUT] and p.asks[index]):
         return
     at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_INPUT)
     before = index - p.rules[Rule.AHEAD] - 1
@@ -643,7 +646,7 @@ def _input_transfer(p: _Plan, t: _Trace, index: int) -> None:
     layer = p.owner[index]
     tile = index - p.first[layer]
     t.entered[index] = t.entered[index - 1] if index else -1
-    if not (p.emits[layer, Role.PASS_INPUT] and _reads_anew(p.tiles[layer], tile)[0]):
+    if not (p.emits[layer, Role.PASS_INPUT] and p.reads[index]):
         return
     at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.PASS_INPUT)
     _wait(t.where, at, t.input_dma[index])
@@ -657,7 +660,7 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
     """Emit what a tile needs from other cores, and inputs that this kernel itself spilled."""
     layer = p.owner[index]
     tile = index - p.first[layer]
-    if not _reads_anew(p.tiles[layer], tile)[0]:
+    if not p.reads[index]:
         return
     if p.emits[layer, Role.FETCH_LATE]:
         at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_LATE)
@@ -667,16 +670,9 @@ def _bring(p: _Plan, t: _Trace, index: int) -> None:
     if p.emits[layer, Role.PASS_LATE]:
         at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.PASS_LATE)
         _wait_for_layers(p, t, at, layer)
-        _wait_for_work(t, at, index - (1 if _follows(p, index) else 2))
+        _wait_for_work(t, at, index - (1 if p.follows[index] else 2))
         _wait(t.where, at, t.late[index])
         t.late[index] = at
-
-
-@borrowing
-def _follows(p: _Plan, index: int) -> bool:
-    """Whether a tile is steps of a recurrence and needs what the tile before made."""
-    layer = p.owner[index]
-    return bool(p.steps[layer] and index > p.first[layer])
 
 
 @borrowing
@@ -703,16 +699,16 @@ def _wait_for_inputs(p: _Plan, t: _Trace, at: int, index: int) -> None:
 def _compute(p: _Plan, t: _Trace, index: int) -> None:
     """Emit matrix work of a tile, then, once its reduction is complete, its vector work."""
     layer = p.owner[index]
-    tile, tiles = index - p.first[layer], p.tiles[layer]
+    tile = index - p.first[layer]
     if index:
         t.multiplied[index], t.applied[index] = t.multiplied[index - 1], t.applied[index - 1]
     last = -1
     if p.emits[layer, Role.MULTIPLY]:
         last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile, Role.MULTIPLY)
         _wait_for_inputs(p, t, last, index)
-        _wait_for_work(t, last, index - (1 if _follows(p, index) else 2))
+        _wait_for_work(t, last, index - (1 if p.follows[index] else 2))
         t.computed[index] = t.multiplied[index] = last
-        if _place(tiles, tile)[1] < tiles[Tiling.DEPTHS] - 1:
+        if not p.ends[index]:
             return
     if p.emits[layer, Role.APPLY]:
         at = _emit(t.where, t.size, VECTOR_ENGINE, layer, tile, Role.APPLY)
@@ -727,10 +723,10 @@ def _compute(p: _Plan, t: _Trace, index: int) -> None:
 def _store(p: _Plan, t: _Trace, index: int) -> None:
     """Emit outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
     layer = p.owner[index]
-    tiles, tile = p.tiles[layer], index - p.first[layer]
+    tile = index - p.first[layer]
     if index:
         t.left[index], t.saved[index] = t.left[index - 1], t.saved[index - 1]
-    if _place(tiles, tile)[1] < tiles[Tiling.DEPTHS] - 1:
+    if not p.ends[index]:
         return
     done, saves = t.computed[index], p.emits[layer, Role.SAVE]
     if p.emits[layer, Role.STORE]:

@@ -1,29 +1,10 @@
-"""Steps of recurrences for compiled code: how many, what one core makes, what it reads anew."""
+"""What one core makes of a recurrence, for compiled code."""
 
 from __future__ import annotations
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints, narrow_axes
-from autoturbo.schedule.work import STEP, WorkArrays
-
-
-@borrowing
-def steps_of(g: GraphArrays, w: WorkArrays, op: int, box_low: Ints, box_high: Ints) -> int:
-    """Return the steps that an operator goes through one after another."""
-    steps = 1
-    for axis in range(g.axis_start[op], g.axis_start[op + 1]):
-        if w.role[axis] == STEP:
-            steps *= max(box_high[axis] - box_low[axis], 0)
-    return steps
-
-
-@borrowing
-def by_step(g: GraphArrays, w: WorkArrays, op: int, slot: int) -> bool:
-    """Whether a step of an operator addresses a tensor anew."""
-    for term in range(g.term_start[g.slot_dim[slot]], g.term_start[g.slot_dim[slot + 1]]):
-        if w.role[g.axis_start[op] + g.term_axis[term]] == STEP:
-            return True
-    return False
+from autoturbo.schedule.work import WorkArrays
 
 
 @borrowing

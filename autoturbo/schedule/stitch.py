@@ -33,7 +33,7 @@ from autoturbo.schedule.hazards import clearances
 from autoturbo.schedule.instances import PartShape, external_inputs
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.split import Workspace, clear_seen, workspace
-from autoturbo.schedule.steps import by_step, narrow_spread, steps_of
+from autoturbo.schedule.steps import narrow_spread
 from autoturbo.schedule.work import (
     COLUMNS,
     COUNT,
@@ -352,13 +352,19 @@ def _add_recurrence(
 ) -> None:
     """Add the steps of a recurrence: what each reads again, and the state that cores exchange."""
     for position in range(g.in_start[op], g.in_start[op + 1]):
-        tensor = g.in_tensor[position]
-        if g.constant[tensor] and seen[tensor] and by_step(g, w, op, g.in_slot[position]):
+        tensor, slot, by_step = g.in_tensor[position], g.in_slot[position], False
+        for term in range(g.term_start[g.slot_dim[slot]], g.term_start[g.slot_dim[slot + 1]]):
+            by_step = by_step or w.role[g.axis_start[op] + g.term_axis[term]] == STEP
+        if by_step and g.constant[tensor] and seen[tensor]:
             row[Stage.STEP_WEIGHTS] += region_bytes(g, tensor, low, high) * share
     if 0.0 < share < 1.0:
         made = shown_points(g, w, op, box_low, box_high) * g.element[g.out_tensor[g.out_start[op]]]
         row[Stage.STATE] += made * (1.0 / share - 1.0)
-    row[Stage.SEQUENCE] = max(row[Stage.SEQUENCE], steps_of(g, w, op, box_low, box_high))
+    steps = 1
+    for axis in range(g.axis_start[op], g.axis_start[op + 1]):
+        if w.role[axis] == STEP:
+            steps *= max(box_high[axis] - box_low[axis], 0)
+    row[Stage.SEQUENCE] = max(row[Stage.SEQUENCE], steps)
 
 
 @borrowing

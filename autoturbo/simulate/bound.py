@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays, propagate, region_bytes
+from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays, propagate_in, region_bytes
 from autoturbo.graph.domain import SHOWN
-from autoturbo.graph.operators import Engine, Graph, Operator
+from autoturbo.graph.operators import MAX_AXES, Engine, Graph, Operator
 from autoturbo.hardware.target import Target, storage_ratio
 from autoturbo.schedule.recurrence import Recurrence
 from autoturbo.schedule.work import MATRIX, VECTOR, in_integers, priced
@@ -56,7 +56,8 @@ class Needs:
             high[part], seen[tensor] = arrays.extent[part], 1
         begin, end = np.zeros_like(arrays.axis_extent), np.zeros_like(arrays.axis_extent)
         order = np.arange(len(graph.operators), dtype=np.int64)
-        propagate(arrays, order, low, high, seen, begin, end)
+        room = np.zeros((6, MAX_AXES), np.int64)
+        propagate_in(arrays, order, low, high, seen, begin, end, room)
         return Needs(graph, arrays, low, high, seen, np.maximum(end - begin, 0))
 
     def bytes(self, tensor: int) -> int:

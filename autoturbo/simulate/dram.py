@@ -93,33 +93,24 @@ def dram_efficiency(
 
 @borrowing
 def run_seconds(run: float, m: Floats) -> float:
-    """Seconds for which a run of some bytes keeps the whole off-chip memory."""
+    """Return the seconds for which a run of some bytes keeps the whole off-chip memory."""
     if m[Memory.BURST] == 0:
         return float(run / m[Memory.PEAK])
     bursts = np.ceil(run / m[Memory.BURST])
     span = min(np.ceil(run / m[Memory.INTERLEAVE]), m[Memory.CHANNELS])
     rows = max(min(bursts, m[Memory.SPREAD] * span), np.ceil(run / m[Memory.PAGE]))
-    data = bursts * m[Memory.BURST] / m[Memory.PEAK] * _group_delay(run, m)
+    delay = 1.0  # how much longer bursts take because they follow each other in one bank group
+    if m[Memory.SPREAD] <= 1:
+        piece = min(run, m[Memory.PAGE])
+        alone = max(piece - 2 * m[Memory.QUEUE], 0.0) / piece
+        together = m[Memory.GROUPS] ** -(m[Memory.STREAMS] - 1.0)
+        delay = 1.0 + alone * (m[Memory.GROUP_GAP] - 1.0) * together
+    data = bursts * m[Memory.BURST] / m[Memory.PEAK] * delay
     opening = rows * m[Memory.ACTIVATE] / m[Memory.CHANNELS]
-    return float(max(data, opening) / _channels_busy(run, span, m))
-
-
-@borrowing
-def _group_delay(run: float, m: Floats) -> float:
-    """How much longer a run's bursts take because they follow each other in one bank group."""
-    if m[Memory.SPREAD] > 1:
-        return 1.0
-    piece = min(run, m[Memory.PAGE])
-    alone = max(piece - 2 * m[Memory.QUEUE], 0.0) / piece
-    together = m[Memory.GROUPS] ** -(m[Memory.STREAMS] - 1.0)
-    return float(1.0 + alone * (m[Memory.GROUP_GAP] - 1.0) * together)
-
-
-@borrowing
-def _channels_busy(run: float, span: float, m: Floats) -> float:
-    """Share of the channels that have work, for runs at random places."""
+    # share of the channels that have work, for runs at random places
     waiting = max(m[Memory.CHANNELS] * m[Memory.QUEUE] / run, 1.0)
-    return float(waiting / (waiting + m[Memory.CHANNELS] / span - 1.0))
+    busy = waiting / (waiting + m[Memory.CHANNELS] / span - 1.0)
+    return float(max(data, opening) / busy)
 
 
 @arithmetic

@@ -17,6 +17,7 @@ another, and no less than its bytes at the global buffer's bandwidth, however it
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -212,7 +213,7 @@ def dma_bandwidth(target: Target) -> float:
 
 def run_kernel(instructions: Instructions, rates: Floats) -> KernelTime:
     """Simulate one kernel."""
-    return KernelTime(_run(instructions.where, instructions.amounts, rates))
+    return KernelTime(_simulated(instructions.where, instructions.amounts, rates))
 
 
 @borrowing
@@ -280,9 +281,45 @@ def memory_seconds(dma: Floats, read: Floats, written: Floats, gb: Floats, r: Fl
     return seconds
 
 
+def _simulated(where: Ints, amounts: Floats, rates: Floats) -> Floats:
+    """Return what a program's engines take and move, by :class:`Quantity`."""
+    out, begin, end = _run(where, amounts, rates)
+    engine = where[:, Column.ENGINE]
+    moved = _moved(engine, amounts, rates)
+    for quantity, column in moved.items():
+        out[quantity] = np.append(0.0, np.cumsum(column))[-1]  # in the order of the program
+    memory = memory_seconds(
+        out[Quantity.BUSY_DMA_IN] + out[Quantity.BUSY_DMA_OUT],
+        out[Quantity.DDR_READ], out[Quantity.DDR_WRITTEN],
+        out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
+    )  # fmt: skip
+    out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
+    own = [np.append(np.flatnonzero(engine == one), -1) for one in range(len(ENGINES))]
+    pairs = itertools.combinations(own, 2)
+    for position, (first, second) in enumerate(pairs, Quantity.OVERLAP_DMA_IN_TRANSFER):
+        out[position] = _together(first, second, second, begin, end)
+    three = own[TRANSFER], own[MATRIX_ENGINE], own[VECTOR_ENGINE]
+    out[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(*three, begin, end)
+    return out
+
+
+def _moved(engine: Ints, q: Floats, r: Floats) -> dict[Quantity, Floats]:
+    """Return what each instruction moves, in bytes as they are stored."""
+    stored, cores = r[Rate.STORED], r[Rate.STORED] * r[Rate.CORES]
+    ddr = q[:, Amount.DDR] * stored
+    return {
+        Quantity.GB_WRITTEN: q[:, Amount.GB_WRITTEN] * stored,
+        Quantity.GB_READ: (q[:, Amount.GB] - q[:, Amount.GB_WRITTEN]) * stored,
+        Quantity.CORE_TO_CORE: q[:, Amount.EXCHANGED] * cores,
+        Quantity.LB: (q[:, Amount.LOCAL] + q[:, Amount.CORE]) * cores,
+        Quantity.DDR_READ: np.where(engine == DMA_IN, ddr, 0.0),
+        Quantity.DDR_WRITTEN: np.where(engine == DMA_OUT, ddr, 0.0),
+    }
+
+
 @njit(cache=True)
-def _run(where: Ints, amounts: Floats, rates: Floats) -> Floats:
-    """Issue all instructions and add up what they do."""
+def _run(where: Ints, amounts: Floats, rates: Floats) -> tuple[Floats, Floats, Floats]:
+    """Issue all instructions; what engines take, and when each instruction begins and ends."""
     total = len(where)
     begin, end, done = np.zeros(total), np.zeros(total), np.zeros(total)
     free, completed = np.zeros(len(ENGINES)), np.zeros(len(ENGINES))
@@ -303,53 +340,15 @@ def _run(where: Ints, amounts: Floats, rates: Floats) -> Floats:
         done[index] = completed[engine] = max(end[index] + latency, completed[engine])
         free[engine] = end[index]
         out[Quantity.SECONDS] = max(out[Quantity.SECONDS], done[index])
-        _add_bytes(engine, amounts[index], rates, out)
-    memory = memory_seconds(
-        out[Quantity.BUSY_DMA_IN] + out[Quantity.BUSY_DMA_OUT],
-        out[Quantity.DDR_READ], out[Quantity.DDR_WRITTEN],
-        out[Quantity.GB_READ] + out[Quantity.GB_WRITTEN], rates,
-    )  # fmt: skip
-    out[Quantity.SECONDS] = max(out[Quantity.SECONDS], memory)
-    _add_overlaps(where, begin, end, out)
-    return out
-
-
-@njit(cache=True)
-def _add_bytes(engine: int, q: Floats, r: Floats, out: Floats) -> None:
-    """Count what an instruction moves, in bytes as they are stored."""
-    stored, cores = r[Rate.STORED], r[Rate.STORED] * r[Rate.CORES]
-    out[Quantity.GB_WRITTEN] += q[Amount.GB_WRITTEN] * stored
-    out[Quantity.GB_READ] += (q[Amount.GB] - q[Amount.GB_WRITTEN]) * stored
-    out[Quantity.CORE_TO_CORE] += q[Amount.EXCHANGED] * cores
-    out[Quantity.LB] += (q[Amount.LOCAL] + q[Amount.CORE]) * cores
-    if engine == DMA_IN:
-        out[Quantity.DDR_READ] += q[Amount.DDR] * stored
-    if engine == DMA_OUT:
-        out[Quantity.DDR_WRITTEN] += q[Amount.DDR] * stored
-
-
-@njit(cache=True)
-def _add_overlaps(where: Ints, begin: Floats, end: Floats, out: Floats) -> None:
-    """Seconds in which both engines of each pair are busy, and matrix, vector and transfer."""
-    own = np.full((len(ENGINES), len(where) + 1), -1, np.int64)  # each engine's, in order
-    count = np.zeros(len(ENGINES), np.int64)
-    for index in range(len(where)):
-        engine = where[index, Column.ENGINE]
-        own[engine, count[engine]] = index
-        count[engine] += 1
-    position = Quantity.OVERLAP_DMA_IN_TRANSFER + 0
-    for first in range(len(ENGINES)):
-        for second in range(first + 1, len(ENGINES)):
-            out[position] = _together(own[first], own[second], own[second], begin, end)
-            position += 1
-    out[Quantity.OVERLAP_TRANSFER_MATRIX_VECTOR] = _together(
-        own[TRANSFER], own[MATRIX_ENGINE], own[VECTOR_ENGINE], begin, end
-    )
+    return out, begin, end
 
 
 @njit(cache=True)
 def _together(first: Ints, second: Ints, third: Ints, begin: Floats, end: Floats) -> float:
-    """Merge the busy intervals of three engines; each engine's are in order, -1 ends them."""
+    """Return the seconds in which three engines are busy.
+
+    Instructions of each engine are in order; -1 ends them.
+    """
     total = 0.0
     i = j = k = 0
     while first[i] >= 0 and second[j] >= 0 and third[k] >= 0:

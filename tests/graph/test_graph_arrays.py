@@ -16,7 +16,7 @@ from autoturbo.graph.arrays import (
     graph_arrays,
     need,
     operator_axes,
-    propagate,
+    propagate_in,
     region_bytes,
 )
 from autoturbo.graph.domain import Interval, Region, hull, volume
@@ -58,9 +58,9 @@ class Compiled:
         need(self.arrays, tensor, low, high, self.low, self.high, self.seen)
 
     def run(self, *operators: int) -> None:
-        propagate(
+        propagate_in(
             self.arrays, np.asarray(operators, np.int64), self.low, self.high, self.seen,
-            self.box_low, self.box_high,
+            self.box_low, self.box_high, np.zeros((6, MAX_AXES), np.int64),
         )  # fmt: skip
 
     def region(self, tensor: int) -> Region:
