@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from numba import njit
 from numba.core.errors import NumbaError
 
-from autoturbo.compiled import arithmetic, borrowing
+from autoturbo import compiled
+from autoturbo.compiled import CompileProgress, arithmetic, borrowing, watched_compiling
+from tests.compiled_later import compiled_later
 
 
 class Pair(NamedTuple):
@@ -91,3 +96,63 @@ def test_callers_that_allocate_may_call_it(pair: Pair) -> None:
         return out
 
     np.testing.assert_array_equal(outer(pair), (pair.first * pair.second).sum(axis=1))
+
+
+def test_functions_are_counted_while_they_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours alone, each once, of those of loaded modules that are not compiled."""
+    first, second, third = compiled_later(3, monkeypatch)
+    first(1)
+    another: Any = njit(lambda: 1)
+    now, seen = 0.0, []
+    progress = CompileProgress(lambda: seen.append(progress.functions), lambda: now)
+    with watched_compiling(progress):
+        another()
+        before = progress.total
+        for value in (1, 2.0):
+            second(value)
+        now += 10
+        third(1)
+    assert (progress.functions, progress.total, progress.running) == (2, before, False)
+    assert seen[0] == 0
+    assert seen[-1] == 2
+    assert f"{first.__module__}:f0" not in (progress._expected or ())
+    first(2.0)
+    assert progress.functions == 2
+
+
+def test_what_is_left_is_told_by_what_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    progress = CompileProgress(clock=lambda: now)
+    monkeypatch.setattr(compiled, "_loaded", lambda: ((f"autoturbo:{n}", None) for n in range(30)))
+    monkeypatch.setattr(compiled, "_is_kept", lambda _: False)
+    monkeypatch.setattr(compiled, "_name", str)
+    progress.begin()
+    assert progress.left_s == 30 * compiled.SECONDS_EACH
+    for number in range(20):
+        now += 3 * compiled.SECONDS_EACH
+        progress.end(f"autoturbo:{number}")
+        progress.begin()
+    assert progress.left_s == pytest.approx(10 * 2 * compiled.SECONDS_EACH)
+
+
+def test_what_is_on_the_disk_is_compiled(tmp_path: Path) -> None:
+    """From this source, for this processor: checked in functions of the package itself."""
+    program = """
+import sys
+import autoturbo.compiled as compiled
+from autoturbo.graph import arrays
+one = next(f for name, f in compiled._loaded())
+print(compiled._is_kept(one))
+index = one._cache._cache_file
+index._save_index({("(int64,)", one.targetctx.codegen().magic_tuple(), ("", "")): "one.nbc"})
+print(compiled._is_kept(one))
+index._save_index({("(int64,)", ("another",), ("", "")): "one.nbc"})
+print(compiled._is_kept(one))
+open(index._index_path, "wb").write(b"rubbish")
+print(compiled._is_kept(one))
+"""
+    variables = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=variables
+    )
+    assert done.stdout.split() == ["False", "True", "False", "False"]

@@ -65,12 +65,18 @@ def live_line(standing: Standing) -> str:
     return " | ".join(parts)
 
 
-def compiling_line(functions: int, seconds: float) -> str:
+def compiling_line(functions: int, total: int, left: float) -> str:
     """Return the line that says how far compiling is, without an end of line.
 
-    ``compiling, once per installation: 12 functions, 0:09``
+    ``compiling 12 of 55 functions, once per installation, about 20 s``
+
+    Args:
+        functions: compiled so far.
+        total: those and the others.
+        left: seconds that the others take; nobody knows them well, so they are told in fives.
     """
-    return f"compiling, once per installation: {functions} functions, {clock(seconds)}"
+    seconds = max(5, 5 * round(left / 5))
+    return f"compiling {functions} of {total} functions, once per installation, about {seconds} s"
 
 
 def _progress(standing: Standing) -> str:
