@@ -66,7 +66,8 @@ class CompileProgress:
     Numba compiles more, of its own and what formulas are made of: that is in the time only.
 
     Args:
-        on_change: called when a function is begun and when it is compiled.
+        on_change: called when a function is begun and when it is compiled. What it raises comes
+            when all is compiled that was begun: to Numba it would be a mistake in a function.
         clock: tells the seconds.
 
     Attributes:
@@ -84,6 +85,7 @@ class CompileProgress:
         self._depth, self._began = 0, 0.0
         self._expected: set[str] | None = None
         self._done: set[str] = set()
+        self._raised: Exception | None = None
 
     @property
     def running(self) -> bool:
@@ -113,7 +115,7 @@ class CompileProgress:
         if not self.running:
             self._began = self._clock()
         self._depth += 1
-        self._on_change()
+        self._tell()
 
     def end(self, dispatcher: Any) -> None:
         """Note that a function is compiled."""
@@ -123,7 +125,17 @@ class CompileProgress:
         if name := _name(dispatcher):
             self._done.add(name)
             self.functions = len(self._done)
-        self._on_change()
+        self._tell()
+
+    def _tell(self) -> None:
+        try:
+            if self._raised is None:
+                self._on_change()
+        except Exception as error:  # noqa: BLE001  whatever it is, it is for the caller
+            self._raised = error
+        if self._raised is not None and not self.running:
+            raised, self._raised = self._raised, None
+            raise raised
 
 
 @contextmanager
