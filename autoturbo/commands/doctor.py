@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import AutoTurboError
+from autoturbo.report.units import clock
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
 
-USAGE = "[--ray [ADDRESS]] [options]"
+USAGE = "[--warm] [--ray [ADDRESS]] [options]"
 EXAMPLE = "autoturbo doctor"
+MODEL, TRIALS = "alexnet", 2
+"""What is tuned to have everything compiled."""
+
 _PACKAGES = (
     *("numpy", "onnx", "numba", "optuna", "ray", "rich", "PyYAML", "pydantic"),
     "argcomplete",
@@ -27,16 +31,19 @@ _OPTIONAL = ("onnxruntime", "pyarrow")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Whether to reach for a cluster."""
+    """Whether to compile ahead, and to reach for a cluster."""
+    text = "compile ahead all that 'tune', 'verify' and 'explain' would compile first"
+    parser.add_argument("--warm", action="store_true", help=text)
     text = "connect to a cluster, or start a local one without ADDRESS"
     parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const="local", help=text)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print every finding; status 1 if something is wrong."""
+    warmed = _warmed(console) if options.warm else {}
     findings = {
         "versions": _versions(),
-        "cache": _cache(),
+        "cache": _cache() | warmed,
         "ray": _ray(options.ray),
         "database": _database(options.db),
     }
@@ -89,6 +96,29 @@ def _cache() -> dict[str, Any]:
         "writable": writable,
         "state": state,
     }
+
+
+def _warmed(console: Console) -> dict[str, Any]:
+    """Compile what is not compiled, and say so; how many functions that were."""
+    from autoturbo.compiled import CompileProgress, watched_compiling
+
+    with watched_compiling(CompileProgress()) as progress:
+        warm_up()
+    compiled, took = progress.functions, clock(progress.seconds)
+    console.say(f"compiled {compiled} functions in {took}" if compiled else "all is compiled")
+    return {"compiled": compiled}
+
+
+def warm_up() -> None:
+    """Tune, check and explain the smallest model that needs every compiled function."""
+    from autoturbo.commands.loading import load_model
+    from autoturbo.hardware import load_target
+    from autoturbo.report.explanation import bounds_of
+    from autoturbo.tuner import tune
+
+    model, target = load_model(MODEL, batch=1), load_target("stcp920")
+    result = tune(model, target, trials=TRIALS, baselines=(), verify=False)
+    bounds_of(result.best.schedule, what_if=True)
 
 
 def _ray(address: str | None) -> dict[str, Any]:

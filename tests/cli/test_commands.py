@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +26,7 @@ from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.simulate.measurement import Failure
 from tests.cli.bad_files import flipped, saved
 from tests.cli.command_line import Cli, cli_in, narrow_terminal
+from tests.compiled_later import compiled_later
 
 if TYPE_CHECKING:
     from autoturbo.commands.loading import Pair
@@ -310,6 +313,37 @@ def test_doctor_misses_a_package(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(doctor, "_PACKAGES", ("numpy", "no-such-package"))
     ran = cli("doctor")
     assert (ran.status, ran.err) == (1, "problem: versions\n")
+
+
+def test_doctor_compiles_ahead(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    (function,) = compiled_later(1, monkeypatch)
+    monkeypatch.setattr(doctor, "warm_up", lambda: function(1))
+    found = cli("--json", "doctor", "--warm")
+    assert (found.status, found.object["cache"]["compiled"]) == (0, 1)
+    assert found.err.startswith("compiled 1 functions in 0:0")
+    again = cli("doctor", "--warm")
+    assert (again.status, again.out.splitlines()[0]) == (0, "all is compiled")
+    assert cli("--json", "doctor").object["cache"].get("compiled") is None
+
+
+def test_doctor_compiles_all_that_commands_need(cli: Cli) -> None:
+    """In a process that has compiled nothing: whatever tuning calls is loaded by then."""
+    program = """
+from autoturbo import compiled
+from autoturbo.cli import main
+from autoturbo.commands import doctor
+doctor.warm_up()
+known = {name: set(one.signatures) for name, one in compiled._loaded()}
+model = ["bert_base_s128", "--batch", "1", "--quiet"]
+assert main(["tune", *model, "--trials", "20"]) == 0
+assert main(["verify", *model, "--no-numbers"]) == 0
+new = [n for n, one in compiled._loaded() if set(one.signatures) - known[n]]
+print("new:", *new)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=cli.folder
+    )
+    assert done.stdout.splitlines()[-1] == "new:"
 
 
 def test_doctor_counts_compiled_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
