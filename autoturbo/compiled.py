@@ -11,6 +11,10 @@ three quarters of its time that way; what borrows is therefore always inlined.
 
 Whoever shows how far compiling is says so here before Numba is imported, which takes longer than
 many a command: the first module that has something to compile imports it.
+
+Compiled code is kept where Numba keeps it: in NUMBA_CACHE_DIR, beside the sources, or in the user's
+cache folder, whichever can be written. Ours is also read where it can only be read (an image that
+was warmed by another user), and compiled without being kept where Numba would refuse to.
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -41,7 +47,7 @@ def borrowing(function: Callable[P, R]) -> Callable[P, R]:
     """
     from numba import njit
 
-    _listen()
+    _prepare()
     options: dict[str, Any] = {"cache": True, "_nrt": False, "forceinline": True}
     compiled: Callable[P, R] = njit(**options)(function)
     return compiled
@@ -55,7 +61,7 @@ def arithmetic(function: Callable[P, R]) -> Callable[P, R]:
     """
     from numba.extending import register_jitable
 
-    _listen()
+    _prepare()
     register_jitable(_nrt=False, forceinline=True)(function)
     return function
 
@@ -142,7 +148,7 @@ class CompileProgress:
 def watched_compiling(progress: CompileProgress) -> Iterator[CompileProgress]:
     """Tell of every function that is compiled meanwhile; yields the same."""
     if "numba" in sys.modules:
-        _listen()
+        _prepare()
     _watching.append(progress)
     try:
         yield progress
@@ -153,7 +159,95 @@ def watched_compiling(progress: CompileProgress) -> Iterator[CompileProgress]:
 _watching: list[CompileProgress] = []
 
 
+def kept_in() -> Path | None:
+    """Return the folder that takes what is compiled; None where none can be written."""
+    for locator in _locators():
+        if found := locator.from_function(kept_in, __file__):
+            return Path(found.get_cache_path()).parent
+    return None
+
+
 @functools.cache
+def cannot_keep() -> str:
+    """Return the line that says that compiled code cannot be kept; empty where it can."""
+    if kept_in() is not None:
+        return ""
+    folder = import_module("numba.core.config").CACHE_DIR or Path(__file__).parent
+    return f"what is compiled cannot be kept: {folder} is read-only; set NUMBA_CACHE_DIR"
+
+
+def _locators() -> tuple[Any, ...]:
+    """Where Numba keeps what is compiled of files, best first."""
+    caching = import_module("numba.core.caching")
+    return (
+        caching.UserProvidedCacheLocator,
+        caching.InTreeCacheLocator,
+        caching.UserWideCacheLocator,
+    )
+
+
+@functools.cache
+def _prepare() -> None:
+    """Have Numba tell all who watch, and keep our functions where that is possible."""
+    _listen()
+    _keep()
+
+
+def _keep() -> None:
+    """Have our functions read from folders that cannot be written, and compiled without any."""
+    caching: Any = import_module("numba.core.caching")
+    dispatcher: Any = import_module("numba.core.dispatcher").Dispatcher
+    given, beside, users = _locators()
+
+    class Impl(caching.CompileResultCacheImpl):  # type: ignore[misc]
+        """Looks into more folders."""
+
+        _locator_classes = (
+            *(given, _readable(given), beside, _readable(beside)),
+            *(users, caching.ZipCacheLocator),
+        )
+
+    class Cache(caching.FunctionCache):  # type: ignore[misc]
+        """Does without being kept: the disk may be full, or not ours."""
+
+        _impl_class = Impl
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            with suppress(OSError):
+                super().save_overload(sig, data)
+
+    usual = dispatcher.enable_caching
+
+    def enable_caching(self: Any) -> None:
+        if self.py_func.__module__.partition(".")[0] != PACKAGE:
+            usual(self)
+            return
+        with suppress(RuntimeError):  # it can be kept nowhere
+            self._cache = Cache(self.py_func)
+
+    dispatcher.enable_caching = enable_caching
+
+
+def _readable(locator: Any) -> Any:
+    """Return the same, of folders that are only read: those that have a function compiled."""
+    caching: Any = import_module("numba.core.caching")
+
+    class Readable(locator):  # type: ignore[misc]
+        """Where somebody else has compiled it, from this source for this processor."""
+
+        def ensure_cache_path(self) -> None:
+            stem, version = Path(self._py_file).stem, "{}{}".format(*sys.version_info)
+            pattern = f"{stem}.*-{self._lineno}.py{version}*.nbi"
+            for path in Path(self._cache_path).glob(pattern):
+                stamp = self.get_source_stamp()
+                file = caching.IndexDataCacheFile(self._cache_path, path.stem, stamp)
+                if _has_this_processor(file):
+                    return
+            raise FileNotFoundError(self._cache_path)
+
+    return Readable
+
+
 def _listen() -> None:
     """Have Numba tell all who watch."""
     from numba.core import event
@@ -198,8 +292,15 @@ def _is_kept(dispatcher: Any) -> bool:
     if dispatcher.signatures:
         return True
     file = getattr(dispatcher._cache, "_cache_file", None)  # noqa: SLF001  nothing public tells
-    processor = dispatcher.targetctx.codegen().magic_tuple()
+    return file is not None and _has_this_processor(file)
+
+
+def _has_this_processor(file: Any) -> bool:
+    """Whether a file of Numba's has code of this source for this processor."""
+    from numba.core.registry import cpu_target
+
+    processor = cpu_target.target_context.codegen().magic_tuple()
     try:
-        return file is not None and any(k[1] == processor for k in file._load_index())  # noqa: SLF001
-    except Exception:  # noqa: BLE001  a file that cannot be read: compiled anew
+        return any(key[1] == processor for key in file._load_index())  # noqa: SLF001
+    except Exception:  # noqa: BLE001  whatever stands there: it is compiled anew
         return False

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.compiled import CompileProgress, watched_compiling
+from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling
 from autoturbo.config import (
     EFFORTS,
     RUNS,
@@ -218,7 +218,7 @@ def _told_of_compiling(
         if compiling.running and compiling.total:
             elapsed = last.elapsed_s + time.monotonic() - at
             done, total = compiling.functions, compiling.total
-            phase = compiling_line(done, total, compiling.left_s)
+            phase = compiling_line(done, total, compiling.left_s, kept=not cannot_keep())
             on_progress(
                 dataclasses.replace(
                     last, elapsed_s=elapsed, phase=phase, compiled=done, to_compile=total

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from numba import njit
+from numba.core import caching
 from numba.core.errors import NumbaError
 
 from autoturbo import compiled
@@ -156,3 +160,75 @@ print(compiled._is_kept(one))
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=variables
     )
     assert done.stdout.split() == ["False", "True", "False", "False"]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Read a module anew that keeps a compiled function in a folder; the function."""
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path / "kept"))
+    path = tmp_path / "later.py"
+    lines = "from numba import njit", "@njit(cache=True)", "def twice(value): return 2 * value"
+    path.write_text("\n".join(lines))
+
+    def read(name: str) -> Any:
+        spec = spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.twice
+
+    compiled._prepare()
+    return read
+
+
+def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder takes compiled code; root may write anywhere, so Numba is told."""
+
+    def refuse(_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(caching._CacheLocator, "ensure_cache_path", refuse)
+
+
+def test_what_cannot_be_kept_is_compiled_all_the_same(
+    make: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_only(monkeypatch)
+    function = make("autoturbo.later")
+    assert (function(3), function.stats.cache_path) == (6, None)
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        make("another")
+    compiled.cannot_keep.cache_clear()
+    said = compiled.cannot_keep()
+    compiled.cannot_keep.cache_clear()
+    folder = Path(function.py_func.__code__.co_filename).parent / "kept"
+    assert said == f"what is compiled cannot be kept: {folder} is read-only; set NUMBA_CACHE_DIR"
+    assert compiled.kept_in() is None
+
+
+def test_what_somebody_else_compiled_is_read(
+    make: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the folder is not ours, from the same source: an image that was warmed."""
+    first = make("autoturbo.later")
+    assert first(3) == 6
+    assert compiled.kept_in() == Path(first.stats.cache_path).parent
+    read_only(monkeypatch)
+    again = make("autoturbo.later")
+    assert again(4) == 8
+    assert sum(again.stats.cache_hits.values()) == 1
+    path = Path(again.py_func.__code__.co_filename)
+    path.write_text(path.read_text() + "\n# changed")
+    changed = make("autoturbo.later")
+    assert (changed(4), changed.stats.cache_path) == (8, None)
+
+
+def test_a_full_disk_is_no_reason_not_to_compile(
+    make: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(caching.IndexDataCacheFile, "_save_data", full)
+    assert make("autoturbo.later")(5) == 10

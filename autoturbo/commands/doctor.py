@@ -78,22 +78,25 @@ def _version(package: str) -> str | None:
 
 
 def _cache() -> dict[str, Any]:
-    """Where Numba keeps compiled code: its own folder, beside the sources, or the user's cache."""
+    """Where compiled code is kept, and how much."""
     import autoturbo
+    from autoturbo.compiled import kept_in
 
     package = Path(autoturbo.__file__).parent
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    folder = Path(named) if named else package
-    compiled = [file for file in folder.rglob("*.nb[ic]") if file.is_file()]
-    writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
-    state = f"{len(compiled)} files, {'writable' if writable else 'read-only'}"
-    if not writable:
-        state += "; compiled code goes to the user's cache folder"
+    folder = kept_in()
+    place = folder or package
+    files = [file for file in place.rglob("*.nb[ic]") if file.is_file()]
+    state = f"{len(files)} files, {'read-only' if folder is None else 'writable'}"
+    if place != package and (others := sum(1 for _ in package.rglob("*.nb[ic]"))):
+        state += f"; {others} more are read from {package}"
+    if folder is None:
+        state += "; set NUMBA_CACHE_DIR to keep what is compiled"
     return {
-        "folder": str(folder),
-        "files": len(compiled),
-        "bytes": sum(file.stat().st_size for file in compiled),
-        "writable": writable,
+        "ok": folder is not None or bool(files),
+        "folder": str(place),
+        "files": len(files),
+        "bytes": sum(file.stat().st_size for file in files),
+        "writable": folder is not None,
         "state": state,
     }
 

@@ -6,14 +6,14 @@ import shlex
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from autoturbo.commands.facts import notes_field
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import wrong
-from autoturbo.compiled import CompileProgress, watched_compiling
+from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling
 from autoturbo.config import RUNS
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.outputs import NO_OTHERS, Kind
@@ -62,7 +62,8 @@ class LiveLine:
         self._clock = clock
         self._last = clock()
         self._standing = ""
-        self._compiling = CompileProgress(self._show)
+        self._compiling = CompileProgress(self._show_compiling)
+        self._told = False
         self._held = ExitStack()
         self._live: Live | None = None
 
@@ -93,6 +94,14 @@ class LiveLine:
             self._standing = live_line(standing)
             self._show()
 
+    def _show_compiling(self) -> None:
+        if not self._told and self._open[:1] == [self]:
+            self._told = True
+            if line := cannot_keep():
+                with suppress(OSError):
+                    print(plain(line), file=self._stream, flush=True)
+        self._show()
+
     def _show(self) -> None:
         if self._open[-1:] != [self]:
             return
@@ -105,7 +114,8 @@ class LiveLine:
         compiling = self._compiling
         if not compiling.running:
             return self._standing
-        return compiling_line(compiling.functions, compiling.total, compiling.left_s)
+        kept = not cannot_keep()
+        return compiling_line(compiling.functions, compiling.total, compiling.left_s, kept=kept)
 
     def _text(self) -> Text:
         from rich.text import Text

@@ -65,7 +65,7 @@ def live_line(standing: Standing) -> str:
     return " | ".join(parts)
 
 
-def compiling_line(functions: int, total: int, left: float) -> str:
+def compiling_line(functions: int, total: int, left: float, *, kept: bool = True) -> str:
     """Return the line that says how far compiling is, without an end of line.
 
     ``compiling 12 of 55 functions, once per installation, about 20 s``
@@ -74,9 +74,11 @@ def compiling_line(functions: int, total: int, left: float) -> str:
         functions: compiled so far.
         total: those and the others.
         left: seconds that the others take; nobody knows them well, so they are told in fives.
+        kept: whether they are kept for the next command.
     """
     seconds = max(5, 5 * round(left / 5))
-    return f"compiling {functions} of {total} functions, once per installation, about {seconds} s"
+    when = "once per installation" if kept else "every time anew"
+    return f"compiling {functions} of {total} functions, {when}, about {seconds} s"
 
 
 def _progress(standing: Standing) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from numba.core import event
 
+from autoturbo import compiled
 from autoturbo.commands import doctor
 from autoturbo.commands.failures import explained, required
 from autoturbo.commands.loading import DEFAULT_TARGET, load_model, model_file
@@ -331,6 +332,7 @@ def test_doctor_compiles_all_that_commands_need(cli: Cli) -> None:
     program = """
 from autoturbo import compiled
 from autoturbo.cli import main
+from autoturbo import compiled
 from autoturbo.commands import doctor
 doctor.warm_up()
 known = {name: set(one.signatures) for name, one in compiled._loaded()}
@@ -350,9 +352,20 @@ def test_doctor_counts_compiled_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     (cli.folder / "cache" / "x").mkdir(parents=True)
     cli.write("cache/x/a.nbi", "12")
     cli.write("cache/x/a.1.nbc", "345")
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(cli.folder / "cache"))
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(cli.folder / "cache"))
     found = cli("--json", "doctor").object["cache"]
-    assert (found["files"], found["bytes"], found["state"]) == (2, 5, "2 files, writable")
+    assert (found["files"], found["bytes"], found["writable"]) == (2, 5, True)
+    assert found["folder"] == str(cli.folder / "cache")
+    assert found["state"].startswith("2 files, writable")
+
+
+def test_doctor_says_that_nothing_can_be_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A problem, unless somebody has compiled before."""
+    monkeypatch.setattr(compiled, "kept_in", lambda: None)
+    found = cli("--json", "doctor").object["cache"]
+    assert found["state"].endswith("read-only; set NUMBA_CACHE_DIR to keep what is compiled")
+    assert found["folder"] == str(Path(compiled.__file__).parent)
+    assert found["ok"] == (found["files"] > 0)
 
 
 @pytest.mark.ray

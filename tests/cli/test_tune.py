@@ -582,6 +582,22 @@ def test_every_command_says_that_it_compiles(
     assert ran.err.startswith("compiling 0 of ") != bool({"-q", "--no-progress"} & set(flags))
 
 
+def test_what_cannot_be_kept_is_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = compiled_later(2, monkeypatch)
+    message = "what is compiled cannot be kept: / is read-only; set NUMBA_CACHE_DIR"
+    monkeypatch.setattr("autoturbo.commands.tuning.cannot_keep", lambda: message)
+    monkeypatch.setattr("autoturbo.commands.tuning._EVERY_S", 0.0)
+    with LiveLine(Console()), LiveLine(Console()):
+        for function in functions:
+            function(1)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == message
+    assert others
+    assert all(", every time anew, about " in line for line in others)
+
+
 def test_on_a_terminal_the_line_goes_away_when_all_is_compiled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
