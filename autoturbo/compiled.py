@@ -14,12 +14,14 @@ many a command: the first module that has something to compile imports it.
 
 Compiled code is kept where Numba keeps it: in NUMBA_CACHE_DIR, beside the sources, or in the user's
 cache folder, whichever can be written. Ours is also read where it can only be read (an image that
-was warmed by another user), and compiled without being kept where Numba would refuse to.
+was warmed by another user), and compiled without being kept where Numba would refuse to. Several
+processes may share a folder.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +37,9 @@ PACKAGE = __name__.partition(".")[0]
 
 SECONDS_EACH = 0.4
 """Seconds that a function takes to compile on a usual machine: all that is known at first."""
+
+_DIGITS = 16
+"""Of a hash that names a file."""
 
 _BELIEVED = 20
 """Compiled functions whose own time counts as much as the usual one."""
@@ -207,10 +212,24 @@ def _keep() -> None:
             *(users, caching.ZipCacheLocator),
         )
 
+    class File(caching.IndexDataCacheFile):  # type: ignore[misc]
+        """Names code by what it is of: Numba counts, and processes count alike at the same time."""
+
+        def save(self, key: Any, data: Any) -> None:
+            name = hashlib.sha256(self._dump(key)).hexdigest()[:_DIGITS]
+            name = self._data_name_pattern.replace("{number:d}", name)
+            self._save_data(name, data)
+            self._save_index(self._load_index() | {key: name})
+
     class Cache(caching.FunctionCache):  # type: ignore[misc]
         """Does without being kept: the disk may be full, or not ours."""
 
         _impl_class = Impl
+
+        def __init__(self, function: Any) -> None:
+            super().__init__(function)
+            stamp = self._impl.locator.get_source_stamp()
+            self._cache_file = File(self._cache_path, self._impl.filename_base, stamp)
 
         def save_overload(self, sig: Any, data: Any) -> None:
             with suppress(OSError):

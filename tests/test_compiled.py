@@ -232,3 +232,19 @@ def test_a_full_disk_is_no_reason_not_to_compile(
 
     monkeypatch.setattr(caching.IndexDataCacheFile, "_save_data", full)
     assert make("autoturbo.later")(5) == 10
+
+
+def test_processes_that_compile_at_once_keep_all_that_they_need(
+    make: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither knows of the other's code, so both would number theirs alike."""
+    with monkeypatch.context() as patch:
+        patch.setattr(caching.IndexDataCacheFile, "_load_index", lambda _: {})
+        first, second = make("autoturbo.later"), make("autoturbo.later")
+        assert (first(3), second(1.5)) == (6, 3.0)
+    assert len(list(Path(first.stats.cache_path).glob("*.nbc"))) == 2
+    third = make("autoturbo.later")
+    assert (third(1.5), sum(third.stats.cache_hits.values())) == (3.0, 1)
+    assert (third(3), sum(third.stats.cache_hits.values())) == (6, 1)
+    fourth = make("autoturbo.later")
+    assert (fourth(1.5), fourth(3), sum(fourth.stats.cache_hits.values())) == (3.0, 6, 2)
