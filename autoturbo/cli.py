@@ -18,6 +18,7 @@ from autoturbo.commands.streams import (
     refuse_closed,
     show_error,
 )
+from autoturbo.commands.tuning import LiveLine
 from autoturbo.errors import AutoTurboError, InterruptedRunError, UsageError
 from autoturbo.masking import without_secrets
 from autoturbo.signals import interruptible
@@ -73,7 +74,8 @@ def _run(arguments: Sequence[str]) -> int:
     _check_folder()
     verbosity = int(options.verbose) - int(options.quiet)
     console = Console(options.json, verbosity, progress=not options.no_progress)
-    return COMMANDS[options.command].run(options, console)
+    with LiveLine(console):
+        return COMMANDS[options.command].run(options, console)
 
 
 def _report(error: AutoTurboError, arguments: Sequence[str], cause: Exception | None = None) -> int:

@@ -17,12 +17,13 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling
 from autoturbo.config import (
     EFFORTS,
     RUNS,
@@ -38,6 +39,7 @@ from autoturbo.database import LIMITS, OTHER_EVALUATOR, Database, PairKey, RunIn
 from autoturbo.errors import AutoTurboError, Location, RunError, UsageError
 from autoturbo.hardware.machine import Machine
 from autoturbo.masking import is_masked, masked
+from autoturbo.report.live import compiling_line
 from autoturbo.run import DATABASE, STARTS_FIRST, Run, TuneResult, carry_out, resumable
 from autoturbo.schedule.knobs import KNOBS_SCHEMA
 from autoturbo.search.handover import Best
@@ -163,7 +165,11 @@ def tune_all(
         _check(config.resolved(pair.target), execution, pair.target)
     scratch = Scratch() if execution.database is None else None
     execution = placed(execution, scratch)
-    with Database.open(execution.database or DATABASE) as store:
+    first = ((pair.graph.name, pair.target.name) for pair in pairs)
+    with (
+        _told_of_compiling(execution, *first) as execution,
+        Database.open(execution.database or DATABASE) as store,
+    ):
         known = store if config.transfer else None
         drafts = [_draft(pair, config, execution, known) for pair in pairs]
         runs: list[Run] = []
@@ -184,6 +190,43 @@ def tune_all(
         dataclasses.replace(one, scratch=scratch) if isinstance(one, TuneResult) else one
         for one in ended
     ]
+
+
+@contextmanager
+def _told_of_compiling(
+    execution: ExecutionConfig, *pairs: tuple[str, str]
+) -> Iterator[ExecutionConfig]:
+    """Yield the same, whose ``on_progress`` also hears of functions that are compiled.
+
+    Args:
+        execution: how a call is carried out.
+        pairs: names of models and targets; the first is told of before there is any progress.
+    """
+    on_progress = execution.on_progress
+    if on_progress is None or not pairs:
+        yield execution
+        return
+    last = Progress(*pairs[0], 0, None)
+    at = time.monotonic()
+
+    def keep(progress: Progress) -> None:
+        nonlocal last, at
+        last, at = progress, time.monotonic()
+        on_progress(progress)
+
+    def tell() -> None:
+        if compiling.running and compiling.total:
+            elapsed = last.elapsed_s + time.monotonic() - at
+            done, total = compiling.functions, compiling.total
+            phase = compiling_line(done, total, compiling.left_s, kept=not cannot_keep())
+            on_progress(
+                dataclasses.replace(
+                    last, elapsed_s=elapsed, phase=phase, compiled=done, to_compile=total
+                )
+            )
+
+    with watched_compiling(CompileProgress(tell)) as compiling:
+        yield dataclasses.replace(execution, on_progress=keep)
 
 
 def placed(execution: ExecutionConfig, scratch: Scratch | None) -> ExecutionConfig:
@@ -294,15 +337,18 @@ def resume_all(
         AutoTurboError: whatever :func:`tune_all` raises.
     """
     config, execution = config or ResumeConfig(), (execution or ExecutionConfig()).started()
-    with Database.open(execution.database or DATABASE, create=False) as store:
+    where = execution.database or DATABASE
+    with Database.open(where, create=False) as store, ExitStack() as held:
         chosen = {info.id: info for info in map(store.run, runs)}
         if together:
             chosen = _with_companions(chosen, store)
+        names = ((info.model, info.target) for info in chosen.values())
+        execution = held.enter_context(_told_of_compiling(execution, *names))
         carried = []
         for info in chosen.values():
             target = load_target(info) if load_target else stored_target(info)
             carried.append(_carried(info, load_graph(info), target, config, execution, store))
-        with resumable(store, [run.info.id for run in carried]), ExitStack() as held:
+        with resumable(store, [run.info.id for run in carried]), held:
             for run in carried:
                 held.enter_context(store.holding(run.info.id))
             for run in carried:

@@ -36,7 +36,7 @@ result = autoturbo.tune(model, autoturbo.load_target("stcp920"), trials=16, veri
 assert result.trials == 16
 """
 
-COMPILED_MIN = 100
+COMPILED_MIN = 40
 """Functions from which on a warm-up was one of a fresh installation."""
 
 
@@ -68,7 +68,7 @@ def test_compiling_on_a_fresh_installation_stays_within_its_budget() -> None:
     if path is None:
         pytest.skip("nothing was compiled for this run")
     report = json.loads(Path(path).read_text())
-    assert report.get("status") == 0, report
+    assert "error" not in report, report
     if report["functions"] < COMPILED_MIN:
         pytest.skip("most was compiled before")
     assert report["compiling_s"] / report["loop_s"] < 450

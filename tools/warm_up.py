@@ -1,4 +1,4 @@
-"""Compiles what a first ``autoturbo tune`` compiles, and says what that cost.
+"""Compiles what ``autoturbo doctor --warm`` compiles, and says what that cost.
 
 ``python tools/warm_up.py REPORT`` writes CPU seconds of compiling, of a calibration loop in the
 same process, and the peak of memory as JSON. The tests run it where nothing is compiled yet, and
@@ -8,13 +8,11 @@ hold it to its budget (``tests/test_budgets.py``); ratios to the loop hold on sl
 from __future__ import annotations
 
 import json
-import os
 import resource
 import sys
 import time
 import traceback
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 REPORT = "AUTOTURBO_WARM_UP_REPORT"
 """Environment variable that tells the tests' workers the file of the report."""
@@ -47,19 +45,16 @@ def peak_bytes() -> int:
 
 
 def compiled() -> dict[str, float]:
-    """Tune a small network; compiled functions, their CPU seconds, the loop's and peak bytes."""
-    from autoturbo.cli import main
+    """Compile all; how many functions, their CPU seconds, the loop's and peak bytes."""
+    from autoturbo.commands.doctor import warm_up
     from autoturbo.compiled import CompileProgress, watched_compiling
 
     loops = [loop_seconds()]
-    progress = CompileProgress(lambda: None, time.process_time)
-    with TemporaryDirectory() as folder, watched_compiling(progress):
-        os.chdir(folder)
-        status = main(["--quiet", "--json", "tune", "squeezenet1_1", "--trials", "5"])
-        os.chdir("/")
+    progress = CompileProgress(clock=time.process_time)
+    with watched_compiling(progress):
+        warm_up()
     loops.append(loop_seconds())
     return {
-        "status": status,
         "functions": progress.functions,
         "compiling_s": progress.seconds,
         "loop_s": sum(loops) / len(loops),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import AutoTurboError
+from autoturbo.report.units import clock
 from autoturbo.version import __version__
 
 if TYPE_CHECKING:
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
 
-USAGE = "[--ray [ADDRESS]] [options]"
+USAGE = "[--warm] [--ray [ADDRESS]] [options]"
 EXAMPLE = "autoturbo doctor"
+MODEL, TRIALS = "alexnet", 2
+"""What is tuned to have everything compiled."""
+
 _PACKAGES = (
     *("numpy", "onnx", "numba", "optuna", "ray", "rich", "PyYAML", "pydantic"),
     "argcomplete",
@@ -27,16 +31,19 @@ _OPTIONAL = ("onnxruntime", "pyarrow")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Whether to reach for a cluster."""
+    """Whether to compile ahead, and to reach for a cluster."""
+    text = "compile ahead all that 'tune', 'verify' and 'explain' would compile first"
+    parser.add_argument("--warm", action="store_true", help=text)
     text = "connect to a cluster, or start a local one without ADDRESS"
     parser.add_argument("--ray", metavar="ADDRESS", nargs="?", const="local", help=text)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Print every finding; status 1 if something is wrong."""
+    warmed = _warmed(console) if options.warm else {}
     findings = {
         "versions": _versions(),
-        "cache": _cache(),
+        "cache": _cache() | warmed,
         "ray": _ray(options.ray),
         "database": _database(options.db),
     }
@@ -71,24 +78,50 @@ def _version(package: str) -> str | None:
 
 
 def _cache() -> dict[str, Any]:
-    """Where Numba keeps compiled code: its own folder, beside the sources, or the user's cache."""
+    """Where compiled code is kept, and how much."""
     import autoturbo
+    from autoturbo.compiled import kept_in
 
     package = Path(autoturbo.__file__).parent
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    folder = Path(named) if named else package
-    compiled = [file for file in folder.rglob("*.nb[ic]") if file.is_file()]
-    writable = os.access(folder if folder.exists() else folder.parent, os.W_OK)
-    state = f"{len(compiled)} files, {'writable' if writable else 'read-only'}"
-    if not writable:
-        state += "; compiled code goes to the user's cache folder"
+    folder = kept_in()
+    place = folder or package
+    files = [file for file in place.rglob("*.nb[ic]") if file.is_file()]
+    state = f"{len(files)} files, {'read-only' if folder is None else 'writable'}"
+    if place != package and (others := sum(1 for _ in package.rglob("*.nb[ic]"))):
+        state += f"; {others} more are read from {package}"
+    if folder is None:
+        state += "; set NUMBA_CACHE_DIR to keep what is compiled"
     return {
-        "folder": str(folder),
-        "files": len(compiled),
-        "bytes": sum(file.stat().st_size for file in compiled),
-        "writable": writable,
+        "ok": folder is not None or bool(files),
+        "folder": str(place),
+        "files": len(files),
+        "bytes": sum(file.stat().st_size for file in files),
+        "writable": folder is not None,
         "state": state,
     }
+
+
+def _warmed(console: Console) -> dict[str, Any]:
+    """Compile what is not compiled, and say so; how many functions that were."""
+    from autoturbo.compiled import CompileProgress, watched_compiling
+
+    with watched_compiling(CompileProgress()) as progress:
+        warm_up()
+    compiled, took = progress.functions, clock(progress.seconds)
+    console.say(f"compiled {compiled} functions in {took}" if compiled else "all is compiled")
+    return {"compiled": compiled}
+
+
+def warm_up() -> None:
+    """Tune, check and explain the smallest model that needs every compiled function."""
+    from autoturbo.commands.loading import load_model
+    from autoturbo.hardware import load_target
+    from autoturbo.report.explanation import bounds_of
+    from autoturbo.tuner import tune
+
+    model, target = load_model(MODEL, batch=1), load_target("stcp920")
+    result = tune(model, target, trials=TRIALS, baselines=(), verify=False)
+    bounds_of(result.best.schedule, what_if=True)
 
 
 def _ray(address: str | None) -> dict[str, Any]:

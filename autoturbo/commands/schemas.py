@@ -402,8 +402,9 @@ def _diff() -> Any:
 def _doctor() -> Any:
     """What AutoTurbo stands on."""
     return record(
-        "Doctor", ok=Bool, versions=OBJECT, cache=record("DoctorCache", folder=str, files=COUNT,
-        bytes=COUNT, writable=Bool, state=str), ray=record("DoctorRay", ok=Bool, state=str),
+        "Doctor", ok=Bool, versions=OBJECT, cache=record("DoctorCache", ok=Bool, folder=str,
+        files=COUNT, bytes=COUNT, writable=Bool, state=str, compiled=optional(COUNT)),
+        ray=record("DoctorRay", ok=Bool, state=str),
         database=record("DoctorDatabase", ok=Bool, state=str, path=str, bytes=optional(COUNT),
         integrity=optional(str), user_version=optional(COUNT), journal_mode=optional(str),
         sqlite=optional(str), counts=optional(COUNTS)),

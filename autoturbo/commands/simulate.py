@@ -20,7 +20,6 @@ from autoturbo.commands.scheduling import (
     chosen_on_machine,
     chosen_on_target,
 )
-from autoturbo.commands.tuning import LiveLine
 from autoturbo.config import TuneConfig
 
 if TYPE_CHECKING:
@@ -49,8 +48,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     pair = load_any_pair(options)
     say_notes(assumed(pair.model), console)
-    with LiveLine(console):
-        name, measurement = _measured(options, pair)
+    name, measurement = _measured(options, pair)
     counters = measurement.counters()
     said = {"scheduler": name, "counters": counters, **notes_field(assumed(pair.model))}
     console.emit({**measurement.as_json(), **said})

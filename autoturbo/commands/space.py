@@ -17,7 +17,6 @@ from autoturbo.commands.loading import (
     add_target_options,
     load_pair,
 )
-from autoturbo.commands.tuning import LiveLine
 from autoturbo.config import EFFORTS, TuneConfig
 
 if TYPE_CHECKING:
@@ -52,9 +51,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     pair = load_pair(options)
     say_notes(assumed(pair.model), console)
     own = SUBGRAPHS if options.subgraphs is None else options.subgraphs
-    with LiveLine(console):
-        space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
-        seconds = seconds_per_trial(pair, space)
+    space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
+    seconds = seconds_per_trial(pair, space)
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
     names = {"model": pair.model.name, "target": pair.target.name}
     console.emit(
@@ -103,9 +101,8 @@ def seconds_per_trial(
     evaluator = pair.evaluator()
     genes = space.random(np.random.default_rng(0), samples + 1)
     evaluator.evaluate(space.knobs_of(genes[0]))
-    compiling = CompileProgress(lambda: None)
     start, count, took = clock(), 0, 0.0
-    with watched_compiling(compiling):
+    with watched_compiling(CompileProgress()) as compiling:
         while count < samples and took < _ENOUGH_S:
             count += 1
             evaluator.evaluate(space.knobs_of(genes[count]))

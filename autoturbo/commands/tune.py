@@ -128,8 +128,7 @@ def _introduce(
         if line:
             console.say(f"  {name:<8}{line}")
     # whatever compiles comes after all that can be said without
-    with LiveLine(console):
-        expected = _expected(pair, config, execution)
+    expected = _expected(pair, config, execution)
     if expected:
         console.say(f"  time    {expected}")
 

@@ -6,13 +6,14 @@ import shlex
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from autoturbo.commands.facts import notes_field
 from autoturbo.commands.parser import DEFAULT_DATABASE
 from autoturbo.commands.values import wrong
+from autoturbo.compiled import CompileProgress, cannot_keep, watched_compiling
 from autoturbo.config import RUNS
 from autoturbo.errors import AutoTurboError, InterruptedRunError
 from autoturbo.outputs import NO_OTHERS, Kind
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
+    from rich.live import Live
     from rich.text import Text
 
     from autoturbo.commands.console import Console
@@ -44,15 +46,16 @@ _MORE = 4
 
 
 class LiveLine:
-    """Shows how a run stands, on standard error: redrawn on a terminal, else a line now and then.
+    """Shows what goes on, on standard error: redrawn on a terminal, else a line now and then.
 
-    While code is compiled it says so instead, since nothing else moves then. A context manager;
-    hand the object itself to the tuner as ``on_progress``.
+    That is how a run stands, and while code is compiled how far that is: nothing else moves then.
+    A context manager; hand the object itself to the tuner as ``on_progress``. The command line has
+    one around every command; of several the innermost shows.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        from autoturbo.compiled import CompileProgress
+    _open: ClassVar[list[LiveLine]] = []
 
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = sys.stderr
         self._on = console.progress and console.verbosity >= 0
         self._console = console
@@ -60,23 +63,14 @@ class LiveLine:
         self._last = clock()
         self._standing = ""
         self._compiling = CompileProgress(self._show_compiling)
-        self._open = ExitStack()
-        self._redrawn = False
+        self._told = False
+        self._held = ExitStack()
+        self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        from autoturbo.compiled import watched_compiling
-
+        self._open.append(self)
         if self._on:
-            self._open.enter_context(watched_compiling(self._compiling))
-        if self._on and self._stream.isatty():
-            from rich.live import Live
-
-            terminal = self._console.rich(self._stream)
-            live = Live(
-                console=terminal, get_renderable=self._text, transient=True, refresh_per_second=5
-            )
-            self._open.enter_context(live)
-            self._redrawn = True
+            self._held.enter_context(watched_compiling(self._compiling))
         return self
 
     def __exit__(
@@ -85,34 +79,63 @@ class LiveLine:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._open.close()
+        self._open.remove(self)
+        self._held.close()
+        self._redraw(shown=False)
 
     def __call__(self, progress: Progress) -> None:
-        """Show it, if it is time to."""
-        self.update(standing_of(progress))
+        """Show it, if it is time to; what is compiled is shown without being told here."""
+        if not progress.to_compile:
+            self.update(standing_of(progress))
 
     def update(self, standing: Standing) -> None:
         """Show a standing, if it is time to."""
-        if not self._on:
-            return
-        self._standing = live_line(standing)
-        if not self._redrawn:
-            self._print_now_and_then(self._standing)
+        if self._on:
+            self._standing = live_line(standing)
+            self._show()
 
     def _show_compiling(self) -> None:
-        if not self._redrawn:
+        if not self._told and self._open[:1] == [self]:
+            self._told = True
+            if line := cannot_keep():
+                with suppress(OSError):
+                    print(plain(line), file=self._stream, flush=True)
+        self._show()
+
+    def _show(self) -> None:
+        if self._open[-1:] != [self]:
+            return
+        if self._stream.isatty():
+            self._redraw(shown=bool(self._line()))
+        else:
             self._print_now_and_then(self._line())
 
     def _line(self) -> str:
         compiling = self._compiling
         if not compiling.running:
             return self._standing
-        return compiling_line(compiling.functions, compiling.seconds)
+        kept = not cannot_keep()
+        return compiling_line(compiling.functions, compiling.total, compiling.left_s, kept=kept)
 
     def _text(self) -> Text:
         from rich.text import Text
 
         return Text(self._line(), no_wrap=True, overflow="ellipsis")
+
+    def _redraw(self, *, shown: bool) -> None:
+        """Begin to redraw a line, or take it away; what is printed meanwhile stands above it."""
+        if shown and self._live is None:
+            from rich.live import Live
+
+            terminal = self._console.rich(self._stream)
+            self._live = Live(
+                console=terminal, get_renderable=self._text, transient=True, refresh_per_second=5,
+                redirect_stdout=sys.stdout.isatty(),
+            )  # fmt: skip
+            self._live.start(refresh=True)
+        elif not shown and self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def _print_now_and_then(self, line: str) -> None:
         if line and self._clock() - self._last >= _EVERY_S:

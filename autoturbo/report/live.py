@@ -65,12 +65,20 @@ def live_line(standing: Standing) -> str:
     return " | ".join(parts)
 
 
-def compiling_line(functions: int, seconds: float) -> str:
+def compiling_line(functions: int, total: int, left: float, *, kept: bool = True) -> str:
     """Return the line that says how far compiling is, without an end of line.
 
-    ``compiling, once per installation: 12 functions, 0:09``
+    ``compiling 12 of 55 functions, once per installation, about 20 s``
+
+    Args:
+        functions: compiled so far.
+        total: those and the others.
+        left: seconds that the others take; nobody knows them well, so they are told in fives.
+        kept: whether they are kept for the next command.
     """
-    return f"compiling, once per installation: {functions} functions, {clock(seconds)}"
+    seconds = max(5, 5 * round(left / 5))
+    when = "once per installation" if kept else "every time anew"
+    return f"compiling {functions} of {total} functions, {when}, about {seconds} s"
 
 
 def _progress(standing: Standing) -> str:

@@ -43,7 +43,9 @@ class Progress:
         elapsed_s: seconds since the start.
         remaining_s: seconds to go, None while unknown: before a first round of trials is through
             nothing tells, unless time is limited.
-        phase: what comes before the first trial, empty from then on.
+        phase: what comes before the first trial, or that functions are compiled; else empty.
+        compiled: functions compiled so far, where that is what goes on.
+        to_compile: those and the ones to come, 0 where nothing is being compiled.
     """
 
     model: str
@@ -60,3 +62,5 @@ class Progress:
     elapsed_s: float = 0.0
     remaining_s: float | None = None
     phase: str = ""
+    compiled: int = 0
+    to_compile: int = 0

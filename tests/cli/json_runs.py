@@ -99,7 +99,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "cost-model evaluate none",
     ),
     "cost-model list": ("cost-model list",),
-    "doctor": ("doctor", "doctor --db damaged.db", "doctor --db empty.db"),
+    "doctor": ("doctor", "doctor --warm", "doctor --db damaged.db", "doctor --db empty.db"),
     "completion": ("completion bash", "completion ksh"),
     "schema": ("schema", "schema tune", "schema targets show", "schema tuna"),
 }

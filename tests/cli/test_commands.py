@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from numba.core import event
 
+from autoturbo import compiled
 from autoturbo.commands import doctor
 from autoturbo.commands.failures import explained, required
 from autoturbo.commands.loading import DEFAULT_TARGET, load_model, model_file
@@ -24,6 +27,7 @@ from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.simulate.measurement import Failure
 from tests.cli.bad_files import flipped, saved
 from tests.cli.command_line import Cli, cli_in, narrow_terminal
+from tests.compiled_later import compiled_later
 
 if TYPE_CHECKING:
     from autoturbo.commands.loading import Pair
@@ -312,13 +316,56 @@ def test_doctor_misses_a_package(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     assert (ran.status, ran.err) == (1, "problem: versions\n")
 
 
+def test_doctor_compiles_ahead(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    (function,) = compiled_later(1, monkeypatch)
+    monkeypatch.setattr(doctor, "warm_up", lambda: function(1))
+    found = cli("--json", "doctor", "--warm")
+    assert (found.status, found.object["cache"]["compiled"]) == (0, 1)
+    assert found.err.startswith("compiled 1 functions in 0:0")
+    again = cli("doctor", "--warm")
+    assert (again.status, again.out.splitlines()[0]) == (0, "all is compiled")
+    assert cli("--json", "doctor").object["cache"].get("compiled") is None
+
+
+def test_doctor_compiles_all_that_commands_need(cli: Cli) -> None:
+    """In a process that has compiled nothing: whatever tuning calls is loaded by then."""
+    program = """
+from autoturbo import compiled
+from autoturbo.cli import main
+from autoturbo import compiled
+from autoturbo.commands import doctor
+doctor.warm_up()
+known = {name: set(one.signatures) for name, one in compiled._loaded()}
+model = ["bert_base_s128", "--batch", "1", "--quiet"]
+assert main(["tune", *model, "--trials", "20"]) == 0
+assert main(["verify", *model, "--no-numbers"]) == 0
+new = [n for n, one in compiled._loaded() if set(one.signatures) - known[n]]
+print("new:", *new)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=cli.folder
+    )
+    assert done.stdout.splitlines()[-1] == "new:"
+
+
 def test_doctor_counts_compiled_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     (cli.folder / "cache" / "x").mkdir(parents=True)
     cli.write("cache/x/a.nbi", "12")
     cli.write("cache/x/a.1.nbc", "345")
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(cli.folder / "cache"))
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(cli.folder / "cache"))
     found = cli("--json", "doctor").object["cache"]
-    assert (found["files"], found["bytes"], found["state"]) == (2, 5, "2 files, writable")
+    assert (found["files"], found["bytes"], found["writable"]) == (2, 5, True)
+    assert found["folder"] == str(cli.folder / "cache")
+    assert found["state"].startswith("2 files, writable")
+
+
+def test_doctor_says_that_nothing_can_be_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A problem, unless somebody has compiled before."""
+    monkeypatch.setattr(compiled, "kept_in", lambda: None)
+    found = cli("--json", "doctor").object["cache"]
+    assert found["state"].endswith("read-only; set NUMBA_CACHE_DIR to keep what is compiled")
+    assert found["folder"] == str(Path(compiled.__file__).parent)
+    assert found["ok"] == (found["files"] > 0)
 
 
 @pytest.mark.ray

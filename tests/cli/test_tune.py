@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numba import njit
 
 from autoturbo.commands.console import Console
 from autoturbo.commands.tuning import LiveLine, finish, standing_of
@@ -25,6 +24,7 @@ from autoturbo.schedule.baselines import scheduler_names
 from autoturbo.tuner import Progress, TuneResult
 from tests import processes
 from tests.cli.command_line import Cli, Ran, cli_in, narrow_terminal
+from tests.compiled_later import compiled_later
 from tests.processes import HANG_S
 
 MEASUREMENT = [
@@ -547,21 +547,74 @@ def test_on_a_terminal_the_line_is_redrawn_and_goes_away(
     assert "\x1b[2K" in err
 
 
-def test_while_code_is_compiled_the_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    @njit
-    def twice(value: Any) -> Any:
-        return 2 * value
-
+def test_while_code_is_compiled_the_line_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = compiled_later(3, monkeypatch)
     now = 0.0
     with LiveLine(Console(), lambda: now):
-        for value in (1, 1.0, 1j):
+        for value, function in enumerate(functions):
             now += 11
-            twice(value)
+            function(value)
+            function(value)
     shown = capsys.readouterr().err.splitlines()
-    pattern = r"compiling, once per installation: (\d+) functions, 0:\d\d"
-    counts = [int(found[1]) for found in (re.fullmatch(pattern, line) for line in shown) if found]
-    assert len(counts) == len(shown) == 3
-    assert counts[0] < counts[1] < counts[2]
+    pattern = r"compiling (\d+) of (\d+) functions, once per installation, about \d+ s"
+    counts = [(int(a), int(b)) for a, b in re.findall(pattern, "\n".join(shown))]
+    assert [done for done, _ in counts] == [0, 1, 2]
+    assert len(shown) == 3
+    assert counts[0][1] >= 3
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["-q"], ["--no-progress"]])
+def test_every_command_says_that_it_compiles(
+    flags: list[str], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On standard error alone."""
+    (function,) = compiled_later(1, monkeypatch)
+
+    def run(*_: object) -> int:
+        return int(function(0))
+
+    monkeypatch.setattr("autoturbo.commands.schema.run", run)
+    monkeypatch.setattr("autoturbo.commands.tuning._EVERY_S", 0.0)
+    ran = cli("schema", *flags)
+    assert (ran.status, ran.out) == (0, "")
+    assert ran.err.startswith("compiling 0 of ") != bool({"-q", "--no-progress"} & set(flags))
+
+
+def test_what_cannot_be_kept_is_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = compiled_later(2, monkeypatch)
+    message = "what is compiled cannot be kept: / is read-only; set NUMBA_CACHE_DIR"
+    monkeypatch.setattr("autoturbo.commands.tuning.cannot_keep", lambda: message)
+    monkeypatch.setattr("autoturbo.commands.tuning._EVERY_S", 0.0)
+    with LiveLine(Console()), LiveLine(Console()):
+        for function in functions:
+            function(1)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == message
+    assert others
+    assert all(", every time anew, about " in line for line in others)
+
+
+def test_on_a_terminal_the_line_goes_away_when_all_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is printed afterwards stands in its place; a run's own line takes the outer one's."""
+    (first, second) = compiled_later(2, monkeypatch)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with LiveLine(Console()):
+        first(0)
+        sys.stderr.write("done\n")
+        with LiveLine(Console()):
+            second(0)
+    line, rest = capsys.readouterr().err.split("done\n")
+    for shown in (line, rest):
+        assert "functions, once per installation, about" in shown
+        assert shown.endswith("\x1b[2K")
 
 
 def test_the_header_comes_before_anything_is_measured(

@@ -32,10 +32,11 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.loop import BATCH
 from autoturbo.search.stopping import Stop
-from autoturbo.search.workshop import Scheduled
+from autoturbo.search.workshop import Scheduled, Workshop
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.tuner import EFFORTS, Progress, TuneResult, scheduler_version, tune
 from autoturbo.verify.findings import Check, Finding, Verification
+from tests.compiled_later import compiled_later
 from tests.search.search_doubles import (
     Landscape,
     interrupting,
@@ -338,6 +339,43 @@ def test_a_new_total_survives_a_kill(go: Tune, carry_on: Tune, tmp_path: Path) -
     result = carry_on()
     assert (result.trials, result.stopped) == (50, Stop.TRIALS)
     assert story(result) == story(whole)
+
+
+def compiling(function: Callable[[int], int], graph: Graph, target: Target, dtype: str) -> Workshop:
+    """A workshop whose making compiles a function."""
+    function(1)
+    return landscape(graph, target, dtype)
+
+
+def test_progress_tells_of_what_is_compiled(
+    go: Tune, carry_on: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = compiled_later(2, monkeypatch)
+    for function, call, trials in ((first, go, 5), (second, carry_on, 10)):
+        seen: list[Progress] = []
+        make = functools.partial(compiling, function)
+        result = call(on_progress=seen.append, trials=trials, evaluator=make)
+        assert result.trials == trials
+        told = [p for p in seen if p.to_compile]
+        assert told
+        assert {(p.model, p.target, p.compiled) for p in told} == {("toy", "stcp920", 0)}
+        start = f"compiling 0 of {told[0].to_compile} functions, once per installation, about "
+        assert told[0].phase.startswith(start)
+        assert seen[-1].phase == ""
+
+
+def test_what_a_listener_raises_while_functions_are_compiled(
+    go: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It arrives as it was raised: Numba would call it a mistake in a function of ours."""
+    (function,) = compiled_later(1, monkeypatch)
+
+    def refuse(progress: Progress) -> None:
+        if progress.to_compile:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        go(on_progress=refuse, trials=5, evaluator=functools.partial(compiling, function))
 
 
 def test_progress_is_reported_after_every_outcome(go: Tune) -> None:
