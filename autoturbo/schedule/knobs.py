@@ -23,6 +23,8 @@ from autoturbo.errors import KnobsError, Location, did_you_mean
 from autoturbo.limits import read_json
 from autoturbo.schedule.knob_specs import (
     AUTO,
+    KnobGroup,
+    KnobScope,
     KnobSpec,
     Stage,
     Value,
@@ -427,14 +429,61 @@ def subgraph_knob_specs() -> dict[str, KnobSpec]:
     return specs_of(SubGraphKnobs)
 
 
-KernelKnobs = tuple[Value, ...]
-"""Values of :func:`kernel_knob_names`."""
+@functools.cache
+def knob_names(
+    *scopes: KnobScope,
+    upto: Stage = Stage.CODEGEN,
+    after: Stage | None = None,
+    group: KnobGroup | None = None,
+) -> tuple[str, ...]:
+    """Return the knobs of some scopes, in the order of the dataclasses.
+
+    Args:
+        scopes: ``"model"`` for those of :class:`Knobs`; ``"subgraph"`` and ``"layer"`` for those of
+            :class:`SubGraphKnobs`.
+        upto: the last pass whose knobs count.
+        after: the pass after which they begin to count; from the first one if None.
+        group: only those of a group.
+    """
+    specs = [*knob_specs().items(), *subgraph_knob_specs().items()]
+    return tuple(
+        name
+        for name, spec in specs
+        if spec.scope in scopes
+        and (after or 0) < spec.stage <= upto
+        and group in (None, spec.group)
+    )
+
+
+def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, ...]:
+    """Return what passes read of a setting, to remember their results by.
+
+    An override counts with its layer where it says anything to these passes. Who runs what on a
+    machine of several units is no part of it.
+
+    Args:
+        knobs: the setting.
+        upto: the last of the passes.
+        after: the pass before the first; from the first one if None.
+    """
+    model, own, unsaid = _read(upto, after)
+    said = [values for o in knobs.overrides if (values := own(o))[1:] != unsaid]
+    return model(knobs), *said
 
 
 @functools.cache
-def kernel_knob_names() -> tuple[str, ...]:
-    """Return the knobs of a sub-graph that say how its kernel is cut and run."""
-    return tuple(name for name in subgraph_knob_specs() if name != "boundary")
+def _read(
+    upto: Stage, after: Stage | None
+) -> tuple[Callable[[Knobs], Any], Callable[[SubGraphKnobs], tuple[Any, ...]], tuple[str, ...]]:
+    """Readers of the knobs of some passes, and what an override that says nothing to them has."""
+    model = operator.attrgetter(*knob_names("model", upto=upto, after=after))
+    own = knob_names("layer", "subgraph", upto=upto, after=after)
+    read = operator.attrgetter("layer", *own) if own else lambda override: (override.layer,)
+    return model, read, (AUTO,) * len(own)
+
+
+KernelKnobs = tuple[Value, ...]
+"""Values of the knobs that hold for a whole sub-graph: how its kernel is cut and run."""
 
 
 def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
@@ -444,13 +493,13 @@ def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
         knobs: of the model.
         own: what overrides them; None for nothing.
     """
-    model = tuple(getattr(knobs, _MODEL_KNOB.get(n, n), AUTO) for n in kernel_knob_names())
+    model = tuple(getattr(knobs, name, AUTO) for name in _MODEL_NAMES)
     return model if own is None else overridden(model, own)
 
 
 def overridden(model: KernelKnobs, own: SubGraphKnobs) -> KernelKnobs:
     """Return the model's kernel knobs with those that a sub-graph has of its own."""
-    return _overridden(model, tuple(map(own.__getattribute__, kernel_knob_names())))
+    return _overridden(model, _kernel_values(own))
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -458,8 +507,9 @@ def _overridden(model: KernelKnobs, own: KernelKnobs) -> KernelKnobs:
     return tuple(m if v == AUTO else v for v, m in zip(own, model, strict=True))
 
 
-_MODEL_KNOB = {"scope": "output_scope"}
-"""The model's knob that a sub-graph's overrides, where it has another name."""
+_KERNEL_NAMES = knob_names("subgraph")
+_MODEL_NAMES = tuple(subgraph_knob_specs()[name].over or name for name in _KERNEL_NAMES)
+_kernel_values: Callable[[SubGraphKnobs], KernelKnobs] = operator.attrgetter(*_KERNEL_NAMES)
 
 
 def load_knobs(path: Path) -> Knobs:
@@ -542,8 +592,9 @@ __all__ = [
     "SubGraphKnobs",
     "UnitKnobs",
     "Value",
-    "kernel_knob_names",
     "kernel_knobs",
+    "key",
+    "knob_names",
     "knob_specs",
     "load_knobs",
     "overridden",

@@ -25,8 +25,8 @@ from autoturbo.schedule.knobs import (
     KernelKnobs,
     Knobs,
     SubGraphKnobs,
-    kernel_knob_names,
     kernel_knobs,
+    knob_names,
     overridden,
 )
 from autoturbo.schedule.part_work import PartWork, middle_part_work
@@ -189,7 +189,7 @@ class KernelStatistics:
 
     def _key(self, part: int, knobs: KernelKnobs) -> tuple[int, int, int | None, KernelRules]:
         """Return what a kernel in isolation follows from: its part, its cores and its rules."""
-        said: dict[str, Any] = dict(zip(kernel_knob_names(), knobs, strict=True))
+        said: dict[str, Any] = dict(zip(knob_names("subgraph"), knobs, strict=True))
         cores = self.bench.target.cores if said["cores"] == AUTO else int(said["cores"])
         depth = None if said["core_dim"] == AUTO else int(said["core_dim"])
         # what spills of a part alone is found with the published victim
