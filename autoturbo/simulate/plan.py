@@ -140,19 +140,19 @@ class KernelStatistics:
 
     def _planned(self, knobs: Knobs) -> PlannedKernels | None:
         try:
-            problem, share, plan = planned(self.bench, knobs)
+            problem, share, plan, overrides = planned(self.bench, knobs)
         except KnobsError:
             return None
         parts = self._parts_of(problem, share.batches, plan)
         model = kernel_knobs(knobs)
         own = [self._knobs_number(model)] * len(parts)
-        for index, override in plan.overrides.items():
+        for index, override in overrides.items():
             own[index] = self._knobs_number(overridden(model, override))
         numbers = self.kernels
         kernels = [numbers.setdefault(pair, len(numbers)) for pair in zip(parts, own, strict=True)]
         passes = np.empty((len(parts), len(PASSES)), np.int64)
         passes[:, 0], passes[:, 1:] = plan.instances, (share.loops, share.batches)
-        return PlannedKernels(kernels, passes, plan.overrides)
+        return PlannedKernels(kernels, passes, overrides)
 
     def _knobs_number(self, values: KernelKnobs) -> int:
         return self.knobs.setdefault(values, len(self.knobs))
