@@ -49,6 +49,7 @@ from autoturbo.schedule.knobs import (
     Stage,
     SubGraphKnobs,
     key,
+    knob_names,
 )
 from autoturbo.schedule.order import order_instances
 from autoturbo.schedule.overrides import resolve
@@ -376,10 +377,7 @@ def _schedule(
     )  # fmt: skip
 
 
-RULE_KNOBS = (
-    "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
-    "instruction_scheduling",
-)  # fmt: skip
+RULE_KNOBS = knob_names("subgraph", after=Stage.PLACE)
 """Knobs of the model that a sub-graph may have otherwise; what buffers and instructions read."""
 
 _RULES_OF = operator.attrgetter(*RULE_KNOBS)

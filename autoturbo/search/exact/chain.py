@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from autoturbo.errors import KnobsError, UsageError
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, knob_names
 from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import SplitRules
@@ -40,6 +40,9 @@ FIXED = {
     "output_scope": ("DDR",), "max_layers": (AUTO,), "overrides": ((),),
 }  # fmt: skip
 """Values of the model's knobs without which costs do not add up, or cuts are not free."""
+
+_SPREADING = knob_names("subgraph", after=Stage.ORDER, upto=Stage.BIND)
+"""Knobs of a sub-graph that say on which cores it runs."""
 
 _ROUNDS = 64
 """Covers tried before it is given up: each leaves out a set that Algorithm 2 does not form."""
@@ -78,7 +81,7 @@ def _usable(evaluator: Evaluator, grid: Grid, knobs: Knobs) -> Grid:
     """The grid without knobs whose tiles in flight do not fit the staging zone of LB."""
     cores = evaluator.bench.target.cores
     for own in grid.own:
-        strange = own.as_dict().keys() - {"layer", "cores", "core_dim", *RULES}
+        strange = own.as_dict().keys() - {"layer", *RULES, *_SPREADING}
         if strange:
             raise UsageError(f"{min(strange)} is no knob that a grid tries for every sub-graph")
         if own.cores != AUTO and cores % int(own.cores):

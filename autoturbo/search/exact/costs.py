@@ -28,7 +28,7 @@ from autoturbo.schedule.bind import Placement, Scope, chosen_binding
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import InstanceGraph, Parts
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import KernelRules, Workbench, rules_of
+from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, rules_of
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.side_by_side import side_by_side
@@ -46,10 +46,9 @@ from autoturbo.simulate.sequence import KernelMemory, kernel_seconds
 TOGETHER = 1024
 """Sub-graphs costed at once: enough to share what a timeline costs, few enough for memory."""
 
-RULES = (
-    "spill_victim", "weight_share", "prefetch_depth", "tile_divisor", "instruction_scheduling",
-)  # fmt: skip
-"""Knobs that a sub-graph may have otherwise than the model and that kernels' times depend on."""
+RULES = tuple(name for name in RULE_KNOBS if name != "weight_residency")
+"""Knobs that a sub-graph may have otherwise than the model and that its kernels' times depend on:
+weights that stay take room from other sub-graphs."""
 
 
 @dataclass(frozen=True, slots=True)
