@@ -38,8 +38,10 @@ def resolve(
         if override.layer not in layers:
             at = Location(field="overrides")
             raise KnobsError(f"the model has no layer {override.layer!r}", at)
-    names = knob_names("layer", "subgraph", upto=upto)
-    said = [o for o in knobs.overrides if any(getattr(o, name) != AUTO for name in names)]
+    said = knobs.overrides
+    if upto < Stage.CODEGEN:  # each says something to one of all passes
+        names = knob_names("layer", "subgraph", upto=upto)
+        said = tuple(o for o in said if any(getattr(o, name) != AUTO for name in names))
     named = {layers[override.layer] for override in said}
     owner = {layer: s.index for s in subgraphs for layer in named.intersection(s.layers)}
     found: dict[int, SubGraphKnobs] = {}
