@@ -15,6 +15,7 @@ import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -399,21 +400,20 @@ def _rules(
 ) -> list[KernelRules]:
     """Per sub-graph, the rules that hold for it."""
     found = [rules_of(problem, knobs)] * len(instances.subgraphs)
-    plain = dataclasses.replace(knobs, overrides=())  # or each copy looks through all of them
     for index, override in overrides.items():
-        own = {n: v for n in RULE_KNOBS if (v := getattr(override, n)) != AUTO}
-        if own:
-            found[index] = rules_of(problem, dataclasses.replace(plain, **own))
+        found[index] = rules_of(problem, knobs, override)
     return found
 
 
-def rules_of(problem: Problem, knobs: Knobs) -> KernelRules:
-    """The rules of a setting, remembered."""
-    key = ("rules", _RULES_OF(knobs))
-    found = problem.memory.get(key)
+def rules_of(problem: Problem, knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelRules:
+    """The rules of a setting, or of a sub-graph with knobs of its own, remembered."""
+    said: dict[str, Any] = {n: v for n in RULE_KNOBS if (v := getattr(own, n, AUTO)) != AUTO}
+    if said:  # without overrides, or each copy looks through all of them
+        knobs = dataclasses.replace(knobs, overrides=(), **said)
+    known = ("rules", _RULES_OF(knobs))
+    found = problem.memory.get(known)
     if not isinstance(found, KernelRules):
-        found = _make_rules(problem, knobs)
-        problem.memory[key] = found
+        found = problem.memory[known] = _make_rules(problem, knobs)
     return found
 
 
