@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value
+from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, Value, knob_names
 from autoturbo.search.conditions import dimension_name
 from autoturbo.search.exact.chain import FREE, ChainAnswer, Programme
 from autoturbo.search.exact.table import Grid
@@ -122,7 +122,7 @@ def _nearest(value: Value, choices: Sequence[Value]) -> Value:
     return min(numbers, key=lambda n: abs(float(n) - float(value)), default=AUTO)
 
 
-_GROUPING = ("producer_factor_ratio", "merged_factor_ratio", "recompute_limit", "factor_policy")
+_GROUPING = tuple(n for n in knob_names("model", upto=Stage.PARTITION) if getattr(FREE, n) != AUTO)
 """Knobs that let Algorithm 2 merge whatever is not cut."""
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from autoturbo.schedule.knob_specs import KnobSpec
+from autoturbo.schedule.knob_specs import KnobSpec, Stage
 from autoturbo.schedule.knobs import KNOBS_SCHEMA, knob_specs, subgraph_knob_specs
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "knobs.md"
@@ -34,10 +34,13 @@ A knobs file is a JSON object of what differs from `auto`:
 {{"prefetch_depth": 3, "overrides": [{{"layer": "conv1", "dim": 1, "factor": 4, "scope": "GB"}}]}}
 ```
 
+`pass` is the first one that reads a knob; nothing before depends on it. In order, the passes are
+{stages}.
+
 ## Of the model
 
-| knob | what it decides | `auto` | accepted | tried |
-|---|---|---|---|---|
+| knob | what it decides | pass | `auto` | accepted | tried |
+|---|---|---|---|---|---|
 """
 
 OWN = """
@@ -50,8 +53,8 @@ is about the layer itself. Dimensions are counted from the outermost loop: sampl
 and columns, channels last, whatever the layout of the file; of what only products without windows
 read (cached keys and values), as in the file.
 
-| knob | what it decides | `auto` | accepted | tried |
-|---|---|---|---|---|
+| knob | what it decides | pass | `auto` | accepted | tried |
+|---|---|---|---|---|---|
 """
 
 UNITS = """
@@ -93,7 +96,7 @@ def page() -> str:
     """The whole text."""
     return "".join(
         (
-            HEAD.format(schema=KNOBS_SCHEMA),
+            HEAD.format(schema=KNOBS_SCHEMA, stages=", ".join(s.name.lower() for s in Stage)),
             *_rows(knob_specs().items()),
             OWN,
             *_rows(subgraph_knob_specs().items()),
@@ -105,7 +108,8 @@ def page() -> str:
 
 def _rows(specs: Iterable[tuple[str, KnobSpec]]) -> list[str]:
     return [
-        f"| `{name}` | {spec.help} | {spec.published} | {_accepted(spec)} | {_tried(spec)} |\n"
+        f"| `{name}` | {spec.help} | {spec.stage.name.lower()} "
+        f"| {spec.published} | {_accepted(spec)} | {_tried(spec)} |\n"
         for name, spec in specs
     ]
 

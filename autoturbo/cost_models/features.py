@@ -31,8 +31,8 @@ from autoturbo.schedule.knobs import (
     KnobSpec,
     SubGraphKnobs,
     Value,
-    kernel_knob_names,
     kernel_knobs,
+    knob_names,
     knob_specs,
     subgraph_knob_specs,
 )
@@ -52,7 +52,7 @@ UNLIMITED = 20.0
 KNOB_NAMES: Final = tuple(knob_specs())
 """Columns of the model's knobs."""
 
-OVERRIDE_NAMES: Final = kernel_knob_names()
+OVERRIDE_NAMES: Final = knob_names("subgraph")
 """Columns of a sub-graph's knobs; where boundaries were cut or merged, its layers tell."""
 
 PLACING: Final = (

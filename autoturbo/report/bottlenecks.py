@@ -22,7 +22,7 @@ from autoturbo.graph.operators import Engine, Graph
 from autoturbo.graph.padding import channels_of, padded
 from autoturbo.hardware import with_field
 from autoturbo.hardware.target import storage_ratio
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, knob_names
 from autoturbo.schedule.work import in_integers
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import Block, blocks_of
@@ -165,7 +165,7 @@ MOST_PADDING = 1.5
 _MINOR = 0.2
 """Share of a spot's time from which its second limit is looked at too."""
 
-_ALONE_NOTHING = ("priority", "inner_dim", "inner_factor")
+_ALONE_NOTHING = ("priority", *knob_names("subgraph", group="inner"))
 """Knobs that mean something only together with others."""
 
 _NEARBY = 2

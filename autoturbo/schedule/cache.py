@@ -21,7 +21,6 @@ from autoturbo.schedule.bind import Placement
 from autoturbo.schedule.clusters import Home, clusters_at_work
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import Block, InstanceGraph, part_book
-from autoturbo.schedule.knobs import SubGraphKnobs
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.schedule.stores import Recent
@@ -51,13 +50,11 @@ class Plan:
         number: equal for equal sub-graphs.
         subgraphs: in topological order.
         homes: the clusters of each; none where clusters work alike.
-        overrides: the knobs of their own that sub-graphs have, by index.
     """
 
     number: int
     subgraphs: tuple[SubGraph, ...]
     homes: tuple[Home, ...]
-    overrides: dict[int, SubGraphKnobs]
 
     @property
     def instances(self) -> Ints:
@@ -136,12 +133,12 @@ class SchedulerCache:
     them again; a number is never used twice.
 
     Attributes:
-        plans: by batch size and what splitting and grouping read of a setting.
+        plans: by what sharing, splitting and grouping read of a setting.
         graphs: instance graphs by the number of their plan.
         blocks: links of one sub-graph's parts; an instance graph is put together from them.
-        orders: by plan, rule and priorities.
-        placements: by order and what binding reads of a setting.
-        timelines: of all clusters, by placement and rules of buffers.
+        orders: by plan and what ordering reads.
+        placements: by order and what binding and placing read.
+        timelines: of all clusters, by placement and what buffers read.
         numbers: of results, with their bytes.
         counter: the next numbers.
     """

@@ -6,13 +6,32 @@ The one place that help, checks, knob files, the search space and the documentat
 from __future__ import annotations
 
 import dataclasses
+import enum
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from autoturbo.errors import KnobsError, Location
 
 AUTO: Final = "auto"
 Value = str | int | float
+
+KnobScope = Literal["model", "subgraph", "layer"]
+"""What a knob is about: all sub-graphs, the one that a layer ends up in, or the layer alone."""
+
+KnobGroup = Literal["outer", "inner"]
+"""Knobs that mean something together: the axis that is cut first and its parts, and the second."""
+
+
+class Stage(enum.IntEnum):
+    """The passes, in their order."""
+
+    SHARE = enum.auto()
+    PARTITION = enum.auto()
+    ORDER = enum.auto()
+    BIND = enum.auto()
+    PLACE = enum.auto()
+    MEMORY = enum.auto()
+    CODEGEN = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +39,7 @@ class KnobSpec:
     """What a knob means and which values it takes.
 
     Attributes:
+        stage: the first pass that reads it; nothing before depends on it.
         help: one line.
         choices: the values the search tries besides ``"auto"``; empty where they depend on model
             and target (filled in by the search space).
@@ -27,14 +47,21 @@ class KnobSpec:
         low: least value accepted from a file, for numbers; None for words.
         high: greatest value accepted from a file; None for no limit.
         word: a further word that is accepted: the name of what ``"auto"`` stands for.
+        scope: what it is about.
+        group: what it belongs to, of the knobs that split a sub-graph.
+        over: the model's knob that says what ``"auto"`` is, where its name is another one.
     """
 
+    stage: Stage
     help: str
     choices: tuple[Value, ...]
     published: str
     low: float | None = None
     high: float | None = None
     word: str | None = None
+    scope: KnobScope = "model"
+    group: KnobGroup | None = None
+    over: str | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -49,17 +76,11 @@ class KnobSpec:
         return not any(isinstance(choice, float) for choice in self.choices)
 
 
-def knob(
-    text: str,
-    choices: tuple[Value, ...],
-    published: str,
-    low: float | None = None,
-    high: float | None = None,
-    word: str | None = None,
-) -> Any:
+def knob(stage: Stage, text: str, choices: tuple[Value, ...], published: str, **others: Any) -> Any:
     """A field of a dataclass of knobs with its specification, ``"auto"`` by default."""
-    spec = KnobSpec(text, choices, published, low, high, word)
-    return field(default=AUTO, metadata={"spec": spec})
+    return field(
+        default=AUTO, metadata={"spec": KnobSpec(stage, text, choices, published, **others)}
+    )
 
 
 def specs_of(knobs: type) -> dict[str, KnobSpec]:

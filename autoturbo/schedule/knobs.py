@@ -23,7 +23,10 @@ from autoturbo.errors import KnobsError, Location, did_you_mean
 from autoturbo.limits import read_json
 from autoturbo.schedule.knob_specs import (
     AUTO,
+    KnobGroup,
+    KnobScope,
     KnobSpec,
+    Stage,
     Value,
     check_value,
     knob,
@@ -36,6 +39,8 @@ KNOBS_SCHEMA = 2
 
 MIDDLE_PRIORITY = 5
 """Priority of a sub-graph that has none of its own."""
+
+_own_knob = functools.partial(knob, scope="subgraph")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,90 +59,111 @@ class SubGraphKnobs:
 
     layer: str
     boundary: str = knob(
+        Stage.PARTITION,
         "cut or merge where the layer meets its consumers, whatever the rules say",
         ("cut", "merge"),
         "as the rules say",
+        scope="layer",
     )
-    dim: int | str = knob(
+    dim: int | str = _own_knob(
+        Stage.PARTITION,
         "output dimension to split, counted from the outermost loop",
         (),
         "the one that the split keys choose",
         low=0,
+        group="outer",
     )
-    factor: int | str = knob(
+    factor: int | str = _own_knob(
+        Stage.PARTITION,
         "instances along that dimension",
         (),
         "the smallest number that fits",
         low=1,
+        group="outer",
     )
-    inner_dim: int | str = knob(
+    inner_dim: int | str = _own_knob(
+        Stage.PARTITION,
         "second output dimension to split, inside the first",
         (),
         "none; with inner_factor the outermost other one",
         low=0,
+        group="inner",
     )
-    inner_factor: int | str = knob(
+    inner_factor: int | str = _own_knob(
+        Stage.PARTITION,
         "instances along the second dimension; all are factor x inner_factor",
         (),
         "1",
         low=1,
+        group="inner",
     )
-    cores: int | str = knob(
+    cores: int | str = _own_knob(
+        Stage.BIND,
         "cores of the cluster that work on an instance; a divisor of them",
         (),
         "all of them",
         low=1,
     )
-    core_dim: int | str = knob(
+    core_dim: int | str = _own_knob(
+        Stage.BIND,
         "output dimension spread over cores first, then those inside it",
         (),
         "as Algorithm 4 binds it",
         low=0,
     )
-    priority: int | str = knob(
+    priority: int | str = _own_knob(
+        Stage.ORDER,
         "which goes first where the instance order is by priority; 9 before 0",
         (1, 3, 7, 9),
         str(MIDDLE_PRIORITY),
         low=0,
         high=9,
     )
-    scope: str = knob(
+    scope: str = _own_knob(
+        Stage.PLACE,
         "where the output is kept",
         ("LB", "GB", "DDR"),
         "as output_scope says",
+        over="output_scope",
     )
-    spill_victim: str = knob(
+    spill_victim: str = _own_knob(
+        Stage.MEMORY,
         "which tensor leaves the local buffer first",
         ("longest", "largest", "size_x_life"),
         "as the model's",
     )
-    weight_residency: str = knob(
+    weight_residency: str = _own_knob(
+        Stage.MEMORY,
         "where its weights stay between its instances",
         ("stream", "GB", "LB"),
         "as the model's",
     )
-    weight_share: float | str = knob(
+    weight_share: float | str = _own_knob(
+        Stage.MEMORY,
         "share of a core's local buffer for weight tiles",
         (0.1, 0.2, 0.3, 0.5),
         "as the model's",
         low=0.01,
         high=0.9,
     )
-    prefetch_depth: int | str = knob(
+    prefetch_depth: int | str = _own_knob(
+        Stage.CODEGEN,
         "tiles loaded ahead of the one computed",
         (1, 2, 3, 4),
         "as the model's",
         low=1,
         high=16,
     )
-    tile_divisor: int | str = knob(
+    tile_divisor: int | str = _own_knob(
+        Stage.CODEGEN,
         "anchor tiles per largest tile that fits",
         (1, 2, 4, 8),
         "as the model's",
         low=1,
         high=256,
     )
-    instruction_scheduling: str = knob(
+    instruction_scheduling: str = _own_knob(
+        Stage.CODEGEN,
         "overlap transfers and compute: across layers, inside a layer, not at all",
         ("on", "layer", "off"),
         "as the model's",
@@ -186,12 +212,14 @@ class Knobs:
     """A complete setting of the scheduler."""
 
     batches_per_cluster: int | str = knob(
+        Stage.SHARE,
         "samples that a cluster processes at once; the loop count follows",
         (),
         "the cluster's whole share of the batch",
         low=1,
     )
     producer_factor_ratio: float | str = knob(
+        Stage.PARTITION,
         "rule (i): f(consumer) >= this x f(producer)",
         (0.125, 0.25, 0.5, 2.0),
         "1",
@@ -199,6 +227,7 @@ class Knobs:
         high=64,
     )
     merged_factor_ratio: float | str = knob(
+        Stage.PARTITION,
         "rules (i) and (ii): f(merged) <= this x f(consumer)",
         (0.5, 2.0, 4.0, 8.0),
         "1",
@@ -206,12 +235,14 @@ class Knobs:
         high=64,
     )
     max_layers: int | str = knob(
+        Stage.PARTITION,
         "most layers in one sub-graph",
         (1, 2, 4, 8, 16, 32),
         "no limit",
         low=1,
     )
     lb_fill: float | str = knob(
+        Stage.PARTITION,
         "share of the local buffer that counts as full when splitting",
         (0.25, 0.5, 0.75, 0.9),
         "1",
@@ -219,6 +250,7 @@ class Knobs:
         high=1,
     )
     recompute_limit: float | str = knob(
+        Stage.PARTITION,
         "most work of a split sub-graph over the work of the whole one",
         (1.0, 1.5, 2.0, 4.0),
         "1.25",
@@ -226,30 +258,35 @@ class Knobs:
         high=16,
     )
     merge_order: str = knob(
+        Stage.PARTITION,
         "order of the merge patterns (straight, diamond, branch)",
         ("sbd", "dsb", "dbs", "bsd", "bds"),
         "sdb",
         word="sdb",
     )
     split_key: str = knob(
+        Stage.PARTITION,
         "order of the keys that choose a split (operators cut, factor, depth)",
         ("odf", "fod", "fdo", "dof", "dfo"),
         "ofd",
         word="ofd",
     )
     split_dims: str = knob(
+        Stage.PARTITION,
         "which output dimensions may be split",
         ("batch", "spatial", "channel"),
         "all of them",
         word="all",
     )
     factor_policy: str = knob(
+        Stage.PARTITION,
         "factors tried: the paper's list, all divisors, or ragged parts too",
         ("divisors", "ragged"),
         "the paper's list 1, 2, 4, 8, 9, 10, ...",
         word="published",
     )
     factor_scale: int | str = knob(
+        Stage.PARTITION,
         "instances per sub-graph over the smallest number that fits",
         (2, 4, 8),
         "1",
@@ -257,35 +294,41 @@ class Knobs:
         high=64,
     )
     instance_order: str = knob(
+        Stage.ORDER,
         "order of the instances",
         ("bfs", "dfs", "footprint", "priority"),
         "breadth- or depth-first, whichever needs less memory",
     )
     binding: str = knob(
+        Stage.BIND,
         "how core bindings reach producers",
         ("always",),
         "as printed in Algorithm 4",
         word="printed",
     )
     output_scope: str = knob(
+        Stage.PLACE,
         "where the outputs of sub-graphs are kept",
         ("GB", "DDR"),
         "LB, GB where bindings differ",
         word="LB",
     )
     spill_victim: str = knob(
+        Stage.MEMORY,
         "which tensor leaves the local buffer first",
         ("largest", "size_x_life"),
         "longest-lived",
         word="longest",
     )
     weight_residency: str = knob(
+        Stage.MEMORY,
         "where the weights of a sub-graph stay between its instances",
         ("GB", "LB"),
         "streamed each time",
         word="stream",
     )
     prefetch_depth: int | str = knob(
+        Stage.CODEGEN,
         "tiles loaded ahead of the one computed",
         (2, 3, 4),
         "1",
@@ -293,6 +336,7 @@ class Knobs:
         high=16,
     )
     tile_divisor: int | str = knob(
+        Stage.CODEGEN,
         "anchor tiles per largest tile that fits",
         (2, 4, 8),
         "1",
@@ -300,18 +344,21 @@ class Knobs:
         high=256,
     )
     instruction_scheduling: str = knob(
+        Stage.CODEGEN,
         "overlap transfers and compute: across layers, inside a layer, not at all",
         ("layer", "off"),
         "on",
         word="on",
     )
     cluster_split: str = knob(
+        Stage.SHARE,
         "what the clusters share out: samples, rows, channels or sub-graphs in a pipeline",
         ("spatial", "channel", "pipeline"),
         "samples",
         word="batch",
     )
     weight_share: float | str = knob(
+        Stage.MEMORY,
         "share of a core's local buffer for weight tiles",
         (0.1, 0.2, 0.3, 0.5),
         "the target's weight buffer",
@@ -382,14 +429,61 @@ def subgraph_knob_specs() -> dict[str, KnobSpec]:
     return specs_of(SubGraphKnobs)
 
 
-KernelKnobs = tuple[Value, ...]
-"""Values of :func:`kernel_knob_names`."""
+@functools.cache
+def knob_names(
+    *scopes: KnobScope,
+    upto: Stage = Stage.CODEGEN,
+    after: Stage | None = None,
+    group: KnobGroup | None = None,
+) -> tuple[str, ...]:
+    """Return the knobs of some scopes, in the order of the dataclasses.
+
+    Args:
+        scopes: ``"model"`` for those of :class:`Knobs`; ``"subgraph"`` and ``"layer"`` for those of
+            :class:`SubGraphKnobs`.
+        upto: the last pass whose knobs count.
+        after: the pass after which they begin to count; from the first one if None.
+        group: only those of a group.
+    """
+    specs = [*knob_specs().items(), *subgraph_knob_specs().items()]
+    return tuple(
+        name
+        for name, spec in specs
+        if spec.scope in scopes
+        and (after or 0) < spec.stage <= upto
+        and group in (None, spec.group)
+    )
+
+
+def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, ...]:
+    """Return what passes read of a setting, to remember their results by.
+
+    An override counts with its layer where it says anything to these passes. Who runs what on a
+    machine of several units is no part of it.
+
+    Args:
+        knobs: the setting.
+        upto: the last of the passes.
+        after: the pass before the first; from the first one if None.
+    """
+    model, own, unsaid = _read(upto, after)
+    said = [values for o in knobs.overrides if (values := own(o))[1:] != unsaid]
+    return model(knobs), *said
 
 
 @functools.cache
-def kernel_knob_names() -> tuple[str, ...]:
-    """Return the knobs of a sub-graph that say how its kernel is cut and run."""
-    return tuple(name for name in subgraph_knob_specs() if name != "boundary")
+def _read(
+    upto: Stage, after: Stage | None
+) -> tuple[Callable[[Knobs], Any], Callable[[SubGraphKnobs], tuple[Any, ...]], tuple[str, ...]]:
+    """Readers of the knobs of some passes, and what an override that says nothing to them has."""
+    model = operator.attrgetter(*knob_names("model", upto=upto, after=after))
+    own = knob_names("layer", "subgraph", upto=upto, after=after)
+    read = operator.attrgetter("layer", *own) if own else lambda override: (override.layer,)
+    return model, read, (AUTO,) * len(own)
+
+
+KernelKnobs = tuple[Value, ...]
+"""Values of the knobs that hold for a whole sub-graph: how its kernel is cut and run."""
 
 
 def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
@@ -399,13 +493,13 @@ def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
         knobs: of the model.
         own: what overrides them; None for nothing.
     """
-    model = tuple(getattr(knobs, _MODEL_KNOB.get(n, n), AUTO) for n in kernel_knob_names())
+    model = tuple(getattr(knobs, name, AUTO) for name in _MODEL_NAMES)
     return model if own is None else overridden(model, own)
 
 
 def overridden(model: KernelKnobs, own: SubGraphKnobs) -> KernelKnobs:
     """Return the model's kernel knobs with those that a sub-graph has of its own."""
-    return _overridden(model, tuple(map(own.__getattribute__, kernel_knob_names())))
+    return _overridden(model, _kernel_values(own))
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -413,8 +507,9 @@ def _overridden(model: KernelKnobs, own: KernelKnobs) -> KernelKnobs:
     return tuple(m if v == AUTO else v for v, m in zip(own, model, strict=True))
 
 
-_MODEL_KNOB = {"scope": "output_scope"}
-"""The model's knob that a sub-graph's overrides, where it has another name."""
+_KERNEL_NAMES = knob_names("subgraph")
+_MODEL_NAMES = tuple(subgraph_knob_specs()[name].over or name for name in _KERNEL_NAMES)
+_kernel_values: Callable[[SubGraphKnobs], KernelKnobs] = operator.attrgetter(*_KERNEL_NAMES)
 
 
 def load_knobs(path: Path) -> Knobs:
@@ -493,11 +588,13 @@ __all__ = [
     "KernelKnobs",
     "KnobSpec",
     "Knobs",
+    "Stage",
     "SubGraphKnobs",
     "UnitKnobs",
     "Value",
-    "kernel_knob_names",
     "kernel_knobs",
+    "key",
+    "knob_names",
     "knob_specs",
     "load_knobs",
     "overridden",

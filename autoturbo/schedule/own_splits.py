@@ -14,7 +14,7 @@ from autoturbo.errors import KnobsError, Location
 from autoturbo.schedule.clusters import PARTS, cluster_axis
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import box_at
-from autoturbo.schedule.knobs import AUTO, SubGraphKnobs, Value
+from autoturbo.schedule.knobs import AUTO, Stage, SubGraphKnobs, Value, knob_names
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import Split, box_cost, sink, split_axes
 
@@ -74,7 +74,7 @@ UNSPLIT: Final = SubGraphKnobs("")
 
 def split_fields(own: SubGraphKnobs) -> dict[str, Any]:
     """Return the four knobs of a sub-graph that split it."""
-    return {name: getattr(own, name) for name in ("dim", "factor", "inner_dim", "inner_factor")}
+    return {name: getattr(own, name) for name in knob_names("subgraph", upto=Stage.PARTITION)}
 
 
 def possible_split(
@@ -100,7 +100,7 @@ def possible_split(
 
     once = {"factor": fewer(own.dim, own.factor)}
     twice = {**once, "inner_factor": fewer(own.inner_dim, own.inner_factor)}
-    whole = {**once, "inner_dim": AUTO, "inner_factor": AUTO}
+    whole = {**once, **dict.fromkeys(knob_names("subgraph", group="inner"), AUTO)}
     tries: tuple[dict[str, Any], ...] = ({}, twice, whole, split_fields(UNSPLIT))
     for changes in tries:
         tried = dataclasses.replace(own, **changes)

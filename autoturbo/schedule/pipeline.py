@@ -15,6 +15,7 @@ import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,15 @@ from autoturbo.schedule.clusters import (
 )
 from autoturbo.schedule.group import GroupRules, SubGraph
 from autoturbo.schedule.instances import InstanceGraph, make_instances
-from autoturbo.schedule.knobs import AUTO, MIDDLE_PRIORITY, Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import (
+    AUTO,
+    MIDDLE_PRIORITY,
+    Knobs,
+    Stage,
+    SubGraphKnobs,
+    key,
+    knob_names,
+)
 from autoturbo.schedule.order import order_instances
 from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.own_splits import (
@@ -132,17 +141,9 @@ class Workbench:
         return divisors(samples)[::-1]
 
 
-_PLAN_KNOBS = operator.attrgetter(
-    "cluster_split", "producer_factor_ratio", "merged_factor_ratio", "max_layers", "lb_fill",
-    "recompute_limit", "merge_order", "split_key", "split_dims", "factor_policy", "factor_scale",
-    "overrides",
-)  # fmt: skip
-"""What splitting and grouping read of a setting."""
-
-
 def plan(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, tuple[SubGraph, ...]]:
     """Split and group: everything before instances exist."""
-    problem, share, found = planned(bench, knobs)
+    problem, share, found, _ = planned(bench, knobs)
     return problem, share, found.subgraphs
 
 
@@ -151,8 +152,13 @@ def homes(bench: Workbench, knobs: Knobs) -> tuple[Home, ...]:
     return planned(bench, knobs)[2].homes
 
 
-def planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, Plan]:
+def planned(
+    bench: Workbench, knobs: Knobs
+) -> tuple[Problem, Share, Plan, dict[int, SubGraphKnobs]]:
     """Split and group, remembered: a model's problem, how clusters share it out, and the plan.
+
+    With the knobs of their own that sub-graphs have, by index: settings that differ in those of
+    later passes share a plan.
 
     Raises:
         KnobsError: the setting does not fit the model.
@@ -161,12 +167,12 @@ def planned(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, Plan]:
     problem = bench.problem(share.batches)
 
     def make() -> Plan:
-        subgraphs, overrides = _plan(problem, share, knobs)
+        subgraphs = _plan(problem, share, knobs)
         number = bench.cache.number((share.batches, subgraphs), SUBGRAPH * len(subgraphs))
-        return Plan(number, subgraphs, homes_of(problem, subgraphs, share.split), overrides)
+        return Plan(number, subgraphs, homes_of(problem, subgraphs, share.split))
 
-    found = bench.cache.plans.get((share.batches, *_PLAN_KNOBS(knobs)), make)
-    return problem, found.share(share), found
+    found = bench.cache.plans.get(key(knobs, Stage.PARTITION), make)
+    return problem, found.share(share), found, resolve(problem, found.subgraphs, knobs)
 
 
 def grouped(problem: Problem, split: str, knobs: Knobs) -> tuple[SubGraph, ...]:
@@ -174,18 +180,15 @@ def grouped(problem: Problem, split: str, knobs: Knobs) -> tuple[SubGraph, ...]:
     return group_for(problem, GroupRules.of(knobs), split)
 
 
-def _plan(
-    problem: Problem, share: Share, knobs: Knobs
-) -> tuple[tuple[SubGraph, ...], dict[int, SubGraphKnobs]]:
-    """Return the sub-graphs of a setting, and the overrides that hold for them."""
+def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
+    """Return the sub-graphs of a setting."""
     subgraphs = grouped(problem, share.split, knobs)
-    overrides = resolve(problem, subgraphs, knobs)
+    overrides = resolve(problem, subgraphs, knobs, Stage.PARTITION)
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
     room = room_for_parts(problem, SplitRules.of(knobs).lb_fill)
-    cut = tuple(
+    return tuple(
         settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in subgraphs
     )
-    return cut, overrides
 
 
 def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
@@ -231,8 +234,8 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
         message = "it is for machines of several processing units, and this target is one unit"
         raise KnobsError(message, Location(field="units"), "take it out")
     bench.forget_when_full()
-    problem, share, found = planned(bench, knobs)
-    cache, subgraphs, overrides = bench.cache, found.subgraphs, found.overrides
+    problem, share, found, overrides = planned(bench, knobs)
+    cache, subgraphs = bench.cache, found.subgraphs
     instances = cache.graphs.get(
         found.number, lambda: make_instances(problem, subgraphs, cache.blocks)
     )
@@ -244,7 +247,7 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
     rules = _rules(problem, instances, knobs, overrides)
     buffers = tuple(rule.buffers for rule in rules)
     timelines = cache.timelines.get(
-        (bound, buffers),
+        (bound, buffers),  # not key(): rules of many settings come to the same
         lambda: build_timelines(problem, instances, order, placement, buffers, cluster),
     )
     return _schedule(
@@ -261,16 +264,16 @@ def _order(
     overrides: Mapping[int, SubGraphKnobs],
 ) -> tuple[int, tuple[int, ...]]:
     """The order of a plan's instances, numbered."""
-    priority = None
-    if knobs.instance_order == "priority":
-        priority = _priorities(instances, overrides)
 
     def make() -> tuple[int, tuple[int, ...]]:
+        priority = None
+        if knobs.instance_order == "priority":
+            priority = _priorities(instances, overrides)
         order = order_instances(instances, knobs.instance_order, priority)
         return cache.number((plan_number, order), ORDERED * len(order)), order
 
-    given = None if priority is None else priority.tobytes()
-    return cache.orders.get((plan_number, knobs.instance_order, given), make)
+    said = key(knobs, Stage.ORDER, after=Stage.PARTITION)
+    return cache.orders.get((plan_number, said), make)
 
 
 def _priorities(instances: InstanceGraph, overrides: Mapping[int, SubGraphKnobs]) -> Ints:
@@ -311,8 +314,8 @@ def _placement(
         return cache.number((number, placement, homes), size), placement
 
     homes, cluster = at
-    key = (number, homes, knobs.binding, knobs.output_scope, knobs.overrides)
-    return cache.placements.get(key, make)
+    said = key(knobs, Stage.PLACE, after=Stage.ORDER)
+    return cache.placements.get((number, homes, said), make)
 
 
 def _chosen(
@@ -375,10 +378,7 @@ def _schedule(
     )  # fmt: skip
 
 
-RULE_KNOBS = (
-    "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
-    "instruction_scheduling",
-)  # fmt: skip
+RULE_KNOBS = knob_names("subgraph", after=Stage.PLACE)
 """Knobs of the model that a sub-graph may have otherwise; what buffers and instructions read."""
 
 _RULES_OF = operator.attrgetter(*RULE_KNOBS)
@@ -400,21 +400,20 @@ def _rules(
 ) -> list[KernelRules]:
     """Per sub-graph, the rules that hold for it."""
     found = [rules_of(problem, knobs)] * len(instances.subgraphs)
-    plain = dataclasses.replace(knobs, overrides=())  # or each copy looks through all of them
     for index, override in overrides.items():
-        own = {n: v for n in RULE_KNOBS if (v := getattr(override, n)) != AUTO}
-        if own:
-            found[index] = rules_of(problem, dataclasses.replace(plain, **own))
+        found[index] = rules_of(problem, knobs, override)
     return found
 
 
-def rules_of(problem: Problem, knobs: Knobs) -> KernelRules:
-    """The rules of a setting, remembered."""
-    key = ("rules", _RULES_OF(knobs))
-    found = problem.memory.get(key)
+def rules_of(problem: Problem, knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelRules:
+    """The rules of a setting, or of a sub-graph with knobs of its own, remembered."""
+    said: dict[str, Any] = {n: v for n in RULE_KNOBS if (v := getattr(own, n, AUTO)) != AUTO}
+    if said:  # without overrides, or each copy looks through all of them
+        knobs = dataclasses.replace(knobs, overrides=(), **said)
+    known = ("rules", _RULES_OF(knobs))
+    found = problem.memory.get(known)
     if not isinstance(found, KernelRules):
-        found = _make_rules(problem, knobs)
-        problem.memory[key] = found
+        found = problem.memory[known] = _make_rules(problem, knobs)
     return found
 
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.schedule.knobs import Stage, knob_names
 from autoturbo.search.conditions import START, Genes, dimension_name
 
 if TYPE_CHECKING:
     from autoturbo.search.space import Space
 
 CUTTING: Final = (
-    "boundary", "dim", "factor", "inner_dim", "inner_factor", "cores", "core_dim", "scope",
-)  # fmt: skip
+    *knob_names("layer", "subgraph", upto=Stage.PARTITION),
+    *knob_names("subgraph", after=Stage.ORDER, upto=Stage.PLACE),
+)
 """Knobs that say how a sub-graph is cut, spread over cores and kept: most pairs are of these."""
 
 

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, knob_specs
+from autoturbo.schedule.knobs import (
+    AUTO,
+    Knobs,
+    Stage,
+    SubGraphKnobs,
+    Value,
+    knob_names,
+    knob_specs,
+)
 from autoturbo.search.forms import Rules, Split, Table, Void
 from autoturbo.search.subgraphs import RAGGED, Block
 
@@ -25,13 +33,7 @@ Genes = NDArray[np.int64]
 
 _HEURISTIC = Knobs()
 
-MODELS = (
-    "spill_victim", "weight_residency", "weight_share", "prefetch_depth", "tile_divisor",
-    "instruction_scheduling",
-)  # fmt: skip
-"""Knobs that the model has under the same name: a sub-graph's own value must differ to be one."""
-
-SPLIT = ("dim", "factor", "inner_dim", "inner_factor")
+SPLIT = knob_names("subgraph", upto=Stage.PARTITION)
 """Knobs of a sub-graph that make sense together only."""
 
 
@@ -58,10 +60,13 @@ def means_nothing(field: str, value: Value, model: Value) -> bool:
 
 
 def decides(field: str) -> str | None:
-    """The model's knob that says whether a choice for a sub-graph means anything."""
+    """The model's knob that says whether a choice for a sub-graph means anything.
+
+    Where it has one of the same name, a sub-graph's own value must differ to be one.
+    """
     if field == "priority":
         return "instance_order"
-    return field if field in MODELS else None
+    return field if field in knob_specs() else None
 
 
 def effective(override: SubGraphKnobs, knobs: Knobs) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def _border(space: Space, index: int, spec: KnobSpec, value: Value) -> Border | 
     here = _number(space, dimension.name, value)
     if spec.low is None or here is None or len(set(numbers)) < 3:  # noqa: PLR2004  of two values
         return None  # each one is at a border
-    most = {"batches_per_cluster": space.share, "max_layers": space.layers}.get(dimension.name)
+    most = _most(space).get(dimension.name)
     high = most if most is not None else spec.high
     if here == min(numbers) and here > spec.low:
         return "least"
@@ -229,9 +229,14 @@ def _border(space: Space, index: int, spec: KnobSpec, value: Value) -> Border | 
 def _number(space: Space, name: str, value: Any) -> float | None:
     """The number that a choice stands for; None for a word."""
     if value == AUTO:
-        known = {"batches_per_cluster": space.share, "max_layers": space.layers}
+        known = _most(space)
         value = known[name] if name in known else stands_for(name, AUTO)
     return float(value) if isinstance(value, int | float) else None
+
+
+def _most(space: Space) -> dict[str, int]:
+    """The greatest values of knobs where the model says them: ``"auto"`` stands for these."""
+    return {"batches_per_cluster": space.share, "max_layers": space.layers}
 
 
 __all__ = ["FEWEST", "FOLDS", "Border", "Importance", "KnobReport", "importance_of"]

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from autoturbo.schedule.knobs import knob_names
 from autoturbo.search.conditions import START, Genes, dimension_name
 from autoturbo.search.points import Points
 
@@ -147,7 +148,7 @@ class Moves(Points):
     def _partners(self) -> tuple[Genes, Genes]:
         """Positions of the second axis and of its parts, which mean nothing alone; and back."""
         names = [d.name for d in self.dimensions]
-        both = ("inner_dim", "inner_factor")
+        both = knob_names("subgraph", group="inner")
         having = [block for block in self.blocks if set(both) <= set(block.choices)]
         pairs = [[names.index(dimension_name(block, field)) for field in both] for block in having]
         found = np.asarray(pairs, np.int64).reshape(-1, 2)

@@ -84,7 +84,7 @@ def blocks_of(
     if most <= 0 or not graph.operators:
         return ()
     bench, knobs = Workbench(graph, target, dtype), knobs or Knobs()
-    problem, share, found = planned(bench, knobs)
+    problem, share, found, _ = planned(bench, knobs)
     subgraphs = found.subgraphs
     works = [middle_part_work(problem, s.layers, s.split) for s in subgraphs]
     said = {own.layer: dataclasses.replace(own, layer="") for own in knobs.overrides}

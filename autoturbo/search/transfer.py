@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoturbo.graph.layer_contexts import RADII, layer_contexts
 from autoturbo.graph.layers import layers_of
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names
 from autoturbo.schedule.overrides import resolve
 from autoturbo.schedule.pipeline import Workbench, with_possible_splits
 from autoturbo.schedule.schedule import BATCH
@@ -130,9 +130,8 @@ def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | Non
     if schedule.share.split != BATCH:
         return asked
     depths = {axis: depth for depth, axis in split_axes(schedule.problem, subgraph.layers)}
-    for (axis, parts), names in zip(
-        subgraph.split.axes, (("dim", "factor"), ("inner_dim", "inner_factor")), strict=False
-    ):
+    cuts = (knob_names("subgraph", group="outer"), knob_names("subgraph", group="inner"))
+    for (axis, parts), names in zip(subgraph.split.axes, cuts, strict=False):
         if parts > 1:
             values: dict[str, Any] = dict(zip(names, (depths[axis], parts), strict=True))
             asked = dataclasses.replace(asked, **values)

@@ -27,8 +27,8 @@ from autoturbo.schedule.knobs import (
     KernelKnobs,
     Knobs,
     SubGraphKnobs,
-    kernel_knob_names,
     kernel_knobs,
+    knob_names,
     overridden,
 )
 from autoturbo.schedule.part_work import PartWork, middle_part_work
@@ -153,19 +153,19 @@ class KernelStatistics:
 
     def _planned(self, knobs: Knobs) -> PlannedKernels | None:
         try:
-            problem, share, plan = planned(self.bench, knobs)
+            problem, share, plan, overrides = planned(self.bench, knobs)
         except KnobsError:
             return None
         parts = self._parts_of(problem, share.batches, plan)
         model = kernel_knobs(knobs)
         own = [self._knobs_number(model)] * len(parts)
-        for index, override in plan.overrides.items():
+        for index, override in overrides.items():
             own[index] = self._knobs_number(overridden(model, override))
         numbers = self.kernels
         kernels = [numbers.setdefault(pair, len(numbers)) for pair in zip(parts, own, strict=True)]
         passes = np.empty((len(parts), len(PASSES)), np.int64)
         passes[:, 0], passes[:, 1:] = plan.instances, (share.loops, share.batches)
-        return PlannedKernels(kernels, passes, plan.overrides)
+        return PlannedKernels(kernels, passes, overrides)
 
     def _knobs_number(self, values: KernelKnobs) -> int:
         return self.knobs.setdefault(values, len(self.knobs))
@@ -216,7 +216,7 @@ class KernelStatistics:
 
     def _key(self, part: int, knobs: KernelKnobs) -> _KernelKey:
         """Return what a kernel in isolation follows from: its part, its cores and its rules."""
-        said: dict[str, Any] = dict(zip(kernel_knob_names(), knobs, strict=True))
+        said: dict[str, Any] = dict(zip(knob_names("subgraph"), knobs, strict=True))
         cores = self.bench.target.cores if said["cores"] == AUTO else int(said["cores"])
         depth = None if said["core_dim"] == AUTO else int(said["core_dim"])
         # what spills of a part alone is found with the published victim

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
+import json
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,12 +18,21 @@ from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.bind import Scope, cores_used
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.knobs import (
+    AUTO,
+    Knobs,
+    Stage,
+    SubGraphKnobs,
+    key,
+    knob_names,
+    knob_specs,
+    subgraph_knob_specs,
+)
+from autoturbo.schedule.pipeline import Workbench, build_schedule, homes, plan, planned
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
-from tests.schedule.schedule_samples import Net, capacity, networks, target
+from tests.schedule.schedule_samples import Net, block, capacity, chain, networks, target
 
 
 def two_convolutions() -> Graph:
@@ -203,3 +217,108 @@ def test_any_split_and_spread_gives_a_valid_schedule(graph: Graph, data: st.Data
     except KnobsError:
         schedule = build_schedule(workbench, dataclasses.replace(knobs, overrides=()))
     check_schedule(schedule)
+
+
+NETWORKS: tuple[tuple[Graph, Target], ...] = (
+    (block(), target(lb=1024, clusters=2)),
+    (block(), target(lb=1024, weights=64, cores=3)),
+    (block(), target(lb=512, weights=64, cores=3)),
+    (chain(*["conv", "relu"] * 3, shape=(1, 4, 8, 32)), target(lb=512, weights=64, cores=3)),
+)
+
+
+@functools.cache
+def made(network: int, knobs: Knobs) -> dict[Stage, object]:
+    """What each pass makes of a setting; nothing is remembered of another one."""
+    bench = Workbench(*NETWORKS[network], "float16")
+    schedule = build_schedule(bench, knobs)
+    return {
+        Stage.SHARE: bench.share(knobs.batches_per_cluster, knobs.cluster_split),
+        Stage.PARTITION: (schedule.share, schedule.instances.subgraphs, homes(bench, knobs)),
+        Stage.ORDER: schedule.order,
+        Stage.BIND: schedule.placement.bindings,
+        Stage.PLACE: schedule.placement.scopes,
+        Stage.MEMORY: (
+            json.loads(schedule.text)["buffers"],
+            [(t.streams.tolist(), t.resident.tolist()) for t in schedule.timelines],
+        ),
+        Stage.CODEGEN: [schedule.signatures(at) for at in range(len(schedule.timelines))],
+    }
+
+
+OF_MODEL: dict[str, tuple[Any, ...]] = {
+    "batches_per_cluster": (1,), "dim": (1, 2), "factor": (2, 4), "inner_dim": (1, 2),
+    "inner_factor": (2, 4), "cores": (1, 2), "core_dim": (0, 1),
+}  # fmt: skip
+"""Values of knobs whose values depend on the model."""
+
+BESIDE: dict[str, dict[str, Any]] = {
+    "dim": {"factor": 2},
+    "inner_dim": {"dim": 0, "factor": 2, "inner_factor": 2},
+    "inner_factor": {"dim": 0, "factor": 2},
+}
+"""What a knob of a sub-graph means nothing without."""
+
+
+@pytest.mark.parametrize("name", knob_specs())
+def test_a_knob_changes_nothing_before_its_stage(name: str) -> None:
+    spec = knob_specs()[name]
+    values: tuple[Any, ...] = spec.choices or OF_MODEL[name]
+    changed = [Knobs(**{name: value}) for value in values]
+    check_stage(spec.stage, Knobs(), changed)
+
+
+@pytest.mark.parametrize("name", subgraph_knob_specs())
+def test_a_sub_graph_s_knob_changes_nothing_before_its_stage(name: str) -> None:
+    spec = subgraph_knob_specs()[name]
+    beside = SubGraphKnobs("conv1", **BESIDE.get(name, {}))
+    before = Knobs(instance_order="priority" if name == "priority" else AUTO, overrides=(beside,))
+    values: tuple[Any, ...] = spec.choices or OF_MODEL[name]
+    own = [dataclasses.replace(beside, **{name: value}) for value in values]
+    check_stage(spec.stage, before, [dataclasses.replace(before, overrides=(o,)) for o in own])
+
+
+def check_stage(first: Stage, before: Knobs, changed: Sequence[Knobs]) -> None:
+    """Settings that differ in one knob: alike before its stage, and some not alike from there on.
+
+    Keys differ from there on in any case.
+    """
+    differ = set[Stage]()
+    for knobs in changed:
+        same = [stage for stage in Stage if key(before, stage) == key(knobs, stage)]
+        assert same == [stage for stage in Stage if stage < first]
+        for network in range(len(NETWORKS)):
+            with suppress(KnobsError):  # a split that another network has
+                one, other = made(network, before), made(network, knobs)
+                differ |= {stage for stage in Stage if one[stage] != other[stage]}
+    assert min(differ) >= first
+
+
+def test_every_knob_has_one_stage() -> None:
+    stages: list[Stage | None] = [None, *Stage]
+    for scopes, specs in (
+        (("model",), knob_specs()),
+        (("layer", "subgraph"), subgraph_knob_specs()),
+    ):
+        parts = [knob_names(*scopes, after=a, upto=b) for a, b in itertools.pairwise(stages) if b]
+        assert sorted(sum(parts, ())) == sorted(specs)
+
+
+def test_settings_that_differ_later_share_a_plan_and_keep_their_overrides() -> None:
+    workbench = Workbench(two_convolutions(), target(), "float16")
+    cut = SubGraphKnobs("conv0", boundary="cut")
+    near, far = (dataclasses.replace(cut, scope=scope) for scope in ("GB", "DDR"))
+    found = [planned(workbench, Knobs(overrides=(own,)))[2:] for own in (near, far)]
+    assert found[0][0] is found[1][0]
+    assert [own[0] for _, own in found] == [near, far]
+
+
+def test_a_later_knob_makes_no_split_an_error() -> None:
+    """One that does not fit is left to the rules unless knobs of the split name the output."""
+    wide = SubGraphKnobs("conv0", boundary="merge", factor=1000)
+    last = SubGraphKnobs("conv1", scope="GB")
+    workbench = Workbench(two_convolutions(), target(lb=1 << 14), "float16")
+    for more in ((), (last,)):
+        plan(workbench, Knobs(overrides=(wide, *more)))
+    with pytest.raises(KnobsError, match="cannot be split"):
+        plan(workbench, Knobs(overrides=(wide, dataclasses.replace(last, dim=0))))

@@ -15,7 +15,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.instances import parts_of
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, kernel_knob_names
+from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.split import Split, sink, split_axes
@@ -148,7 +148,7 @@ def test_an_override_holds_for_the_kernel_of_its_sub_graph_alone() -> None:
     numbers = [number for _, number in list(statistics.kernels)]
     held = [list(statistics.knobs)[numbers[kernel]] for kernel in plan.kernels]
     assert len(held) > 1
-    said = [dict(zip(kernel_knob_names(), values, strict=True)) for values in held]
+    said = [dict(zip(knob_names("subgraph"), values, strict=True)) for values in held]
     assert {row["prefetch_depth"] for row in said} == {2}
     assert [row["cores"] for row in said] == [*(AUTO for _ in said[1:]), 2]
     assert [row["scope"] for row in said] == [*(AUTO for _ in said[1:]), "DDR"]

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from autoturbo.errors import KnobsError, UsageError
-from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, subgraph_knob_specs
 from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import SplitRules
-from autoturbo.search.exact.costs import RULES, Costs, Variant
+from autoturbo.search.exact.costs import Costs, Variant
 from autoturbo.search.exact.groups import Layers, Likeness, groups_of
 from autoturbo.search.exact.partition import Cover, cheapest_cover
 from autoturbo.search.exact.table import Best, Grid, Table
@@ -40,6 +40,13 @@ FIXED = {
     "output_scope": ("DDR",), "max_layers": (AUTO,), "overrides": ((),),
 }  # fmt: skip
 """Values of the model's knobs without which costs do not add up, or cuts are not free."""
+
+_OWN = tuple(
+    name
+    for name, spec in subgraph_knob_specs().items()
+    if spec.stage > Stage.ORDER and (spec.over or name) not in FIXED
+)
+"""Knobs of a sub-graph that a grid tries: those of a set of layers that is cut and in order."""
 
 _ROUNDS = 64
 """Covers tried before it is given up: each leaves out a set that Algorithm 2 does not form."""
@@ -78,7 +85,7 @@ def _usable(evaluator: Evaluator, grid: Grid, knobs: Knobs) -> Grid:
     """The grid without knobs whose tiles in flight do not fit the staging zone of LB."""
     cores = evaluator.bench.target.cores
     for own in grid.own:
-        strange = own.as_dict().keys() - {"layer", "cores", "core_dim", *RULES}
+        strange = own.as_dict().keys() - {"layer", *_OWN}
         if strange:
             raise UsageError(f"{min(strange)} is no knob that a grid tries for every sub-graph")
         if own.cores != AUTO and cores % int(own.cores):

@@ -16,7 +16,6 @@ behind whole producers of what they read. Of parts with equal extents one is sim
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +27,7 @@ from autoturbo.schedule.bind import Placement, Scope, chosen_binding
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.instances import InstanceGraph, Parts
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import KernelRules, Workbench, rules_of
+from autoturbo.schedule.pipeline import Workbench, rules_of
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.side_by_side import side_by_side
@@ -45,11 +44,6 @@ from autoturbo.simulate.sequence import KernelMemory, kernel_seconds
 
 TOGETHER = 1024
 """Sub-graphs costed at once: enough to share what a timeline costs, few enough for memory."""
-
-RULES = (
-    "spill_victim", "weight_share", "prefetch_depth", "tile_divisor", "instruction_scheduling",
-)  # fmt: skip
-"""Knobs that a sub-graph may have otherwise than the model and that kernels' times depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +133,7 @@ class Costs:
         layout = _lay_out(self.problem, variants)
         graph, first = layout.graph, layout.first
         rules = [rules_of(self.problem, self.knobs)] * first
-        rules += [self.rules(v.own) for v in variants]
+        rules += [rules_of(self.problem, self.knobs, v.own) for v in variants]
         order = np.arange(graph.count)
         placement = Placement(self._bindings(layout, variants), (Scope.DDR,) * graph.count)
         timeline = build_timeline(
@@ -151,11 +145,6 @@ class Costs:
             {i: r.instructions for i, r in enumerate(rules)},
         )  # fmt: skip
         return Laid(schedule, layout)
-
-    def rules(self, own: SubGraphKnobs) -> KernelRules:
-        """Of buffers and instructions, where a sub-graph has some of :data:`RULES` of its own."""
-        said = {name: value for name in RULES if (value := getattr(own, name)) != AUTO}
-        return rules_of(self.problem, dataclasses.replace(self.knobs, **said))
 
     def _bindings(self, layout: Layout, variants: Sequence[Variant]) -> tuple[tuple[int, ...], ...]:
         """The binding that ``cores`` and ``core_dim`` ask for, per instance."""

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from autoturbo.schedule.pipeline import KernelRules
+from autoturbo.schedule.pipeline import KernelRules, rules_of
 from autoturbo.schedule.streams import without_outputs
 from autoturbo.schedule.work import Floats
 from autoturbo.search.exact.costs import TOGETHER, Costs, Variant, least_of_layers
@@ -65,7 +65,8 @@ class NearCosts(Costs):
         near = without_outputs(far, rows[1:] - 1, laid.outputs)
         numbers, which = dict[KernelRules, int](), np.zeros(len(laid.layout.graph.parts), np.int64)
         for at, variant in enumerate(variants, laid.layout.first):
-            which[at] = numbers.setdefault(self.rules(variant.own), len(numbers))
+            rules = rules_of(self.problem, self.knobs, variant.own)
+            which[at] = numbers.setdefault(rules, len(numbers))
         table = [rules.instructions.as_array() for rules in numbers]
         problem, graph = self.problem, laid.layout.graph
         found = estimates(
