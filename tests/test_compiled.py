@@ -248,3 +248,16 @@ def test_processes_that_compile_at_once_keep_all_that_they_need(
     assert (third(3), sum(third.stats.cache_hits.values())) == (6, 1)
     fourth = make("autoturbo.later")
     assert (fourth(1.5), fourth(3), sum(fourth.stats.cache_hits.values())) == (3.0, 6, 2)
+
+
+def test_all_of_it_runs_without_the_compiler() -> None:
+    """One schedule, built and simulated: the same figures, and no warning."""
+    command = [sys.executable, "-W", "error", "-m", "autoturbo", "--json", "simulate", "dlrm"]
+    outputs = [
+        subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=300,
+            env={**os.environ, "NUMBA_DISABLE_JIT": off},
+        ).stdout
+        for off in ("0", "1")
+    ]  # fmt: skip
+    assert outputs[0] == outputs[1]

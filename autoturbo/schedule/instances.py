@@ -13,6 +13,7 @@ the problem; an instance graph is put together from these blocks.
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from autoturbo.graph.operators import MAX_AXES
 from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.split import Split, clear_seen, operators_of, seed_in, sink
-from autoturbo.schedule.stores import Recent, Store, mix
+from autoturbo.schedule.stores import Recent, Store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +124,7 @@ class PartBook:
     regions: Store = field(init=False)
     shapes: list[ShapeKey] = field(default_factory=list)
     parts: list[Parts] = field(default_factory=list)
-    shape_index: dict[tuple[tuple[int, ...], int, int], int] = field(default_factory=dict)
+    shape_index: dict[tuple[tuple[int, ...], bytes], int] = field(default_factory=dict)
     part_index: dict[tuple[object, ...], Parts] = field(default_factory=dict)
     number: int = field(default_factory=itertools.count().__next__)
 
@@ -326,31 +327,26 @@ def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
     axes, boxes = boxes_of(problem, layers, subgraph.split)
     inputs = external_inputs(problem, layers)
     outputs = problem.layers[layers[-1]].outputs
-    made, needed, kinds, leaders, hashes = _cut_up(
+    made, needed, extents = _cut_up(
         problem.arrays, operators_of(problem, layers), np.asarray(axes, np.int64), boxes,
         np.asarray(outputs, np.int64), np.asarray(inputs, np.int64), book.rank,
     )  # fmt: skip
     known = [
-        shape_index(book, layers, axes, boxes[leader], pair)
-        for leader, pair in zip(leaders.tolist(), map(tuple, hashes.tolist()), strict=True)
+        _shape_index(book, layers, axes, box, row) for box, row in zip(boxes, extents, strict=True)
     ]
     element = problem.arrays.element[np.asarray(outputs, np.int64)]
     sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * element[None]
     return Parts(
-        len(book.parts), layers, len(boxes), inputs, outputs, np.asarray(known, np.int64)[kinds],
+        len(book.parts), layers, len(boxes), inputs, outputs, np.asarray(known, np.int64),
         book.regions.add(made), book.regions.add(needed), sizes.sum(axis=1).astype(np.int64),
     )  # fmt: skip
 
 
-def shape_index(
-    book: PartBook,
-    layers: tuple[int, ...],
-    axes: tuple[int, ...],
-    box: Ints,
-    hashes: tuple[int, int],
+def _shape_index(
+    book: PartBook, layers: tuple[int, ...], axes: tuple[int, ...], box: Ints, extents: Ints
 ) -> int:
-    """The class of a box; a new one's is the first box that has it."""
-    key = (layers, *hashes)
+    """Return the class of a box by its extents; a new one's is the first box that has it."""
+    key = (layers, hashlib.blake2b(extents.tobytes(), digest_size=16).digest())
     found = book.shape_index.get(key)
     if found is None:
         found = book.shape_index[key] = len(book.shapes)
@@ -411,26 +407,32 @@ def note_regions(
 
 
 @borrowing
-def extents_hash(
-    g: GraphArrays, ops: Ints, low: Ints, high: Ints, seen: Ints, box_low: Ints, box_high: Ints
-) -> tuple[int, int]:
-    """Two hashes over the extents of all that a part touches."""
-    first, second = 1, -7046029254386353131
+def note_extents(
+    g: GraphArrays,
+    ops: Ints,
+    low: Ints,
+    high: Ints,
+    seen: Ints,
+    box_low: Ints,
+    box_high: Ints,
+    row: Ints,
+) -> int:
+    """Note the extents of all that a part touches, where there is room; return their number."""
+    count = 0
     for op in ops:
         for axis in range(g.axis_start[op], g.axis_start[op + 1]):
-            first = mix(first, box_high[axis] - box_low[axis])
-            second = mix(second, box_high[axis] - box_low[axis])
-        for position in range(g.in_start[op], g.in_start[op + 1]):
-            tensor = g.in_tensor[position]
-            for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
-                length = high[dim] - low[dim] if seen[tensor] else -1
-                first, second = mix(first, length), mix(second, length)
-        for position in range(g.out_start[op], g.out_start[op + 1]):
-            tensor = g.out_tensor[position]
-            for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
-                length = high[dim] - low[dim] if seen[tensor] else -1
-                first, second = mix(first, length), mix(second, length)
-    return first, second
+            if len(row):
+                row[count] = box_high[axis] - box_low[axis]
+            count += 1
+        reads = g.in_tensor[g.in_start[op] : g.in_start[op + 1]]
+        makes = g.out_tensor[g.out_start[op] : g.out_start[op + 1]]
+        for tensors in (reads, makes):
+            for tensor in tensors:
+                for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
+                    if len(row):
+                        row[count] = high[dim] - low[dim] if seen[tensor] else -1
+                    count += 1
+    return count
 
 
 @njit(cache=True)
@@ -442,11 +444,8 @@ def _cut_up(
     outputs: Ints,
     inputs: Ints,
     rank: int,
-) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Regions of every part's outputs and inputs, and which parts have equal extents.
-
-    Returns regions made and needed, the class of each part, a part of each class and its hashes.
-    """
+) -> tuple[Ints, Ints, Ints]:
+    """Return the regions of every part's outputs and inputs, and the extents of all it touches."""
     count = len(bounds)
     made = np.zeros((count, len(outputs), rank, 2), np.int64)
     needed = np.zeros((count, len(inputs), rank, 2), np.int64)
@@ -455,23 +454,16 @@ def _cut_up(
     box_low = np.zeros(len(g.axis_extent), np.int64)
     box_high = np.zeros(len(g.axis_extent), np.int64)
     room = np.empty((6, MAX_AXES), np.int64)
-    kinds, leaders = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    hashes, classes = np.zeros((count, 2), np.int64), 0
+    length = note_extents(g, ops, low, high, seen, box_low, box_high, low[:0])
+    extents = np.zeros((count, length), np.int64)
     for part in range(count):
         clear_seen(g, ops, seen)
         seed_in(g, ops[-1], axes, bounds[part], low, high, seen, room)
         propagate_in(g, ops, low, high, seen, box_low, box_high, room)
         note_regions(g, outputs, low, high, seen, made[part])
         note_regions(g, inputs, low, high, seen, needed[part])
-        first, second = extents_hash(g, ops, low, high, seen, box_low, box_high)
-        kind = 0
-        while kind < classes and (hashes[kind, 0] != first or hashes[kind, 1] != second):
-            kind += 1
-        if kind == classes:
-            hashes[kind, 0], hashes[kind, 1], leaders[kind] = first, second, part
-            classes += 1
-        kinds[part] = kind
-    return made, needed, kinds, leaders[:classes], hashes[:classes]
+        note_extents(g, ops, low, high, seen, box_low, box_high, extents[part])
+    return made, needed, extents
 
 
 Blocks = Recent[tuple[int, ...], Block]

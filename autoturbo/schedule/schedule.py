@@ -20,7 +20,6 @@ from autoturbo.schedule.instructions import Instructions, instruct
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stitch import Template, local_edges
-from autoturbo.schedule.stores import mix
 from autoturbo.schedule.templates import template_book
 from autoturbo.schedule.tiling import InstructionRules
 from autoturbo.schedule.timeline import Step, Timeline
@@ -224,14 +223,20 @@ def hash_kernels(
     layers = np.diff(rows)
     # Kernels of many layers come first: those that have a layer of a number are the first ones.
     longest = np.argsort(-layers, kind="stable")
-    state = mix(mix(settings, templates), resident[:, None])[longest]
+    state = _mix(_mix(settings, templates), resident[:, None])[longest]
     values = np.moveaxis(streams[..., None] + np.arange(2), 1, 0)
     for position in range(int(layers.max(initial=0))):
         having = longest[: np.count_nonzero(layers > position)]
         mixed = state[: len(having)]
         for value in values[:, rows[having] + position]:
-            mixed = mix(mixed, value)
+            mixed = _mix(mixed, value)
         state[: len(having)] = mixed
     found = np.empty_like(state)
-    found[longest] = mix(state, state >> 32)
+    found[longest] = _mix(state, state >> 32)
     return found
+
+
+def _mix(state: Ints, value: Ints) -> Ints:
+    """Return one step of a 64-bit hash (the multiplier of Knuth's MMIX generator)."""
+    mixed = (state ^ value) * 6364136223846793005
+    return mixed ^ (mixed >> 29)

@@ -1,4 +1,4 @@
-"""Arrays that grow at their end: what is remembered about a problem, readable by compiled code."""
+"""Arrays that grow at their end, and results in bounded memory."""
 
 from __future__ import annotations
 
@@ -6,20 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numba.extending import register_jitable
 from numpy.typing import NDArray
-
-Word = TypeVar("Word", int, NDArray[np.int64])
-
-
-@register_jitable
-def mix(state: Word, value: Word) -> Word:
-    """Return one step of a 64-bit hash (the multiplier of Knuth's MMIX generator).
-
-    Of numbers in compiled code, of arrays anywhere.
-    """
-    mixed = (state ^ value) * 6364136223846793005
-    return mixed ^ (mixed >> 29)
 
 
 class Store:
