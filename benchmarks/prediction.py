@@ -37,8 +37,8 @@ from autoturbo.cost_models.pretrained import standard
 from autoturbo.datasets import workloads
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.work import Floats
 from autoturbo.search.conditions import Genes
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator

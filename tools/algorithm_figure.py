@@ -20,8 +20,8 @@ import numpy as np
 
 import autoturbo
 from autoturbo.report.trace import trace_events
-from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals

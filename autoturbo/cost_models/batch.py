@@ -27,10 +27,10 @@ from autoturbo.cost_models.model import Example
 from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.knobs import Knobs, Value
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.stores import Store
-from autoturbo.schedule.work import Flags, Floats
 from autoturbo.simulate.plan import COLUMNS, PASSES, KernelStatistics
 
 _NEAR = COLUMNS.index("near_s")

@@ -17,7 +17,7 @@ from autoturbo.cost_models.methods import METHODS
 from autoturbo.cost_models.metrics import Scores, scores_of
 from autoturbo.cost_models.training import Mask, Table
 from autoturbo.errors import UsageError
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.codegen.work import Floats
 
 KINDS: Final = ("model", "target")
 """What is held out whole."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from autoturbo.cost_models.training import Mask, Table
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.codegen.work import Floats
 
 Method = Callable[[Table, Mask], Floats]
 """Predictions of all settings, from what may be learned from; they grow with the latency."""

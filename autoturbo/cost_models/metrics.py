@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.codegen.work import Floats
 
 TOPS: Final = (1, 5, 10)
 """How many of a model's best are looked at."""

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.problem import STAGING_SHARE
-from autoturbo.schedule.work import Floats
 from autoturbo.simulate.plan import COLUMNS
 
 _AT: Final = {name: column for column, name in enumerate(COLUMNS)}

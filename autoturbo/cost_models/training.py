@@ -20,8 +20,8 @@ from autoturbo.cost_models.model import Example
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.datasets.measurements.load import Measurements
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.work import Floats
 from autoturbo.simulate.plan import COLUMNS
 
 Mask = NDArray[np.bool_]

@@ -7,7 +7,7 @@ which bias and zero points are the summand and the saturation is also a Relu or 
 A chain of such operators never holds a real value.
 
 Each operator of such a chain gets its integer arithmetic, each real tensor between them its mark;
-what a target makes of that is :func:`autoturbo.schedule.work.priced`'s.
+what a target makes of that is :func:`autoturbo.schedule.codegen.work.priced`'s.
 """
 
 from __future__ import annotations

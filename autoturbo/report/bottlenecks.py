@@ -22,8 +22,8 @@ from autoturbo.graph.operators import Engine, Graph
 from autoturbo.graph.padding import channels_of, padded
 from autoturbo.hardware import with_field
 from autoturbo.hardware.target import storage_ratio
+from autoturbo.schedule.codegen.work import in_integers
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, Value, knob_names
-from autoturbo.schedule.work import in_integers
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import Block, blocks_of
 from autoturbo.simulate.attribution import Limit

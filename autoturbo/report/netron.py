@@ -23,8 +23,8 @@ import numpy as np
 
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
 from autoturbo.report.units import percent
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.timeline import KINDS
+from autoturbo.schedule.memory.timeline import KINDS
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.simulate.shares import LayerShare, schedule_shares
 from autoturbo.verify.onnx_writer.metadata import annotate, model_facts
 

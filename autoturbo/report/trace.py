@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import ENGINES, Amount, Column, Role
+from autoturbo.schedule.codegen.instructions import ENGINES, Amount, Column, Role
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.intervals import KernelInterval, pass_intervals
 from autoturbo.verify.findings import instance_name

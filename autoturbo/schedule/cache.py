@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.bind import Placement
-from autoturbo.schedule.clusters import Home, clusters_at_work
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import Block, InstanceGraph, part_book
+from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.memory.timeline import Timeline
+from autoturbo.schedule.partition.clusters import Home, clusters_at_work
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.place.bind import Placement
+from autoturbo.schedule.place.instances import Block, InstanceGraph, part_book
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.schedule.stores import Recent
-from autoturbo.schedule.templates import template_book
-from autoturbo.schedule.timeline import Timeline
 
 MIB = 1 << 20
 

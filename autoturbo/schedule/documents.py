@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NotRequired
 
 from typing_extensions import TypedDict
 
-from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import SPLITS
 from autoturbo.schedule.unit_knobs import BRANCHES
 from autoturbo.schema import MOST, Bool, Choice, Duration, Entries, Index, Version, Whole

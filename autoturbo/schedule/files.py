@@ -30,23 +30,23 @@ from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
 from autoturbo.outputs import Kind, Outputs
 from autoturbo.schedule.baselines.simplify import simplified
-from autoturbo.schedule.bind import Binding, Placement, Scope, cores_used
-from autoturbo.schedule.clusters import readers_elsewhere
+from autoturbo.schedule.codegen.work import MATRIX
 from autoturbo.schedule.documents import (
     FORMAT,
     MACHINE_FORMAT,
     SCHEDULE_SCHEMA,
     ScheduleDocument,
 )
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import InstanceGraph, make_instances
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.timeline import Timeline
+from autoturbo.schedule.partition.clusters import readers_elsewhere
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.pipeline import Workbench, assemble
+from autoturbo.schedule.place.bind import Binding, Placement, Scope, cores_used
+from autoturbo.schedule.place.instances import InstanceGraph, make_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, SCHEDULER_VERSION, Schedule, Share
-from autoturbo.schedule.split import Split, sink, split_axes
-from autoturbo.schedule.timeline import Timeline
-from autoturbo.schedule.work import MATRIX
 from autoturbo.schema import InvalidError, checked, dotted, json_schema
 
 _OTHERS = {

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.tiling import Tiling, tile_counts
+from autoturbo.schedule.codegen.work import MATRIX, Floats
 from autoturbo.schedule.documents import KEPT, KERNELS_FORMAT, KERNELS_SCHEMA, KernelsDocument
 from autoturbo.schedule.files import buffer_entries, document_text
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
-from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.templates import template_book
-from autoturbo.schedule.tiling import Tiling, tile_counts
-from autoturbo.schedule.work import MATRIX, Floats
 from autoturbo.schema import json_schema
 
 

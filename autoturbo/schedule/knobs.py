@@ -49,9 +49,10 @@ class SubGraphKnobs:
 
     ``"auto"`` is what the model's knob of the same name says or, where there is none, the
     heuristic. Where several layers with overrides end up in one sub-graph, each field is that of
-    the last such layer in topological order (:func:`autoturbo.schedule.overrides.resolve`);
-    ``boundary`` is about the layer itself. Dimensions are counted from the outermost loop (samples
-    0, then rows and columns, channels last, whatever the file's layout).
+    the last such layer in topological order
+    (:func:`autoturbo.schedule.partition.overrides.resolve`); ``boundary`` is about the layer
+    itself. Dimensions are counted from the outermost loop (samples 0, then rows and columns,
+    channels last, whatever the file's layout).
 
     Attributes:
         layer: name of a layer; the override holds for the sub-graph that it ends up in.

@@ -24,7 +24,6 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.bind import Binding, Placement, Scope, bind_instances, chosen_binding
 from autoturbo.schedule.cache import (
     BOOKS,
     ORDERED,
@@ -34,15 +33,7 @@ from autoturbo.schedule.cache import (
     SchedulerCache,
     book_bytes,
 )
-from autoturbo.schedule.clusters import (
-    Home,
-    clusters_of,
-    group_for,
-    hand_over,
-    homes_of,
-)
-from autoturbo.schedule.group import GroupRules, SubGraph
-from autoturbo.schedule.instances import InstanceGraph, make_instances
+from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import (
     AUTO,
     MIDDLE_PRIORITY,
@@ -52,20 +43,29 @@ from autoturbo.schedule.knobs import (
     key,
     knob_names,
 )
-from autoturbo.schedule.order import order_instances
-from autoturbo.schedule.overrides import resolve
-from autoturbo.schedule.own_splits import (
+from autoturbo.schedule.memory.timeline import BufferRules, Timeline, build_timelines
+from autoturbo.schedule.partition.clusters import (
+    Home,
+    clusters_of,
+    group_for,
+    hand_over,
+    homes_of,
+)
+from autoturbo.schedule.partition.grouping import GroupRules, SubGraph
+from autoturbo.schedule.partition.overrides import (
     UNSPLIT,
     possible_split,
+    resolve,
     room_for_parts,
     settled,
     split_fields,
 )
+from autoturbo.schedule.partition.split import SplitRules, divisors
+from autoturbo.schedule.place.bind import Binding, Placement, Scope, bind_instances, chosen_binding
+from autoturbo.schedule.place.instances import InstanceGraph, make_instances
+from autoturbo.schedule.place.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, Schedule, Share
-from autoturbo.schedule.split import SplitRules, divisors
-from autoturbo.schedule.tiling import InstructionRules
-from autoturbo.schedule.timeline import BufferRules, Timeline, build_timelines
 
 
 @dataclass(eq=False)

@@ -19,7 +19,13 @@ from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Engine, Graph, Operator, Work
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.work import WorkArrays, in_integers, second_operand, work_arrays, work_of
+from autoturbo.schedule.codegen.work import (
+    WorkArrays,
+    in_integers,
+    second_operand,
+    work_arrays,
+    work_of,
+)
 
 STAGING_SHARE = 16
 """One sixteenth of LB is the staging zone: 64 KiB of 1 MiB holds two tiles of 32 KiB, enough to

@@ -13,16 +13,16 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.bind import Placement
-from autoturbo.schedule.hazards import clearances
-from autoturbo.schedule.instances import InstanceGraph
-from autoturbo.schedule.instructions import Instructions, instruct
+from autoturbo.schedule.codegen.instructions import Instructions, instruct
+from autoturbo.schedule.codegen.stitch import Template, local_edges
+from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.hazards import clearances
+from autoturbo.schedule.memory.timeline import Step, Timeline
+from autoturbo.schedule.place.bind import Placement
+from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stitch import Template, local_edges
-from autoturbo.schedule.templates import template_book
-from autoturbo.schedule.tiling import InstructionRules
-from autoturbo.schedule.timeline import Step, Timeline
 
 if TYPE_CHECKING:
     from autoturbo.report.notebook import Printer

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from autoturbo.errors import AutoTurboError
 from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.split import SplitRules
+from autoturbo.schedule.partition.split import SplitRules
 from autoturbo.search.exact.chain import FREE, Covering, Programme
 from autoturbo.search.exact.costs import Costs, Variant
 from autoturbo.search.exact.groups import GroupLimits, Likeness, groups_of

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoturbo.schedule.bind import bindable_dims, spreading_order
-from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, Value, subgraph_knob_specs
-from autoturbo.schedule.part_work import PartWork, middle_part_work
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import divisors, sink, split_axes
 from autoturbo.schedule.pipeline import Workbench, planned
+from autoturbo.schedule.place.bind import bindable_dims, spreading_order
+from autoturbo.schedule.place.part_work import PartWork, middle_part_work
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import divisors, sink, split_axes
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph

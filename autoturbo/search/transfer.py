@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.graph.layer_contexts import RADII, layer_contexts
 from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names
-from autoturbo.schedule.overrides import resolve
+from autoturbo.schedule.partition.overrides import resolve
+from autoturbo.schedule.partition.split import split_axes
 from autoturbo.schedule.pipeline import Workbench, with_possible_splits
 from autoturbo.schedule.schedule import BATCH
-from autoturbo.schedule.split import split_axes
 from autoturbo.search.knob_choices import batch_share
 
 if TYPE_CHECKING:
     from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
-    from autoturbo.schedule.group import SubGraph
+    from autoturbo.schedule.partition.grouping import SubGraph
     from autoturbo.schedule.schedule import Schedule
 
 ANY = "*"

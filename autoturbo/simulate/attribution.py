@@ -18,7 +18,7 @@ from enum import StrEnum
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.instructions import (
+from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
     ENGINES,
@@ -28,7 +28,7 @@ from autoturbo.schedule.instructions import (
     Column,
     Instructions,
 )
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.simulate.intervals import issue
 from autoturbo.simulate.kernels import BUSY, Quantity, Rate, duration, run_kernel
 

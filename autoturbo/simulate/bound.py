@@ -4,8 +4,8 @@ The largest of: matrix work at the chip's peak, vector work at peak, compulsory 
 (weights, inputs and outputs once) at full bandwidth, and the steps of a recurrence one after
 another. Only what the outputs depend on counts: a row
 of the input that no window reaches is neither read nor computed. Operators whose work goes to the
-vector engine on this target (:func:`autoturbo.schedule.work.priced`) count there, and those of
-quantised models at the rates of int8 where it has them.
+vector engine on this target (:func:`autoturbo.schedule.codegen.work.priced`) count there, and
+those of quantised models at the rates of int8 where it has them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays, propagate_in
 from autoturbo.graph.domain import SHOWN
 from autoturbo.graph.operators import MAX_AXES, Engine, Graph, Operator
 from autoturbo.hardware.target import Target, storage_ratio
-from autoturbo.schedule.recurrence import Recurrence
-from autoturbo.schedule.work import MATRIX, VECTOR, in_integers, priced
+from autoturbo.schedule.codegen.work import MATRIX, VECTOR, in_integers, priced
+from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.simulate.measurement import LowerBound
 
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from autoturbo.compiled import arithmetic, borrowing
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.codegen.work import Floats
 
 
 class Memory(IntEnum):

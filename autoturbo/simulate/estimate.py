@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.instructions import (
+from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
     ENGINES,
@@ -28,9 +28,9 @@ from autoturbo.schedule.instructions import (
     Roles,
     weight_tiles,
 )
-from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.tiling import IN_LB, Rule, Tiling, tile_counts
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.tiling import IN_LB, Rule, Tiling, tile_counts
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.simulate.kernels import Rate, durations, memory_seconds
 
 
@@ -73,7 +73,7 @@ def estimates(
         stages: of templates.
         streams: bytes that layers move from and to GB and DDR.
         rules: a row for each set of rules of one target, of
-            :meth:`autoturbo.schedule.tiling.InstructionRules.as_array`.
+            :meth:`autoturbo.schedule.codegen.tiling.InstructionRules.as_array`.
         which: per kernel, its row of rules.
         resident: per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         rates: of :func:`autoturbo.simulate.kernels.rates_of`.

@@ -15,15 +15,15 @@ from autoturbo import plugins
 from autoturbo.errors import KnobsError, UsageError, did_you_mean
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.allocate import live_peak_bytes
 from autoturbo.schedule.baselines import ALIASES, PUBLISHED, candidates
-from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.codegen.work import in_integers
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.allocate import live_peak_bytes
+from autoturbo.schedule.memory.timeline import Timeline, handed_over
 from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.timeline import Timeline, handed_over
-from autoturbo.schedule.work import in_integers
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import SIMULATOR, PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.instructions import ENGINES, Column, Instructions
+from autoturbo.schedule.codegen.instructions import ENGINES, Column, Instructions
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.work import Floats
 from autoturbo.simulate.kernels import Quantity, duration, rates_of
 from autoturbo.simulate.sequence import KernelMemory, MovementRates, movement_times
 

@@ -21,20 +21,19 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.allocate import VICTIMS, Zones
-from autoturbo.schedule.bind import Scope, binding_book, chosen_binding, cores_used
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import InstanceGraph, Parts
-from autoturbo.schedule.movement import move
+from autoturbo.schedule.codegen.stitch import Stage, Template
+from autoturbo.schedule.codegen.templates import template_book, templates_of
+from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.memory.allocate import VICTIMS, Zones
+from autoturbo.schedule.memory.timeline import RESIDENCES, BufferRules
+from autoturbo.schedule.memory.writer import OUT_DDR, Pins, Written, without_outputs, write
+from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import KernelRules
+from autoturbo.schedule.place.bind import Scope, binding_book, chosen_binding, cores_used
+from autoturbo.schedule.place.instances import InstanceGraph, Parts
+from autoturbo.schedule.place.movement import move
+from autoturbo.schedule.place.side_by_side import side_by_side
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.side_by_side import side_by_side
-from autoturbo.schedule.stitch import Stage, Template
-from autoturbo.schedule.streams import OUT_DDR, without_outputs
-from autoturbo.schedule.templates import template_book, templates_of
-from autoturbo.schedule.timeline import RESIDENCES, BufferRules
-from autoturbo.schedule.work import Floats
-from autoturbo.schedule.writer import Pins, Written, write
 from autoturbo.simulate.estimate import BUSY, Estimate, estimates
 from autoturbo.simulate.kernels import rates_of
 from autoturbo.simulate.sequence import MovementRates, movement_times

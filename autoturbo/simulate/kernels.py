@@ -27,7 +27,7 @@ from numba import njit
 from autoturbo.compiled import arithmetic, borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target, storage_ratio
-from autoturbo.schedule.instructions import (
+from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
     ENGINES,
@@ -38,7 +38,7 @@ from autoturbo.schedule.instructions import (
     Column,
     Instructions,
 )
-from autoturbo.schedule.work import Floats, array_of, matrix_cycles
+from autoturbo.schedule.codegen.work import Floats, array_of, matrix_cycles
 from autoturbo.simulate.dram import Memory, memory_of, run_seconds, turnaround_seconds
 
 PAIRS = tuple((a, b) for a in range(len(ENGINES)) for b in range(a + 1, len(ENGINES)))

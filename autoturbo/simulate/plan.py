@@ -17,11 +17,8 @@ import numpy as np
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.alike import number_of
-from autoturbo.schedule.allocate import Zones
 from autoturbo.schedule.cache import Plan
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import external_inputs
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import (
     AUTO,
     KernelKnobs,
@@ -31,11 +28,14 @@ from autoturbo.schedule.knobs import (
     knob_names,
     overridden,
 )
-from autoturbo.schedule.part_work import PartWork, middle_part_work
+from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.isomorphism import number_of
 from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, planned, rules_of
+from autoturbo.schedule.place.instances import external_inputs
+from autoturbo.schedule.place.part_work import PartWork, middle_part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stores import Recent, Store
-from autoturbo.schedule.work import Floats
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.isolated import ISOLATED, Bound, Layout, isolated_kernels, lay_out
 

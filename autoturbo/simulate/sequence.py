@@ -20,14 +20,14 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.allocate import peak_use
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import ENGINES
+from autoturbo.schedule.codegen.instructions import ENGINES
+from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.work import Floats, in_integers
+from autoturbo.schedule.memory.allocate import peak_use
+from autoturbo.schedule.memory.timeline import KINDS, Step
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.stores import Store
-from autoturbo.schedule.templates import template_book
-from autoturbo.schedule.timeline import KINDS, Step
-from autoturbo.schedule.work import Floats, in_integers
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.kernels import (
     BUSY,

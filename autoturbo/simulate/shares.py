@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.work import Floats
 from autoturbo.simulate.attribution import LIMITS, KernelShares, Limit, kernel_shares
 from autoturbo.simulate.kernels import rates_of
 from autoturbo.simulate.sequence import (

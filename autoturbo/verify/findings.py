@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autoturbo.graph.domain import Region
+    from autoturbo.schedule.memory.timeline import Timeline
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.schedule.timeline import Timeline
 
 
 class Check(StrEnum):

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.allocate import ALIGNMENT, Zones
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import Amount, Column, Role
+from autoturbo.schedule.codegen.instructions import Amount, Column, Role
+from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
+from autoturbo.schedule.memory.timeline import Timeline
+from autoturbo.schedule.memory.writer import TILES
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.timeline import Timeline
-from autoturbo.schedule.writer import TILES
 from autoturbo.verify.findings import (
     Check,
     Finding,

@@ -16,7 +16,7 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.domain import Interval, Region, hull, meet, volume
-from autoturbo.schedule.instances import part_book
+from autoturbo.schedule.place.instances import part_book
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import (

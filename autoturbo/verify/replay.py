@@ -18,13 +18,9 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.domain import Interval, Region, meet, volume
-from autoturbo.schedule.bind import Binding, Scope
-from autoturbo.schedule.movement import STAY
-from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import Stage, Template
-from autoturbo.schedule.templates import last_readers, template_book
-from autoturbo.schedule.timeline import (
+from autoturbo.schedule.codegen.stitch import Stage, Template
+from autoturbo.schedule.codegen.templates import last_readers, template_book
+from autoturbo.schedule.memory.timeline import (
     IN_DDR,
     IN_GB,
     LATE_DDR,
@@ -34,7 +30,11 @@ from autoturbo.schedule.timeline import (
     STREAM_COLUMNS,
     Timeline,
 )
-from autoturbo.schedule.writer import MOVED, STREAMED, TENSOR, TILES, WEIGHTS
+from autoturbo.schedule.memory.writer import MOVED, STREAMED, TENSOR, TILES, WEIGHTS
+from autoturbo.schedule.place.bind import Binding, Scope
+from autoturbo.schedule.place.movement import STAY
+from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import (
     Check,
     Finding,

@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import Column, Role
+from autoturbo.schedule.codegen.instructions import Column, Role
+from autoturbo.schedule.codegen.stitch import Stage, Template
+from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.tiling import MAX_TILES, InstructionRules, Tiling, tile_counts
+from autoturbo.schedule.codegen.work import Floats
+from autoturbo.schedule.memory.timeline import Timeline
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import Stage, Template
-from autoturbo.schedule.templates import template_book
-from autoturbo.schedule.tiling import MAX_TILES, InstructionRules, Tiling, tile_counts
-from autoturbo.schedule.timeline import Timeline
-from autoturbo.schedule.work import Floats
 from autoturbo.verify.replay import Use, Used, replay_of
 
 Bools = NDArray[np.bool_]
@@ -285,8 +285,8 @@ class Program:
     """The instructions of a kernel and the slots that they use.
 
     Attributes:
-        where: as :class:`autoturbo.schedule.instructions.Column` says.
-        amounts: as :class:`autoturbo.schedule.instructions.Amount` says.
+        where: as :class:`autoturbo.schedule.codegen.instructions.Column` says.
+        amounts: as :class:`autoturbo.schedule.codegen.instructions.Amount` says.
         events: what is done to slots, as :class:`Event` says.
         slots: per ring, how many there are.
         finest: per layer, True if its weights cannot be cut into smaller tiles.

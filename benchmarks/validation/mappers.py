@@ -13,7 +13,7 @@ import numpy as np
 
 from autoturbo.errors import Location, UsageError
 from autoturbo.hardware import Target
-from autoturbo.schedule.instructions import (
+from autoturbo.schedule.codegen.instructions import (
     AMOUNT_COLUMNS,
     DMA_IN,
     DMA_OUT,

@@ -27,7 +27,7 @@ from validation_tools import (
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import GlobalBuffer, MatrixEngine, Target, load_target
-from autoturbo.schedule.work import matrix_cycles_of
+from autoturbo.schedule.codegen.work import matrix_cycles_of
 
 DTYPE = "int8"  # SCALE-Sim counts words; here a word is a byte
 CLOCK = 1e9

@@ -16,13 +16,13 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, save
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware import Target
-from autoturbo.schedule.instances import part_regions
-from autoturbo.schedule.instructions import Instructions, instruct
+from autoturbo.schedule.codegen.instructions import Instructions, instruct
+from autoturbo.schedule.codegen.stitch import local_edges, stitch
+from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
+from autoturbo.schedule.place.instances import part_regions
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.stitch import local_edges, stitch
-from autoturbo.schedule.tiling import InstructionRules
-from autoturbo.schedule.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
 from autoturbo.simulate.kernels import KernelTime, rates_of, run_kernel
 
 REFERENCES = Path(__file__).parent / "references"

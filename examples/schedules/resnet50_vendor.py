@@ -23,14 +23,14 @@ from pathlib import Path
 import autoturbo
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.bind import Placement, Scope
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import make_instances
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import Split, split_axes
 from autoturbo.schedule.pipeline import Workbench, assemble
+from autoturbo.schedule.place.bind import Placement, Scope
+from autoturbo.schedule.place.instances import make_instances
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.split import Split, split_axes
 
 HERE = Path(__file__).parent
 FILE = HERE / "resnet50-vendor.json"

@@ -11,8 +11,8 @@ from autoturbo.simulate.sequence import movement_time, simulate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from autoturbo.schedule.memory.timeline import Step
     from autoturbo.schedule.schedule import Schedule
-    from autoturbo.schedule.timeline import Step
 
 
 def steps_of(schedule: Schedule) -> list[Step]:

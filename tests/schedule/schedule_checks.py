@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoturbo.graph.domain import Interval, Region, volume
-from autoturbo.schedule.bind import cores_used
-from autoturbo.schedule.instructions import (
+from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
     ENGINES,
@@ -24,15 +23,16 @@ from autoturbo.schedule.instructions import (
     Column,
     Instructions,
 )
-from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.timeline import (
+from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.work import MATRIX, VECTOR
+from autoturbo.schedule.memory.timeline import (
     IN_DDR,
     LATE_DDR,
     LATE_GB,
     OUT_DDR,
     Step,
 )
-from autoturbo.schedule.work import MATRIX, VECTOR
+from autoturbo.schedule.place.bind import cores_used
 from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.regions import Regions, check_regions, needs_of, part_needs

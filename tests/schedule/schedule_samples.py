@@ -18,9 +18,9 @@ from autoturbo.datasets.workloads import get
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
+from autoturbo.schedule.partition.split import box_cost
 from autoturbo.schedule.pipeline import Workbench
 from autoturbo.schedule.problem import STAGING_SHARE
-from autoturbo.schedule.split import box_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

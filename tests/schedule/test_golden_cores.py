@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from autoturbo.errors import ScheduleFileError
-from autoturbo.schedule.bind import Placement, Scope
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.movement import Pieces, core_names, most_crossing
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
+from autoturbo.schedule.place.bind import Placement, Scope
+from autoturbo.schedule.place.movement import Pieces, core_names, most_crossing
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule.schedule_samples import STCP920, bench, block, target
 

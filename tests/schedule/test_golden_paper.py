@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from autoturbo.graph.operators import Engine
-from autoturbo.schedule.bind import Placement, Scope
-from autoturbo.schedule.group import Groupings, GroupRules, Merging, SubGraph
-from autoturbo.schedule.instances import make_instances
-from autoturbo.schedule.instructions import ENGINES, Column
+from autoturbo.schedule.codegen.instructions import ENGINES, Column
+from autoturbo.schedule.codegen.stitch import stitch
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.movement import Concat, MovementKind, concatenations
+from autoturbo.schedule.partition.grouping import Groupings, GroupRules, Merging, SubGraph
+from autoturbo.schedule.partition.split import Split, SplitRules, best_split
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
+from autoturbo.schedule.place.bind import Placement, Scope
+from autoturbo.schedule.place.instances import make_instances
+from autoturbo.schedule.place.movement import Concat, MovementKind, concatenations
 from autoturbo.schedule.problem import make_problem
-from autoturbo.schedule.split import Split, SplitRules, best_split
-from autoturbo.schedule.stitch import stitch
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, capacity, target
 
 if TYPE_CHECKING:
-    from autoturbo.schedule.instructions import Instructions
+    from autoturbo.schedule.codegen.instructions import Instructions
     from autoturbo.schedule.schedule import Schedule
 
 

@@ -11,11 +11,11 @@ import pytest
 
 import autoturbo
 from autoturbo.errors import ScheduleFileError
-from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.movement import MovementKind
 from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.place.movement import MovementKind
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.alike import number_of
-from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
+from autoturbo.schedule.partition.isomorphism import number_of
 from autoturbo.schedule.pipeline import rules_of
 from autoturbo.schedule.problem import make_problem
 from autoturbo.simulate.isolated import Bound, isolated_kernels, lay_out

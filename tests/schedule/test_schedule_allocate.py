@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.allocate import (
+from autoturbo.schedule.memory.allocate import (
     ALIGNMENT,
     STRIDE,
     Buffers,
@@ -18,7 +18,7 @@ from autoturbo.schedule.allocate import (
     live_peak_bytes,
     peak_use,
 )
-from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.place.bind import Scope
 from tests.schedule.schedule_samples import STCP920, target
 
 Row = tuple[int, int, int]

@@ -21,8 +21,8 @@ from autoturbo.schedule.baselines.astitch.stitch_ops import (
     is_memory_intensive,
     stitch_ops,
 )
-from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule

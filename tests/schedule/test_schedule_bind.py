@@ -9,7 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.bind import (
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
+from autoturbo.schedule.partition.split import Split
+from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.place.bind import (
     Placement,
     Scope,
     bind_instances,
@@ -21,13 +25,9 @@ from autoturbo.schedule.bind import (
     plain_binding,
     plain_for,
 )
-from autoturbo.schedule.group import GroupRules, SubGraph, group
-from autoturbo.schedule.instances import InstanceGraph, make_instances
-from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.order import order_instances
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.place.instances import InstanceGraph, make_instances
+from autoturbo.schedule.place.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.split import Split
 from tests.schedule.schedule_samples import Net, bench, block, chain, networks, target
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoturbo.schedule.bind import Placement
-from autoturbo.schedule.instructions import Column
+from autoturbo.schedule.codegen.instructions import Column
+from autoturbo.schedule.codegen.stitch import Stage
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import Stage
 from tests.schedule import schedule_checks as checks
 from tests.schedule.schedule_samples import block, target
 

@@ -17,13 +17,13 @@ from autoturbo.errors import KnobsError, ScheduleFileError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.clusters import _runs
 from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.memory.timeline import IN_DDR, handed_over
+from autoturbo.schedule.partition.clusters import _runs
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule, Share
-from autoturbo.schedule.timeline import IN_DDR, handed_over
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure
 from autoturbo.simulate.sequence import run_passes, simulate

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
+from autoturbo.schedule.partition.split import best_split
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.split import best_split
 from tests.schedule.front_ends import densenet
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, networks, target
 

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.group import GroupRules, SubGraph, group
-from autoturbo.schedule.instances import (
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
+from autoturbo.schedule.partition.split import Split, sink, split_axes
+from autoturbo.schedule.place.instances import (
     Cut,
     InstanceGraph,
     box_at,
@@ -20,9 +22,7 @@ from autoturbo.schedule.instances import (
     part_bounds,
     part_regions,
 )
-from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.split import Split, sink, split_axes
 from autoturbo.verify.regions import part_needs
 from tests.schedule.schedule_checks import as_region
 from tests.schedule.schedule_samples import Net, bench, chain, networks, target, volume_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.instructions import (
+from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
     ENGINES,
@@ -20,13 +20,13 @@ from autoturbo.schedule.instructions import (
     Instructions,
     instruct,
 )
+from autoturbo.schedule.codegen.stitch import STAGE_COLUMNS, Stage
+from autoturbo.schedule.codegen.tiling import InstructionRules, _best_cut
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import make_problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage
-from autoturbo.schedule.tiling import InstructionRules, _best_cut
-from autoturbo.schedule.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_instructions
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target

@@ -10,8 +10,8 @@ import pytest
 from autoturbo.errors import UsageError
 from autoturbo.schedule import baselines
 from autoturbo.schedule.baselines import candidates, scheduler_names
-from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule

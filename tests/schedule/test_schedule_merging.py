@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.clusters import group_for
-from autoturbo.schedule.group import Groupings, GroupRules, SubGraph, group
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.partition.clusters import group_for
+from autoturbo.schedule.partition.grouping import Groupings, GroupRules, SubGraph, group
+from autoturbo.schedule.partition.split import UNFIT, Asked, best_split
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.split import UNFIT, Asked, best_split
 from tests.schedule.schedule_samples import (
     Net,
     bench,

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.bind import Binding, Placement, Scope
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import make_instances
+from autoturbo.schedule.codegen.stitch import stitch
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.movement import (
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import Split
+from autoturbo.schedule.pipeline import build_schedule
+from autoturbo.schedule.place.bind import Binding, Placement, Scope
+from autoturbo.schedule.place.instances import make_instances
+from autoturbo.schedule.place.movement import (
     Concat,
     MovementKind,
     Pieces,
     concatenations,
     most_crossing,
 )
-from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.problem import make_problem
-from autoturbo.schedule.split import Split
-from autoturbo.schedule.stitch import stitch
 from tests.schedule.schedule_samples import STCP920, Net, bench
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.group import GroupRules, group
-from autoturbo.schedule.instances import make_instances
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.order import (
+from autoturbo.schedule.partition.grouping import GroupRules, group
+from autoturbo.schedule.place.instances import make_instances
+from autoturbo.schedule.place.order import (
     breadth_first,
     depth_first,
     footprint_first,

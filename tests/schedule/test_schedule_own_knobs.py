@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.bind import Scope, cores_used
 from autoturbo.schedule.knobs import (
     AUTO,
     Knobs,
@@ -29,6 +28,7 @@ from autoturbo.schedule.knobs import (
     subgraph_knob_specs,
 )
 from autoturbo.schedule.pipeline import Workbench, build_schedule, homes, plan, planned
+from autoturbo.schedule.place.bind import Scope, cores_used
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.clusters import PARTS, cluster_axis
-from autoturbo.schedule.group import GroupRules, SubGraph, group
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
-from autoturbo.schedule.own_splits import _needing, room_for_parts, settled
+from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
+from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
+from autoturbo.schedule.partition.overrides import _needing, room_for_parts, settled
+from autoturbo.schedule.partition.split import sink, split_axes
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.split import sink, split_axes
 from tests.schedule.schedule_samples import networks, settings_of, targets
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.batch import rebatch, trace_batch
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Share
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule

@@ -10,11 +10,8 @@ from hypothesis import given, settings
 
 from autoturbo.graph.layers import layers_from
 from autoturbo.graph.operators import Engine, Graph, Operator
-from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.problem import Problem, loop_orders, make_problem, outer_axis
-from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.work import (
+from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.work import (
     COLUMNS,
     COUNT,
     DEPTH,
@@ -29,6 +26,9 @@ from autoturbo.schedule.work import (
     matrix_cycles_of,
     matrix_shape,
 )
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.problem import Problem, loop_orders, make_problem, outer_axis
 from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target
 
 

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.instances import external_inputs, part_bounds
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.split import (
+from autoturbo.schedule.partition.split import (
     DEFAULT_RECOMPUTE_LIMIT,
     Split,
     SplitRules,
@@ -23,6 +21,8 @@ from autoturbo.schedule.split import (
     sink,
     split_axes,
 )
+from autoturbo.schedule.place.instances import external_inputs, part_bounds
+from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.verify.regions import part_needs
 from tests.schedule.schedule_samples import Net, bench, chain, networks, part_cost, target
 

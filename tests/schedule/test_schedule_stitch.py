@@ -7,13 +7,13 @@ import pytest
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.bind import Binding
-from autoturbo.schedule.instances import part_regions
+from autoturbo.schedule.codegen.stitch import Stage, Template, local_edges, stitch
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.partition.split import split_axes
 from autoturbo.schedule.pipeline import build_schedule
+from autoturbo.schedule.place.bind import Binding
+from autoturbo.schedule.place.instances import part_regions
 from autoturbo.schedule.problem import make_problem
-from autoturbo.schedule.split import split_axes
-from autoturbo.schedule.stitch import Stage, Template, local_edges, stitch
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
 
 

@@ -8,19 +8,19 @@ import pytest
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.allocate import ALIGNMENT, Zones
-from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.codegen.stitch import Stage
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.timeline import (
+from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
+from autoturbo.schedule.memory.timeline import (
     IN_DDR,
     LATE_DDR,
     LATE_GB,
     OUT_DDR,
     OUT_GB,
 )
+from autoturbo.schedule.pipeline import Workbench, build_schedule
+from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
 from tests.schedule.schedule_checks import check_schedule

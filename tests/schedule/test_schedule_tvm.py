@@ -14,8 +14,8 @@ from autoturbo.schedule.baselines.tvm import (
     fused_problem,
     largest_working_set,
 )
-from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.front_ends import densenet, encoder
 from tests.schedule.schedule_checks import check_schedule

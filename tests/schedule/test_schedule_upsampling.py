@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autoturbo.datasets import workloads
-from autoturbo.schedule.group import GroupRules, SubGraph, group, upsamples
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group, upsamples
+from autoturbo.schedule.partition.split import best_split
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.split import best_split
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import (

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from autoturbo.errors import KnobsError, UsageError
-from autoturbo.schedule.group import SubGraph
 from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Schedule

@@ -14,7 +14,7 @@ import autoturbo
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.overrides import resolve
+from autoturbo.schedule.partition.overrides import resolve
 from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.search.space import Space
 from autoturbo.search.subgraphs import MOST_PARTS, RAGGED, blocks_of

@@ -13,14 +13,14 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
-from autoturbo.schedule.allocate import Zones
-from autoturbo.schedule.instructions import Instructions, instruct
+from autoturbo.schedule.codegen.instructions import Instructions, instruct
+from autoturbo.schedule.codegen.stitch import STAGE_COLUMNS, Stage
+from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs, knob_specs
+from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.memory.timeline import STREAM_COLUMNS
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage
-from autoturbo.schedule.tiling import InstructionRules
-from autoturbo.schedule.timeline import STREAM_COLUMNS
-from autoturbo.schedule.work import Floats
 from autoturbo.simulate.estimate import estimates
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.kernels import KernelTime, rates_of, run_kernel

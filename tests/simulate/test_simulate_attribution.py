@@ -12,10 +12,10 @@ from autoturbo.graph.operators import Graph
 from autoturbo.graph.synthetic import convolution
 from autoturbo.hardware import with_field
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.instructions import ENGINES, Column, Instructions
+from autoturbo.schedule.codegen.instructions import ENGINES, Column, Instructions
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
-from autoturbo.schedule.work import Floats
 from autoturbo.simulate.attribution import LIMITS, Limit, kernel_shares, later
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.intervals import issue

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.allocate import Zones
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.simulate.bound import compulsory_bytes, lower_bound, weight_bytes
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.hardware import Target
-from autoturbo.schedule.instructions import (
+from autoturbo.schedule.codegen.instructions import (
     AMOUNT_COLUMNS,
     DMA_IN,
     DMA_OUT,

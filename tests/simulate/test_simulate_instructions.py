@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.instructions import (
+from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
     MATRIX_ENGINE,
@@ -17,11 +17,11 @@ from autoturbo.schedule.instructions import (
     Column,
     Instructions,
 )
+from autoturbo.schedule.codegen.stitch import Stage, local_edges
+from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.stitch import Stage, local_edges
-from autoturbo.schedule.tiling import InstructionRules
-from autoturbo.schedule.timeline import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.memory.timeline import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB
 from tests.simulate.simulate_samples import (
     chain,
     evaluator,

@@ -18,8 +18,8 @@ from autoturbo.graph.arrays import graph_arrays
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import NO_WORK, Graph, Work
 from autoturbo.hardware import Target
+from autoturbo.schedule.codegen.work import MATRIX, NONE, priced
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.work import MATRIX, NONE, priced
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement

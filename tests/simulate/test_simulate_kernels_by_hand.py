@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from autoturbo.schedule.instructions import DMA_IN, DMA_OUT, MATRIX_ENGINE, VECTOR_ENGINE, Column
+from autoturbo.schedule.codegen.instructions import (
+    DMA_IN,
+    DMA_OUT,
+    MATRIX_ENGINE,
+    VECTOR_ENGINE,
+    Column,
+)
 from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel
 from tests.simulate.simulate_samples import (
     chain,

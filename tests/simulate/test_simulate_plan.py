@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.group import GroupRules, SubGraph, group
-from autoturbo.schedule.instances import parts_of
+from autoturbo.schedule.codegen.stitch import Stage
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names
+from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
+from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
+from autoturbo.schedule.place.instances import parts_of
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.split import Split, sink, split_axes
-from autoturbo.schedule.stitch import Stage
 from autoturbo.simulate import isolated
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.plan import CAPACITIES, COLUMNS, KernelStatistics, capacities

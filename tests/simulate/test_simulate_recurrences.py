@@ -14,13 +14,13 @@ from autoturbo.graph.layers import layers_of
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
-from autoturbo.schedule.instances import part_shape
-from autoturbo.schedule.instructions import instruct
+from autoturbo.schedule.codegen.instructions import instruct
+from autoturbo.schedule.codegen.stitch import STAGE_COLUMNS, Stage, Template, local_edges, stitch
+from autoturbo.schedule.codegen.tiling import FROM_DDR, InstructionRules, Tiling, weight_passes
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.recurrence import Recurrence
+from autoturbo.schedule.place.instances import part_shape
+from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage, Template, local_edges, stitch
-from autoturbo.schedule.tiling import FROM_DDR, InstructionRules, Tiling, weight_passes
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.estimate import Estimate
 from autoturbo.simulate.evaluator import Evaluator

@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from autoturbo.schedule.allocate import Zones
 from autoturbo.schedule.baselines import candidates
+from autoturbo.schedule.codegen.stitch import Stage
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import Stage
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel
 from autoturbo.simulate.measurement import Measurement

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from autoturbo.graph.operators import Graph
+from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.timeline import Step
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.tiling import InstructionRules
-from autoturbo.schedule.timeline import Step
 from autoturbo.simulate.evaluator import Evaluator
 from tests.simulate.simulate_samples import changed, evaluator, with_target
 

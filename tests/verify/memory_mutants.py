@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 
-from autoturbo.schedule.allocate import Zones
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instances import part_book
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.timeline import KINDS
+from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.place.instances import part_book
 from autoturbo.verify.findings import buffer_name, instance_name, tensor_name
 from autoturbo.verify.replay import Use, replay_of
 from tests.schedule.schedule_samples import bench, block, target

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.hazards import clearances
-from autoturbo.schedule.instructions import (
+from autoturbo.schedule.codegen.instructions import (
     ENGINES,
     INSTRUCTION_COLUMNS,
     Column,
     Role,
     instruct,
 )
+from autoturbo.schedule.codegen.stitch import STAGE_COLUMNS, Stage, local_edges
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.memory.hazards import clearances
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stitch import STAGE_COLUMNS, Stage, local_edges
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of, unordered_pairs
 from autoturbo.verify.trace import Access, Event, RingBuffer, Trace, tiles_of, trace_of

@@ -20,8 +20,8 @@ from autoturbo.datasets.measurements.shards import Seal, is_there, read_shard, r
 from autoturbo.errors import InputError, Location
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.schedule.work import Floats
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.plan import COLUMNS as PLAN_COLUMNS
 

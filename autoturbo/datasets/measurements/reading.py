@@ -9,11 +9,11 @@ import numpy as np
 
 from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.instances import InstanceGraph
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule, homes
+from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.schedule import Schedule, Share
-from autoturbo.schedule.work import Floats
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome

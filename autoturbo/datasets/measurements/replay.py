@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.work import Floats
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.simulate.sequence import run_passes
 
 

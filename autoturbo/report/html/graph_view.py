@@ -23,7 +23,7 @@ from autoturbo.report.html.facts import Facts, Measured
 from autoturbo.report.html.markup import Markup, folded, paragraph, table, text
 from autoturbo.report.html.subgraphs import SubGraphFacts, layer_scopes, subgraph_facts
 from autoturbo.report.units import duration, percent, size
-from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 
 WIDEST = 0.34

@@ -27,10 +27,10 @@ from autoturbo.report.html.facts import Measured
 from autoturbo.report.html.markup import Markup, folded, paragraph, table, text
 from autoturbo.report.trace import step_times
 from autoturbo.report.units import capacity, duration, percent
-from autoturbo.schedule.allocate import Zones
-from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.memory.timeline import KINDS
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.timeline import KINDS
 from autoturbo.simulate.intervals import KernelInterval
 from autoturbo.verify.findings import instance_name, tensor_name
 

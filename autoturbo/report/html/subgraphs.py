@@ -9,11 +9,11 @@ import numpy as np
 
 from autoturbo.hardware.target import storage_ratio
 from autoturbo.report.html.time_use import KernelUse, kernel_use
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import Amount
+from autoturbo.schedule.codegen.instructions import Amount
+from autoturbo.schedule.memory.timeline import KINDS
+from autoturbo.schedule.partition.split import sink
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.split import sink
-from autoturbo.schedule.timeline import KINDS
 from autoturbo.simulate.intervals import KernelInterval
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.schedule.instructions import (
+from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
     MATRIX_ENGINE,

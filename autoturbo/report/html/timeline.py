@@ -26,8 +26,8 @@ from autoturbo.report.html.facts import Facts, Measured
 from autoturbo.report.html.markup import Markup, paragraph, text
 from autoturbo.report.html.memory import memory_figures, occupancy
 from autoturbo.report.units import duration
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import ENGINES, Column
+from autoturbo.schedule.codegen.instructions import ENGINES, Column
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.intervals import KernelInterval
 from autoturbo.verify.findings import instance_name

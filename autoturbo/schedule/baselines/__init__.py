@@ -25,8 +25,8 @@ from autoturbo.errors import UsageError, did_you_mean
 from autoturbo.schedule.baselines.astitch import astitch
 from autoturbo.schedule.baselines.ladder import graphturbo, instance_order, level
 from autoturbo.schedule.baselines.tvm import outputs_at, tvm
-from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 
 if TYPE_CHECKING:

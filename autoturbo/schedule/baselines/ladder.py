@@ -15,14 +15,14 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.bind import Placement, Scope, bind_instances
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import make_instances
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
+from autoturbo.schedule.place.bind import Placement, Scope, bind_instances
+from autoturbo.schedule.place.instances import make_instances
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule, Share
-from autoturbo.schedule.split import Split
 
 LEVELS = {"O0": Scope.DDR, "O1": Scope.GB, "O2": Scope.LB}
 """Where each level would keep every layer's output."""

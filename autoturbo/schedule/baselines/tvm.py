@@ -17,8 +17,8 @@ from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph, Operator, Pattern
 from autoturbo.schedule.baselines.ladder import layer_by_layer
 from autoturbo.schedule.baselines.simplify import simplified
-from autoturbo.schedule.bind import Scope
 from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from autoturbo.errors import VerifyError
 from autoturbo.schedule.baselines.ladder import LAYERWISE
-from autoturbo.schedule.bind import Placement, Scope, bind_instances
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import make_instances
+from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import assemble
+from autoturbo.schedule.place.bind import Placement, Scope, bind_instances
+from autoturbo.schedule.place.instances import make_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.units.parts import Part

@@ -6,8 +6,8 @@ import numpy as np
 
 from autoturbo.graph.operators import Operator
 from autoturbo.hardware.target import storage_ratio
+from autoturbo.schedule.codegen.work import MATRIX, VECTOR, Floats, in_integers, priced
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.work import MATRIX, VECTOR, Floats, in_integers, priced
 from autoturbo.simulate.bound import Needs
 
 SLACK = 1 - 1e-9

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, subgraph_knob_specs
+from autoturbo.schedule.partition.split import SplitRules
 from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import SplitRules
 from autoturbo.search.exact.costs import Costs, Variant
 from autoturbo.search.exact.groups import Layers, Likeness, groups_of
 from autoturbo.search.exact.partition import Cover, cheapest_cover

@@ -23,20 +23,20 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import storage_ratio
-from autoturbo.schedule.bind import Placement, Scope, chosen_binding
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import InstanceGraph, Parts
+from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.work import Floats, in_integers
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.memory.timeline import build_timeline
+from autoturbo.schedule.memory.writer import IN_DDR, LATE_DDR, OUT_DDR
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import Workbench, rules_of
+from autoturbo.schedule.place.bind import Placement, Scope, chosen_binding
+from autoturbo.schedule.place.instances import InstanceGraph, Parts
+from autoturbo.schedule.place.side_by_side import side_by_side
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.side_by_side import side_by_side
-from autoturbo.schedule.split import Split
-from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.streams import IN_DDR, LATE_DDR, OUT_DDR
-from autoturbo.schedule.templates import template_book
-from autoturbo.schedule.timeline import build_timeline
-from autoturbo.schedule.work import Floats, in_integers
 from autoturbo.search.exact.bounds import SLACK, least_seconds
 from autoturbo.search.exact.groups import Layers
 from autoturbo.simulate.bound import Needs
@@ -201,7 +201,7 @@ class Laid:
 
     @property
     def stages(self) -> Floats:
-        """Rows of :class:`autoturbo.schedule.stitch.Stage`, layer by layer of every kernel."""
+        """Rows of :class:`.stitch.Stage`, layer by layer of every kernel."""
         timeline = self.schedule.timeline
         templates = template_book(self.schedule.problem).templates
         numbers = timeline.templates[timeline.order].tolist()

@@ -15,8 +15,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from autoturbo.graph.layers import Layer
+from autoturbo.schedule.partition.split import SplitRules, best_split
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import SplitRules, best_split
 
 Layers = tuple[int, ...]
 """Indices of layers, ascending; the last is the end."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoturbo.schedule.knobs import SubGraphKnobs
+from autoturbo.schedule.partition.split import SplitRules, best_split, sink, split_axes
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import SplitRules, best_split, sink, split_axes
 from autoturbo.search.exact.costs import Costs, Variant
 from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness
 

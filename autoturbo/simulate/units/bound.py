@@ -13,7 +13,7 @@ from autoturbo.graph.extract import extract
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
-from autoturbo.schedule.work import engine_code
+from autoturbo.schedule.codegen.work import engine_code
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.measurement import LowerBound
 

@@ -18,8 +18,8 @@ from autoturbo.graph.extract import extract
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.machine import Machine
-from autoturbo.schedule.allocate import Buffers, live_peak_bytes
-from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.memory.allocate import Buffers, live_peak_bytes
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.schedule.units.support import units_of
 from autoturbo.simulate.evaluator import Evaluator

@@ -18,8 +18,8 @@ from autoturbo.errors import VerifyError
 from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.domain import Region, meet, volume
 from autoturbo.graph.model_nodes import ModelNodes, Operand
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.movement import COPIED, REDISTRIBUTED
+from autoturbo.schedule.place.bind import Scope
+from autoturbo.schedule.place.movement import COPIED, REDISTRIBUTED
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import instance_name

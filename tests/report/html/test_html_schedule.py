@@ -17,8 +17,8 @@ from autoturbo.report.html.memory import occupancy
 from autoturbo.report.html.subgraphs import layer_scopes, subgraph_facts
 from autoturbo.report.html.time_use import OVERHEADS, PARTS, WORKERS, _covered, time_use
 from autoturbo.report.html.timeline import core_lanes, engine_bars, lane_names
-from autoturbo.schedule.bind import Scope
-from autoturbo.schedule.instructions import ENGINES
+from autoturbo.schedule.codegen.instructions import ENGINES
+from autoturbo.schedule.place.bind import Scope
 from tests.report.report_samples import measured
 
 SPLITS = ("auto", "channel")

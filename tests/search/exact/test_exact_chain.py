@@ -15,8 +15,8 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
+from autoturbo.schedule.partition.split import SplitRules, best_split
 from autoturbo.schedule.pipeline import plan
-from autoturbo.schedule.split import SplitRules, best_split
 from autoturbo.search.exact import chain as exact
 from autoturbo.search.exact.chain import FREE, ChainAnswer, Programme
 from autoturbo.search.exact.groups import GroupLimits, Layers, Likeness, groups_of

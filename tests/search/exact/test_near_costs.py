@@ -13,7 +13,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import SubGraphKnobs
-from autoturbo.schedule.split import SplitRules
+from autoturbo.schedule.partition.split import SplitRules
 from autoturbo.search.exact.chain import FREE, Programme
 from autoturbo.search.exact.costs import Costs, Variant
 from autoturbo.search.exact.groups import GroupLimits, groups_of

@@ -17,7 +17,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.baselines.astitch.dominants import Group, dominant_groups, leaves
 from autoturbo.schedule.baselines.astitch.stitch_ops import stitch_ops
-from autoturbo.schedule.bind import cores_used, infer_input, plain_for
+from autoturbo.schedule.place.bind import cores_used, infer_input, plain_for
 from autoturbo.schedule.problem import Problem, make_problem
 
 

@@ -12,7 +12,11 @@ from autoturbo.graph.operators import Graph
 from autoturbo.schedule.baselines.astitch.mapping import Plan
 from autoturbo.schedule.baselines.astitch.stitch_ops import is_memory_intensive
 from autoturbo.schedule.baselines.ladder import LAYERWISE
-from autoturbo.schedule.bind import (
+from autoturbo.schedule.memory.timeline import OUT_GB
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import Split
+from autoturbo.schedule.pipeline import assemble
+from autoturbo.schedule.place.bind import (
     Placement,
     Scope,
     bind_instances,
@@ -21,13 +25,9 @@ from autoturbo.schedule.bind import (
     plain_for,
     wanted_inputs,
 )
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import InstanceGraph, make_instances
-from autoturbo.schedule.pipeline import assemble
+from autoturbo.schedule.place.instances import InstanceGraph, make_instances
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule, Share
-from autoturbo.schedule.split import Split
-from autoturbo.schedule.timeline import OUT_GB
 
 
 def kernels_of(plan: Plan) -> list[list[int]]:

@@ -1,22 +1,24 @@
-"""How a sub-graph is cut in the end: more parts, parts of its own choice, parts for clusters.
+"""Which overrides hold for which sub-graph, and how each is cut in the end.
 
-Everything here is about one sub-graph: grouping is over, and no other sub-graph's split matters.
+Grouping is over: a sub-graph gets more parts, parts of its own choice, or parts for clusters, and
+no other sub-graph's split matters.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
 from autoturbo.errors import KnobsError, Location
-from autoturbo.schedule.clusters import PARTS, cluster_axis
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import box_at
-from autoturbo.schedule.knobs import AUTO, Stage, SubGraphKnobs, Value, knob_names
+from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, Value, knob_names
+from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import Split, box_cost, sink, split_axes
+from autoturbo.schedule.place.instances import box_at
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Split, box_cost, sink, split_axes
 
 Cut = tuple[int, int]
 """An axis and its parts."""
@@ -25,6 +27,44 @@ UNCUT: Final = (-1, 1)
 
 _HALVINGS: Final = 6
 """How often parts for clusters that do not fit are halved."""
+
+
+def resolve(
+    problem: Problem, subgraphs: Iterable[SubGraph], knobs: Knobs, upto: Stage = Stage.CODEGEN
+) -> dict[int, SubGraphKnobs]:
+    """The override of each sub-graph that has one, by :attr:`SubGraph.index`.
+
+    An override names a layer because cuts move with other knobs. Where several such layers share
+    a sub-graph, each field is that of the last of them, in topological order, that sets it; the
+    result carries that layer's name.
+
+    Args:
+        problem: the model.
+        subgraphs: all of them.
+        knobs: the setting.
+        upto: the last pass that reads the result; what says nothing up to it is left out.
+
+    Raises:
+        KnobsError: an override names a layer that the model has not.
+    """
+    if not knobs.overrides:
+        return {}
+    layers = problem.layer_index
+    for override in knobs.overrides:
+        if override.layer not in layers:
+            at = Location(field="overrides")
+            raise KnobsError(f"the model has no layer {override.layer!r}", at)
+    said = knobs.overrides
+    if upto < Stage.CODEGEN:  # each says something to one of all passes
+        names = knob_names("layer", "subgraph", upto=upto)
+        said = tuple(o for o in said if any(getattr(o, name) != AUTO for name in names))
+    named = {layers[override.layer] for override in said}
+    owner = {layer: s.index for s in subgraphs for layer in named.intersection(s.layers)}
+    found: dict[int, SubGraphKnobs] = {}
+    for override in sorted(said, key=lambda o: layers[o.layer]):
+        index = owner[layers[override.layer]]
+        found[index] = override.over(found[index]) if index in found else override
+    return found
 
 
 def room_for_parts(problem: Problem, lb_fill: float) -> int:
@@ -48,7 +88,7 @@ def settled(
         scale: instances over the smallest number that fits.
         override: its own knobs; its factors count the parts of a cluster.
         kind: how clusters share out the work; where it is one of
-            :data:`autoturbo.schedule.clusters.PARTS` each has parts of its own.
+            :data:`autoturbo.schedule.partition.clusters.PARTS` each has parts of its own.
         room: of :func:`room_for_parts`.
 
     Raises:

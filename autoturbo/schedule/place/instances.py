@@ -24,9 +24,9 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints, propagate_in
 from autoturbo.graph.operators import MAX_AXES
-from autoturbo.schedule.group import SubGraph
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import Split, clear_seen, operators_of, seed_in, sink
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Split, clear_seen, operators_of, seed_in, sink
 from autoturbo.schedule.stores import Recent, Store
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.instances import PartShape, box_at, box_regions, external_inputs
+from autoturbo.schedule.codegen.work import MATRIX, MOVE, VECTOR
+from autoturbo.schedule.partition.split import Split, box_cost, operators_of
+from autoturbo.schedule.place.instances import PartShape, box_at, box_regions, external_inputs
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Split, box_cost, operators_of
-from autoturbo.schedule.work import MATRIX, MOVE, VECTOR
 
 
 class PartWork(NamedTuple):

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.bind import Placement, binding_book
-from autoturbo.schedule.instances import InstanceGraph, part_book
+from autoturbo.schedule.codegen.stitch import Template
+from autoturbo.schedule.codegen.templates import template_book, templates_of
+from autoturbo.schedule.place.bind import Placement, binding_book
+from autoturbo.schedule.place.instances import InstanceGraph, part_book
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stitch import Template
-from autoturbo.schedule.templates import template_book, templates_of
 
 
 class MovementKind(StrEnum):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.instances import InstanceGraph
+from autoturbo.schedule.place.instances import InstanceGraph
 
 Edges = Sequence[Sequence[int]]
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.bind import Scope
+from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.problem import STAGING_SHARE
 
 ALIGNMENT = 64

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.bind import BindingBook, binding_book
-from autoturbo.schedule.instances import part_book, part_shape
+from autoturbo.schedule.codegen.stitch import Stage, Template, stitch
+from autoturbo.schedule.place.bind import BindingBook, binding_book
+from autoturbo.schedule.place.instances import part_book, part_shape
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stitch import Stage, Template, stitch
 from autoturbo.schedule.stores import Store
 
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.allocate import Zones
+from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.memory.allocate import Zones
+from autoturbo.schedule.memory.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
 from autoturbo.schedule.problem import STAGING_SHARE, Problem
-from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
-from autoturbo.schedule.work import Floats
 
 MAX_TILES = 64
 """Most row tiles of a layer: finer ones change little and cost simulation time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import GraphArrays, Ints, narrow_axes
-from autoturbo.schedule.work import WorkArrays
+from autoturbo.schedule.codegen.work import WorkArrays
 
 
 @borrowing

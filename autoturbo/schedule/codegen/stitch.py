@@ -28,13 +28,8 @@ from autoturbo.graph.arrays import (
     region_bytes,
 )
 from autoturbo.graph.operators import MAX_RANK
-from autoturbo.schedule.bind import Binding, extents_in, layer_bindings
-from autoturbo.schedule.hazards import clearances
-from autoturbo.schedule.instances import PartShape, external_inputs
-from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.split import Workspace, clear_seen, workspace
-from autoturbo.schedule.steps import narrow_spread
-from autoturbo.schedule.work import (
+from autoturbo.schedule.codegen.steps import narrow_spread
+from autoturbo.schedule.codegen.work import (
     COLUMNS,
     COUNT,
     DEPTH,
@@ -51,6 +46,11 @@ from autoturbo.schedule.work import (
     depth_of,
     shown_points,
 )
+from autoturbo.schedule.memory.hazards import clearances
+from autoturbo.schedule.partition.split import Workspace, clear_seen, workspace
+from autoturbo.schedule.place.bind import Binding, extents_in, layer_bindings
+from autoturbo.schedule.place.instances import PartShape, external_inputs
+from autoturbo.schedule.problem import LayerArrays, Problem
 
 
 class Stage(IntEnum):

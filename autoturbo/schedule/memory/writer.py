@@ -12,11 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.allocate import place_all
-from autoturbo.schedule.instances import Links
-from autoturbo.schedule.movement import STAY, Movements
-from autoturbo.schedule.streams import STREAM_COLUMNS
-from autoturbo.schedule.templates import LayerOutline, Outline, Write
+from autoturbo.schedule.codegen.templates import LayerOutline, Outline, Write
+from autoturbo.schedule.memory.allocate import place_all
+from autoturbo.schedule.place.instances import Links
+from autoturbo.schedule.place.movement import STAY, Movements
+
+IN_GB, IN_DDR, OUT_GB, OUT_DDR, LATE_GB, LATE_DDR = range(6)
+"""Columns of a kernel's stream table: bytes of the cluster per layer, read and written. What is
+late is read from buffers that the same kernel wrote, so it cannot be fetched ahead."""
+
+STREAM_COLUMNS = 6
 
 TENSOR, MOVED, STREAMED, WEIGHTS, TILES = range(5)
 """Codes of what buffers hold."""
@@ -44,7 +49,7 @@ class Pins(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The timeline as arrays; see :class:`autoturbo.schedule.timeline.Timeline`."""
+    """The timeline as arrays; see :class:`autoturbo.schedule.memory.timeline.Timeline`."""
 
     rows: Ints
     streams: Ints
@@ -337,3 +342,16 @@ def _movements(order: Ints, links: Links, walk: _Walk, movements: Movements) -> 
             if buffers[walk.moved[link]].kind != STREAMED:
                 copied[kernel, scope] += links.size[link]
     return copied, crossed
+
+
+def without_outputs(streams: Ints, last: Ints, outputs: Ints) -> Ints:
+    """Streams of kernels whose outputs stay in the local buffers; what they spill goes to DDR.
+
+    Args:
+        streams: with outputs in DDR, layer by layer of every kernel.
+        last: per kernel, the row of its last layer.
+        outputs: per kernel, bytes that it hands over.
+    """
+    found = streams.copy()
+    found[last, OUT_DDR] = np.maximum(found[last, OUT_DDR] - outputs, 0)
+    return found

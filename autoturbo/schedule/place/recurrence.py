@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator, element_bytes
 from autoturbo.hardware.target import Target, storage_ratio
-from autoturbo.schedule.problem import STAGING_SHARE
-from autoturbo.schedule.work import (
+from autoturbo.schedule.codegen.work import (
     COLUMNS,
     DEPTH,
     MATRIX,
@@ -26,6 +25,7 @@ from autoturbo.schedule.work import (
     matrix_cycles,
     priced,
 )
+from autoturbo.schedule.problem import STAGING_SHARE
 
 
 @dataclass(frozen=True, slots=True)

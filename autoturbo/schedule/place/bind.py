@@ -15,15 +15,15 @@ from enum import IntEnum
 
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator
-from autoturbo.schedule.instances import (
+from autoturbo.schedule.place.instances import (
     InstanceGraph,
     PartShape,
     external_inputs,
     part_book,
     part_shape,
 )
+from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.schedule.problem import Problem, outer_axis
-from autoturbo.schedule.recurrence import Recurrence
 from autoturbo.schedule.stores import Store
 
 Binding = tuple[int, ...]
@@ -327,7 +327,7 @@ class BindingBook:
     """What is remembered of a problem's bindings.
 
     Bindings are numbered; classes of parts have the numbers of
-    :class:`autoturbo.schedule.instances.PartBook`.
+    :class:`autoturbo.schedule.place.instances.PartBook`.
 
     Attributes:
         rank: most dimensions of a tensor.

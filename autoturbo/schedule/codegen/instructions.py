@@ -13,7 +13,7 @@ which is where Fig. 13 starts from (docs/paper-tables.md has the evidence for th
 boundaries are barriers in any case. Weights and inputs have slots of their own: a weight tile
 serves all row tiles of its columns, so the next one is fetched while these are computed.
 
-How many tiles a layer has is decided in :mod:`autoturbo.schedule.tiling`.
+How many tiles a layer has is decided in :mod:`autoturbo.schedule.codegen.tiling`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from numba import njit
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.stitch import Stage
-from autoturbo.schedule.tiling import (
+from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.tiling import (
     FROM_DDR,
     IN_LB,
     TO_CORES,
@@ -39,8 +39,8 @@ from autoturbo.schedule.tiling import (
     tile_counts,
     weight_passes,
 )
-from autoturbo.schedule.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
-from autoturbo.schedule.work import Flags, Floats
+from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.schedule.memory.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
 
 DMA_IN, TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, DMA_OUT = range(5)
 """Engine codes of instructions."""

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.group import SubGraph
-from autoturbo.schedule.instances import InstanceGraph, Links, Parts, part_book, parts_of
+from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import Split
+from autoturbo.schedule.place.instances import InstanceGraph, Links, Parts, part_book, parts_of
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Split
 
 
 def side_by_side(

@@ -15,15 +15,15 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.alike import number_of
-from autoturbo.schedule.bind import Placement, Scope
-from autoturbo.schedule.group import GroupRules, SubGraph, group
-from autoturbo.schedule.instances import InstanceGraph
-from autoturbo.schedule.part_work import middle_part_work
+from autoturbo.schedule.codegen.work import MATRIX, NONE, VECTOR, Floats
+from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
+from autoturbo.schedule.partition.isomorphism import number_of
+from autoturbo.schedule.partition.split import Split, sink, split_axes
+from autoturbo.schedule.place.bind import Placement, Scope
+from autoturbo.schedule.place.instances import InstanceGraph
+from autoturbo.schedule.place.part_work import middle_part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
-from autoturbo.schedule.split import Split, sink, split_axes
-from autoturbo.schedule.work import MATRIX, NONE, VECTOR, Floats
 
 PIPELINE = "pipeline"
 

@@ -33,8 +33,8 @@ from typing import Final
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.partition.split import Asked, LayerSet, Split, SplitRules, split_of
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.split import Asked, LayerSet, Split, SplitRules, split_of
 from autoturbo.schedule.stores import Recent
 
 _GROUPINGS, _SUBGRAPHS = 4096, 1 << 16
@@ -112,8 +112,8 @@ class Groupings:
     """Groups the layers of a model, as often as asked.
 
     A grouping holds for all rules that would have answered alike what was asked of its own
-    (:class:`autoturbo.schedule.split.Asked`); most rules of a search fall into the bounds of
-    others.
+    (:class:`autoturbo.schedule.partition.split.Asked`); most rules of a search fall into the bounds
+    of others.
 
     Attributes:
         problem: whose layers.

@@ -2,7 +2,7 @@
 
 The timeline is written once per schedule: it lists who makes and who reads each buffer, the
 allocator decides where each is kept, and the streams follow: whoever writes or reads a buffer that
-is not in LB moves its bytes from or to GB or DDR (:mod:`autoturbo.schedule.writer`). A timeline is
+is not in LB moves its bytes from or to GB or DDR (:mod:`.writer`). A timeline is
 flat arrays; :class:`Step` and :class:`BufferName` are views of them.
 """
 
@@ -15,13 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.allocate import ALIGNMENT, VICTIMS, Buffers, Zones
-from autoturbo.schedule.bind import Placement, binding_book
-from autoturbo.schedule.instances import InstanceGraph
-from autoturbo.schedule.movement import Concat, Movements, concats_of, core_names, move
-from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stitch import Template
-from autoturbo.schedule.streams import (
+from autoturbo.schedule.codegen.stitch import Template
+from autoturbo.schedule.codegen.templates import template_book, templates_of
+from autoturbo.schedule.memory.allocate import ALIGNMENT, VICTIMS, Buffers, Zones
+from autoturbo.schedule.memory.writer import (
     IN_DDR,
     IN_GB,
     LATE_DDR,
@@ -29,9 +26,14 @@ from autoturbo.schedule.streams import (
     OUT_DDR,
     OUT_GB,
     STREAM_COLUMNS,
+    Pins,
+    Written,
+    write,
 )
-from autoturbo.schedule.templates import template_book, templates_of
-from autoturbo.schedule.writer import Pins, Written, write
+from autoturbo.schedule.place.bind import Placement, binding_book
+from autoturbo.schedule.place.instances import InstanceGraph
+from autoturbo.schedule.place.movement import Concat, Movements, concats_of, core_names, move
+from autoturbo.schedule.problem import Problem
 
 RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
 """Codes of where weights stay between the instances of a sub-graph."""

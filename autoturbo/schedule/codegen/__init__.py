@@ -1,0 +1,1 @@
+"""Kernels: work, tiles and instructions."""

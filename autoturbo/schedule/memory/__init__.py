@@ -1,0 +1,1 @@
+"""Buffers in time and space, and what kernels stream."""

@@ -1,0 +1,1 @@
+"""Parts in order, on cores, with what moves between them: Algorithms 3 and 4."""
