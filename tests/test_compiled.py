@@ -248,3 +248,13 @@ def test_processes_that_compile_at_once_keep_all_that_they_need(
     assert (third(3), sum(third.stats.cache_hits.values())) == (6, 1)
     fourth = make("autoturbo.later")
     assert (fourth(1.5), fourth(3), sum(fourth.stats.cache_hits.values())) == (3.0, 6, 2)
+
+
+def test_another_version_is_compiled_anew(
+    make: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions that it calls may be others, in files that Numba does not look at."""
+    assert make("autoturbo.later")(3) == 6
+    monkeypatch.setattr(compiled, "__version__", "another")
+    function = make("autoturbo.later")
+    assert (function(3), sum(function.stats.cache_hits.values())) == (6, 0)
