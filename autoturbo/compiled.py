@@ -30,6 +30,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from autoturbo.version import __version__
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -228,7 +230,7 @@ def _keep() -> None:
 
         def __init__(self, function: Any) -> None:
             super().__init__(function)
-            stamp = self._impl.locator.get_source_stamp()
+            stamp = _stamp(self._impl.locator)
             self._cache_file = File(self._cache_path, self._impl.filename_base, stamp)
 
         def save_overload(self, sig: Any, data: Any) -> None:
@@ -247,6 +249,11 @@ def _keep() -> None:
     dispatcher.enable_caching = enable_caching
 
 
+def _stamp(locator: Any) -> tuple[str, Any]:
+    """What compiled code is of: an upgrade may change what a file calls, and not the file."""
+    return __version__, locator.get_source_stamp()
+
+
 def _readable(locator: Any) -> Any:
     """Return the same, of folders that are only read: those that have a function compiled."""
     caching: Any = import_module("numba.core.caching")
@@ -258,8 +265,7 @@ def _readable(locator: Any) -> Any:
             stem, version = Path(self._py_file).stem, "{}{}".format(*sys.version_info)
             pattern = f"{stem}.*-{self._lineno}.py{version}*.nbi"
             for path in Path(self._cache_path).glob(pattern):
-                stamp = self.get_source_stamp()
-                file = caching.IndexDataCacheFile(self._cache_path, path.stem, stamp)
+                file = caching.IndexDataCacheFile(self._cache_path, path.stem, _stamp(self))
                 if _has_this_processor(file):
                     return
             raise FileNotFoundError(self._cache_path)

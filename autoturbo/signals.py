@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from autoturbo.errors import AutoTurboError
+
 ENDING = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
@@ -35,7 +37,10 @@ def check() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Have all of them raise what Ctrl-C raises, with no traceback where nobody can take it."""
+    """Have all of them raise what Ctrl-C raises, with no traceback where nobody can take it.
+
+    What fails because it was lost ends as it would have: LLVM, interrupted, has no code to give.
+    """
     _came.clear()
     before = sys.unraisablehook
 
@@ -47,6 +52,12 @@ def interruptible() -> Iterator[None]:
     try:
         with handled_by(interrupt):
             yield
+    except AutoTurboError:
+        raise
+    except Exception as error:
+        if _came.is_set():
+            raise KeyboardInterrupt from error
+        raise
     finally:
         sys.unraisablehook = before
         _came.clear()

@@ -261,3 +261,13 @@ def test_all_of_it_runs_without_the_compiler() -> None:
         for off in ("0", "1")
     ]  # fmt: skip
     assert outputs[0] == outputs[1]
+
+
+def test_another_version_is_compiled_anew(
+    make: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions that it calls may be others, in files that Numba does not look at."""
+    assert make("autoturbo.later")(3) == 6
+    monkeypatch.setattr(compiled, "__version__", "another")
+    function = make("autoturbo.later")
+    assert (function(3), sum(function.stats.cache_hits.values())) == (6, 0)

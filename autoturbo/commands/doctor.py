@@ -108,7 +108,8 @@ def _warmed(console: Console) -> dict[str, Any]:
     with watched_compiling(CompileProgress()) as progress:
         warm_up()
     compiled, took = progress.functions, clock(progress.seconds)
-    console.say(f"compiled {compiled} functions in {took}" if compiled else "all is compiled")
+    many = f"compiled {compiled} function{'s' if compiled > 1 else ''} in {took}"
+    console.say(many if compiled else "all is compiled")
     return {"compiled": compiled}
 
 

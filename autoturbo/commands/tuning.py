@@ -20,6 +20,7 @@ from autoturbo.outputs import NO_OTHERS, Kind
 from autoturbo.report.live import Standing, compiling_line, live_line
 from autoturbo.report.notebook import REFERENCE
 from autoturbo.report.units import percent, plain
+from autoturbo.signals import check
 from autoturbo.simulate.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class LiveLine:
                 with suppress(OSError):
                     print(plain(line), file=self._stream, flush=True)
         self._show()
+        if not self._compiling.running:
+            check()  # LLVM may have swallowed a Ctrl-C
 
     def _show(self) -> None:
         if self._open[-1:] != [self]:

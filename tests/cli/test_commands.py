@@ -321,7 +321,7 @@ def test_doctor_compiles_ahead(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(doctor, "warm_up", lambda: function(1))
     found = cli("--json", "doctor", "--warm")
     assert (found.status, found.object["cache"]["compiled"]) == (0, 1)
-    assert found.err.startswith("compiled 1 functions in 0:0")
+    assert found.err.startswith("compiled 1 function in 0:0")
     again = cli("doctor", "--warm")
     assert (again.status, again.out.splitlines()[0]) == (0, "all is compiled")
     assert cli("--json", "doctor").object["cache"].get("compiled") is None

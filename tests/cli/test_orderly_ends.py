@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,9 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from autoturbo import signals
+from autoturbo.commands.console import Console
+from autoturbo.commands.tuning import LiveLine
+from autoturbo.errors import InterruptedRunError
 from tests import processes
 from tests.cli import faulty_measurers
 from tests.cli.command_line import Cli, cli_in
+from tests.compiled_later import compiled_later
 from tests.processes import HANG_S, default_signals
 
 if TYPE_CHECKING:
@@ -126,6 +131,32 @@ def test_a_library_leaves_the_signals_of_its_program_alone() -> None:
     assert signals.ending_here() == (signal.SIGINT,)
     with signals.interruptible():
         assert set(signals.ending_here()) == {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+def test_what_fails_after_a_lost_ctrl_c_is_interrupted() -> None:
+    """LLVM swallows it while it compiles, and then has no code to give."""
+
+    def lost(error: Exception) -> None:
+        with signals.interruptible():
+            with contextlib.suppress(KeyboardInterrupt):
+                signals.interrupt(signal.SIGINT, None)
+            raise error
+
+    with pytest.raises(KeyboardInterrupt):
+        lost(RuntimeError("no compiled object yet"))
+    with pytest.raises(InterruptedRunError):
+        lost(InterruptedRunError("interrupted after 3 trials"))
+    with pytest.raises(RuntimeError), signals.interruptible():
+        raise RuntimeError
+
+
+def test_a_ctrl_c_that_compiling_swallows_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    (function,) = compiled_later(1, monkeypatch)
+    with signals.interruptible(), LiveLine(Console()):
+        with contextlib.suppress(KeyboardInterrupt):
+            signals.interrupt(signal.SIGINT, None)
+        with pytest.raises(KeyboardInterrupt):
+            function(1)
 
 
 def test_ctrl_c_that_an_import_swallows_is_not_lost() -> None:
