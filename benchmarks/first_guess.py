@@ -44,6 +44,7 @@ from autoturbo.search.space import Space
 from autoturbo.search.starts import starts_of
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.plan import KernelStatistics
 
 TARGET = "stcp920"
 RANDOM = MUTANTS = 500
@@ -100,8 +101,8 @@ def row(folder: str, name: str) -> Row:
     settings = [space.knobs_of(point) for point in candidates(space, np.random.default_rng(0))]
     evaluator = Evaluator(graph, target, dtype)
     known = BatchFeatures(
-        evaluator.bench, without(folder, family(name)), target_vector(target, dtype),
-        space.share,
+        KernelStatistics(evaluator.bench), without(folder, family(name)),
+        target_vector(target, dtype), space.share,
     )  # fmt: skip
     said = known.seconds(settings)
     best = [settings[at] for at in np.argsort(said, kind="stable")[:TOP]]

@@ -51,7 +51,7 @@ WHERE: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("measure", Evaluator, ("evaluate", "measure_scheduler")),
     ("propose", OwnAsker, ("ask",)),
     ("predict", KernelAdvisor, ("rank", "look")),
-    ("learn", CostModel, ("fit",)),
+    ("learn", CostModel, ("of",)),
     ("learn", OwnAsker, ("tell", "_teach")),
     ("record", Journal, ("add", "flush", "log")),
     ("record", Loop, ("_fill_mirror",)),

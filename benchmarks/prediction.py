@@ -42,6 +42,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.search.conditions import Genes
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
+from autoturbo.simulate.plan import KernelStatistics
 
 MODELS = ("resnet50", "bert_base_s128")
 TARGET, DTYPE = "stcp920", "float16"
@@ -96,7 +97,7 @@ def figures(name: str, count: int) -> Row:
 
     def fresh() -> Callable[[Genes], Floats]:
         bench, vector = Evaluator(graph, target, DTYPE).bench, target_vector(target, DTYPE)
-        known = BatchFeatures(bench, trained, vector, space.share)
+        known = BatchFeatures(KernelStatistics(bench), trained, vector, space.share)
         known.seconds([Knobs()])
         return lambda genes: known.seconds(space.settings(genes))
 

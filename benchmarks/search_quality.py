@@ -151,14 +151,13 @@ def searched(
 
 def advisor_of(pair: Pair, seed: int) -> KernelAdvisor:
     """What guides our sampler on a pair, before it has seen anything."""
-    from autoturbo.cost_models.advisor import KernelAdvisor, Prior
+    from autoturbo.cost_models.advisor import KernelAdvisor, prior_of
     from autoturbo.cost_models.features import target_vector
-    from autoturbo.simulate.plan import COLUMNS
 
     vector = target_vector(pair.target, pair.evaluator.bench.dtype)
     share = batch_share(pair.graph, pair.target)
-    prior = Prior.of(pair.evaluator)
-    return KernelAdvisor(pair.evaluator, vector, share, COLUMNS, seed, prior)
+    prior = prior_of(pair.evaluator)
+    return KernelAdvisor(pair.evaluator, vector, share, seed, prior)
 
 
 def running_best(outcomes: Iterable[object]) -> list[float | None]:

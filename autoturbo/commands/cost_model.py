@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
-    from autoturbo.cost_models.evaluate import Result
-    from autoturbo.cost_models.metrics import Scores
     from autoturbo.cost_models.training import Table
+    from autoturbo.report.judging import Result, Scores
 
 USAGE = "train|evaluate|list"
 EXAMPLE = "autoturbo cost-model evaluate measurements"
@@ -55,7 +54,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
 
 def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> dict[str, Any]:
     """Where a model comes from, and how good what is trained like it is on what was held out."""
-    from autoturbo.cost_models.evaluate import accuracy
+    from autoturbo.report.judging import accuracy
 
     train = f"autoturbo cost-model train{' --judge' if judge else ''} measurements -o model"
     recipe = collection["recipe"]
@@ -68,10 +67,9 @@ def _notes(collection: Mapping[str, Any], table: Table, *, judge: bool) -> dict[
 
 
 def _evaluate(options: argparse.Namespace, console: Console) -> int:
-    from autoturbo.cost_models.evaluate import KINDS, evaluate
-    from autoturbo.cost_models.methods import METHODS
     from autoturbo.cost_models.training import Table
     from autoturbo.datasets.measurements import load_measurements
+    from autoturbo.report.judging import KINDS, METHODS, evaluate
 
     table = Table.of(load_measurements(options.folder, partial=True))
     methods, kinds = options.methods or list(METHODS), options.kinds or list(KINDS)
@@ -133,13 +131,13 @@ def _described(card: Mapping[str, Any]) -> str:
 
 
 def _method_names() -> tuple[str, ...]:
-    from autoturbo.cost_models.methods import METHODS
+    from autoturbo.report.judging import METHODS
 
     return tuple(METHODS)
 
 
 def _kind_names() -> tuple[str, ...]:
-    from autoturbo.cost_models.evaluate import KINDS
+    from autoturbo.report.judging import KINDS
 
     return KINDS
 

@@ -1,11 +1,13 @@
-"""Features of the kernels of many settings, each different kernel computed and predicted once.
+"""Features of the kernels of many settings, each different kernel described once.
 
-Settings are planned (:mod:`autoturbo.schedule.pipeline`), their kernels are described
-(:mod:`autoturbo.simulate.plan`), and a latency is the sum of launches times seconds.
+Where the kernels come from is one of two: settings are planned (:mod:`autoturbo.schedule.pipeline`)
+and their kernels described (:mod:`autoturbo.simulate.plan`), or an evaluator of one's own tells of
+them. A latency is the sum of launches times seconds.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,14 +30,16 @@ from autoturbo.cost_models.pretrained import Pretrained
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
-from autoturbo.schedule.knobs import Knobs, Value
-from autoturbo.schedule.pipeline import Workbench
+from autoturbo.schedule.knobs import KernelKnobs, Knobs, Value, kernel_knobs
 from autoturbo.schedule.stores import Store
-from autoturbo.simulate.plan import COLUMNS, PASSES, KernelStatistics
+from autoturbo.simulate.contract import Evaluates
+from autoturbo.simulate.plan import COLUMNS, PASSES, KernelStatistics, PlannedKernels
 
 _NEAR = COLUMNS.index("near_s")
-_PASSES = [COLUMNS.index(name) for name in PASSES]
 _PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]
+
+_SEEN = 4096
+"""Settings that an evaluator of one's own told of, after which they are forgotten."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,28 +78,84 @@ class Batch:
         return np.where(self.possible, sums, np.inf)
 
 
+class ToldStatistics:
+    """What an evaluator tells of kernels, by number; every setting has kernels of its own.
+
+    It answers what :class:`autoturbo.simulate.plan.KernelStatistics` does.
+
+    Args:
+        evaluator: is asked once about each setting.
+    """
+
+    def __init__(self, evaluator: Evaluates) -> None:
+        self._evaluator = evaluator
+        self._plans: dict[str, PlannedKernels | None] = {}
+        self._knobs: list[KernelKnobs] = []
+        self._rows = Store((0,), np.float64)
+
+    @property
+    def full(self) -> bool:
+        """Whether it holds so many settings that it should begin anew."""
+        return len(self._plans) >= _SEEN
+
+    def kernels_of(self, settings: Sequence[Knobs]) -> list[PlannedKernels | None]:
+        """Return the kernels of settings; None for one without a plan."""
+        keys = [knobs.canonical() for knobs in settings]
+        for key, knobs in zip(keys, settings, strict=True):
+            if key not in self._plans:
+                self._plans[key] = self._told(knobs)
+        return [self._plans[key] for key in keys]
+
+    def _told(self, knobs: Knobs) -> PlannedKernels | None:
+        plan = self._evaluator.statistics(knobs)
+        if plan is None:
+            return None
+        count, columns = plan.values.shape
+        if not self._rows.count:
+            self._rows = Store((columns,), np.float64)
+        first = self._rows.add(plan.values)
+        own = plan.overrides
+        self._knobs += [kernel_knobs(knobs, own.get(index)) for index in range(count)]
+        passes = np.ones((count, len(PASSES)), np.int64)
+        passes[:, 0] = plan.launches
+        return PlannedKernels(list(range(first, first + count)), passes, own)
+
+    def knobs_from(self, first: int) -> list[KernelKnobs]:
+        """Return the knobs of kernels, from a number on."""
+        return self._knobs[first:]
+
+    def values(self, kernels: Ints, _passes: Ints | int = 0) -> Floats:
+        """Return the statistics of kernels, passes and all."""
+        rows: Floats = self._rows.rows[kernels]
+        return rows
+
+
 class BatchFeatures:
     """What is known of the kernels of settings before they are measured, and features.
 
     Args:
-        bench: the model on the target.
-        model: trained beforehand.
+        known: statistics of kernels.
+        model: trained beforehand, to predict them; None if a kernel is to take what it takes alone.
         target: of :func:`autoturbo.cost_models.features.target_vector`.
         share: samples that ``batches_per_cluster="auto"`` stands for.
     """
 
-    def __init__(self, bench: Workbench, model: Pretrained, target: Rows, share: int) -> None:
-        self._model, self._target, self._share = model, target, share
-        self._known = KernelStatistics(bench)
+    def __init__(
+        self,
+        known: KernelStatistics | ToldStatistics,
+        model: Pretrained | None,
+        target: Rows,
+        share: int,
+    ) -> None:
+        self._known, self._model, self._target, self._share = known, model, target, share
         self._settings: dict[tuple[Value, ...], int] = {}
         self._knobs = Store((len(KNOB_NAMES),), np.float32)
-        self._own_knobs = Store((len(OVERRIDE_NAMES),), np.float32)
-        self._own, self._base, self._kinds = Store(), Store((), np.float64), Store()
-        self._kind_numbers: dict[tuple[bytes, bytes], int] = {}
+        self._own = Store((len(OVERRIDE_NAMES),), np.float32)
+        self._base, self._kinds = Store((), np.float64), Store((2,))
 
     @property
     def full(self) -> bool:
-        """Whether it holds so many kernels that it should begin anew."""
+        """Whether it holds so much that it should begin anew."""
         return self._known.full
 
     def of(self, settings: Sequence[Knobs]) -> Batch:
@@ -121,25 +181,22 @@ class BatchFeatures:
 
     def _learn(self) -> None:
         """Predict the kernels that are new, as if nothing had been measured."""
-        first, known = self._own.count, self._known
-        new = list(itertools.islice(known.kernels, first, None))
+        new = self._known.knobs_from(self._own.count)
         if not new:
             return
-        for values in itertools.islice(known.knobs, self._own_knobs.count, None):
-            self._own_knobs.add(own_vector(values))
-        self._own.add([own for _, own in new])
-        statistics, knobs = self._described(np.arange(first, first + len(new)))
-        factors = np.exp(self._model.factors.predict(portable_rows(statistics, knobs)))
-        self._base.add(base_seconds(statistics) * factors)
-
-    def _described(self, kernels: Ints) -> tuple[Floats, Rows]:
-        """Return statistics of kernels, and the knobs that hold for them as numbers."""
-        return self._known.values(kernels), self._own_knobs.rows[self._own.rows[kernels]]
+        first = self._own.add([own_vector(knobs) for knobs in new])
+        kernels = np.arange(first, self._own.count)
+        statistics = self._known.values(kernels)
+        base = base_seconds(statistics)
+        if self._model is not None:
+            rows = portable_rows(statistics, self._own.rows[kernels])
+            base *= np.exp(self._model.factors.predict(rows))
+        self._base.add(base)
 
     def weights(self, batch: Batch) -> Floats:
         """Return the seconds that all launches of each kernel take if nothing was measured yet."""
-        found: Floats = batch.launches.astype(np.float64) * self._base.rows[batch.kernels]
-        return found
+        base: Floats = self._base.rows[batch.kernels]
+        return batch.launches * base
 
     def seconds(self, settings: Sequence[Knobs]) -> Floats:
         """Return the latency of settings if nothing was measured yet; infinite without a plan."""
@@ -151,9 +208,7 @@ class BatchFeatures:
 
         It can hardly take less.
         """
-        near = self._known.values(batch.kernels)[:, _NEAR]
-        found: Floats = batch.launches.astype(np.float64) * near
-        return found
+        return batch.launches * self._known.values(batch.kernels)[:, _NEAR]
 
     def kinds(self, batch: Batch) -> list[bytes]:
         """Return a key of what each setting does.
@@ -161,42 +216,41 @@ class BatchFeatures:
         Equal where the statistics of the kernels, one after another, and their knobs of
         :data:`autoturbo.cost_models.features.PLACING` are.
         """
-        statistics, knobs = self._described(np.arange(self._kinds.count, self._own.count))
-        numbers = self._kind_numbers
+        new = np.arange(self._kinds.count, self._own.count)
+        placing = self._own.rows[new][:, _PLACING]
         self._kinds.add([
-            numbers.setdefault((row.tobytes(), own.tobytes()), len(numbers))
-            for row, own in zip(statistics, knobs[:, _PLACING], strict=True)
+            _digest(row.tobytes() + own.tobytes())
+            for row, own in zip(self._known.values(new), placing, strict=True)
         ])  # fmt: skip
         rows = np.column_stack((self._kinds.rows[batch.kernels], batch.own))
         return [rows[mine].tobytes() for mine in batch.slices]
 
     def rows(self, batch: Batch, chosen: Ints) -> Rows:
         """Return :func:`autoturbo.cost_models.features.kernel_rows` of some kernels of a batch."""
-        statistics, own = self._launched(batch, chosen)
+        kernels = batch.kernels[chosen]
+        statistics = self._known.values(kernels, batch.own[chosen])
         knobs = self._knobs.rows[batch.settings[batch.owner[chosen]]]
-        return kernel_rows(statistics, own, knobs, self._target)
-
-    def _launched(self, batch: Batch, chosen: Ints) -> tuple[Floats, Rows]:
-        """Return :meth:`_described` of some kernels of a batch, with their passes."""
-        statistics, own = self._described(batch.kernels[chosen])
-        statistics[:, _PASSES] = batch.own[chosen]
-        return statistics, own
+        return kernel_rows(statistics, self._own.rows[kernels], knobs, self._target)
 
     def setting_rows(self, batch: Batch) -> list[Rows]:
         """Return :func:`autoturbo.cost_models.features.setting_row` of each setting."""
-        statistics, own = self._launched(batch, np.arange(len(batch.owner)))
-        pairs = zip(batch.slices, self._knobs.rows[batch.settings], strict=True)
-        launches = batch.launches
+        statistics = self._known.values(batch.kernels, batch.own)
+        own, launches = self._own.rows[batch.kernels], batch.launches
         return [
             setting_row(statistics[mine], launches[mine], own[mine], knobs, self._target)
-            for mine, knobs in pairs
+            for mine, knobs in zip(batch.slices, self._knobs.rows[batch.settings], strict=True)
         ]
 
     def examples(self, batch: Batch) -> list[Example | None]:
         """Return examples of settings; None for those that do not fit the model."""
-        rows, launches = self.rows(batch, np.arange(len(batch.owner))), batch.launches
+        rows, launches = self.rows(batch, np.arange(len(batch.kernels))), batch.launches
         base, each = self._base.rows[batch.kernels], self.setting_rows(batch)
         return [
-            Example(rows[mine], launches[mine], row, base=base[mine]) if possible else None
+            Example(rows[mine], launches[mine], row, base[mine]) if possible else None
             for mine, row, possible in zip(batch.slices, each, batch.possible, strict=True)
         ]
+
+
+def _digest(content: bytes) -> Ints:
+    """Return a key of some bytes, the same in whatever order things were asked for."""
+    return np.frombuffer(hashlib.blake2b(content, digest_size=16).digest(), np.int64)

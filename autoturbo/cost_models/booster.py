@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoturbo.errors import InputError, Location
 
@@ -15,132 +15,96 @@ if TYPE_CHECKING:
     import xgboost
 
     from autoturbo.cost_models.features import Rows
+    from autoturbo.graph.arrays import Ints
+    from autoturbo.schedule.codegen.work import Floats
 
-TREES = 80
+TREES: Final = 80
 """Trees of one model: beyond it the error on held-out settings of one model hardly falls."""
 
 _WHOLE = 1 << 16
 """Rows that are held whole. More are sorted into bins as they are read, which saves memory and
 gives the same trees; it passes over them four times, with every thread there is for the labels."""
 
-_COMMON: dict[str, Any] = {
+_COMMON: Final[dict[str, Any]] = {
     "tree_method": "hist",
     "nthread": 1,  # several threads add up in another order each time
     "max_depth": 6,
     "eta": 0.15,
     "lambda": 1.0,
+    "max_bin": 128,
+    "seed": 0,
     "verbosity": 0,
     "disable_default_eval_metric": True,
 }
 
 
+@dataclass(frozen=True, eq=False)
 class Booster:
-    """An XGBoost model of one objective.
+    """Trained trees.
 
     Attributes:
-        objective: ``"reg:squarederror"`` or ``"binary:logistic"``.
-        seed: of what is left to chance.
-        columns: share of the columns, drawn anew for each split, that it may ask for.
-        bins: of a column at most, between which it may split.
+        trees: as XGBoost has them.
     """
 
-    def __init__(
-        self, objective: str, seed: int = 0, *, columns: float = 1.0, bins: int = 128
-    ) -> None:
-        self.objective = objective
-        self.seed = seed
-        self.columns = columns
-        self.bins = bins
-        self._model: xgboost.Booster | None = None
+    trees: xgboost.Booster
 
-    @property
-    def trained(self) -> bool:
-        """False until :meth:`fit`."""
-        return self._model is not None
-
-    def fit(
-        self,
+    @staticmethod
+    def of(
         rows: Rows,
-        labels: NDArray[np.float64],
-        weights: NDArray[np.float64] | None = None,
+        labels: Floats,
+        weights: Floats | None = None,
         *,
+        objective: str = "reg:squarederror",
         trees: int = TREES,
-        more: bool = False,
-    ) -> None:
-        """Train.
+        groups: Ints | None = None,
+        **parameters: Any,
+    ) -> Booster:
+        """Train trees.
 
         Args:
             rows: ``(n, columns)``.
             labels: ``(n,)``.
             weights: ``(n,)``, of any scale.
+            objective: in XGBoost's words.
             trees: how many to grow.
-            more: add them to the trees that are there, instead of beginning anew.
+            groups: what is ranked together, ascending numbers, ``(n,)``.
+            parameters: more of XGBoost's.
         """
         import xgboost
 
-        params = {**_COMMON, "objective": self.objective, "seed": self.seed}
-        params |= {"colsample_bynode": self.columns, "max_bin": self.bins}
+        params = {**_COMMON, "objective": objective, **parameters}
+        given: dict[str, Any] = {"weight": weights, "qid": groups, "nthread": 1}
         if len(rows) <= _WHOLE:
-            matrix = xgboost.DMatrix(rows, labels, weight=weights, nthread=1)
+            matrix = xgboost.DMatrix(rows, labels, **given)
         else:
-            matrix = xgboost.QuantileDMatrix(
-                rows, labels, weight=weights, nthread=1, max_bin=self.bins
-            )
-        before = self._model if more else None
-        self._model = xgboost.train(params, matrix, trees, xgb_model=before)
+            matrix = xgboost.QuantileDMatrix(rows, labels, max_bin=params["max_bin"], **given)
+        return Booster(xgboost.train(params, matrix, trees))
 
-    def predict(self, rows: Rows) -> NDArray[np.float64]:
-        """Predictions, ``(n,)``.
-
-        Raises:
-            ValueError: it has not been trained.
-        """
-        if self._model is None:
-            raise ValueError("predict() before fit()")
+    def predict(self, rows: Rows) -> Floats:
+        """Return predictions, ``(n,)``."""
         if not len(rows):
             return np.zeros(0)
-        return np.asarray(self._model.inplace_predict(rows), np.float64)
+        return np.asarray(self.trees.inplace_predict(rows), np.float64)
 
-    def contributions(self, rows: Rows) -> NDArray[np.float64]:
-        """What each column adds to each prediction, ``(n, columns)``.
+    def contributions(self, rows: Rows) -> Floats:
+        """Return what each column adds to each prediction, ``(n, columns)``.
 
         Shapley values of the trees (Lundberg et al., Nature Machine Intelligence 2, 2020), which
         with the mean prediction of the training rows add up to :meth:`predict`.
-
-        Raises:
-            ValueError: it has not been trained.
         """
         import xgboost
 
-        if self._model is None:
-            raise ValueError("contributions() before fit()")
         matrix = xgboost.DMatrix(rows, nthread=1)
-        return np.asarray(self._model.predict(matrix, pred_contribs=True), np.float64)[:, :-1]
+        return np.asarray(self.trees.predict(matrix, pred_contribs=True), np.float64)[:, :-1]
 
     def save(self, path: Path) -> str:
-        """Write XGBoost's own format, UBJSON, or JSON where the name ends so; return its checksum.
-
-        Raises:
-            ValueError: it has not been trained.
-        """
-        if self._model is None:
-            raise ValueError("save() before fit()")
-        self._model.save_model(path)
+        """Write XGBoost's own format, UBJSON, or JSON where the name ends so; return a checksum."""
+        self.trees.save_model(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
     @staticmethod
-    def load(path: Path, objective: str, checksum: object) -> Booster:
-        """A model of what :meth:`save` wrote.
-
-        Raises:
-            InputError: the file is missing or damaged.
-        """
-        booster = Booster(objective)
-        booster.read(path, checksum)
-        return booster
-
-    def read(self, path: Path, checksum: object) -> None:
-        """Take the trees that :meth:`save` wrote.
+    def load(path: Path, checksum: object) -> Booster:
+        """Read what :meth:`save` wrote.
 
         Args:
             path: the file.
@@ -151,12 +115,12 @@ class Booster:
         """
         import xgboost
 
-        model = xgboost.Booster({"nthread": 1})
+        trees = xgboost.Booster({"nthread": 1})
         try:
             if hashlib.sha256(path.read_bytes()).hexdigest() != checksum:
                 message = "damaged: its checksum is not the one in the card beside it"
                 raise InputError(message, Location(path), "copy it again, or train it again")
-            model.load_model(path)
+            trees.load_model(path)
         except (xgboost.core.XGBoostError, OSError, ValueError):
             raise InputError("not a cost model that XGBoost can read", Location(path)) from None
-        self._model = model
+        return Booster(trees)

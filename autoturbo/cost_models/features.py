@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -62,23 +62,6 @@ PLACING: Final = (
 decide what its neighbours find near them. The others change the statistics or nothing, but for
 ``weight_share``, of which more only takes room from tensors where the statistics are the same."""
 
-TARGET_NAMES: Final = (
-    "clusters", "cores", "clock", "macs", "lanes", "special_lanes", "lb_bytes", "lb_weight_bytes",
-    "lb_bandwidth", "gb_bytes", "gb_bandwidth", "transfer_bandwidth", "dma_bandwidth",
-    "ddr_bandwidth", "launch", "barrier",
-)  # fmt: skip
-"""Target columns."""
-
-
-def feature_names(statistics: Sequence[str]) -> tuple[str, ...]:
-    """Names of the columns of :func:`kernel_rows`, given those of the statistics."""
-    ratios = (f"ratio.{name}" for name in RATIOS) if is_planned(len(statistics)) else ()
-    own = (f"subgraph.{name}" for name in OVERRIDE_NAMES)
-    plan = (f"plan.{s}" for s in statistics)
-    knobs = (f"knob.{name}" for name in KNOB_NAMES)
-    return (*ratios, *own, *plan, *knobs, *(f"target.{n}" for n in TARGET_NAMES))
-
-
 PORTABLE: Final = (*(f"ratio.{n}" for n in RATIOS), *(f"subgraph.{n}" for n in OVERRIDE_NAMES))
 """The first columns: of them alone a model that is to serve other models and targets is made. What
 they say of a kernel depends on nothing around it, so that a prediction can be looked up."""
@@ -97,19 +80,14 @@ def knob_vector(knobs: Knobs, share: int) -> Rows:
         knobs: the setting.
         share: samples that ``batches_per_cluster="auto"`` stands for.
     """
-    values = [_number(name, getattr(knobs, name), share) for name in KNOB_NAMES]
-    return np.asarray(values, np.float32)
+    values = {name: getattr(knobs, name) for name in KNOB_NAMES}
+    if values["batches_per_cluster"] == AUTO:
+        values["batches_per_cluster"] = share
+    specs = knob_specs()
+    return np.asarray([_number_of(specs[n], value) for n, value in values.items()], np.float32)
 
 
-@functools.cache
-def _number(name: str, value: Value, share: int) -> float:
-    spec = knob_specs()[name]
-    if value == AUTO and name == "batches_per_cluster":
-        value = share
-    return number_of(spec, value)
-
-
-def number_of(spec: KnobSpec, value: Value) -> float:
+def _number_of(spec: KnobSpec, value: Value) -> float:
     """A value of a knob as a number: ``log2`` of numbers, positions of words from 1, 0 for auto.
 
     ``"auto"`` is the number that it stands for, where that is one, and :data:`UNLIMITED` otherwise.
@@ -130,21 +108,18 @@ def override_rows(knobs: Knobs, overrides: Mapping[int, SubGraphKnobs], count: i
         overrides: of sub-graphs, by row; the others have what the model's knobs say.
         count: sub-graphs.
     """
-    rows = np.empty((count, len(OVERRIDE_NAMES)), np.float32)
-    rows[:] = own_vector(kernel_knobs(knobs))
-    for row, override in overrides.items():
-        rows[row] = own_vector(kernel_knobs(knobs, override))
-    return rows
+    each = [own_vector(kernel_knobs(knobs, overrides.get(row))) for row in range(count)]
+    return np.asarray(each, np.float32).reshape(count, len(OVERRIDE_NAMES))
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def own_vector(values: KernelKnobs) -> Rows:
     """Return knobs that hold for a kernel as numbers, in the order of :data:`OVERRIDE_NAMES`."""
     pairs = zip(OVERRIDE_NAMES, values, strict=True)
-    return np.asarray([own_number(name, value) for name, value in pairs], np.float32)
+    return np.asarray([_own_number(name, value) for name, value in pairs], np.float32)
 
 
-def own_number(name: str, value: Value) -> float:
+def _own_number(name: str, value: Value) -> float:
     """A value of a sub-graph's knob, or the model's that it has, as a number.
 
     Dimensions as they are, from 1, and 0 for auto; all else as the model's knobs.
@@ -156,11 +131,11 @@ def own_number(name: str, value: Value) -> float:
         return -1.0
     if value == AUTO and (model := knob_specs().get(name)) is not None:
         value = model.word or (model.published if model.low is not None else AUTO)
-    return number_of(spec, value)
+    return _number_of(spec, value)
 
 
 def target_vector(target: Target, dtype: str) -> Rows:
-    """A target as numbers, in the order of :data:`TARGET_NAMES`; 0 stays 0."""
+    """Return a target's rates and sizes as ``log10``; 0 stays 0."""
     figures = (
         target.clusters, target.cores, target.clock,
         target.matrix.macs_per_cycle(dtype), target.vector.elements_per_cycle(dtype),

@@ -1,7 +1,7 @@
 """Models trained beforehand: made from a data set, read from a folder or from the package.
 
 They see columns :data:`autoturbo.cost_models.features.PORTABLE` alone, so that what they say of a
-kernel depends on the kernel and not on the schedule around it: :class:`Predictor` looks it up.
+kernel depends on the kernel and not on the schedule around it, and is asked for once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 
 from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import FEATURES_SCHEMA, PORTABLE
-from autoturbo.cost_models.training import Mask, Table
+from autoturbo.cost_models.training import Table
 from autoturbo.datasets.measurements.columns import VERSIONS
 from autoturbo.errors import InputError, Location, UsageError
 from autoturbo.limits import read_json
 from autoturbo.outputs import NO_OTHERS, Kind, Outputs
+from autoturbo.schedule.codegen.work import Flags
 
 TREES: Final = 150
 """Trees of a pretrained model; more change the third digit of its accuracy."""
@@ -36,7 +37,6 @@ FILES: Final = {CARD: Kind.COST_MODEL_CARD, _FACTORS: Kind.TREES}
 """What a model's folder holds."""
 
 _CHECKSUM: Final = "factors_sha256"
-_OBJECTIVE: Final = "reg:squarederror"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Pretrained:
                 learned from what another scheduler or simulator measured.
         """
         card = read_card(folder / CARD)
-        return Pretrained(Booster.load(folder / _FACTORS, _OBJECTIVE, card.get(_CHECKSUM)), card)
+        return Pretrained(Booster.load(folder / _FACTORS, card.get(_CHECKSUM)), card)
 
 
 def read_card(path: Path) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def read_card(path: Path) -> dict[str, Any]:
 
 
 def _stale(versions: object) -> str:
-    """What the measurements were made with that is no longer so, in words; empty where none is."""
+    """Return what measurements were made with that is no longer so, in words; empty if nothing."""
     if not isinstance(versions, Mapping):
         return "measurements of unknown versions"
     return ", ".join(
@@ -108,7 +108,7 @@ def _stale(versions: object) -> str:
     )
 
 
-def train(table: Table, notes: Mapping[str, Any], learn: Mask | None = None) -> Pretrained:
+def train(table: Table, notes: Mapping[str, Any], learn: Flags | None = None) -> Pretrained:
     """A model from measured settings of a data set, good ones weighing more.
 
     Args:
@@ -124,9 +124,8 @@ def train(table: Table, notes: Mapping[str, Any], learn: Mask | None = None) -> 
     if not len(known):
         raise UsageError("the data set has no measured setting")
     weights = table.weights[known]
-    booster = Booster(_OBJECTIVE)
     labels = np.log(table.times[known] / table.base[known])
-    booster.fit(table.rows[known], labels, weights / weights.mean(), trees=TREES)
+    booster = Booster.of(table.rows[known], labels, weights / weights.mean(), trees=TREES)
     card = {
         **notes, "features_schema": FEATURES_SCHEMA, "names": list(PORTABLE),
         "settings": int(chosen.sum()), "kernels": len(known), "trees": TREES,

@@ -40,7 +40,6 @@ weight tiles leave in LB; of the whole output and of both over the room in GB; a
 the footprint once takes, from DDR and from GB, over near."""
 
 _TINY: Final = 1e-12
-_MICRO: Final = 1e-6
 
 
 def is_planned(columns: int) -> bool:
@@ -107,7 +106,7 @@ def ratios(statistics: Floats, weight_share: NDArray[np.float32]) -> NDArray[np.
         _log(c["late_bytes"], moved), _log(c["near_ddr_bytes"], moved),
         _log(c["weight_bytes"], moved), _log(c["exchanged_bytes"], c["gb_bytes"] + 1),
         _log(c["core_weight_bytes"], c["footprint_bytes"] + 1), c["weights_shared"],
-        np.log(np.maximum(c["cores_used"], 1)), np.log(near / _MICRO),
+        np.log(np.maximum(c["cores_used"], 1)), np.log(near / 1e-6),
         *_room_ratios(c, near, far, weight_share),
     ]  # fmt: skip
     return np.stack(columns, axis=1).astype(np.float32)

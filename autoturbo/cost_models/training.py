@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,22 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from autoturbo.cost_models.features import (
-    OVERRIDE_NAMES,
-    Rows,
-    override_rows,
-    portable_rows,
-)
-from autoturbo.cost_models.model import Example
+from autoturbo.cost_models.features import OVERRIDE_NAMES, Rows, override_rows, portable_rows
 from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.datasets.measurements.load import Measurements
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
-from autoturbo.simulate.plan import COLUMNS
-
-Mask = NDArray[np.bool_]
-"""Which settings, ``(settings,)``."""
+from autoturbo.schedule.codegen.work import Flags, Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +42,8 @@ class Table:
     statistics: Floats
     owner: Ints
     latency: Floats
-    measured: Mask
-    default: Mask
+    measured: Flags
+    default: Flags
     bound: Floats
     pool: Ints
     groups: Mapping[str, NDArray[np.object_]]
@@ -71,21 +59,15 @@ class Table:
             {n: np.asarray(w.table, object)[w.codes] for n, w in words.items()},
         )  # fmt: skip
 
-    def column(self, name: str) -> Floats:
-        """A statistic by name, ``(kernels,)``."""
-        found: Floats = self.statistics[:, COLUMNS.index(name)]
-        return found
-
     def total(self, seconds: Floats) -> Floats:
         """Launches times something of every kernel, summed up by setting, ``(settings,)``."""
         sums = np.bincount(self.owner, self.launches * seconds, len(self.latency))
         return sums.astype(np.float64)
 
     @cached_property
-    def known(self) -> Mask:
+    def known(self) -> Flags:
         """Kernels with a time that has a logarithm, ``(kernels,)``."""
-        found: Mask = self.measured[self.owner] & (np.nan_to_num(self.times) > 0)
-        return found
+        return self.measured[self.owner] & (np.nan_to_num(self.times) > 0)
 
     @cached_property
     def weights(self) -> Floats:
@@ -110,25 +92,12 @@ class Table:
         columns = [np.bincount(self.owner, share * column, len(sums)) for column in self.rows.T]
         return np.stack([*columns, np.log(np.maximum(sums, 1e-30))], axis=1).astype(np.float32)
 
-    def example(self, setting: int) -> Example:
-        """A setting as :class:`autoturbo.cost_models.model.CostModel` is trained on it."""
-        low, high = np.searchsorted(self.owner, [setting, setting + 1]).tolist()
-        own = slice(low, high)
-        times = self.times[own] if self.measured[setting] else None
-        row = self.setting_rows[setting]
-        return Example(self.rows[own], self.launches[own], row, times, self.base[own])
-
 
 def _own(data: Measurements) -> Rows:
-    """Knobs of sub-graphs as numbers, ``(kernels, len(OVERRIDE_NAMES))``."""
-    found = np.empty((len(data.times), len(OVERRIDE_NAMES)), np.float32)
+    """Return knobs of sub-graphs as numbers, ``(kernels, len(OVERRIDE_NAMES))``."""
+    each = [np.zeros((0, len(OVERRIDE_NAMES)), np.float32)]
     for setting in range(len(data)):
-        low, high = int(data.offsets[setting]), int(data.offsets[setting + 1])
-        if low < high:
-            found[low:high] = override_rows(
-                Knobs.from_dict(json.loads(data.knobs[setting])),
-                {r - low: SubGraphKnobs(**json.loads(data.own[r])) for r in range(low, high)
-                 if r in data.own},
-                high - low,
-            )  # fmt: skip
-    return found
+        plan = data.plan(setting)
+        if plan is not None:
+            each.append(override_rows(data.setting(setting), plan.overrides, len(plan.values)))
+    return np.concatenate(each)

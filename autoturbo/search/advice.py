@@ -33,14 +33,13 @@ def make_advisor(
         seed: of the run.
         log: is told where the package's cost model cannot be used.
     """
-    from autoturbo.cost_models.advisor import KernelAdvisor, Prior
+    from autoturbo.cost_models.advisor import KernelAdvisor, prior_of
     from autoturbo.cost_models.features import target_vector
-    from autoturbo.simulate.plan import COLUMNS
 
     vector, prior = target_vector(target, dtype), None
     try:
-        prior = Prior.of(evaluator)
+        prior = prior_of(evaluator)
     except AutoTurboError as error:
         log(f"the search starts without the cost model of the package: {error}")
     share = batch_share(graph, target)
-    return KernelAdvisor(evaluator, vector, share, COLUMNS, seed, prior)
+    return KernelAdvisor(evaluator, vector, share, seed, prior)

@@ -159,8 +159,7 @@ def _judged(
     part = np.random.default_rng(seed).permutation(len(labels)) % FOLDS
     for fold in range(FOLDS):
         held = part == fold
-        trees = Booster("reg:squarederror", seed)
-        trees.fit(rows[~held], labels[~held], trees=_TREES)
+        trees = Booster.of(rows[~held], labels[~held], trees=_TREES, seed=seed)
         added[held], predicted[held] = trees.contributions(rows[held]), trees.predict(rows[held])
     centred = labels - labels.mean()
     variance = float(centred @ centred)

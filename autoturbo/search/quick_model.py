@@ -77,11 +77,10 @@ class QuickModel:
         rows = self.space.features(genes, columns)
         known = np.asarray([tried.score is not None for tried in self.history])
         scores = np.asarray([t.score for t in self.history if t.score is not None], np.float64)
-        model, feasible = Booster("reg:squarederror"), None
-        model.fit(rows[known], _levelled(scores), trees=60)
+        model, feasible = Booster.of(rows[known], _levelled(scores), trees=60), None
         if not known.all():
-            feasible = Booster("binary:logistic")
-            feasible.fit(rows, known.astype(np.float64), trees=40)
+            labels = known.astype(np.float64)
+            feasible = Booster.of(rows, labels, objective="binary:logistic", trees=40)
         return _Trees(columns, model, feasible)
 
     def order(self, genes: Genes, ties: np.random.Generator | None = None) -> NDArray[np.int64]:

@@ -146,10 +146,16 @@ class KernelStatistics:
         self._learn()
         return found
 
-    def values(self, kernels: Sequence[int] | Ints) -> Floats:
-        """Return rows of :data:`COLUMNS` of kernels; :data:`PASSES` are 0."""
+    def values(self, kernels: Sequence[int] | Ints, passes: Ints | int = 0) -> Floats:
+        """Return rows of :data:`COLUMNS` of kernels, given values of :data:`PASSES`."""
         rows: Floats = self._rows.rows[self._row_of.rows[kernels]]
+        rows[:, _PASSES] = passes
         return rows
+
+    def knobs_from(self, first: int) -> list[KernelKnobs]:
+        """Return the knobs of kernels, from a number on."""
+        known = list(self.knobs)
+        return [known[own] for _, own in itertools.islice(self.kernels, first, None)]
 
     def _planned(self, knobs: Knobs) -> PlannedKernels | None:
         try:
@@ -188,9 +194,9 @@ class KernelStatistics:
 
     def _learn(self) -> None:
         """Compute the statistics of the kernels that are new."""
-        new = list(itertools.islice(self.kernels, self._row_of.count, None))
-        names = list(self.knobs)
-        keys = [self._key(part, names[own]) for part, own in new]
+        first = self._row_of.count
+        parts = [part for part, _ in itertools.islice(self.kernels, first, None)]
+        keys = list(map(self._key, parts, self.knobs_from(first)))
         unknown = list(dict.fromkeys(key for key in keys if key not in self._known))
         by_samples: dict[int, list[_KernelKey]] = {}
         for key in unknown:
@@ -198,8 +204,8 @@ class KernelStatistics:
         for samples, each in by_samples.items():
             for own in self._pieces(each):
                 self.bench.forget_when_full()
-                first = self._rows.add(self._computed(self.bench.problem(samples), own))
-                self._known.update(zip(own, itertools.count(first), strict=False))
+                row = self._rows.add(self._computed(self.bench.problem(samples), own))
+                self._known.update(zip(own, itertools.count(row), strict=False))
         self._row_of.add([self._known[key] for key in keys])
 
     def _pieces(self, keys: Sequence[_KernelKey]) -> Iterator[list[_KernelKey]]:
@@ -249,8 +255,7 @@ class KernelStatistics:
         (found,) = self.kernels_of([knobs])
         if found is None:
             return None
-        values = self.values(found.kernels)
-        values[:, _PASSES] = found.passes
+        values = self.values(found.kernels, found.passes)
         return PlanStatistics(values, found.passes[:, 0] * found.passes[:, 1], found.overrides)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoturbo.cost_models.advisor import KernelAdvisor, Prior
+from autoturbo.cost_models.advisor import KernelAdvisor, prior_of
 from autoturbo.cost_models.batch import BatchFeatures
 from autoturbo.cost_models.model import FEWEST
 from autoturbo.cost_models.pretrained import standard
@@ -19,6 +19,7 @@ from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
+from autoturbo.simulate.plan import KernelStatistics
 
 TARGET = np.zeros(3, np.float32)
 
@@ -52,7 +53,7 @@ class Plans:
 
 
 def advisor(plans: Plans) -> KernelAdvisor:
-    return KernelAdvisor(plans, TARGET, 1, ("a", "b"))
+    return KernelAdvisor(plans, TARGET, 1)
 
 
 def settings(count: int) -> list[Knobs]:
@@ -181,7 +182,7 @@ def test_it_learns_what_the_knobs_of_one_sub_graph_do() -> None:
 
 
 def with_prior(evaluator: Evaluator) -> KernelAdvisor:
-    return KernelAdvisor(evaluator, TARGET, 1, prior=Prior.of(evaluator))
+    return KernelAdvisor(evaluator, TARGET, 1, prior=prior_of(evaluator))
 
 
 def squeezenet() -> Evaluator:
@@ -198,7 +199,7 @@ def test_with_a_prior_it_ranks_at_once_as_the_pretrained_model_does() -> None:
     scores = found.rank(DEPTHS)
     assert found.obstacle is None
     assert scores is not None
-    known = BatchFeatures(evaluator.bench, standard(), TARGET, 1)
+    known = BatchFeatures(KernelStatistics(evaluator.bench), standard(), TARGET, 1)
     said = known.seconds(DEPTHS)
     assert scores == pytest.approx(np.log(said))
 
@@ -221,4 +222,4 @@ def test_with_a_prior_it_learns_what_the_prior_does_not_know() -> None:
 
 @pytest.mark.full
 def test_an_evaluator_that_tells_nothing_of_kernels_alone_has_no_prior() -> None:
-    assert Prior.of(Plans()) is None
+    assert prior_of(Plans()) is None

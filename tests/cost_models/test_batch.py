@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from autoturbo.cost_models.advisor import KernelAdvisor, Prior
+from autoturbo.cost_models.advisor import KernelAdvisor
 from autoturbo.cost_models.batch import BatchFeatures
 from autoturbo.cost_models.features import override_rows, portable_rows, target_vector
 from autoturbo.cost_models.looks import Look
@@ -24,7 +24,7 @@ from autoturbo.search.starts import starts_of
 from autoturbo.simulate import plan
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
-from autoturbo.simulate.plan import COLUMNS
+from autoturbo.simulate.plan import COLUMNS, KernelStatistics
 from tests.cost_models.test_evaluate import table
 
 CANDIDATES = 24
@@ -72,7 +72,8 @@ def features(evaluator: Evaluator) -> BatchFeatures:
     """Of a workbench that was asked nothing before."""
     known = evaluator.bench
     fresh = Evaluator(known.model, known.target, known.dtype).bench
-    return BatchFeatures(fresh, model(), target_vector(known.target, known.dtype), 4)
+    vector = target_vector(known.target, known.dtype)
+    return BatchFeatures(KernelStatistics(fresh), model(), vector, 4)
 
 
 @PAIRS
@@ -98,9 +99,8 @@ def test_candidates_are_predicted_from_what_their_kernels_take_alone(
 
 
 def advisor(evaluator: Evaluator) -> KernelAdvisor:
-    prior = Prior(model(), evaluator.bench)
     vector = target_vector(evaluator.bench.target, evaluator.bench.dtype)
-    return KernelAdvisor(evaluator, vector, 4, COLUMNS, prior=prior)
+    return KernelAdvisor(evaluator, vector, 4, prior=model())
 
 
 @PAIRS
@@ -131,21 +131,23 @@ def test_a_look_hopes_for_the_least_of_what_nobody_measured() -> None:
     for row in genes[:24:2]:
         made.observe(space.knobs_of(row), evaluator.evaluate(space.knobs_of(row)))
     looks, scores = made.look(points), made.rank(points)
+    known = features(evaluator)
+    each = known.examples(known.of(points))
     assert looks is not None
     assert scores is not None
     assert looks.expected.tolist() == scores.tolist()
     seen = {row.tobytes() for example in made.examples for row in example.rows}
     all_seen = none_seen = 0
-    for knobs, score, hope in zip(points, scores, looks.hoped, strict=True):
-        (example,), anchored = made._examples([knobs]), evaluator.statistics(knobs)
+    for knobs, example, score, hope in zip(points, each, scores, looks.hoped, strict=True):
+        anchored = evaluator.statistics(knobs)
         if example is None or anchored is None:
             assert hope == np.inf
             continue
-        known = [row.tobytes() in seen for row in example.rows]
-        if all(known):
+        measured = [row.tobytes() in seen for row in example.rows]
+        if all(measured):
             all_seen += 1
             assert hope == pytest.approx(score)
-        elif not any(known):
+        elif not any(measured):
             none_seen += 1
             assert np.exp(hope) == pytest.approx(anchored.launches @ anchored.values[:, near])
     assert all_seen >= 12

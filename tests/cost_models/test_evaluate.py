@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoturbo.cost_models.evaluate import KINDS, accuracy, evaluate
 from autoturbo.cost_models.features import PORTABLE
-from autoturbo.cost_models.methods import METHODS
 from autoturbo.cost_models.pretrained import (
     STANDARD,
     Pretrained,
@@ -23,6 +21,7 @@ from autoturbo.cost_models.pretrained import (
 from autoturbo.cost_models.training import Table
 from autoturbo.datasets.measurements.columns import VERSIONS
 from autoturbo.errors import InputError, UsageError
+from autoturbo.report.judging import KINDS, METHODS, accuracy, evaluate
 from autoturbo.simulate.plan import COLUMNS
 
 SETTINGS, KERNELS = 24, 5
@@ -152,7 +151,7 @@ def test_a_model_of_other_measurements_is_refused(
     tmp_path: Path, versions: object, message: str
 ) -> None:
     train(table(), {"versions": VERSIONS}).save(tmp_path)
-    assert Pretrained.load(tmp_path).factors.trained
+    assert Pretrained.load(tmp_path).card["versions"] == VERSIONS
     _edit(tmp_path, versions=versions)
     with pytest.raises(InputError, match=message):
         Pretrained.load(tmp_path)

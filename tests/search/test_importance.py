@@ -190,9 +190,6 @@ def test_auto_is_what_the_start_says() -> None:
 def test_contributions_add_up_to_the_prediction() -> None:
     rng = np.random.default_rng(0)
     rows = rng.random((200, 3)).astype(np.float32)
-    trees = Booster("reg:squarederror")
-    with pytest.raises(ValueError, match="before fit"):
-        trees.contributions(rows)
-    trees.fit(rows, np.asarray(2.0 * rows[:, 0] + rows[:, 1], np.float64))
+    trees = Booster.of(rows, np.asarray(2.0 * rows[:, 0] + rows[:, 1], np.float64))
     rest = trees.predict(rows) - trees.contributions(rows).sum(axis=1)
     assert np.ptp(rest) < 1e-5

@@ -20,7 +20,6 @@ from autoturbo.search.space import Space, batch_share
 from autoturbo.search.study import Asker
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement, Outcome
-from autoturbo.simulate.plan import COLUMNS
 from tests.schedule.schedule_samples import chain
 from tests.schedule.schedule_samples import target as machine_of
 from tests.search.exhaustive_search import ExactAnswer, restricted, search_all
@@ -96,7 +95,7 @@ def gap(name: str, seed: int, trials: int) -> float:
     evaluator, advisor = Evaluator(graph, target, "float16"), None
     if name == "cost-model":
         vector, share = target_vector(target, "float16"), batch_share(graph, target)
-        advisor = KernelAdvisor(evaluator, vector, share, COLUMNS, seed)
+        advisor = KernelAdvisor(evaluator, vector, share, seed)
     best = optimum().measurement
     assert best is not None
     return least(searched(name, seed, space, evaluator, trials, advisor)) / best.latency - 1

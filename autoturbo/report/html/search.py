@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.cost_models.advisor import KernelAdvisor
-from autoturbo.cost_models.metrics import scores_of
 from autoturbo.report.html.charts import Columns, evenly
+from autoturbo.report.judging import Scores
 from autoturbo.search.objectives import OBJECTIVES, Objective
 from autoturbo.search.progress import Trial
 from autoturbo.simulate.measurement import Failure, Measurement
@@ -249,7 +249,7 @@ def _judged(pairs: Sequence[tuple[int, float, float]]) -> Predictions:
     known = len(pairs) >= FEWEST and np.ptp(true) > 0 and np.ptp(said) > 0
     if not known:
         return Predictions(points, len(pairs), None, None, None)
-    scores = scores_of(said[drawn], true[drawn])
+    scores = Scores.of(said[drawn], true[drawn])
     return Predictions(points, len(pairs), spearman(said, true), scores.pairwise, scores.error)
 
 

@@ -1,0 +1,300 @@
+"""How well settings are ranked on models and targets that were held out whole.
+
+Every model, or target, is left out in turn; what is learned from the others ranks its pools. A
+pool has the measured settings of one model at one batch size on one target. Figures are means over
+pools. What is compared are objectives of the cost model, and ways to rank without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from autoturbo.cost_models.booster import Booster
+from autoturbo.errors import UsageError
+from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.codegen.work import Flags, Floats
+from autoturbo.simulate.plan import COLUMNS
+
+if TYPE_CHECKING:
+    from autoturbo.cost_models.training import Table
+
+KINDS: Final = ("model", "target")
+"""What is held out whole."""
+
+MOST_KERNELS: Final = 60_000
+"""Kernels of a training set in a comparison; more change the third digit."""
+
+NEIGHBOURS: Final = 8_000
+"""Kernels among which the nearest one is sought."""
+
+TREES: Final = 150
+
+_LEVELS: Final = 31
+"""Relevances that XGBoost's ranking knows, from 0."""
+
+
+class Scores(NamedTuple):
+    """How good a ranking of one pool is, or means over several.
+
+    Attributes:
+        pairwise: share of pairs of settings that are put in their true order; half a pair where
+            the predictions are equal.
+        tau: Kendall's tau-b.
+        top1: the best measured latency of the pool over the best among the model's best one.
+        top5: among its best five.
+        top10: among its best ten.
+        error: mean of ``|predicted / measured - 1|`` after the best common factor, which ranks do
+            not depend on; not a number for predictions that are no seconds.
+        bias: that factor: the geometric mean of measured over predicted.
+    """
+
+    pairwise: float
+    tau: float
+    top1: float
+    top5: float
+    top10: float
+    error: float
+    bias: float
+
+    @staticmethod
+    def of(predicted: Floats, measured: Floats) -> Scores:
+        """Judge a ranking of a pool of at least two settings that differ.
+
+        Args:
+            predicted: of any scale that grows with the latency, ``(settings,)``.
+            measured: seconds, ``(settings,)``.
+        """
+        pairwise, tau = _order(predicted, measured)
+        error, bias = _error(predicted, measured)
+        top1, top5, top10 = (top_score(predicted, measured, k) for k in (1, 5, 10))
+        return Scores(pairwise, tau, top1, top5, top10, error, bias)
+
+    @staticmethod
+    def mean(of: Sequence[Scores]) -> Scores:
+        """Return means column by column; the geometric mean of biases."""
+        table = np.asarray(of)
+        table[:, -1] = np.log(table[:, -1])
+        means = table.mean(axis=0)
+        means[-1] = np.exp(means[-1])
+        return Scores(*means.tolist())
+
+
+def top_score(predicted: Floats, measured: Floats, k: int) -> float:
+    """Return the best latency over the best among the ``k`` predicted lowest; 1 is perfect."""
+    chosen = np.argsort(predicted, kind="stable")[:k]
+    return float(measured.min() / measured[chosen].min())
+
+
+def _order(predicted: Floats, measured: Floats) -> tuple[float, float]:
+    """Return the share of ordered pairs, and Kendall's tau-b."""
+    first, second = np.triu_indices(len(measured), 1)
+    true = np.sign(measured[first] - measured[second])
+    said = np.sign(predicted[first] - predicted[second])
+    same = float((true * said).sum())
+    differ, told = float((true != 0).sum()), float((said != 0).sum())
+    if not differ:
+        return 1.0, 1.0
+    return (same + differ) / (2 * differ), same / np.sqrt(differ * told) if told else 0.0
+
+
+def _error(predicted: Floats, measured: Floats) -> tuple[float, float]:
+    """Return the mean error that a common factor leaves, and the factor."""
+    if (predicted <= 0).any():
+        return float("nan"), 1.0
+    factor = float(np.exp(np.log(measured / predicted).mean()))
+    return float(np.abs(predicted * factor / measured - 1).mean()), factor
+
+
+class Guesses(NamedTuple):
+    """The best predicted setting of each pool against the default schedule.
+
+    Attributes:
+        pools: how many.
+        better: where the guess is faster than the default schedule.
+        as_good: where it is no slower.
+        speedup: geometric mean of the default's latency over the guess's.
+    """
+
+    pools: int
+    better: int
+    as_good: int
+    speedup: float
+
+    @staticmethod
+    def of(gains: Floats) -> Guesses:
+        """Count, from the default's latency over the guess's in each pool."""
+        speedup = float(np.exp(np.log(gains).mean())) if len(gains) else 1.0
+        return Guesses(len(gains), int((gains > 1).sum()), int((gains >= 1).sum()), speedup)
+
+
+class Result(NamedTuple):
+    """One method with one kind of group held out.
+
+    Attributes:
+        method: its name.
+        kind: ``"model"`` or ``"target"``.
+        groups: means over the pools of each group held out.
+        mean: over all pools.
+        guesses: the method's best of each pool.
+    """
+
+    method: str
+    kind: str
+    groups: dict[str, Scores]
+    mean: Scores
+    guesses: Guesses
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "method": self.method, "held_out": self.kind, "mean": _rounded(self.mean),
+            "first_guess": _rounded(self.guesses),
+            "groups": {name: _rounded(scores) for name, scores in self.groups.items()},
+        }  # fmt: skip
+
+
+def _rounded(figures: Scores | Guesses) -> dict[str, float]:
+    """Return figures by name, six digits."""
+    return {name: round(value, 6) for name, value in figures._asdict().items()}
+
+
+def evaluate(table: Table, methods: Sequence[str], kinds: Sequence[str]) -> Iterator[Result]:
+    """Results, one per method and kind, as they are known.
+
+    Raises:
+        UsageError: the data set has a single group of a kind, so that nothing is left to learn.
+    """
+    for kind in kinds:
+        groups = list(dict.fromkeys(table.groups[kind][table.measured].tolist()))
+        if len(groups) < 2:  # noqa: PLR2004
+            message = f"the data set has one {kind}: without it nothing is left to learn from"
+            raise UsageError(message, hint=f"collect more, or hold out another kind than {kind}")
+        for method in methods:
+            yield _result(table, method, kind, groups)
+
+
+def accuracy(table: Table, method: str) -> dict[str, Any]:
+    """Return what a card says of a method: means and first guesses by kind of group held out.
+
+    Raises:
+        UsageError: see :func:`evaluate`.
+    """
+    return {
+        result.kind: {**_rounded(result.mean), "first_guess": _rounded(result.guesses)}
+        for result in evaluate(table, [method], KINDS)
+    }
+
+
+def _result(table: Table, method: str, kind: str, groups: Sequence[str]) -> Result:
+    found: dict[str, list[Scores]] = {}
+    gains: list[float] = []
+    for name in groups:
+        held = table.measured & (table.groups[kind] == name)
+        said = METHODS[method](table, table.measured & ~held)
+        found[name] = []
+        for number in np.unique(table.pool[held]).tolist():
+            pool = np.flatnonzero(held & (table.pool == number))
+            if len(pool) > 1:
+                found[name].append(Scores.of(said[pool], table.latency[pool]))
+                default, guess = pool[table.default[pool]], pool[said[pool].argmin()]
+                gains += (table.latency[default[:1]] / table.latency[guess]).tolist()
+    means = {name: Scores.mean(each) for name, each in found.items()}
+    mean = Scores.mean([scores for each in found.values() for scores in each])
+    return Result(method, kind, means, mean, Guesses.of(np.asarray(gains)))
+
+
+Method = Callable[["Table", Flags], Floats]
+"""Predictions of all settings from those that may be learned from; they grow with the latency.
+Whoever asks looks only at those held out."""
+
+
+def _kernels(objective: str, **more: Any) -> Method:
+    """Factors of kernels over what they take alone, as the cost model has them."""
+
+    def method(table: Table, learn: Flags) -> Floats:
+        chosen, labels = _learned(table, learn, MOST_KERNELS)
+        asked, said = ~learn[table.owner], np.zeros(len(table.rows))
+        trees = Booster.of(
+            table.rows[chosen], labels, table.weights[chosen],
+            objective=objective, trees=TREES, **more,
+        )  # fmt: skip
+        said[asked] = trees.predict(table.rows[asked])
+        return table.total(table.base * np.exp(said))
+
+    return method
+
+
+def _learned(table: Table, learn: Flags, most: int) -> tuple[Ints, Floats]:
+    """Return kernels to learn from, and logarithms of their factors."""
+    chosen = np.flatnonzero(table.known & learn[table.owner])
+    if len(chosen) > most:
+        chosen = np.sort(np.random.default_rng(0).choice(chosen, most, replace=False))
+    return chosen, np.log(table.times[chosen] / table.base[chosen])
+
+
+def _settings(table: Table, learn: Flags) -> Floats:
+    """One row per setting: the logarithm of the latency over the sum of kernels alone."""
+    sums, rows = table.total(table.base), table.setting_rows
+    labels = np.log(table.latency[learn] / sums[learn])
+    return sums * np.exp(Booster.of(rows[learn], labels, trees=TREES).predict(rows))
+
+
+def _ranking(objective: str) -> Method:
+    """One row per setting, learned as orders of pools; the best of a pool are most relevant."""
+
+    def method(table: Table, learn: Flags) -> Floats:
+        chosen = np.flatnonzero(learn)
+        chosen = chosen[np.argsort(table.pool[chosen], kind="stable")]
+        pools, rows = table.pool[chosen], table.setting_rows
+        labels = np.zeros(len(chosen))
+        for pool in np.unique(pools).tolist():
+            own = np.flatnonzero(pools == pool)
+            place = np.argsort(np.argsort(table.latency[chosen[own]]))
+            labels[own] = np.floor(_LEVELS * (1 - place / max(len(own) - 1, 1)))
+        trees = Booster.of(rows[chosen], labels, objective=objective, trees=TREES, groups=pools)
+        return -trees.predict(rows)
+
+    return method
+
+
+def _nearest(table: Table, learn: Flags) -> Floats:
+    """Every kernel as the one with the nearest row, relative to what it takes alone."""
+    known, factors = _learned(table, learn, NEIGHBOURS)
+    spread = table.rows[known].std(axis=0) + 1e-6
+    there = table.rows[known] / spread
+    half, said = (there**2).sum(axis=1) / 2, np.zeros(len(table.rows))
+    wanted = np.flatnonzero(~learn[table.owner])
+    for at in range(0, len(wanted), 2048):
+        some = wanted[at : at + 2048]
+        said[some] = factors[(half - (table.rows[some] / spread) @ there.T).argmin(axis=1)]
+    return table.total(table.base * np.exp(said))
+
+
+def _sum(column: str) -> Method:
+    """The sum of a statistic over launches."""
+    return lambda table, _: table.total(table.statistics[:, COLUMNS.index(column)])
+
+
+METHODS: Final[Mapping[str, Method]] = {
+    "squared": _kernels("reg:squarederror"),
+    "absolute": _kernels("reg:absoluteerror"),
+    "quantile": _kernels("reg:quantileerror", quantile_alpha=0.5),
+    "setting": _settings,
+    "pairwise": _ranking("rank:pairwise"),
+    "ndcg": _ranking("rank:ndcg"),
+    "nearest": _nearest,
+    "alone": lambda table, _: table.total(table.base),
+    "near": _sum("near_s"),
+    "far": _sum("far_s"),
+    "bound": lambda table, _: table.bound,
+    "ddr bytes": _sum("ddr_bytes"),
+    "macs": _sum("macs"),
+}
+"""Methods by name. The first is the one that ships. Of kernels: squared, absolute and median error
+of the logarithm. Of whole settings: squared error, pairwise and NDCG ranking. Then without trees:
+the nearest kernel; kernels alone with their boundary in GB where it fits there, in the local
+buffers and in DDR; the model's lower bound, the same for all settings; bytes of DDR alone;
+multiply-accumulates."""
