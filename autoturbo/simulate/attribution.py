@@ -18,13 +18,13 @@ from enum import StrEnum
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
     ENGINES,
     MATRIX_ENGINE,
     TRANSFER,
-    Amount,
     Column,
     Instructions,
 )

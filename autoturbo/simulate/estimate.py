@@ -15,6 +15,7 @@ from enum import IntEnum
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.schedule.codegen.amounts import Amount, Columns, Role, Roles, weight_tiles
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -22,11 +23,6 @@ from autoturbo.schedule.codegen.instructions import (
     MATRIX_ENGINE,
     TRANSFER,
     VECTOR_ENGINE,
-    Amount,
-    Columns,
-    Role,
-    Roles,
-    weight_tiles,
 )
 from autoturbo.schedule.codegen.stitch import Stage
 from autoturbo.schedule.codegen.tiling import IN_LB, Rule, Tiling, tile_counts

@@ -27,6 +27,7 @@ from numba import njit
 from autoturbo.compiled import arithmetic, borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target, storage_ratio
+from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -34,7 +35,6 @@ from autoturbo.schedule.codegen.instructions import (
     MATRIX_ENGINE,
     TRANSFER,
     VECTOR_ENGINE,
-    Amount,
     Column,
     Instructions,
 )

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.instructions import Amount, Column, Role
+from autoturbo.schedule.codegen.amounts import Amount, Role
+from autoturbo.schedule.codegen.instructions import Column
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
 from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.memory.writer import TILES

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.instructions import Column, Role
+from autoturbo.schedule.codegen.amounts import Role
+from autoturbo.schedule.codegen.instructions import Column
 from autoturbo.schedule.codegen.stitch import Stage, Template
 from autoturbo.schedule.codegen.templates import template_book
 from autoturbo.schedule.codegen.tiling import MAX_TILES, InstructionRules, Tiling, tile_counts
@@ -286,7 +287,7 @@ class Program:
 
     Attributes:
         where: as :class:`autoturbo.schedule.codegen.instructions.Column` says.
-        amounts: as :class:`autoturbo.schedule.codegen.instructions.Amount` says.
+        amounts: as :class:`autoturbo.schedule.codegen.amounts.Amount` says.
         events: what is done to slots, as :class:`Event` says.
         slots: per ring, how many there are.
         finest: per layer, True if its weights cannot be cut into smaller tiles.

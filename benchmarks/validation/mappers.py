@@ -13,14 +13,13 @@ import numpy as np
 
 from autoturbo.errors import Location, UsageError
 from autoturbo.hardware import Target
+from autoturbo.schedule.codegen.amounts import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.codegen.instructions import (
-    AMOUNT_COLUMNS,
     DMA_IN,
     DMA_OUT,
     INSTRUCTION_COLUMNS,
     MATRIX_ENGINE,
     TRANSFER,
-    Amount,
     Column,
     Instructions,
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoturbo.graph.domain import Interval, Region, volume
+from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -19,7 +20,6 @@ from autoturbo.schedule.codegen.instructions import (
     MATRIX_ENGINE,
     TRANSFER,
     VECTOR_ENGINE,
-    Amount,
     Column,
     Instructions,
 )

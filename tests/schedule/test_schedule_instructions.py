@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -15,7 +16,6 @@ from autoturbo.schedule.codegen.instructions import (
     MATRIX_ENGINE,
     TRANSFER,
     VECTOR_ENGINE,
-    Amount,
     Column,
     Instructions,
     instruct,

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.hardware import Target
+from autoturbo.schedule.codegen.amounts import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.codegen.instructions import (
-    AMOUNT_COLUMNS,
     DMA_IN,
     DMA_OUT,
     ENGINES,
@@ -21,7 +21,6 @@ from autoturbo.schedule.codegen.instructions import (
     MATRIX_ENGINE,
     TRANSFER,
     VECTOR_ENGINE,
-    Amount,
     Column,
     Instructions,
 )

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
     MATRIX_ENGINE,
     TRANSFER,
     VECTOR_ENGINE,
-    Amount,
     Column,
     Instructions,
 )

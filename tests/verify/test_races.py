@@ -10,13 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.codegen.instructions import (
-    ENGINES,
-    INSTRUCTION_COLUMNS,
-    Column,
-    Role,
-    instruct,
-)
+from autoturbo.schedule.codegen.amounts import Role
+from autoturbo.schedule.codegen.instructions import ENGINES, INSTRUCTION_COLUMNS, Column, instruct
 from autoturbo.schedule.codegen.stitch import STAGE_COLUMNS, Stage, local_edges
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.hazards import clearances
