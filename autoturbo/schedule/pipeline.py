@@ -171,7 +171,10 @@ def planned(
         number = bench.cache.number((share.batches, subgraphs), SUBGRAPH * len(subgraphs))
         return Plan(number, subgraphs, homes_of(problem, subgraphs, share.split))
 
-    found = bench.cache.plans.get(key(knobs, Stage.PARTITION), make)
+    # a split of its own that is impossible is refused where an override, whatever it says, names
+    # the layer that makes the output
+    named = tuple(override.layer for override in knobs.overrides)
+    found = bench.cache.plans.get((key(knobs, Stage.PARTITION), named), make)
     return problem, found.share(share), found, resolve(problem, found.subgraphs, knobs)
 
 
@@ -183,7 +186,7 @@ def grouped(problem: Problem, split: str, knobs: Knobs) -> tuple[SubGraph, ...]:
 def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
     """Return the sub-graphs of a setting."""
     subgraphs = grouped(problem, share.split, knobs)
-    overrides = resolve(problem, subgraphs, knobs, Stage.PARTITION)
+    overrides = resolve(problem, subgraphs, knobs)
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
     room = room_for_parts(problem, SplitRules.of(knobs).lb_fill)
     return tuple(

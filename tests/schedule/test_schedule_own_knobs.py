@@ -27,7 +27,7 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.schedule.pipeline import Workbench, build_schedule, homes, plan, planned
+from autoturbo.schedule.pipeline import Workbench, build_schedule, homes, planned
 from autoturbo.schedule.place.bind import Scope, cores_used
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
@@ -311,14 +311,3 @@ def test_settings_that_differ_later_share_a_plan_and_keep_their_overrides() -> N
     found = [planned(workbench, Knobs(overrides=(own,)))[2:] for own in (near, far)]
     assert found[0][0] is found[1][0]
     assert [own[0] for _, own in found] == [near, far]
-
-
-def test_a_later_knob_makes_no_split_an_error() -> None:
-    """One that does not fit is left to the rules unless knobs of the split name the output."""
-    wide = SubGraphKnobs("conv0", boundary="merge", factor=1000)
-    last = SubGraphKnobs("conv1", scope="GB")
-    workbench = Workbench(two_convolutions(), target(lb=1 << 14), "float16")
-    for more in ((), (last,)):
-        plan(workbench, Knobs(overrides=(wide, *more)))
-    with pytest.raises(KnobsError, match="cannot be split"):
-        plan(workbench, Knobs(overrides=(wide, dataclasses.replace(last, dim=0))))

@@ -573,8 +573,9 @@ def _regions(problem: Problem, tensors: Ints, shape: PartShape) -> tuple[Ints, I
     """Return the bytes of tensors in a part, and how many of them are consecutive in memory."""
     arrays, dims = problem.arrays, _memory_layout(problem)[tensors]
     there = dims >= 0
-    part = np.where(there, shape.high[dims] - shape.low[dims], 1)
-    cut = there & (part < arrays.extent[dims])
+    own, part, cut = dims[there], np.ones_like(dims), np.zeros(dims.shape, np.bool_)
+    part[there] = shape.high[own] - shape.low[own]
+    cut[there] = part[there] < arrays.extent[own]
     # up to the first dimension that is not there whole
     run: NDArray[np.bool_] = np.cumsum(cut, axis=1) - cut == 0
     element = np.where(shape.seen[tensors] != 0, arrays.element[tensors], 0)

@@ -30,7 +30,7 @@ _HALVINGS: Final = 6
 
 
 def resolve(
-    problem: Problem, subgraphs: Iterable[SubGraph], knobs: Knobs, upto: Stage = Stage.CODEGEN
+    problem: Problem, subgraphs: Iterable[SubGraph], knobs: Knobs
 ) -> dict[int, SubGraphKnobs]:
     """The override of each sub-graph that has one, by :attr:`SubGraph.index`.
 
@@ -42,7 +42,6 @@ def resolve(
         problem: the model.
         subgraphs: all of them.
         knobs: the setting.
-        upto: the last pass that reads the result; what says nothing up to it is left out.
 
     Raises:
         KnobsError: an override names a layer that the model has not.
@@ -54,14 +53,10 @@ def resolve(
         if override.layer not in layers:
             at = Location(field="overrides")
             raise KnobsError(f"the model has no layer {override.layer!r}", at)
-    said = knobs.overrides
-    if upto < Stage.CODEGEN:  # each says something to one of all passes
-        names = knob_names("layer", "subgraph", upto=upto)
-        said = tuple(o for o in said if any(getattr(o, name) != AUTO for name in names))
-    named = {layers[override.layer] for override in said}
+    named = {layers[override.layer] for override in knobs.overrides}
     owner = {layer: s.index for s in subgraphs for layer in named.intersection(s.layers)}
     found: dict[int, SubGraphKnobs] = {}
-    for override in sorted(said, key=lambda o: layers[o.layer]):
+    for override in sorted(knobs.overrides, key=lambda o: layers[o.layer]):
         index = owner[layers[override.layer]]
         found[index] = override.over(found[index]) if index in found else override
     return found
