@@ -113,24 +113,3 @@ class Recent(Generic[Key, Value]):
         ):
             self._bytes -= self._found.pop(next(iter(self._found)))[1]
         return found[0]
-
-
-class PairTable:
-    """A table of indices by a pair of small numbers, -1 where there is none."""
-
-    def __init__(self) -> None:
-        self.cells = np.full((64, 16), -1, np.int64)
-
-    def put(self, row: int, column: int, value: int) -> None:
-        """Note an entry, making the table larger where needed."""
-        self.reach(row + 1, column + 1)
-        self.cells[row, column] = value
-
-    def reach(self, rows: int, columns: int) -> None:
-        """Make room for indices below the given ones; what has to grow doubles at least."""
-        old = self.cells
-        if rows <= old.shape[0] and columns <= old.shape[1]:
-            return
-        wanted = zip((rows, columns), old.shape, strict=True)
-        self.cells = np.full([had if n <= had else max(n, 2 * had) for n, had in wanted], -1)
-        self.cells[: old.shape[0], : old.shape[1]] = old
