@@ -41,6 +41,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.schedule.cache import SchedulerCache
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.partition.grouping import groupings
 from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
@@ -72,9 +73,9 @@ def evaluate_all(bench: Evaluator, settings: list[Knobs]) -> None:
 
 def forget_schedules(bench: Evaluator) -> None:
     """Forget plans, orders, placements, timelines and outcomes; keep what is known of kernels."""
-    bench.bench.cache = SchedulerCache()
+    bench.bench.cache = SchedulerCache(books=bench.bench.cache.books)
     for problem in bench.bench.problems.values():
-        problem.memory.pop("groupings", None)
+        groupings(problem).forget()
     assert isinstance(bench.measurer, Simulator)  # noqa: S101  for the type checker
     bench.measurer = Simulator(bench.measurer.memory)
 

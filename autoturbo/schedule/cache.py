@@ -22,7 +22,7 @@ from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.partition.clusters import Home, clusters_at_work
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement
-from autoturbo.schedule.place.instances import Block, InstanceGraph, part_book
+from autoturbo.schedule.place.instances import Block, InstanceGraph, PartBook
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.schedule.stores import Recent
@@ -91,15 +91,15 @@ _SHARED = ("problem", "graph", "parts", "subgraphs")
 
 
 BOOKS = 64 * MIB
-"""Bytes, about, that the books of a workbench's problems may take before they begin anew."""
+"""Bytes, about, that all books of parts may take before they begin anew."""
 
 _PART, _TEMPLATE, _ROW = 1 << 10, 1 << 10, 3 << 10
 """Bytes of a cut sub-graph or class of its parts, of a template, and of a layer of one, about."""
 
 
-def book_bytes(problem: Problem) -> int:
-    """Return how much memory the books of a problem take, about."""
-    parts, templates = part_book(problem), template_book(problem)
+def book_bytes(parts: PartBook) -> int:
+    """Return how much memory what is known of parts and their templates takes, about."""
+    templates = template_book(parts)
     regions = 16 * parts.rank * parts.regions.count
     known = _PART * (len(parts.parts) + len(parts.shapes))
     return regions + known + _TEMPLATE * len(templates.templates) + _ROW * templates.layers
@@ -133,6 +133,8 @@ class SchedulerCache:
     them again; a number is never used twice.
 
     Attributes:
+        books: what is known of parts, by samples that are processed at once. Parts and templates
+            are numbered; whoever holds numbers holds their book, so that one can begin anew.
         plans: by what sharing, splitting and grouping read of a setting.
         graphs: instance graphs by the number of their plan.
         blocks: links of one sub-graph's parts; an instance graph is put together from them.
@@ -143,6 +145,7 @@ class SchedulerCache:
         counter: the next numbers.
     """
 
+    books: dict[int, PartBook] = field(default_factory=dict)
     plans: Recent[Any, Plan] = field(default_factory=lambda: Recent(_PLANS, 32 * MIB, _plan_bytes))
     graphs: Recent[int, InstanceGraph] = field(
         default_factory=lambda: Recent(_RESULTS, 32 * MIB, array_bytes)
@@ -168,10 +171,18 @@ class SchedulerCache:
         """Return the number of a result, of which so many bytes are remembered to know it again."""
         return self.numbers.get(result, lambda: (next(self.counter), size))[0]
 
-    def forget_graphs(self) -> None:
-        """Drop what holds problems, or numbers of their books."""
-        for store in (self.graphs, self.blocks, self.timelines):
-            store.forget()
+    def parts(self, samples: int, problem: Problem) -> PartBook:
+        """Return what is known of the parts of a model at some samples at once."""
+        if samples not in self.books:
+            self.books[samples] = PartBook(problem)
+        return self.books[samples]
+
+    def forget_when_full(self) -> None:
+        """Begin anew with parts, and with all that has numbers of them, at :data:`BOOKS` bytes."""
+        if sum(map(book_bytes, self.books.values())) > BOOKS:
+            self.books.clear()
+            for store in (self.graphs, self.blocks, self.timelines):
+                store.forget()
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return hits and misses of each kind of result, by the name of its field."""

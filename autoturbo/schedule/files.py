@@ -44,7 +44,7 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.pipeline import Workbench, assemble
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, cores_used
-from autoturbo.schedule.place.instances import InstanceGraph, make_instances
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, SCHEDULER_VERSION, Schedule, Share
 from autoturbo.schema import InvalidError, checked, dotted, json_schema
@@ -336,7 +336,7 @@ def _rebuild(document: dict[str, Any], graph: Graph, target: Target) -> Schedule
     share = _share(bench, document["share"])
     problem = _problem(bench, share, document["layers"])
     subgraphs = _subgraphs(problem, document["subgraphs"])
-    instances = make_instances(problem, subgraphs)
+    instances = make_instances(PartBook(problem), subgraphs)
     order, placement = _order(instances, document["order"], target.cores)
     cluster = _clusters(instances, share, order, placement, document["order"])
     knobs = Knobs.from_dict(document["knobs"])

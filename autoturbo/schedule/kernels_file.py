@@ -118,7 +118,7 @@ def _makers(schedule: Schedule, index: int) -> dict[int, set[int]]:
 def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[dict[str, Any]]:
     """Of a kernel: operators, the work of one core and into how many tiles it is cut."""
     problem, timeline = schedule.problem, schedule.timelines[cluster]
-    template = template_book(problem).templates[int(timeline.templates[index])]
+    template = template_book(schedule.instances.book).templates[int(timeline.templates[index])]
     rules = schedule.rules_of(int(schedule.instances.subgraph[index])).as_array()
     streams = timeline.streams[timeline.rows[place] : timeline.rows[place + 1]]
     counts = tile_counts(template.stages, streams, rules, int(timeline.resident[place]))

@@ -25,13 +25,11 @@ from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.cache import (
-    BOOKS,
     ORDERED,
     PLACED,
     SUBGRAPH,
     Plan,
     SchedulerCache,
-    book_bytes,
 )
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import (
@@ -62,10 +60,11 @@ from autoturbo.schedule.partition.overrides import (
 )
 from autoturbo.schedule.partition.split import SplitRules, divisors
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, bind_instances, chosen_binding
-from autoturbo.schedule.place.instances import InstanceGraph, make_instances
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.place.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, Schedule, Share
+from autoturbo.schedule.stores import remembered
 
 
 @dataclass(eq=False)
@@ -98,11 +97,9 @@ class Workbench:
             self.problems[batches] = make_problem(graph, self.target, self.dtype)
         return self.problems[batches]
 
-    def forget_when_full(self) -> None:
-        """Let problems begin anew where their books take more than :data:`BOOKS`."""
-        if sum(map(book_bytes, self.problems.values())) > BOOKS:
-            self.problems = {b: problem.renewed() for b, problem in self.problems.items()}
-            self.cache.forget_graphs()
+    def parts(self, batches: int) -> PartBook:
+        """What is known of the parts of the model for some samples."""
+        return self.cache.parts(batches, self.problem(batches))
 
     def share(self, batches: int | str = AUTO, split: str = AUTO) -> Share:
         """How the clusters share out the work.
@@ -236,11 +233,11 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
     if knobs.units is not None:
         message = "it is for machines of several processing units, and this target is one unit"
         raise KnobsError(message, Location(field="units"), "take it out")
-    bench.forget_when_full()
+    bench.cache.forget_when_full()
     problem, share, found, overrides = planned(bench, knobs)
     cache, subgraphs = bench.cache, found.subgraphs
     instances = cache.graphs.get(
-        found.number, lambda: make_instances(problem, subgraphs, cache.blocks)
+        found.number, lambda: make_instances(bench.parts(share.batches), subgraphs, cache.blocks)
     )
     cluster = clusters_of(instances, found.homes)
     place, order = _order(cache, instances, found.number, knobs, overrides)
@@ -310,7 +307,7 @@ def _placement(
             for index, binding in _chosen(problem, instances, subgraph, override)
         }
         always = knobs.binding == "always"
-        placement = bind_instances(problem, instances, order, always=always, forced=forced)
+        placement = bind_instances(instances, order, always=always, forced=forced)
         placement = _declare(instances, placement, knobs, overrides)
         placement = hand_over(instances, placement, cluster)
         size = PLACED * len(placement.bindings)
@@ -332,7 +329,7 @@ def _chosen(
         raise KnobsError(message, at)
     depth = None if override.core_dim == AUTO else int(override.core_dim)
     own = range(int(instances.first[subgraph]), int(instances.first[subgraph + 1]))
-    return [(i, chosen_binding(problem, int(instances.shape[i]), cores, depth)) for i in own]
+    return [(i, chosen_binding(instances.book, int(instances.shape[i]), cores, depth)) for i in own]
 
 
 def assemble(
@@ -413,14 +410,12 @@ def rules_of(problem: Problem, knobs: Knobs, own: SubGraphKnobs | None = None) -
     said: dict[str, Any] = {n: v for n in RULE_KNOBS if (v := getattr(own, n, AUTO)) != AUTO}
     if said:  # without overrides, or each copy looks through all of them
         knobs = dataclasses.replace(knobs, overrides=(), **said)
-    known = ("rules", _RULES_OF(knobs))
-    found = problem.memory.get(known)
-    if not isinstance(found, KernelRules):
-        found = problem.memory[known] = _make_rules(problem, knobs)
-    return found
+    return _make_rules(problem, _RULES_OF(knobs))
 
 
-def _make_rules(problem: Problem, knobs: Knobs) -> KernelRules:
+@remembered(1 << 12)
+def _make_rules(problem: Problem, values: tuple[Any, ...]) -> KernelRules:
+    knobs = Knobs(**dict(zip(RULE_KNOBS, values, strict=True)))
     instructions = InstructionRules.of(problem, knobs)
     victim = "longest" if knobs.spill_victim == AUTO else knobs.spill_victim
     residence = "stream" if knobs.weight_residency == AUTO else knobs.weight_residency

@@ -1,15 +1,14 @@
 """One model at one batch size on one target: what every pass of the scheduler reads.
 
 Built once per (graph, target, data type, batches per cluster) and shared by all settings of the
-knobs, it holds what does not depend on them: layers, flat arrays, the order of loops, and the
-memory of splits already computed.
+knobs, it holds what does not depend on them: layers, flat arrays and the order of loops. What
+passes remember of it stands with them (:func:`autoturbo.schedule.stores.remembered`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -68,9 +67,6 @@ class Problem:
             NHWC).
         producer: per tensor, the layer that makes it, -1 for inputs and weights.
         consumers: per tensor, the layers that read it.
-        memory: what follows from the model and its layers alone, by key.
-        books: what is known of parts, templates and other results that every setting adds to, by
-            key; they refer to each other by number and are forgotten together.
     """
 
     graph: Graph
@@ -83,12 +79,6 @@ class Problem:
     loop_order: tuple[tuple[int, ...], ...]
     producer: tuple[int, ...]
     consumers: tuple[tuple[int, ...], ...]
-    memory: dict[object, object] = field(default_factory=dict)
-    books: dict[object, object] = field(default_factory=dict)
-
-    def renewed(self) -> Problem:
-        """Return the same problem with empty books; whoever has this one keeps its own."""
-        return dataclasses.replace(self, books={})
 
     @functools.cached_property
     def layer_index(self) -> dict[str, int]:

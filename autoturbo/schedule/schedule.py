@@ -163,8 +163,9 @@ class Schedule:
         """The program of a kernel by its place in the order of a cluster."""
         timeline = self.timelines[cluster]
         instance = int(timeline.order[kernel])
+        templates = template_book(self.instances.book).templates
         return self._instruct(
-            instance, template_book(self.problem).templates[int(timeline.templates[instance])],
+            instance, templates[int(timeline.templates[instance])],
             timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]],
             int(timeline.resident[kernel]),
         )  # fmt: skip
@@ -199,7 +200,7 @@ class Schedule:
             digests[subgraph] = self._digest(rules)
         found = hash_kernels(
             digests[self.instances.subgraph[order]],
-            template_book(self.problem).digests.rows[timeline.templates[order]],
+            template_book(self.instances.book).digests.rows[timeline.templates[order]],
             timeline.resident, timeline.rows, timeline.streams,
         )  # fmt: skip
         text = found.tobytes()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,3 +115,44 @@ class Recent(Generic[Key, Value]):
         ):
             self._bytes -= self._found.pop(next(iter(self._found)))[1]
         return found[0]
+
+
+Owner = TypeVar("Owner")
+Arguments = ParamSpec("Arguments")
+
+
+def remembered(
+    room: int,
+) -> Callable[
+    [Callable[Concatenate[Owner, Arguments], Value]], Callable[Concatenate[Owner, Arguments], Value]
+]:
+    """Remember what a function gives, for each first argument apart and as long as that lives.
+
+    Results must not refer to the first argument, or it would live as long as they do.
+
+    Args:
+        room: results to keep for each at most; where there are more, it begins anew.
+    """
+
+    def decorate(
+        make: Callable[Concatenate[Owner, Arguments], Value],
+    ) -> Callable[Concatenate[Owner, Arguments], Value]:
+        owners: dict[int, dict[tuple[object, ...], Value]] = {}
+
+        def ask(owner: Owner, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Value:
+            known = owners.get(id(owner))
+            if known is None:
+                known = owners[id(owner)] = {}
+                weakref.finalize(owner, owners.pop, id(owner)).atexit = False
+            key = (*args, *kwargs.items()) if kwargs else args
+            if key not in known:
+                value = make(owner, *args, **kwargs)
+                if len(known) >= room:
+                    known.clear()
+                known[key] = value
+            return known[key]
+
+        functools.update_wrapper(ask, make)
+        return ask
+
+    return decorate

@@ -24,6 +24,7 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stores import remembered
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import SIMULATOR, PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
@@ -316,14 +317,11 @@ def _tensors_in_ddr(schedule: Schedule, timeline: Timeline) -> int:
     return peak + int(timeline.buffers.cluster_bytes[handed_over(timeline)].sum())
 
 
+@remembered(1)
 def _weights_in_ddr(problem: Problem) -> int:
     """Bytes of the weights that one pass reads, remembered with the problem."""
-    found = problem.memory.get("weight bytes")
-    if not isinstance(found, int):
-        integers = in_integers(problem.target, problem.dtype)
-        found = weight_bytes(problem.graph, problem.dtype, integers=integers)
-        problem.memory["weight bytes"] = found
-    return found
+    integers = in_integers(problem.target, problem.dtype)
+    return weight_bytes(problem.graph, problem.dtype, integers=integers)
 
 
 def _largest(schedule: Schedule, timeline: Timeline, count: int = 5) -> Iterable[str]:

@@ -30,7 +30,7 @@ from autoturbo.schedule.memory.writer import OUT_DDR, Pins, Written, without_out
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import KernelRules
 from autoturbo.schedule.place.bind import Scope, binding_book, chosen_binding, cores_used
-from autoturbo.schedule.place.instances import InstanceGraph, Parts
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
 from autoturbo.schedule.place.movement import move
 from autoturbo.schedule.place.side_by_side import side_by_side
 from autoturbo.schedule.problem import Problem
@@ -97,21 +97,22 @@ class Layout:
         return self.stages.nbytes + self.streams.nbytes + 500
 
 
-def lay_out(problem: Problem, wanted: Sequence[Bound]) -> list[Layout]:
+def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     """Return the layouts of sub-graphs, each as if it were alone.
 
     Args:
-        problem: the model on the target; the sub-graphs are in terms of its layers.
+        book: what is known of parts of the model; the sub-graphs are in terms of its layers.
         wanted: at least one.
     """
+    problem = book.problem
     subgraphs = [one.subgraph for one in wanted]
-    graph, first = side_by_side(problem, subgraphs, _representative)
+    graph, first = side_by_side(book, subgraphs, _representative)
     cores = problem.target.cores
     spread = [(cores, None)] * first + [(one.cores, one.depth) for one in wanted]
-    chosen = [chosen_binding(problem, s, *own) for s, own in zip(graph.shape, spread, strict=True)]
-    numbers = [binding_book(problem).number(binding) for binding in chosen]
+    chosen = [chosen_binding(book, s, *own) for s, own in zip(graph.shape, spread, strict=True)]
+    numbers = [binding_book(book).number(binding) for binding in chosen]
     bindings = np.asarray(numbers, np.int64)
-    templates = templates_of(problem, graph.shape, bindings)
+    templates = templates_of(book, graph.shape, bindings)
     written = _written(graph, bindings, templates)
     moved = written.copied.sum(axis=1)
     nothing, rates = np.zeros_like(moved), MovementRates.of(problem.target)
@@ -119,14 +120,14 @@ def lay_out(problem: Problem, wanted: Sequence[Bound]) -> list[Layout]:
         movement_times(np.column_stack(sizes), nothing, rates)[:, 0].tolist()
         for sizes in ((nothing, nothing, moved), (nothing, moved, nothing))
     )
-    book, found = template_book(problem), []
+    known, found = template_book(book), []
     for at, one in enumerate(wanted, first):
         number = int(templates[at])
-        template = book.templates[number]
+        template = known.templates[number]
         streams = written.streams[written.rows[at] : written.rows[at + 1]].copy()
         outputs = sum(size for _, size, _ in template.writes[-1])
         spilled = int(streams.sum()) - min(outputs, int(streams[-1, OUT_DDR]))
-        shared = book.outlines[number].whole and _has_weights(problem, template)
+        shared = known.outlines[number].whole and _has_weights(problem, template)
         stages = template.stages
         tail = (
             float(spilled), float(stages[:, [Stage.EXCHANGED, Stage.STATE]].sum()),
@@ -197,7 +198,7 @@ def _has_weights(problem: Problem, template: Template) -> bool:
 def _written(graph: InstanceGraph, bindings: Ints, templates: Ints) -> Written:
     """Return what kernels stream one after another, with all that instances hand over in DDR."""
     problem, count, subgraphs = graph.problem, graph.count, len(graph.subgraphs)
-    outlines, zones = template_book(problem).outlines, Zones.of(problem.target)
+    outlines, zones = template_book(graph.book).outlines, Zones.of(problem.target)
     order, ddr = np.arange(count), np.full(count, int(Scope.DDR))
     nobody = np.zeros((0, problem.target.cores), np.int64)
     movements = move(graph, order, bindings, ddr, templates, nobody)

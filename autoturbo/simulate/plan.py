@@ -32,7 +32,7 @@ from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.isomorphism import number_of
 from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, planned, rules_of
-from autoturbo.schedule.place.instances import external_inputs
+from autoturbo.schedule.place.instances import PartBook, external_inputs
 from autoturbo.schedule.place.part_work import PartWork, middle_part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stores import Recent, Store
@@ -203,8 +203,8 @@ class KernelStatistics:
             by_samples.setdefault(self._subgraphs[key[0]][0], []).append(key)
         for samples, each in by_samples.items():
             for own in self._pieces(each):
-                self.bench.forget_when_full()
-                row = self._rows.add(self._computed(self.bench.problem(samples), own))
+                self.bench.cache.forget_when_full()
+                row = self._rows.add(self._computed(self.bench.parts(samples), own))
                 self._known.update(zip(own, itertools.count(row), strict=False))
         self._row_of.add([self._known[key] for key in keys])
 
@@ -230,12 +230,13 @@ class KernelStatistics:
         problem = self.bench.problem(self._subgraphs[part][0])
         return part, cores, depth, rules_of(problem, Knobs(**rules))
 
-    def _computed(self, problem: Problem, keys: Sequence[_KernelKey]) -> Floats:
+    def _computed(self, book: PartBook, keys: Sequence[_KernelKey]) -> Floats:
         """Return the rows of kernels of one problem."""
+        problem = book.problem
         wanted = list(dict.fromkeys(key[:3] for key in keys))
         new = [key for key in wanted if key not in self._layouts]
         bound = [Bound(self._subgraphs[part][1], cores, depth) for part, cores, depth in new]
-        made = dict(zip(new, lay_out(problem, bound) if new else (), strict=True))
+        made = dict(zip(new, lay_out(book, bound) if new else (), strict=True))
         laid = {
             key: self._layouts.get(key, functools.partial(made.__getitem__, key)) for key in wanted
         }

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
+from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import ENGINES
 from autoturbo.schedule.codegen.templates import template_book
@@ -27,7 +28,7 @@ from autoturbo.schedule.memory.allocate import peak_use
 from autoturbo.schedule.memory.timeline import KINDS, Step
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stores import Store
+from autoturbo.schedule.stores import Store, remembered
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.kernels import (
     BUSY,
@@ -261,7 +262,7 @@ def _measurement(
 ) -> Measurement:
     """Put together: ``mean`` are sums of one cluster, ``launches`` the most of any in a pass."""
     loops, copies = schedule.share.loops, schedule.share.copies
-    bound = _bound(schedule)
+    bound = _bound(schedule.model, schedule.problem.target, schedule.problem.dtype)
     ddr, gb = (round(float(one.totals[at].sum()) * loops * copies) for at in (_DDR, _GB))
     placed = [timeline.buffers for timeline in schedule.timelines]
     seconds = one.kernels[:, Quantity.SECONDS].tolist()
@@ -318,16 +319,9 @@ def _launched(schedule: Schedule) -> Ints:
     return np.concatenate([timeline.order for timeline in schedule.timelines])
 
 
-def _bound(schedule: Schedule) -> LowerBound:
-    """The model's lower bound, remembered with the problem (it outlives the model's identity)."""
-    problem, model = schedule.problem, schedule.model
-    key = ("bound", id(model), problem.target.hash)
-    found = problem.memory.get(key)
-    if not isinstance(found, tuple):
-        found = (model, lower_bound(model, problem.target, problem.dtype))
-        problem.memory[key] = found
-    bound: LowerBound = found[1]
-    return bound
+@remembered(4)
+def _bound(model: Graph, target: Target, dtype: str) -> LowerBound:
+    return lower_bound(model, target, dtype)
 
 
 def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | None:
@@ -336,7 +330,7 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
     if energy is None:
         return None
     passes = schedule.share.loops * schedule.share.copies
-    local_bytes = template_book(schedule.problem).local_bytes.rows
+    local_bytes = template_book(schedule.instances.book).local_bytes.rows
     local = float(local_bytes[schedule.timeline.templates[_launched(schedule)]].sum())
     picojoules = (
         _mac_energy(schedule, dict(energy.mac))
@@ -355,16 +349,15 @@ def _mac_energy(schedule: Schedule, per_mac: Mapping[str, float]) -> float:
 
 
 def _integer_macs(schedule: Schedule) -> int:
-    """Return how many of a model's multiply-accumulates are in int8, remembered."""
-    problem, model = schedule.problem, schedule.model
-    if not in_integers(problem.target, problem.dtype):
+    """Return how many of a model's multiply-accumulates are in int8."""
+    if not in_integers(schedule.problem.target, schedule.problem.dtype):
         return 0
-    key = ("integer macs", model.batch)
-    found = problem.memory.get(key)
-    if not isinstance(found, int):
-        found = sum(o.macs for o in model.operators if o.integer is not None)
-        problem.memory[key] = found
-    return found
+    return _quantised_macs(schedule.model)
+
+
+@remembered(1)
+def _quantised_macs(model: Graph) -> int:
+    return sum(o.macs for o in model.operators if o.integer is not None)
 
 
 def _tensor_counts(schedule: Schedule) -> dict[str, int]:

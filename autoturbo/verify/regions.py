@@ -16,7 +16,6 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.domain import Interval, Region, hull, meet, volume
-from autoturbo.schedule.place.instances import part_book
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import (
@@ -86,7 +85,7 @@ def read_regions(schedule: Schedule, index: int) -> Regions:
 
 def _regions_at(schedule: Schedule, tensors: Sequence[int], first: int) -> Regions:
     problem = schedule.problem
-    rows: Ints = part_book(problem).regions.rows[first : first + len(tensors)]
+    rows: Ints = schedule.instances.book.regions.rows[first : first + len(tensors)]
     shapes = [problem.graph.tensors[t].shape for t in tensors]
     return {
         tensor: tuple((low, high) for low, high in row[: len(shape)])
@@ -210,7 +209,7 @@ def _kernels(schedule: Schedule) -> Iterator[Finding]:
 def _tilings(schedule: Schedule) -> Iterator[Finding]:
     """Check that the parts of a sub-graph make every output element exactly once."""
     graph = schedule.instances
-    rows = part_book(schedule.problem).regions.rows
+    rows = graph.book.regions.rows
     for subgraph, parts in enumerate(graph.parts):
         own = np.flatnonzero(graph.subgraph == subgraph)
         for position, tensor in enumerate(parts.outputs):

@@ -282,7 +282,7 @@ class _Kernel:
 def _kernel(replay: Replay, cluster: _Cluster, index: int) -> None:
     schedule, timeline = replay.schedule, cluster.timeline
     graph, problem = schedule.instances, schedule.problem
-    template = template_book(problem).templates[int(timeline.templates[index])]
+    template = template_book(graph.book).templates[int(timeline.templates[index])]
     kernel = _Kernel(
         replay, cluster, index, template,
         Sizes.of(problem, template, needs_of(schedule)[index]),

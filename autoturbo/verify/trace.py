@@ -424,7 +424,7 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
     """Return the program of a kernel, by its place in a cluster's order, with its slots."""
     timeline = schedule.timelines[cluster]
     instance = int(timeline.order[kernel])
-    template = template_book(schedule.problem).templates[int(timeline.templates[instance])]
+    template = template_book(schedule.instances.book).templates[int(timeline.templates[instance])]
     rules = schedule.rules_of(int(schedule.instances.subgraph[instance]))
     streams = timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]]
     resident = int(timeline.resident[kernel])
@@ -485,7 +485,7 @@ class _BufferAddresses:
                         sizes_of(timeline, Scope.GB))  # fmt: skip
         high = np.where(buffers.scope == Scope.DDR, number + 1, low + size)
         spans = list(zip(buffers.scope.tolist(), low.tolist(), high.tolist(), strict=True))
-        templates = template_book(schedule.problem).templates
+        templates = template_book(schedule.instances.book).templates
         exchanging = [
             _crossing(schedule, templates[int(timeline.templates[index])])
             for index in timeline.order

@@ -28,7 +28,7 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, split_axes
 from autoturbo.schedule.pipeline import Workbench, assemble
 from autoturbo.schedule.place.bind import Placement, Scope
-from autoturbo.schedule.place.instances import make_instances
+from autoturbo.schedule.place.instances import PartBook, make_instances
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 
@@ -110,7 +110,7 @@ def schedule(model: Graph, target: Target) -> Schedule:
     bench = Workbench(model, target, "float16")
     share = bench.share()
     problem = bench.problem(share.batches)
-    instances = make_instances(problem, groups(problem))
+    instances = make_instances(PartBook(problem), groups(problem))
     index = {(i.subgraph, i.part): i.index for i in instances.instances}
     scope = {index[group, part]: where for group, part, where in published()}
     ranks = [len(next(iter(i.outputs.values()))) for i in instances.instances]

@@ -18,7 +18,7 @@ from autoturbo.schedule.partition.grouping import Groupings, GroupRules, Merging
 from autoturbo.schedule.partition.split import Split, SplitRules, best_split
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope
-from autoturbo.schedule.place.instances import make_instances
+from autoturbo.schedule.place.instances import PartBook, make_instances
 from autoturbo.schedule.place.movement import Concat, MovementKind, concatenations
 from autoturbo.schedule.problem import make_problem
 from tests.schedule.schedule_checks import check_schedule
@@ -77,7 +77,7 @@ def two_blocks() -> Net:
 def test_merges_of_the_example_step_by_step() -> None:
     """Straight merges give 1 to 5, branch merges {2, 3} and {4, 5}, then all become one."""
     problem = make_problem(two_blocks().graph(), target(lb=1 << 20), "float16")
-    merger = Merging(Groupings(problem), GroupRules(SplitRules()))
+    merger = Merging(problem, Groupings(problem), GroupRules(SplitRules()))
 
     def now() -> list[list[str]]:
         sets = [node.chosen.layers for _, node in sorted(merger.nodes.items())]
@@ -100,7 +100,7 @@ def test_a_diamond_leaves_its_entry_out() -> None:
     entry = net.conv("x", 4)
     net.sum(net.conv(entry, 4), net.conv(entry, 4))
     problem = make_problem(net.graph(), target(lb=1 << 20), "float16")
-    merger = Merging(Groupings(problem), GroupRules(SplitRules()))
+    merger = Merging(problem, Groupings(problem), GroupRules(SplitRules()))
     assert (merger.straight(), merger.diamonds()) == (0, 1)
     assert sorted(n.chosen.layers for n in merger.nodes.values()) == [(0,), (1, 2, 3)]
 
@@ -143,7 +143,7 @@ def figure_9() -> Concat:
     net.conv(net.conv("x", 512, 1), 512, 1)
     problem = make_problem(net.graph(), STCP920, "float16")
     subgraphs = (SubGraph(0, (0,), Split(0, 2, 0, 0, 0)), SubGraph(1, (1,), Split(-1, 1, 0, 0, 0)))
-    graph = make_instances(problem, subgraphs)
+    graph = make_instances(PartBook(problem), subgraphs)
     output = (4, 1, 2, 1)
     template = stitch(problem, (1,), graph.shapes[graph.instances[2].shape], output)
     placement = Placement(((2, 1, 2, 1), (2, 1, 4, 1), output), (Scope.GB, Scope.LB, Scope.LB))
@@ -236,7 +236,7 @@ def spilled(tensors: float) -> dict[str, str]:
     workbench = Workbench(seven_tasks().graph(), machine, "float16")
     problem = workbench.problem(1)
     layers = tuple(layer.index for layer in problem.layers)
-    instances = make_instances(problem, (SubGraph(0, layers, Split(-1, 1, 0, 0, 0)),))
+    instances = make_instances(PartBook(problem), (SubGraph(0, layers, Split(-1, 1, 0, 0, 0)),))
     placement = Placement(((1, 1, 1, 1),), (Scope.LB,))
     schedule = assemble(
         workbench.model, problem, "test", Knobs(), workbench.share(), instances, (0,), placement

@@ -9,6 +9,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import number_of
 from autoturbo.schedule.pipeline import rules_of
+from autoturbo.schedule.place.instances import PartBook
 from autoturbo.schedule.problem import make_problem
 from autoturbo.simulate.isolated import Bound, isolated_kernels, lay_out
 from autoturbo.simulate.plan import part_row
@@ -38,7 +39,7 @@ def test_what_is_alike_takes_the_same(workload: str, least: float) -> None:
     statistics = [part_row(problem, s) for s in subgraphs]
     rules, cores = rules_of(problem, Knobs()), problem.target.cores
     bound = [Bound(s, own, None) for s in subgraphs for own in (cores, 3)]
-    takes = isolated_kernels(problem, lay_out(problem, bound), [rules] * len(bound))
+    takes = isolated_kernels(problem, lay_out(PartBook(problem), bound), [rules] * len(bound))
     takes = takes.reshape(len(subgraphs), -1)
     first: dict[tuple[object, ...], int] = {}
     for at, kind in enumerate(kinds):

@@ -25,7 +25,7 @@ from autoturbo.schedule.place.bind import (
     plain_binding,
     plain_for,
 )
-from autoturbo.schedule.place.instances import InstanceGraph, make_instances
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.place.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from tests.schedule.schedule_samples import Net, bench, block, chain, networks, target
@@ -168,9 +168,9 @@ def placed(
         parts = cuts.get(index, 1)
         split = Split(0 if parts > 1 else -1, parts, 0, 0, 0)
         subgraphs.append(SubGraph(index, (index,), split))
-    instances = make_instances(problem, tuple(subgraphs))
+    instances = make_instances(PartBook(problem), tuple(subgraphs))
     order = range(len(instances.instances))
-    return instances, bind_instances(problem, instances, order, always=always)
+    return instances, bind_instances(instances, order, always=always)
 
 
 def test_every_instance_is_bound_and_starts_in_lb() -> None:
@@ -212,9 +212,9 @@ def test_resnet_is_bound_as_the_vendors_schedule(always: bool) -> None:
     """Stage by stage 2 x 4, 4 x 2, 8 x 1 cores (section 4.5)."""
     workbench = bench("resnet50")
     problem = workbench.problem(16)
-    graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
+    graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
     order = order_instances(graph, "dfs")
-    placement = bind_instances(problem, graph, order, always=always)
+    placement = bind_instances(graph, order, always=always)
     found = {
         graph.instances[i].subgraph: tuple(f for f in b if f > 1)
         for i, b in enumerate(placement.bindings)
@@ -227,9 +227,9 @@ def test_resnet_is_bound_as_the_vendors_schedule(always: bool) -> None:
 def test_bindings_of_random_networks(graph: Graph, cores: int, always: bool) -> None:
     workbench = Workbench(graph, target(cores=cores, lb=512), "float16")
     problem = workbench.problem(workbench.share().batches)
-    instances = make_instances(problem, group(problem, GroupRules.of(Knobs())))
+    instances = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
     order = order_instances(instances, "auto")
-    placement = bind_instances(problem, instances, order, always=always)
+    placement = bind_instances(instances, order, always=always)
     for instance, binding in zip(instances.instances, placement.bindings, strict=True):
         region = next(iter(instance.outputs.values()))
         extents = (region[:, 1] - region[:, 0]).tolist()

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 
+from autoturbo.schedule import cache
 from autoturbo.schedule.cache import MIB
-from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.stores import Recent
+from autoturbo.simulate.evaluator import Evaluator
+from autoturbo.simulate.measurement import Measurement
+from autoturbo.simulate.plan import KernelStatistics
 from tests.processes import started
 from tests.schedule.schedule_samples import STCP920, workload
 
@@ -53,6 +59,32 @@ def test_batch_sizes_share_one_bounded_cache() -> None:
         numbers.append(bench.cache.plans.size)
     assert numbers == sorted(set(numbers))
     assert 0 < bench.cache.timelines.size <= 48 * MIB
+
+
+def test_schedules_are_the_same_after_all_numbers_begin_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = [Knobs(), Knobs(max_layers=3), Knobs()]
+    wide, narrow = (Workbench(workload("resnet18"), STCP920, "float16") for _ in range(2))
+    found = [build_schedule(wide, knobs).text for knobs in settings]
+    monkeypatch.setattr(cache, "BOOKS", 0)
+    kept = [build_schedule(narrow, knobs) for knobs in settings]
+    assert len({id(schedule.instances.book) for schedule in kept}) == len(settings)
+    assert [schedule.text for schedule in kept] == found
+
+
+def test_what_passes_remember_of_a_model_goes_with_it() -> None:
+    evaluator = Evaluator(workload("resnet18"), STCP920, "float16")
+    samples = evaluator.bench.batch_choices()[0]
+    problem, book = evaluator.bench.problem(samples), evaluator.bench.parts(samples)
+    own = SubGraphKnobs(problem.layers[0].name, cores=2, factor=2)
+    for knobs in (Knobs(), Knobs(overrides=(own,)), Knobs(cluster_split="spatial")):
+        assert isinstance(evaluator.evaluate(knobs), Measurement)
+    KernelStatistics(evaluator.bench).of_plan(Knobs())
+    there = weakref.WeakSet[object]([problem, book])
+    del evaluator, problem, book
+    gc.collect()
+    assert not there
 
 
 @pytest.mark.full

@@ -15,6 +15,7 @@ from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.place.instances import (
     Cut,
     InstanceGraph,
+    PartBook,
     box_at,
     boxes_of,
     external_inputs,
@@ -66,7 +67,7 @@ def by_depth(graph: Graph, *cuts: tuple[int, int]) -> tuple[Problem, InstanceGra
     for layer, (depth, parts) in zip(problem.layers, cuts, strict=True):
         axis = dict(split_axes(problem, (layer.index,))).get(depth, -1) if parts > 1 else -1
         subgraphs.append(SubGraph(layer.index, (layer.index,), Split(axis, parts, depth, 0, 0)))
-    return problem, make_instances(problem, tuple(subgraphs))
+    return problem, make_instances(PartBook(problem), tuple(subgraphs))
 
 
 def producers_by_part(graph: InstanceGraph) -> dict[tuple[int, int], list[int]]:
@@ -158,7 +159,7 @@ def test_external_inputs_in_order_of_first_use() -> None:
 
 def test_resnet_instances_are_figure_6() -> None:
     problem = bench("resnet50").problem(16)
-    graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
+    graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
     counts = [sum(i.subgraph == s for i in graph.instances) for s in range(4)]
     assert counts == [8, 4, 2, 1]
     assert [list(p) for p in graph.producers[8:]] == [

@@ -137,7 +137,7 @@ def rules_near_each_other(names: list[str], count: int) -> list[GroupRules]:
 
 def grouped_anew(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     """The sub-graphs, with nothing known of other rules."""
-    return Groupings(problem).of(rules)
+    return Groupings(problem).of(problem, rules)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_rules_near_each_other_group_as_if_nothing_were_known(workload: str, cou
     known = Groupings(problem)
     every = rules_near_each_other([layer.name for layer in problem.layers], count)
     for rules in every:
-        assert known.of(rules) == grouped_anew(problem, rules)
+        assert known.of(problem, rules) == grouped_anew(problem, rules)
     assert known.runs < 0.8 * count
 
 

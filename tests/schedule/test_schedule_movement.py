@@ -15,7 +15,7 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.place.bind import Binding, Placement, Scope
-from autoturbo.schedule.place.instances import make_instances
+from autoturbo.schedule.place.instances import PartBook, make_instances
 from autoturbo.schedule.place.movement import (
     Concat,
     MovementKind,
@@ -36,7 +36,7 @@ def pieces(
     net.conv(net.conv("x", shape[1], 1), shape[1], 1)
     problem = make_problem(net.graph(), STCP920, "float16")
     subgraphs = (SubGraph(0, (0,), Split(0, 2, 0, 0, 0)), SubGraph(1, (1,), Split(-1, 1, 0, 0, 0)))
-    graph = make_instances(problem, subgraphs)
+    graph = make_instances(PartBook(problem), subgraphs)
     template = stitch(problem, (1,), graph.shapes[graph.instances[2].shape], wanted)
     placement = Placement((*bindings, wanted), (*scopes, Scope.LB))
     (concat,) = concatenations(problem, graph, placement, 2, template)

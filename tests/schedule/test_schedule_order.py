@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, group
-from autoturbo.schedule.place.instances import make_instances
+from autoturbo.schedule.place.instances import PartBook, make_instances
 from autoturbo.schedule.place.order import (
     breadth_first,
     depth_first,
@@ -139,7 +139,7 @@ def test_live_peak_against_a_walk(producers: list[list[int]], data: st.DataObjec
 def test_live_peak_of_the_paper() -> None:
     """ResNet-50, 16 images, FP16: 13.8 MiB breadth-first against 7.7 MiB depth-first (4.2)."""
     problem = bench("resnet50").problem(16)
-    graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
+    graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
     sizes = output_sizes(graph)
     deep = live_peak(depth_first(graph.producers, graph.consumers), graph.consumers, sizes)
     wide = live_peak(breadth_first(graph.producers, graph.consumers), graph.consumers, sizes)
@@ -152,7 +152,7 @@ def test_live_peak_of_the_paper() -> None:
 @pytest.mark.parametrize("rule", ["auto", "bfs"])
 def test_rules_on_resnet(rule: str) -> None:
     problem = bench("resnet50").problem(16)
-    graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
+    graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
     order = order_instances(graph, rule)
     assert sorted(order) == list(range(15))
     if rule == "bfs":
@@ -162,7 +162,7 @@ def test_rules_on_resnet(rule: str) -> None:
 @pytest.mark.full
 def test_output_sizes_are_bytes_of_the_parts() -> None:
     problem = bench("resnet50").problem(16)
-    graph = make_instances(problem, group(problem, GroupRules.of(Knobs())))
+    graph = make_instances(PartBook(problem), group(problem, GroupRules.of(Knobs())))
     by_stage = {graph.instances[i].subgraph: s for i, s in enumerate(output_sizes(graph))}
     shapes = (2 * 28 * 28 * 512, 4 * 14 * 14 * 1024, 8 * 7 * 7 * 2048, 16 * 1000)
     assert by_stage == {stage: 2 * elements for stage, elements in enumerate(shapes)}

@@ -18,7 +18,7 @@ from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
-from autoturbo.schedule.place.instances import parts_of
+from autoturbo.schedule.place.instances import PartBook, parts_of
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.simulate import isolated
 from autoturbo.simulate.contract import PlanStatistics
@@ -187,7 +187,7 @@ def test_the_representative_is_the_first_part_of_the_class_that_has_most(
 ) -> None:
     problem = make_problem(graph, target(lb=512), "float16")
     for subgraph in group(problem, GroupRules.of(Knobs())):
-        parts = parts_of(problem, subgraph.recut(data.draw(cuts(problem, subgraph))))
+        parts = parts_of(PartBook(problem), subgraph.recut(data.draw(cuts(problem, subgraph))))
         classes = parts.shapes.tolist()
         most = max(classes.count(c) for c in classes)
         first = next(at for at, c in enumerate(classes) if classes.count(c) == most)

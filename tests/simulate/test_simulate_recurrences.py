@@ -91,7 +91,7 @@ def template_of(schedule: Schedule) -> Template:
         if problem.layers[graph.subgraphs[int(graph.subgraph[i])].layers[0]].name == "cell"
     )  # fmt: skip
     layers = graph.subgraphs[int(graph.subgraph[at])].layers
-    shape = part_shape(problem, int(graph.shape[at]))
+    shape = part_shape(graph.book, int(graph.shape[at]))
     return stitch(problem, layers, shape, schedule.placement.bindings[at])
 
 

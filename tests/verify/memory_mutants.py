@@ -14,7 +14,6 @@ from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.memory.timeline import KINDS
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.place.bind import Scope
-from autoturbo.schedule.place.instances import part_book
 from autoturbo.verify.findings import buffer_name, instance_name, tensor_name
 from autoturbo.verify.replay import Use, replay_of
 from tests.schedule.schedule_samples import bench, block, target
@@ -102,7 +101,7 @@ def _moved_region(
 ) -> Schedule:
     """An instance with one region of its outputs, or inputs, moved along a dimension."""
     graph = schedule.instances
-    store = part_book(schedule.problem).regions
+    store = schedule.instances.book.regions
     parts = graph.parts[int(graph.subgraph[instance])]
     column = "out_region" if outputs else "in_region"
     rows = getattr(graph, column).copy()
@@ -122,7 +121,7 @@ def _split(schedule: Schedule) -> tuple[int, int]:
     for subgraph, parts in enumerate(graph.parts):
         if parts.count > 1:
             first = int(graph.first[subgraph])
-            rows = part_book(schedule.problem).regions.rows
+            rows = schedule.instances.book.regions.rows
             one, two = (rows[int(graph.out_region[first + p])] for p in (0, 1))
             return first + 1, int(np.flatnonzero((one != two).any(axis=1))[0])
     raise LookupError

@@ -20,7 +20,7 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope, bind_instances
-from autoturbo.schedule.place.instances import make_instances
+from autoturbo.schedule.place.instances import PartBook, make_instances
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule, Share
 
@@ -69,9 +69,9 @@ def layer_by_layer(
     subgraphs = tuple(
         SubGraph(layer.index, (layer.index,), Split(-1, 1, 0, 0, 0)) for layer in problem.layers
     )
-    instances = make_instances(problem, subgraphs)
+    instances = make_instances(PartBook(problem), subgraphs)
     order = tuple(range(instances.count))
-    placement = bind_instances(problem, instances, order, always=True)
+    placement = bind_instances(instances, order, always=True)
     scopes = tuple(max(declared, scope) for declared in placement.scopes)
     return assemble(
         model, problem, scheduler, LAYERWISE, share, instances, order,

@@ -51,6 +51,7 @@ from autoturbo.schedule.partition.split import Workspace, clear_seen, workspace
 from autoturbo.schedule.place.bind import Binding, extents_in, layer_bindings
 from autoturbo.schedule.place.instances import PartShape, external_inputs
 from autoturbo.schedule.problem import LayerArrays, Problem
+from autoturbo.schedule.stores import remembered
 
 
 class Stage(IntEnum):
@@ -155,14 +156,10 @@ def stitch(
     )  # fmt: skip
 
 
+@remembered(1 << 14)
 def _waits(problem: Problem, layers: tuple[int, ...]) -> bytes:
     """Return text of what the layers of a kernel wait for, remembered."""
-    key = ("waits", layers)
-    found = problem.books.get(key)
-    if not isinstance(found, bytes):
-        found = repr((local_edges(problem, layers), clearances(problem, layers))).encode()
-        problem.books[key] = found
-    return found
+    return repr((local_edges(problem, layers), clearances(problem, layers))).encode()
 
 
 def _all_outputs(
@@ -180,8 +177,9 @@ def _all_outputs(
     return found
 
 
-def _local_edges(problem: Problem, layers: Sequence[int]) -> list[tuple[int, ...]]:
-    """Per layer, the positions of the layers of the kernel that it waits for."""
+@remembered(1 << 14)
+def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return, per layer of a kernel, the positions of the layers that it waits for; remembered."""
     position = {layer: p for p, layer in enumerate(layers)}
     return [
         tuple(
@@ -191,16 +189,6 @@ def _local_edges(problem: Problem, layers: Sequence[int]) -> list[tuple[int, ...
         )
         for layer in layers
     ]
-
-
-def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Per layer of a kernel, the positions of the layers that it waits for, remembered."""
-    key = ("edges", layers)
-    found = problem.books.get(key)
-    if not isinstance(found, list):
-        found = _local_edges(problem, layers)
-        problem.books[key] = found
-    return found
 
 
 def _sizes(
@@ -550,23 +538,20 @@ def _runs(problem: Problem, layers: tuple[int, ...], shape: PartShape) -> Floats
     return each
 
 
+@remembered(1 << 14)
 def _tensors_in_memory(problem: Problem, layers: tuple[int, ...]) -> tuple[Ints, Ints]:
     """Return the inputs, the outputs and, each time that they are read, the weights of layers.
 
     Layer by layer, end to end, and where each of these groups begins and ends; remembered.
     """
-    key = ("in memory", layers)
-    found = problem.books.get(key)
-    if not isinstance(found, tuple):
-        graph, groups = problem.graph, list[list[int]]()
-        for layer in (problem.layers[index] for index in layers):
-            read = [t for op in layer.operators for t in graph.operators[op].inputs]
-            kinds = (layer.inputs, layer.outputs)
-            groups += [[t for t in kind if not graph.tensors[t].constant] for kind in kinds]
-            groups.append([t for t in read if graph.tensors[t].constant])
-        tensors = np.asarray([t for group in groups for t in group], np.int64)
-        found = problem.books[key] = tensors, np.cumsum([0, *map(len, groups)])
-    return found
+    graph, groups = problem.graph, list[list[int]]()
+    for layer in (problem.layers[index] for index in layers):
+        read = [t for op in layer.operators for t in graph.operators[op].inputs]
+        kinds = (layer.inputs, layer.outputs)
+        groups += [[t for t in kind if not graph.tensors[t].constant] for kind in kinds]
+        groups.append([t for t in read if graph.tensors[t].constant])
+    tensors = np.asarray([t for group in groups for t in group], np.int64)
+    return tensors, np.cumsum([0, *map(len, groups)])
 
 
 def _regions(problem: Problem, tensors: Ints, shape: PartShape) -> tuple[Ints, Ints]:
@@ -583,17 +568,15 @@ def _regions(problem: Problem, tensors: Ints, shape: PartShape) -> tuple[Ints, I
     return size, np.maximum(element * np.where(run, np.maximum(part, 1), 1).prod(axis=1), 1)
 
 
+@remembered(1)
 def _memory_layout(problem: Problem) -> Ints:
     """Return the dimensions of each tensor from the innermost in memory; remembered.
 
     Positions in the arrays over all dimensions, ``(tensors, rank)``, -1 after the last.
     """
-    found = problem.memory.get("layout")
-    if not isinstance(found, np.ndarray):
-        tensors, starts = problem.graph.tensors, problem.arrays.dim_start.tolist()
-        found = np.full((len(tensors), MAX_RANK), -1, np.int64)
-        for index, (tensor, order) in enumerate(zip(tensors, problem.loop_order, strict=True)):
-            dims = range(len(tensor.shape)) if tensor.constant else order
-            found[index, : len(dims)] = [starts[index] + dim for dim in reversed(dims)]
-        problem.memory["layout"] = found
+    tensors, starts = problem.graph.tensors, problem.arrays.dim_start.tolist()
+    found = np.full((len(tensors), MAX_RANK), -1, np.int64)
+    for index, (tensor, order) in enumerate(zip(tensors, problem.loop_order, strict=True)):
+        dims = range(len(tensor.shape)) if tensor.constant else order
+        found[index, : len(dims)] = [starts[index] + dim for dim in reversed(dims)]
     return found

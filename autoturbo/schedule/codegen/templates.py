@@ -14,9 +14,9 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stitch import Stage, Template, stitch
 from autoturbo.schedule.place.bind import BindingBook, binding_book
-from autoturbo.schedule.place.instances import part_book, part_shape
+from autoturbo.schedule.place.instances import PartBook, part_shape
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import Store
+from autoturbo.schedule.stores import Store, remembered
 
 
 class Input(NamedTuple):
@@ -124,30 +124,27 @@ class TemplateBook:
     layers: int = 0
 
 
-def template_book(problem: Problem) -> TemplateBook:
-    """Return the templates of a problem."""
-    found = problem.books.get("templates")
-    if not isinstance(found, TemplateBook):
-        found = TemplateBook(binding_book(problem))
-        problem.books["templates"] = found
-    return found
+@remembered(1)
+def template_book(book: PartBook) -> TemplateBook:
+    """Return the templates of a book of parts."""
+    return TemplateBook(binding_book(book))
 
 
-def templates_of(problem: Problem, shapes: Ints, bindings: Ints) -> Ints:
+def templates_of(parts: PartBook, shapes: Ints, bindings: Ints) -> Ints:
     """Return the numbers of the templates of some classes of parts, each bound in some way."""
-    book = template_book(problem)
+    book = template_book(parts)
     pairs = list(zip(shapes.tolist(), bindings.tolist(), strict=True))
     for shape, binding in dict.fromkeys(pairs):
         if (shape, binding) not in book.number:
             book.number[shape, binding] = len(book.templates)
-            _add(problem, book, shape, binding)
+            _add(parts, book, shape, binding)
     return np.asarray([book.number[pair] for pair in pairs], np.int64)
 
 
-def _add(problem: Problem, book: TemplateBook, shape: int, binding: int) -> None:
-    layers = part_book(problem).shapes[shape].layers
+def _add(parts: PartBook, book: TemplateBook, shape: int, binding: int) -> None:
+    problem, layers = parts.problem, parts.shapes[shape].layers
     bound = book.bindings.bindings[binding]
-    template = stitch(problem, layers, part_shape(problem, shape), bound)
+    template = stitch(problem, layers, part_shape(parts, shape), bound)
     book.templates.append(template)
     book.outlines.append(_outline(problem, book.bindings, template))
     book.digests.add(np.frombuffer(template.digest, np.int64))

@@ -10,23 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.stores import remembered
 
 
+@remembered(1 << 14)
 def clearances(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Per layer of a kernel, the positions of the layers that have to be over first, remembered.
 
     Those that it waits for anyway, directly or through others, are left out.
     """
-    key = ("clearances", layers)
-    found = problem.books.get(key)
-    if not isinstance(found, list):
-        found = _clearances(problem, layers)
-        problem.books[key] = found
-    return found
-
-
-def _clearances(problem: Problem, layers: Sequence[int]) -> list[tuple[int, ...]]:
-    """As above. Sets of positions are the bits of integers: a kernel may have all layers."""
+    # sets of positions are the bits of integers: a kernel may have all layers
     maker = {t: at for at, layer in enumerate(layers) for t in problem.layers[layer].outputs}
     last, touching = _last_uses(problem, layers), _touching(problem, layers)
     over: list[int] = []

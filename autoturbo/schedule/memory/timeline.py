@@ -131,7 +131,7 @@ class Timeline:
         copied = self.copied[kernel].tolist()
         return Step(
             instance,
-            template_book(self.graph.problem).templates[int(self.templates[instance])],
+            template_book(self.graph.book).templates[int(self.templates[instance])],
             concats_of(self.graph, self.movements, instance),
             self.streams[self.rows[kernel] : self.rows[kernel + 1]],
             (copied[1], copied[2]), int(self.crossing[kernel]), int(self.resident[kernel]),
@@ -177,17 +177,17 @@ def build_timeline(
             declared in DDR.
         rules: per sub-graph.
     """
-    book = binding_book(problem)
+    book = binding_book(graph.book)
     bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
     scopes = np.asarray(placement.scopes, np.int64)
-    templates = templates_of(problem, graph.shape, bindings)
+    templates = templates_of(graph.book, graph.shape, bindings)
     names = core_names(placement, problem.target.cores)
     steps = np.asarray(order, np.int64)
     movements = move(graph, steps, bindings, scopes, templates, names)
     zones = Zones.of(problem.target)
     pins = _pins(graph, steps, templates, rules, zones)
     victims = np.asarray([VICTIMS[r.victim] for r in rules], np.int64)
-    outlines = [template_book(problem).outlines[number] for number in templates[steps].tolist()]
+    outlines = [template_book(graph.book).outlines[number] for number in templates[steps].tolist()]
     written = write(
         steps, graph.subgraph, graph.links, scopes, outlines, movements, victims, pins, zones.lb,
         zones.gb,
@@ -278,7 +278,7 @@ def _kept(
     """Weights of sub-graphs with several instances that stay, most instances first."""
     if all(rule.residence == "stream" for rule in rules):
         return []
-    outlines = template_book(graph.problem).outlines
+    outlines = template_book(graph.book).outlines
     counts = np.bincount(graph.subgraph[order], minlength=len(graph.subgraphs))
     whole = [True] * len(graph.subgraphs)
     # Parts that are not alike may be spread over the cores in other ways: the largest has room.

@@ -8,6 +8,7 @@ own (``"pipeline"``). What one cluster makes for another lies in DDR, which all 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -24,6 +25,7 @@ from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.place.part_work import middle_part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
+from autoturbo.schedule.stores import Recent, remembered
 
 PIPELINE = "pipeline"
 
@@ -36,14 +38,11 @@ def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
     return int(cluster_axes(problem, kind)[layers[-1]])
 
 
+@remembered(4)
 def cluster_axes(problem: Problem, kind: str) -> Ints:
     """:func:`cluster_axis` of what ends with each layer, remembered; -1 where parts are shared."""
-    key = ("cluster axes", kind)
-    found = problem.memory.get(key)
-    if not isinstance(found, np.ndarray):
-        own = [_cluster_axis(problem, layer.index, kind) for layer in problem.layers]
-        found = problem.memory[key] = np.asarray(own, np.int64)
-    return found
+    own = [_cluster_axis(problem, layer.index, kind) for layer in problem.layers]
+    return np.asarray(own, np.int64)
 
 
 def _cluster_axis(problem: Problem, layer: int, kind: str) -> int:
@@ -75,23 +74,24 @@ def _ends(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> list[i
     One is too large with more than a stage's work, or if it is slower than its halves, or than its
     layers one by one.
     """
-    key = ("too large", split)
-    known = problem.memory.get(key)
-    if not isinstance(known, dict):
-        known = problem.memory[key] = {}
-    found = []
+    known, found = _cuts_by_number(problem, split), []
     for layers in (s.layers for s in subgraphs):
-        kind = number_of(problem, layers)
-        if kind not in known:
-            end = _end_of_too_large(problem, layers, split)
-            known[kind] = layers.index(end) if end >= 0 else -1
-        if known[kind] >= 0:
-            found.append(layers[known[kind]])
+        cut = functools.partial(_cut_of_too_large, problem, layers, split)
+        after = known.get(number_of(problem, layers), cut)
+        if after >= 0:
+            found.append(layers[after])
     return found
 
 
-def _end_of_too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
-    """Return the layer to cut after, -1 if the sub-graph of some layers is not too large."""
+@remembered(4)
+def _cuts_by_number(problem: Problem, split: str) -> Recent[int, int]:
+    """Return where sub-graphs are cut, by the number that isomorphic ones share."""
+    del problem, split
+    return Recent(1 << 14)
+
+
+def _cut_of_too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
+    """Return the position of the layer to cut after, -1 if a sub-graph is not too large."""
     narrow = _narrow(problem, layers)
     end = _middle(problem, layers, split, narrow) if len(layers) > 1 else -1
     if end < 0:
@@ -99,28 +99,21 @@ def _end_of_too_large(problem: Problem, layers: tuple[int, ...], split: str) -> 
     if split == PIPELINE:
         seconds = layer_seconds(problem)
         large = seconds[list(layers)].sum() * problem.target.clusters > seconds.sum()
-        return end if large else -1
+        return layers.index(end) if large else -1
     at = layers.index(end) + 1
     whole, *halves = (shared_seconds(problem, x, split) for x in (layers, layers[:at], layers[at:]))
     single = sum(shared_seconds(problem, (layer,), split) for layer in layers)
     closed = at - 1 in narrow
-    return end if single < whole or (closed and sum(halves) < whole) else -1
+    return at - 1 if single < whole or (closed and sum(halves) < whole) else -1
 
 
+@remembered(1 << 16)
 def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
     """Return the roofline of one cluster's part of a sub-graph; remembered.
 
     One kernel with all that it reads in DDR. Rough on purpose: it only decides what is kept apart
     before anything is placed.
     """
-    key = ("shared seconds", kind, layers)
-    found = problem.memory.get(key)
-    if not isinstance(found, float):
-        found = problem.memory[key] = _shared_seconds(problem, layers, kind)
-    return found
-
-
-def _shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> float:
     target, axis = problem.target, int(cluster_axes(problem, kind)[layers[-1]])
     split = Split(axis, target.clusters if axis >= 0 else 1, 0, 0, 0)
     part = middle_part_work(problem, layers, split)
@@ -170,13 +163,10 @@ def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
     return found
 
 
+@remembered(1)
 def _readers(problem: Problem) -> list[list[int]]:
-    """Per layer, the layers that read its outputs, remembered."""
-    found = problem.memory.get("readers")
-    if not isinstance(found, list):
-        found = [[r for t in x.outputs for r in problem.consumers[t]] for x in problem.layers]
-        problem.memory["readers"] = found
-    return found
+    """Return, per layer, the layers that read its outputs; remembered."""
+    return [[r for t in x.outputs for r in problem.consumers[t]] for x in problem.layers]
 
 
 Home = tuple[int, int]
@@ -248,14 +238,11 @@ def _fill(work: Sequence[float], limit: float) -> list[int]:
     return runs
 
 
+@remembered(1)
 def layer_seconds(problem: Problem) -> Floats:
-    """Per layer, seconds of its work at the chip's peak rates, remembered."""
-    found = problem.memory.get("layer seconds")
-    if not isinstance(found, np.ndarray):
-        own = [_seconds(problem, index) for index in range(len(problem.graph.operators))]
-        found = np.asarray([sum(own[i] for i in x.operators) for x in problem.layers])
-        problem.memory["layer seconds"] = found
-    return found
+    """Return, per layer, seconds of its work at the chip's peak rates; remembered."""
+    own = [_seconds(problem, index) for index in range(len(problem.graph.operators))]
+    return np.asarray([sum(own[i] for i in x.operators) for x in problem.layers])
 
 
 def _seconds(problem: Problem, index: int) -> float:

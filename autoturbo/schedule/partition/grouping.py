@@ -26,7 +26,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from operator import xor
 from typing import Final
 
@@ -35,7 +35,7 @@ from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.partition.split import Asked, LayerSet, Split, SplitRules, split_of
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import Recent
+from autoturbo.schedule.stores import Recent, remembered
 
 _GROUPINGS, _SUBGRAPHS = 4096, 1 << 16
 """Groupings that a problem remembers at most, and their sub-graphs together."""
@@ -96,15 +96,13 @@ def _number(value: str | float, default: float) -> float:
 
 def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     """Return the sub-graphs of Algorithm 2, in topological order; remembered."""
-    return _groupings(problem).of(rules)
+    return groupings(problem).of(problem, rules)
 
 
-def _groupings(problem: Problem) -> Groupings:
-    """Return what groups a problem's layers, remembered; it outlives the problem's books."""
-    found = problem.memory.get("groupings")
-    if not isinstance(found, Groupings):
-        found = problem.memory["groupings"] = Groupings(problem.renewed())
-    return found
+@remembered(1)
+def groupings(problem: Problem) -> Groupings:
+    """Return what groups a problem's layers, remembered."""
+    return Groupings(problem)
 
 
 @dataclass(eq=False)
@@ -116,14 +114,14 @@ class Groupings:
     of others.
 
     Attributes:
-        problem: whose layers.
+        problem: whose layers are looked through; it is not kept.
         bits: a bit for each layer, by name.
         opaque: the layers with an opaque operator.
         enlarging: the layers that up-sample.
         runs: how often Algorithm 2 ran.
     """
 
-    problem: Problem
+    problem: InitVar[Problem]
     bits: dict[str, int] = field(init=False)
     opaque: frozenset[int] = field(init=False)
     enlarging: frozenset[int] = field(init=False)
@@ -131,21 +129,21 @@ class Groupings:
     _exact: Recent[GroupRules, tuple[SubGraph, ...]] = field(init=False)
     _alike: Recent[tuple[object, ...], list[_Known]] = field(init=False)
 
-    def __post_init__(self) -> None:
-        layers, operators = self.problem.layers, self.problem.graph.operators
+    def __post_init__(self, problem: Problem) -> None:
+        layers, operators = problem.layers, problem.graph.operators
         self.bits = {layer.name: 1 << layer.index for layer in layers}
         self.opaque = frozenset(
             x.index for x in layers if any(operators[op].opaque for op in x.operators)
         )
-        self.enlarging = frozenset(x.index for x in layers if upsamples(self.problem, x))
+        self.enlarging = frozenset(x.index for x in layers if upsamples(problem, x))
         self._exact = Recent(_GROUPINGS, _SUBGRAPHS, len)
         self._alike = Recent(_FAMILIES)
 
-    def of(self, rules: GroupRules) -> tuple[SubGraph, ...]:
+    def of(self, problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
         """Return the sub-graphs of some rules."""
-        return self._exact.get(rules, lambda: self._known_or_made(rules))
+        return self._exact.get(rules, lambda: self._known_or_made(problem, rules))
 
-    def _known_or_made(self, rules: GroupRules) -> tuple[SubGraph, ...]:
+    def _known_or_made(self, problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
         splits, cuts, merges = rules.splits, self.bits_of(rules.cuts), self.bits_of(rules.merges)
         plain = (splits.lb_fill, splits.policy, splits.dims, rules.order)
         family = self._alike.get(plain, list)
@@ -153,12 +151,17 @@ class Groupings:
             if known.holds(rules, cuts, merges):
                 return known.subgraphs
         self.runs += 1
-        merging = Merging(self, rules)
+        merging = Merging(problem, self, rules)
         found = merging.subgraphs()
         if len(family) >= _FAMILY:
             family.clear()
         family.append(_Known(rules, cuts, merges, merging.asked, found))
         return found
+
+    def forget(self) -> None:
+        """Drop all groupings."""
+        self._exact.forget()
+        self._alike.forget()
 
     def bits_of(self, names: Iterable[str]) -> int:
         """Return layers by name as bits; names of no layer are left out."""
@@ -216,7 +219,8 @@ class Merging:
     """One run of Algorithm 2.
 
     Args:
-        model: whose layers.
+        problem: whose layers.
+        model: what is known of them.
         rules: the knobs.
 
     Attributes:
@@ -224,8 +228,8 @@ class Merging:
         asked: what was asked of the rules.
     """
 
-    def __init__(self, model: Groupings, rules: GroupRules) -> None:
-        self._model, self._problem, self._rules = model, model.problem, rules
+    def __init__(self, problem: Problem, model: Groupings, rules: GroupRules) -> None:
+        self._model, self._problem, self._rules = model, problem, rules
         self._cuts, self._merges = model.bits_of(rules.cuts), model.bits_of(rules.merges)
         self._refused: set[int] = set()
         self.asked = Asked()

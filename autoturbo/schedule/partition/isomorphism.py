@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Final
 
 from autoturbo.graph.layers import Layer
-from autoturbo.graph.operators import Operator
+from autoturbo.graph.operators import Graph, Operator
 from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.stores import remembered
 
 _GIVEN, _INNER, _ESCAPING = -1, -2, -3
 """Where a tensor comes from, if no layer outside the sub-graph makes it: made by no layer (given, a
@@ -30,24 +31,30 @@ class Isomorphism:
     """Numbers sub-graphs: those that are isomorphic have the same number.
 
     Attributes:
-        problem: whose layers.
+        problem: whose layers are numbered; it is not kept.
         operators: per operator, a number that it shares with those that differ in names only.
         tensors: likewise per tensor.
         layers: per layer, what it is besides its operators.
         alone: per layer, all that it is, whoever makes its inputs.
     """
 
-    problem: Problem
+    problem: InitVar[Problem]
     operators: list[int] = field(init=False)
     tensors: list[int] = field(init=False)
     layers: list[int] = field(init=False)
     alone: list[int] = field(default_factory=list)
+    _graph: Graph = field(init=False)
+    _layers: tuple[Layer, ...] = field(init=False)
+    _producer: tuple[int, ...] = field(init=False)
+    _consumers: tuple[tuple[int, ...], ...] = field(init=False)
     _place: dict[int, int] = field(init=False)
     _known: dict[tuple[int, ...], int] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        problem, graph = self.problem, self.problem.graph
+    def __post_init__(self, problem: Problem) -> None:
+        graph = self._graph = problem.graph
+        self._layers, self._producer = problem.layers, problem.producer
+        self._consumers = problem.consumers
         outputs = set(graph.outputs)
         self._place = {t: at for x in problem.layers for at, t in enumerate(x.outputs)}
         self.operators = _numbered(map(_operator_kind, graph.operators))
@@ -75,7 +82,7 @@ class Isomorphism:
             layers: in order.
             alone: leave out who makes the inputs.
         """
-        graph, inside = self.problem.graph, frozenset(layers)
+        graph, inside = self._graph, frozenset(layers)
         words, tensors, makers = array("q"), dict[int, int](), dict[int, int]()
 
         def note(several: Iterable[int]) -> None:
@@ -88,7 +95,7 @@ class Isomorphism:
             words.append(_END)
 
         for index in layers:
-            layer = self.problem.layers[index]
+            layer = self._layers[index]
             words.append(self.layers[index])
             note(layer.inputs)
             note(layer.outputs)
@@ -100,11 +107,11 @@ class Isomorphism:
 
     def _origin(self, tensor: int, inside: frozenset[int], makers: dict[int, int]) -> list[int]:
         """Return where a tensor comes from; makers outside are numbered as they are met."""
-        maker = self.problem.producer[tensor]
+        maker = self._producer[tensor]
         if maker < 0:
             return [_GIVEN]
         if maker in inside:
-            escapes = not inside.issuperset(self.problem.consumers[tensor])
+            escapes = not inside.issuperset(self._consumers[tensor])
             return [_ESCAPING if escapes else _INNER]
         place = makers.setdefault(maker, len(makers))
         return [place, self.alone[maker], self._place[tensor]]
@@ -112,10 +119,12 @@ class Isomorphism:
 
 def number_of(problem: Problem, layers: tuple[int, ...]) -> int:
     """Return a number that isomorphic sub-graphs of a model share."""
-    found = problem.memory.get("isomorphism")
-    if not isinstance(found, Isomorphism):
-        found = problem.memory["isomorphism"] = Isomorphism(problem.renewed())
-    return found.number(layers)
+    return _isomorphism(problem).number(layers)
+
+
+@remembered(1)
+def _isomorphism(problem: Problem) -> Isomorphism:
+    return Isomorphism(problem)
 
 
 def _operator_kind(operator: Operator) -> Hashable:

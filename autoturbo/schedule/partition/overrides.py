@@ -19,6 +19,7 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, box_cost, sink, split_axes
 from autoturbo.schedule.place.instances import box_at
 from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.stores import remembered
 
 Cut = tuple[int, int]
 """An axis and its parts."""
@@ -95,11 +96,8 @@ def settled(
     if override is None or {override.dim, override.factor, override.inner_factor} == {AUTO}:
         shared = subgraph if axis < 0 else _divided(problem, subgraph, axis, room)
         return _scaled(problem, shared, scale)
-    key = ("own split", subgraph, scale, override.layer, *split_fields(override).values())
-    found = problem.books.get(key)
-    if not isinstance(found, SubGraph):
-        found = _overridden(problem, _scaled(problem, subgraph, scale), override)
-        problem.books[key] = found
+    own = SubGraphKnobs(override.layer, **split_fields(override))
+    found = _overridden(problem, subgraph, scale, own)
     return found if axis < 0 else _on_each_cluster(problem, found, axis)
 
 
@@ -183,8 +181,9 @@ def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
     return _recut(subgraph, (axis, parts), depth)
 
 
-def _overridden(problem: Problem, subgraph: SubGraph, own: SubGraphKnobs) -> SubGraph:
-    """Return a sub-graph cut as its own knobs say.
+@remembered(1 << 14)
+def _overridden(problem: Problem, grouped: SubGraph, scale: int, own: SubGraphKnobs) -> SubGraph:
+    """Return a sub-graph cut as its own knobs say, remembered.
 
     A split that is impossible because other knobs moved the cuts, so that another layer makes the
     sub-graph's output, is left to the heuristic.
@@ -192,7 +191,7 @@ def _overridden(problem: Problem, subgraph: SubGraph, own: SubGraphKnobs) -> Sub
     Raises:
         KnobsError: it is impossible, and the knobs name the layer that makes the output.
     """
-    found = subgraph
+    subgraph = found = _scaled(problem, grouped, scale)
     try:
         if own.dim != AUTO or own.factor != AUTO:
             found = _forced(problem, found, own)
@@ -286,14 +285,10 @@ def _needing(problem: Problem, subgraph: SubGraph, outer: Cut, inner: Cut) -> Su
     return found.recut(found.split.needing(_middle_bytes(problem, found)))
 
 
+@remembered(1 << 14)
 def _middle_bytes(problem: Problem, subgraph: SubGraph) -> int:
     """Return the bytes of local buffers that the middle part needs, remembered."""
     layers, split = subgraph.layers, subgraph.split
-    key = ("middle", layers, split.axes)
-    found = problem.books.get(key)
-    if not isinstance(found, int):
-        inner, parts = split.inner_factor, math.prod(factor for _, factor in split.axes)
-        middle = box_at(problem, layers, split, parts // inner // 2 * inner + inner // 2)
-        found = box_cost(problem, layers, middle.axes, middle.bounds).footprint
-        problem.books[key] = found
-    return found
+    inner, parts = split.inner_factor, math.prod(factor for _, factor in split.axes)
+    middle = box_at(problem, layers, split, parts // inner // 2 * inner + inner // 2)
+    return box_cost(problem, layers, middle.axes, middle.bounds).footprint

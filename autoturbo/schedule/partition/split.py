@@ -54,7 +54,7 @@ from autoturbo.graph.arrays import (
 from autoturbo.graph.operators import MAX_AXES, Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.problem import LayerArrays, Problem, outer_axis
-from autoturbo.schedule.stores import Recent
+from autoturbo.schedule.stores import remembered
 
 UNFIT = math.inf
 """Factor of a sub-graph that no split makes fit."""
@@ -185,7 +185,7 @@ class LayerSet:
             all layers.
     """
 
-    layers: tuple[int, ...]
+    layers: tuple[int, ...] = field(compare=False)
     key: int
 
     @staticmethod
@@ -201,10 +201,7 @@ def _layer_key(layer: int) -> int:
     return int.from_bytes(digest, "little")
 
 
-_PART_COSTS: Final = 1 << 17
-"""Costs of parts that are remembered of a model at most; one takes about 300 bytes."""
-
-
+@remembered(1 << 17)
 def part_cost(problem: Problem, chosen: LayerSet, axis: int = -1, factor: int = 1) -> PartCost:
     """Return what the largest of some equal parts needs, halo included; remembered.
 
@@ -214,22 +211,12 @@ def part_cost(problem: Problem, chosen: LayerSet, axis: int = -1, factor: int = 
         axis: of the last operator's domain that is cut, -1 for none.
         factor: number of parts.
     """
-    known = problem.memory.get("part costs")
-    if not isinstance(known, Recent):
-        known = problem.memory["part costs"] = Recent(_PART_COSTS)
-    found: PartCost = known.get(
-        (chosen.key, axis, factor), lambda: _part_cost(problem, chosen.layers, axis, factor)
-    )
-    return found
-
-
-def _part_cost(problem: Problem, layers: tuple[int, ...], axis: int, factor: int) -> PartCost:
     if axis < 0:
-        return box_cost(problem, layers, (), ())
-    extent = sink(problem, layers).axes[axis].extent
+        return box_cost(problem, chosen.layers, (), ())
+    extent = sink(problem, chosen.layers).axes[axis].extent
     size = -(-extent // factor)
     start = min((factor // 2) * size, extent - size)
-    return box_cost(problem, layers, (axis,), ((start, start + size),))
+    return box_cost(problem, chosen.layers, (axis,), ((start, start + size),))
 
 
 def box_cost(
@@ -384,15 +371,12 @@ def split_axes(
 
     An operator with several outputs (a Split) may be cut only along an axis that all of them have.
     """
-    key = ("axes", problem.layers[layers[-1]].operators[-1], dims)
-    found = problem.memory.get(key)
-    if not isinstance(found, tuple):
-        found = _split_axes(problem, sink(problem, layers), dims)
-        problem.memory[key] = found
-    return found
+    return _split_axes(problem, layers[-1], dims)
 
 
-def _split_axes(problem: Problem, operator: Operator, dims: str) -> tuple[tuple[int, int], ...]:
+@remembered(1 << 16)
+def _split_axes(problem: Problem, layer: int, dims: str) -> tuple[tuple[int, int], ...]:
+    operator = sink(problem, (layer,))
     if operator.opaque or not operator.outputs:
         return ()
     order = problem.loop_order[operator.outputs[0]]
@@ -470,12 +454,10 @@ class Workspace(NamedTuple):
         return Workspace(low, high, seen, box_low, box_high, last, made, room)
 
 
+@remembered(1)
 def workspace(problem: Problem) -> Workspace:
     """Return room to compute what parts of any layers need, one after another; remembered."""
-    found = problem.memory.get("workspace")
-    if not isinstance(found, Workspace):
-        found = problem.memory["workspace"] = Workspace.of(problem.arrays)
-    return found
+    return Workspace.of(problem.arrays)
 
 
 @borrowing

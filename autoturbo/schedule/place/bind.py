@@ -17,14 +17,14 @@ from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.place.instances import (
     InstanceGraph,
+    PartBook,
     PartShape,
     external_inputs,
-    part_book,
     part_shape,
 )
 from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.schedule.problem import Problem, outer_axis
-from autoturbo.schedule.stores import Store
+from autoturbo.schedule.stores import Store, remembered
 
 Binding = tuple[int, ...]
 """Parts per dimension of a tensor; empty for "no valid binding"."""
@@ -113,16 +113,13 @@ def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
     order = problem.loop_order[operator.outputs[0]]
     if not operator.recurrent:
         return order
-    key = ("spreading order", layer)
-    found = problem.memory.get(key)
-    if not isinstance(found, tuple):
-        found = problem.memory[key] = _spreading_order(problem, operator, order)
-    return found
+    return _spreading_order(problem, layer)
 
 
-def _spreading_order(
-    problem: Problem, operator: Operator, order: tuple[int, ...]
-) -> tuple[int, ...]:
+@remembered(1 << 12)
+def _spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
+    operator = problem.graph.operators[problem.layers[layer].operators[-1]]
+    order = problem.loop_order[operator.outputs[0]]
     shape = problem.graph.tensors[operator.outputs[0]].shape
     axes = [outer_axis(operator, 0, dim, cores=True) for dim in range(len(shape))]
     apart = [d for d in order if axes[d] is not None and outer_axis(operator, 0, d) is None]
@@ -177,6 +174,7 @@ def _match(
     return -1
 
 
+@remembered(1 << 14)
 def steps_back(
     problem: Problem, layer: int
 ) -> tuple[tuple[int, tuple[tuple[int, tuple[int, ...]], ...]], ...]:
@@ -184,20 +182,15 @@ def steps_back(
 
     Each as its first output and, per input that is no weight, the tensor and its matches.
     """
-    key = ("steps back", layer)
-    found = problem.memory.get(key)
-    if not isinstance(found, tuple):
-        operators = [problem.graph.operators[i] for i in problem.layers[layer].operators]
-        found = tuple(
-            (op.outputs[0], tuple(
-                (tensor, _matches(op, position))
-                for position, tensor in enumerate(op.inputs)
-                if not problem.graph.tensors[tensor].constant
-            ))
-            for op in reversed(operators) if op.outputs and not op.opaque
-        )  # fmt: skip
-        problem.memory[key] = found
-    return found
+    operators = [problem.graph.operators[i] for i in problem.layers[layer].operators]
+    return tuple(
+        (op.outputs[0], tuple(
+            (tensor, _matches(op, position))
+            for position, tensor in enumerate(op.inputs)
+            if not problem.graph.tensors[tensor].constant
+        ))
+        for op in reversed(operators) if op.outputs and not op.opaque
+    )  # fmt: skip
 
 
 def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Binding]:
@@ -232,17 +225,18 @@ def layer_bindings(
     Returns:
         Per layer the binding of its output, and per external input the binding wanted of it.
     """
-    key = ("bound", tuple(layers), last, tuple(map(tuple, extents.values())))
-    found = problem.books.get(key)
-    if not isinstance(found, tuple):
-        found = _layer_bindings(problem, layers, extents, last)
-        problem.books[key] = found
-    return found
+    sizes = tuple((tensor, tuple(extent)) for tensor, extent in extents.items())
+    return _layer_bindings(problem, tuple(layers), sizes, last)
 
 
+@remembered(1 << 14)
 def _layer_bindings(
-    problem: Problem, layers: Sequence[int], extents: Mapping[int, Sequence[int]], last: Binding
+    problem: Problem,
+    layers: tuple[int, ...],
+    sizes: tuple[tuple[int, tuple[int, ...]], ...],
+    last: Binding,
 ) -> tuple[dict[int, Binding], dict[int, Binding]]:
+    extents = dict(sizes)
     chosen: dict[int, Binding] = {}
     implied: dict[int, Binding] = {}
     for layer in reversed(layers):
@@ -285,41 +279,36 @@ def plain_for(
     operator = problem.graph.operators[problem.layers[layer].operators[-1]]
     if operator.opaque:
         return (1,) * len(extents)
-    key = ("bindable", layer)
-    bindable = problem.memory.get(key)
-    if not isinstance(bindable, tuple):
-        bindable = bindable_dims(operator)
-        problem.memory[key] = bindable
     loops = spreading_order(problem, layer) if order is None else order
     most = problem.target.cores if cores is None else cores
-    return plain_binding(extents, loops, bindable, most)
+    return plain_binding(extents, loops, _bindable(problem, layer), most)
 
 
-def chosen_binding(problem: Problem, shape: int, cores: int, depth: int | None) -> Binding:
+@remembered(1 << 14)
+def _bindable(problem: Problem, layer: int) -> tuple[bool, ...]:
+    return bindable_dims(problem.graph.operators[problem.layers[layer].operators[-1]])
+
+
+@remembered(1 << 16)
+def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) -> Binding:
     """A plain binding of a class of parts on some cores, from one loop of its output inwards.
 
     The loops outside that one come last. Where they are samples and it is rows, more rows and then
     channels are spread, and each core loads its own channels' weights only.
 
     Args:
-        problem: where it comes from.
-        shape: index of the class.
+        book: where the class comes from.
+        shape: its index.
         cores: cores to spread over.
         depth: the loop that spreading begins with; the outermost if None.
     """
-    key = ("chosen", shape, cores, depth)
-    found = problem.books.get(key)
-    if isinstance(found, tuple):
-        return found
-    layers = part_book(problem).shapes[shape].layers
+    problem, layers = book.problem, book.shapes[shape].layers
     operator = problem.graph.operators[problem.layers[layers[-1]].operators[-1]]
-    extents = extents_in(problem, layers[-1:], part_shape(problem, shape))[operator.outputs[0]]
+    extents = extents_in(problem, layers[-1:], part_shape(book, shape))[operator.outputs[0]]
     order = list(spreading_order(problem, layers[-1]))
     if depth is not None and depth < len(order):
         order = order[depth:] + order[:depth]
-    binding = plain_for(problem, layers[-1], extents, order, min(cores, problem.target.cores))
-    problem.books[key] = binding
-    return binding
+    return plain_for(problem, layers[-1], extents, order, min(cores, problem.target.cores))
 
 
 @dataclass(eq=False)
@@ -363,23 +352,24 @@ class BindingBook:
         return found
 
 
-def binding_book(problem: Problem) -> BindingBook:
-    """Return the book of a problem, with every class of parts that is known by now."""
-    found = problem.books.get("bindings")
-    if not isinstance(found, BindingBook):
-        found = BindingBook(part_book(problem).rank)
-        problem.books["bindings"] = found
-    for shape in range(len(found.plain), len(part_book(problem).shapes)):
-        layers = part_book(problem).shapes[shape].layers
+def binding_book(book: PartBook) -> BindingBook:
+    """Return the bindings of a book of parts, with every class that is known by now."""
+    found, problem = _binding_book(book), book.problem
+    for shape in range(len(found.plain), len(book.shapes)):
+        layers = book.shapes[shape].layers
         output = problem.layers[layers[-1]].outputs[0]
-        extents = extents_in(problem, layers[-1:], part_shape(problem, shape))[output]
+        extents = extents_in(problem, layers[-1:], part_shape(book, shape))[output]
         found.extents.append(tuple(spreadable(problem, layers[-1], extents)))
         found.plain.append(plain_for(problem, layers[-1], extents))
     return found
 
 
+@remembered(1)
+def _binding_book(book: PartBook) -> BindingBook:
+    return BindingBook(book.rank)
+
+
 def bind_instances(
-    problem: Problem,
     graph: InstanceGraph,
     order: Sequence[int],
     *,
@@ -389,14 +379,13 @@ def bind_instances(
     """Return what Algorithm 4 gives: walk the order backwards, push bindings to producers.
 
     Args:
-        problem: where the instances come from.
         graph: instances and edges.
         order: order of execution.
         always: push bindings to producers in the else-branch too; printed, only a node that got a
             plain binding does, so inference alternates along a chain.
         forced: bindings of instances that are decided already.
     """
-    book, shapes, links = binding_book(problem), graph.shape.tolist(), graph.links
+    book, shapes, links = binding_book(graph.book), graph.shape.tolist(), graph.links
     columns = (column.tolist() for column in (links.slot, links.maker, links.output))
     start, inputs = links.start.tolist(), list(zip(*columns, strict=True))
     known = forced or {}
@@ -410,7 +399,7 @@ def bind_instances(
             if taken is not None and not always:
                 continue
         own = inputs[start[index] : start[index + 1]]
-        wants = _inputs_wanted(problem, book, shape, bindings[index]) if own else ()
+        wants = _inputs_wanted(graph.book, book, shape, bindings[index]) if own else ()
         for slot, maker, output in own:
             wanted = None if output else wants[slot]
             if wanted is None or not _divides(wanted, book.extents[shapes[maker]]):
@@ -421,27 +410,25 @@ def bind_instances(
     return Placement(tuple(map(bindings.__getitem__, range(graph.count))), tuple(scopes))
 
 
-def wanted_inputs(
-    problem: Problem, graph: InstanceGraph, index: int, binding: Binding
-) -> dict[int, Binding]:
+def wanted_inputs(graph: InstanceGraph, index: int, binding: Binding) -> dict[int, Binding]:
     """Bindings that an instance wants of its inputs when its output is bound in some way."""
-    return _wanted_by(problem, int(graph.shape[index]), binding)
+    return _wanted_by(graph.book, int(graph.shape[index]), binding)
 
 
-def _wanted_by(problem: Problem, shape: int, binding: Binding) -> dict[int, Binding]:
-    layers = part_book(problem).shapes[shape].layers
-    extents = extents_in(problem, layers, part_shape(problem, shape))
+def _wanted_by(book: PartBook, shape: int, binding: Binding) -> dict[int, Binding]:
+    problem, layers = book.problem, book.shapes[shape].layers
+    extents = extents_in(problem, layers, part_shape(book, shape))
     return layer_bindings(problem, layers, extents, binding)[1]
 
 
 def _inputs_wanted(
-    problem: Problem, book: BindingBook, shape: int, binding: Binding
+    parts: PartBook, book: BindingBook, shape: int, binding: Binding
 ) -> tuple[Binding | None, ...]:
     """Return what a class of parts bound so wants of its external inputs, remembered."""
     found = book.wants.get((shape, binding))
     if found is None:
-        inputs = external_inputs(problem, part_book(problem).shapes[shape].layers)
-        found = tuple(map(_wanted_by(problem, shape, binding).get, inputs))
+        inputs = external_inputs(parts.problem, parts.shapes[shape].layers)
+        found = tuple(map(_wanted_by(parts, shape, binding).get, inputs))
         book.wants[shape, binding] = found
     return found
 

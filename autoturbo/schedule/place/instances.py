@@ -27,7 +27,7 @@ from autoturbo.graph.operators import MAX_AXES
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, clear_seen, operators_of, seed_in, sink
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import Recent, Store
+from autoturbo.schedule.stores import Recent, Store, remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,9 +110,10 @@ class Block:
 
 @dataclass(eq=False)
 class PartBook:
-    """What is remembered of a problem's cut sub-graphs.
+    """What is known of a problem's cut sub-graphs, which are numbered as they come.
 
     Attributes:
+        problem: whose sub-graphs.
         rank: most dimensions of any tensor, at least 1.
         regions: rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
         shapes: classes of parts, by index.
@@ -120,7 +121,8 @@ class PartBook:
         number: tells it from the books of other problems.
     """
 
-    rank: int
+    problem: Problem
+    rank: int = field(init=False)
     regions: Store = field(init=False)
     shapes: list[ShapeKey] = field(default_factory=list)
     parts: list[Parts] = field(default_factory=list)
@@ -129,17 +131,8 @@ class PartBook:
     number: int = field(default_factory=itertools.count().__next__)
 
     def __post_init__(self) -> None:
+        self.rank = max(1, *(len(t.shape) for t in self.problem.graph.tensors))
         self.regions = Store((self.rank, 2))
-
-
-def part_book(problem: Problem) -> PartBook:
-    """The book of a problem."""
-    found = problem.books.get("parts")
-    if not isinstance(found, PartBook):
-        rank = max((len(t.shape) for t in problem.graph.tensors), default=1)
-        found = PartBook(max(rank, 1))
-        problem.books["parts"] = found
-    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,7 +180,7 @@ class InstanceGraph:
     """Instances and what they wait for.
 
     Attributes:
-        problem: where they come from.
+        book: what is known of their parts.
         subgraphs: what was split.
         parts: per sub-graph, how.
         first: per sub-graph, its first instance; one entry more than sub-graphs.
@@ -202,7 +195,7 @@ class InstanceGraph:
         consumer_start: likewise for the instances that read from ``i``.
     """
 
-    problem: Problem
+    book: PartBook
     subgraphs: tuple[SubGraph, ...]
     parts: tuple[Parts, ...]
     first: Ints
@@ -216,6 +209,11 @@ class InstanceGraph:
     producer: Ints
     consumer_start: Ints
     consumer: Ints
+
+    @property
+    def problem(self) -> Problem:
+        """Return the model on the target that they are of."""
+        return self.book.problem
 
     @property
     def count(self) -> int:
@@ -238,7 +236,7 @@ class InstanceGraph:
         )  # fmt: skip
 
     def _region(self, tensor: int, row: int) -> Ints:
-        region: Ints = part_book(self.problem).regions.rows[row]
+        region: Ints = self.book.regions.rows[row]
         return region[: len(self.problem.graph.tensors[tensor].shape)].copy()
 
     @functools.cached_property
@@ -254,7 +252,7 @@ class InstanceGraph:
     @functools.cached_property
     def shapes(self) -> dict[int, PartShape]:
         """Distinct part shapes by the index that instances have."""
-        return {s: part_shape(self.problem, s) for s in sorted(set(self.shape.tolist()))}
+        return {s: part_shape(self.book, s) for s in sorted(set(self.shape.tolist()))}
 
 
 def _rows(start: Ints, values: Ints) -> tuple[tuple[int, ...], ...]:
@@ -262,16 +260,12 @@ def _rows(start: Ints, values: Ints) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(flat[a:b]) for a, b in itertools.pairwise(bounds))
 
 
-def external_inputs(problem: Problem, layers: Sequence[int]) -> tuple[int, ...]:
-    """Tensors that a sub-graph reads and does not make, in order of first use; remembered."""
-    key = ("external inputs", tuple(layers))
-    found = problem.books.get(key)
-    if not isinstance(found, tuple):
-        made = {t for layer in layers for t in problem.layers[layer].outputs}
-        read = (t for layer in layers for t in problem.layers[layer].inputs)
-        found = tuple(dict.fromkeys(t for t in read if t not in made))
-        problem.books[key] = found
-    return found
+@remembered(1 << 16)
+def external_inputs(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the tensors that a sub-graph reads and does not make, in order of first use."""
+    made = {t for layer in layers for t in problem.layers[layer].outputs}
+    read = (t for layer in layers for t in problem.layers[layer].inputs)
+    return tuple(dict.fromkeys(t for t in read if t not in made))
 
 
 def part_bounds(extent: int, factor: int) -> Ints:
@@ -310,20 +304,19 @@ def box_at(problem: Problem, layers: tuple[int, ...], split: Split, index: int) 
     return Cut(axes, bounds)
 
 
-def parts_of(problem: Problem, subgraph: SubGraph) -> Parts:
+def parts_of(book: PartBook, subgraph: SubGraph) -> Parts:
     """One sub-graph cut as its split says, remembered."""
-    book = part_book(problem)
     key = (subgraph.layers, subgraph.split.axes)
     found = book.part_index.get(key)
     if found is None:
-        found = _make_parts(problem, book, subgraph)
+        found = _make_parts(book, subgraph)
         book.part_index[key] = found
         book.parts.append(found)
     return found
 
 
-def _make_parts(problem: Problem, book: PartBook, subgraph: SubGraph) -> Parts:
-    layers = subgraph.layers
+def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
+    problem, layers = book.problem, subgraph.layers
     axes, boxes = boxes_of(problem, layers, subgraph.split)
     inputs = external_inputs(problem, layers)
     outputs = problem.layers[layers[-1]].outputs
@@ -354,10 +347,10 @@ def _shape_index(
     return found
 
 
-def part_shape(problem: Problem, shape: int) -> PartShape:
+def part_shape(book: PartBook, shape: int) -> PartShape:
     """The regions of a part with the extents of a class, computed afresh: they are large."""
-    key = part_book(problem).shapes[shape]
-    return box_regions(problem, key.layers, key.cut)
+    key = book.shapes[shape]
+    return box_regions(book.problem, key.layers, key.cut)
 
 
 def part_regions(
@@ -471,25 +464,24 @@ Blocks = Recent[tuple[int, ...], Block]
 
 
 def make_instances(
-    problem: Problem, subgraphs: tuple[SubGraph, ...], blocks: Blocks | None = None
+    book: PartBook, subgraphs: tuple[SubGraph, ...], blocks: Blocks | None = None
 ) -> InstanceGraph:
     """Split every sub-graph and connect the parts.
 
     Args:
-        problem: whose layers.
+        book: what is known of parts of the model.
         subgraphs: in topological order.
         blocks: what is remembered of links between parts.
     """
-    book = part_book(problem)
-    parts = tuple(parts_of(problem, s) for s in subgraphs)
+    parts = tuple(parts_of(book, s) for s in subgraphs)
     counts = np.asarray([p.count for p in parts], np.int64)
     first = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     subgraph = np.repeat(np.arange(len(parts)), counts)
     place = np.arange(first[-1]) - first[subgraph]
-    links = _links(problem, book, parts, first, Recent(1) if blocks is None else blocks)
+    links = _links(book, parts, first, Recent(1) if blocks is None else blocks)
     producer_start, producer, consumer_start, consumer = _edges(links.start, links.maker)
     return InstanceGraph(
-        problem, subgraphs, parts, first, subgraph,
+        book, subgraphs, parts, first, subgraph,
         _joined([p.shapes for p in parts]),
         _column(parts, "out_base")[subgraph] + place * _lengths(parts, "outputs")[subgraph],
         _column(parts, "in_base")[subgraph] + place * _lengths(parts, "inputs")[subgraph],
@@ -510,18 +502,14 @@ def _joined(arrays: Sequence[Ints]) -> Ints:
     return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
 
 
-def _links(
-    problem: Problem, book: PartBook, parts: Sequence[Parts], first: Ints, remembered: Blocks
-) -> Links:
+def _links(book: PartBook, parts: Sequence[Parts], first: Ints, known: Blocks) -> Links:
     """Put the blocks of all sub-graphs together."""
     maker = {t: index for index, p in enumerate(parts) for t in p.outputs}
     starts = first.tolist()
     blocks, offsets, readers = [], [], []
     for index, reader in enumerate(parts):
         makers = [maker.get(t, -1) for t in reader.inputs]
-        block = _block(
-            problem, book, reader, [parts[m] if m >= 0 else None for m in makers], remembered
-        )
+        block = _block(book, reader, [parts[m] if m >= 0 else None for m in makers], known)
         blocks.append(block.rows)
         offsets.append(np.asarray([starts[m] for m in makers], np.int64)[block.rows[:, 1]])
         readers.append(block.rows[:, 0] + starts[index])
@@ -531,20 +519,12 @@ def _links(
     return Links(start, slot, maker_part + _joined(offsets), output, size)
 
 
-def _block(
-    problem: Problem,
-    book: PartBook,
-    reader: Parts,
-    makers: Sequence[Parts | None],
-    remembered: Blocks,
-) -> Block:
+def _block(book: PartBook, reader: Parts, makers: Sequence[Parts | None], known: Blocks) -> Block:
     key = (book.number, reader.index, *(-1 if m is None else m.index for m in makers))
-    return remembered.get(key, lambda: _make_block(problem, book, reader, makers))
+    return known.get(key, lambda: _make_block(book, reader, makers))
 
 
-def _make_block(
-    problem: Problem, book: PartBook, reader: Parts, makers: Sequence[Parts | None]
-) -> Block:
+def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -> Block:
     found = []
     for slot, (tensor, maker) in enumerate(zip(reader.inputs, makers, strict=True)):
         if maker is not None:
@@ -554,7 +534,7 @@ def _make_block(
             pairs = _meetings(
                 book.regions.rows[need : need + reader.count * step : step],
                 book.regions.rows[base : base + maker.count * stride : stride],
-                int(problem.arrays.element[tensor]),
+                int(book.problem.arrays.element[tensor]),
             )
             pairs[:, 1], pairs[:, 3] = slot, output
             found.append(pairs)

@@ -19,7 +19,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stitch import Template
 from autoturbo.schedule.codegen.templates import template_book, templates_of
 from autoturbo.schedule.place.bind import Placement, binding_book
-from autoturbo.schedule.place.instances import InstanceGraph, part_book
+from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.problem import Problem
 
 
@@ -118,9 +118,9 @@ def move(
         templates: per instance, the number of its template.
         names: what :func:`core_names` gives.
     """
-    links, book = graph.links, binding_book(graph.problem)
+    links, book = graph.links, binding_book(graph.book)
     factors, ranks = book.factors.rows, book.ranks.rows
-    regions = part_book(graph.problem).regions.rows
+    regions = graph.book.regions.rows
     reader = np.repeat(np.arange(graph.count), np.diff(links.start))
     wanted, rank, element = _inputs(graph, reader, templates)
     here = np.zeros(graph.count, np.bool_)
@@ -155,7 +155,7 @@ def move(
 
 def _inputs(graph: InstanceGraph, reader: Ints, templates: Ints) -> tuple[Ints, Ints, Ints]:
     """Return, per link, the binding wanted of its input, and that one's rank and element."""
-    outlines = template_book(graph.problem).outlines
+    outlines = template_book(graph.book).outlines
     inputs = [outlines[number].inputs for number in templates.tolist()]
     slots = zip(reader.tolist(), graph.links.slot.tolist(), strict=True)
     rows = [inputs[index][slot][1:] for index, slot in slots]
@@ -288,11 +288,11 @@ def concatenations(
     problem: Problem, graph: InstanceGraph, placement: Placement, index: int, template: Template
 ) -> tuple[Concat, ...]:
     """The inputs of one instance's kernel, whatever kernel that is."""
-    book = binding_book(problem)
+    book = binding_book(graph.book)
     bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
-    templates = templates_of(problem, graph.shape, bindings)
+    templates = templates_of(graph.book, graph.shape, bindings)
     scopes = np.asarray(placement.scopes, np.int64)
-    if template_book(problem).templates[int(templates[index])].binding != template.binding:
+    if template_book(graph.book).templates[int(templates[index])].binding != template.binding:
         msg = f"instance {index} is bound {placement.bindings[index]}, not {template.binding}"
         raise ValueError(msg)
     names = core_names(placement, problem.target.cores)

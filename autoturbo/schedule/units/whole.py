@@ -16,7 +16,7 @@ from autoturbo.schedule.baselines.ladder import LAYERWISE
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import assemble
 from autoturbo.schedule.place.bind import Placement, Scope, bind_instances
-from autoturbo.schedule.place.instances import make_instances
+from autoturbo.schedule.place.instances import PartBook, make_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.schedule.units.parts import Part
@@ -73,7 +73,7 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
         SubGraph(number, piece.layers, schedules[piece.part].instances.subgraphs[piece.own].split)
         for number, piece in enumerate(pieces)
     )
-    instances = make_instances(problem, subgraphs)
+    instances = make_instances(PartBook(problem), subgraphs)
     place = {(piece.part, piece.own): number for number, piece in enumerate(pieces)}
     order, origin = [], [(0, 0)] * len(instances.instances)
     for index, schedule in enumerate(schedules):
@@ -83,7 +83,7 @@ def whole_schedule(machine_schedule: MachineSchedule) -> Schedule:
             first = int(instances.first[place[index, subgraph]])
             order.append(first + instance - int(own.first[subgraph]))
             origin[order[-1]] = (index, instance)
-    placement = bind_instances(problem, instances, tuple(order), always=True)
+    placement = bind_instances(instances, tuple(order), always=True)
     scopes = tuple(max(scope, Scope.DDR) for scope in placement.scopes)
     whole = assemble(
         graph, problem, machine_schedule.scheduler, LAYERWISE,

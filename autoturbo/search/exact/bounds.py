@@ -8,29 +8,27 @@ from autoturbo.graph.operators import Operator
 from autoturbo.hardware.target import storage_ratio
 from autoturbo.schedule.codegen.work import MATRIX, VECTOR, Floats, in_integers, priced
 from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.stores import remembered
 from autoturbo.simulate.bound import Needs
 
 SLACK = 1 - 1e-9
 """Sums in another order differ in their last digits."""
 
 
+@remembered(1)
 def least_seconds(problem: Problem) -> Floats:
     """Per operator, least seconds of a cluster: array (operators, 3), remembered.
 
     On the matrix engine, on the vector engine, and of its weights on their way from DDR.
     """
-    found = problem.memory.get("least seconds")
-    if not isinstance(found, np.ndarray):
-        integers = in_integers(problem.target, problem.dtype)
-        needs = Needs.of(problem.graph, problem.dtype, integers=integers)
-        readers = [set(c) for c in problem.graph.consumers]
-        own = [
-            _row(problem, needs, index, operator, readers)
-            for index, operator in enumerate(problem.graph.operators)
-        ]
-        found = np.asarray(own, np.float64).reshape(-1, 3)
-        problem.memory["least seconds"] = found
-    return found
+    integers = in_integers(problem.target, problem.dtype)
+    needs = Needs.of(problem.graph, problem.dtype, integers=integers)
+    readers = [set(c) for c in problem.graph.consumers]
+    own = [
+        _row(problem, needs, index, operator, readers)
+        for index, operator in enumerate(problem.graph.operators)
+    ]
+    return np.asarray(own, np.float64).reshape(-1, 3)
 
 
 def _row(

@@ -33,10 +33,11 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import Workbench, rules_of
 from autoturbo.schedule.place.bind import Placement, Scope, chosen_binding
-from autoturbo.schedule.place.instances import InstanceGraph, Parts
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
 from autoturbo.schedule.place.side_by_side import side_by_side
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.schedule.stores import remembered
 from autoturbo.search.exact.bounds import SLACK, least_seconds
 from autoturbo.search.exact.groups import Layers
 from autoturbo.simulate.bound import Needs
@@ -130,7 +131,7 @@ class Costs:
 
     def laid(self, variants: Sequence[Variant]) -> Laid:
         """Variants one after another, each as if it were alone, with outputs in DDR."""
-        layout = _lay_out(self.problem, variants)
+        layout = _lay_out(self.bench.parts(self.share.batches), variants)
         graph, first = layout.graph, layout.first
         rules = [rules_of(self.problem, self.knobs)] * first
         rules += [rules_of(self.problem, self.knobs, v.own) for v in variants]
@@ -152,7 +153,7 @@ class Costs:
         asked: list[tuple[int, int | None]] = [(problem.target.cores, None)] * layout.first
         asked += [cores_of(problem, v.own) for v in variants]
         pairs = zip(graph.shape.tolist(), graph.subgraph.tolist(), strict=True)
-        return tuple(chosen_binding(problem, shape, *asked[owner]) for shape, owner in pairs)
+        return tuple(chosen_binding(graph.book, shape, *asked[owner]) for shape, owner in pairs)
 
 
 def cores_of(problem: Problem, own: SubGraphKnobs) -> tuple[int, int | None]:
@@ -168,15 +169,12 @@ def least_of_layers(problem: Problem, layers: Layers) -> tuple[float, float, flo
     return matrix, vector, weights
 
 
+@remembered(1)
 def _written(problem: Problem) -> list[int]:
     """Bytes of every tensor that the model's outputs depend on, remembered."""
-    found = problem.memory.get("needed bytes")
-    if not isinstance(found, list):
-        integers = in_integers(problem.target, problem.dtype)
-        needs = Needs.of(problem.graph, problem.dtype, integers=integers)
-        found = [needs.bytes(t) for t in range(len(problem.graph.tensors))]
-        problem.memory["needed bytes"] = found
-    return found
+    integers = in_integers(problem.target, problem.dtype)
+    needs = Needs.of(problem.graph, problem.dtype, integers=integers)
+    return [needs.bytes(t) for t in range(len(problem.graph.tensors))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +201,7 @@ class Laid:
     def stages(self) -> Floats:
         """Rows of :class:`.stitch.Stage`, layer by layer of every kernel."""
         timeline = self.schedule.timeline
-        templates = template_book(self.schedule.problem).templates
+        templates = template_book(self.schedule.instances.book).templates
         numbers = timeline.templates[timeline.order].tolist()
         return np.concatenate([templates[n].stages for n in numbers])
 
@@ -243,9 +241,9 @@ def _least(laid: Laid) -> Floats:
 _DDR = [IN_DDR, OUT_DDR, LATE_DDR]
 
 
-def _lay_out(problem: Problem, variants: Sequence[Variant]) -> Layout:
+def _lay_out(book: PartBook, variants: Sequence[Variant]) -> Layout:
     subgraphs = [v.subgraph for v in variants]
-    graph, first = side_by_side(problem, subgraphs, _each_shape)
+    graph, first = side_by_side(book, subgraphs, _each_shape)
     counts = [np.unique(parts.shapes, return_counts=True)[1] for parts in graph.parts]
     return Layout(graph, first, np.concatenate(counts).astype(np.float64))
 

@@ -25,7 +25,7 @@ from autoturbo.schedule.place.bind import (
     plain_for,
     wanted_inputs,
 )
-from autoturbo.schedule.place.instances import InstanceGraph, make_instances
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule, Share
 
@@ -79,10 +79,10 @@ def scheduled(model: Graph, plan: Plan, share: Share) -> Schedule:
         SubGraph(index, tuple(kernel), Split(-1, 1, 0, 0, 0))
         for index, kernel in enumerate(kernels_of(plan))
     )
-    instances = make_instances(problem, subgraphs)
+    instances = make_instances(PartBook(problem), subgraphs)
     order = _order(subgraphs, plan)
-    bound = bind_instances(problem, instances, order, always=True)
-    scopes = _scopes(problem, instances, bound)
+    bound = bind_instances(instances, order, always=True)
+    scopes = _scopes(instances, bound)
     while True:
         placement = Placement(bound.bindings, tuple(scopes))
         schedule = assemble(
@@ -102,12 +102,12 @@ def _order(subgraphs: Sequence[SubGraph], plan: Plan) -> tuple[int, ...]:
     )
 
 
-def _scopes(problem: Problem, graph: InstanceGraph, bound: Placement) -> list[Scope]:
+def _scopes(graph: InstanceGraph, bound: Placement) -> list[Scope]:
     """LB where every reader is bound like the producer, else GB."""
     scopes = list(bound.scopes)
     maker = {t: i.index for i in graph.instances for t in i.outputs}
     for instance in graph.instances:
-        wanted = wanted_inputs(problem, graph, instance.index, bound.bindings[instance.index])
+        wanted = wanted_inputs(graph, instance.index, bound.bindings[instance.index])
         for tensor, binding in wanted.items():
             if tensor in maker and bound.bindings[maker[tensor]] != binding:
                 scopes[maker[tensor]] = Scope.GB
