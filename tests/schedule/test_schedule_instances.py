@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.place.instances import (
     Cut,
     InstanceGraph,
+    Links,
     PartBook,
     box_at,
     boxes_of,
@@ -23,6 +26,7 @@ from autoturbo.schedule.place.instances import (
     part_bounds,
     part_regions,
 )
+from autoturbo.schedule.place.side_by_side import side_by_side
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.verify.regions import part_needs
 from tests.schedule.schedule_checks import as_region
@@ -125,6 +129,17 @@ def test_a_concatenation_along_its_axis_reads_one_operand() -> None:
     _, graph = by_depth(net.graph(), (0, 1), (0, 1), (3, 4))
     parts = [[graph.instances[p].subgraph for p in graph.producers[i]] for i in range(2, 6)]
     assert parts == [[0], [0], [1], [1]]
+
+
+def test_parts_side_by_side_read_of_whole_layers_what_instances_read() -> None:
+    _, graph = by_depth(chain("conv", "conv", shape=(1, 2, 8, 8)), (0, 1), (1, 4))
+    beside, whole = side_by_side(
+        graph.book, graph.subgraphs[1:], lambda parts: np.arange(parts.count)
+    )
+    assert (whole, beside.count) == (1, graph.count)
+    for field in dataclasses.fields(Links):
+        found, expected = (getattr(g.links, field.name).tolist() for g in (beside, graph))
+        assert found == expected
 
 
 def test_ragged_parts() -> None:

@@ -386,6 +386,19 @@ def test_choices_that_are_good_alone_and_bad_together_are_not_put_together(seed:
     assert crowded(found)[0] == own.min()
 
 
+def test_a_choice_that_brings_nothing_beside_another_is_left_out() -> None:
+    space = space_of({}, block(("a",), scope=("GB",)), block(("b",), scope=("GB",)))
+    base = np.zeros(len(space.dimensions), np.int64)
+
+    def either(genes: Genes) -> NDArray[np.float64]:
+        """One of the two gains all that there is to gain."""
+        return np.where((genes > 0).any(axis=1), 1.0, 2.0)
+
+    changes = changes_of(space, base, base[None])
+    (found,) = composed(space, changes, [either(changes.points)], 2.0, either)
+    assert len(blocks_moved(space, found, base)) == 1
+
+
 def test_another_start_is_worked_upon_where_its_best_is_not_far_behind() -> None:
     space = started_space()
     at = [d.name for d in space.dimensions].index(START)

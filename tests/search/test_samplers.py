@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 import warnings
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -243,6 +245,18 @@ def test_every_sampler_copes_with_conditions(name: str) -> None:
     assert asker.left == 0
 
 
+@pytest.mark.parametrize("name", ["random", "tpe", "gp", "nsgaii", "grid"])
+def test_samplers_that_know_categories_are_not_told_that_choices_are_ordered(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # no first proposal needs it
+    asker = Asker(make_sampler(name, 0), toy_space(), LATENCY, 0)
+    asker.ask(1)
+    (trial,) = asker.study.trials
+    kinds = {type(distribution) for distribution in trial.distributions.values()}
+    assert kinds == {optuna.distributions.CategoricalDistribution}
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -256,7 +270,7 @@ def test_an_unknown_sampler_is_refused(name: str, message: str) -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "cmaes", None)
+    monkeypatch.setitem(sys.modules, "cmaes", None)
     with pytest.raises(UsageError, match="sampler 'cmaes' needs cmaes"):
         make_sampler("cmaes", 0)
 

@@ -63,6 +63,12 @@ def test_anchors_are_last_layers_of_the_heuristic_s_sub_graphs_the_heaviest_firs
     assert few == space(name).blocks[:2]
 
 
+def test_no_more_kinds_of_sub_graphs_are_offered_than_asked_for() -> None:
+    name = "mobilenet_v2"
+    for most in (0, 1, 2):
+        assert len(blocks_of(model(name), STCP920, "float16", most, (AUTO,))) == most
+
+
 def test_blocks_of_a_transformer_share_their_knobs() -> None:
     """Twelve blocks of three sub-graphs each."""
     assert [len(block.layers) for block in space("bert_base_s128").blocks[:3]] == [12, 12, 12]

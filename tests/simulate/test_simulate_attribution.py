@@ -12,7 +12,13 @@ from autoturbo.graph.operators import Graph
 from autoturbo.graph.synthetic import convolution
 from autoturbo.hardware import with_field
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.codegen.instructions import ENGINES, Column, Instructions
+from autoturbo.schedule.codegen.amounts import AMOUNT_COLUMNS, Amount
+from autoturbo.schedule.codegen.instructions import (
+    ENGINES,
+    INSTRUCTION_COLUMNS,
+    Column,
+    Instructions,
+)
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import build_schedule
@@ -135,6 +141,23 @@ def test_traffic_in_both_directions_owes_everything_to_ddr() -> None:
     assert found.seconds >= 2 * size / DDR
 
 
+def test_what_completes_with_the_transfer_before_it_takes_none_of_the_time() -> None:
+    """The first waits for GB longer than the second, of the link alone, takes to arrive."""
+    where = np.full((3, INSTRUCTION_COLUMNS), -1, np.int64)
+    where[:, Column.ENGINE] = [ENGINES.index(name) for name in ("transfer", "transfer", "vector")]
+    where[:, Column.LAYER] = 0, 1, 2
+    where[:, [Column.TILE, Column.ROLE]] = 0
+    where[2, Column.AFTER] = 1
+    amounts = np.zeros((3, AMOUNT_COLUMNS))
+    amounts[0, [Amount.GB, Amount.CORE]] = 64.0
+    amounts[1, Amount.CORE] = 64.0
+    amounts[2, Amount.VECTOR] = 64.0
+    found = kernel_shares(Instructions(where, amounts), rates_of(target_of(), "float16"), 3)
+    seconds = found.layers.sum(axis=1)
+    assert seconds[1] == 0
+    assert seconds[0] == pytest.approx(64 / TRANSFER + LATENCY[1])
+
+
 @pytest.mark.full
 def test_a_kernel_without_instructions_takes_no_time() -> None:
     nothing = Instructions(np.zeros((0, 12), np.int64), np.zeros((0, 13)))
@@ -181,6 +204,7 @@ def holds(graph_evaluator: Evaluator, knobs: Knobs) -> None:
         assert kernel.slack <= kernel.seconds
     assert sum(k.critical for k in found.kernels) >= measured.kernels or schedule.cluster
     assert all(layer.slack >= 0 for layer in found.layers)
+    assert all(0 <= one.slack <= one.seconds * (1 + 1e-9) for one in found.subgraphs)
     parts = sum(one.seconds for one in found.subgraphs)
     assert parts <= found.latency * (1 + 1e-9)
     assert parts == pytest.approx(found.latency, rel=1e-9) or schedule.cluster

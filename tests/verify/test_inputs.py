@@ -105,6 +105,19 @@ def test_indices_stay_within_what_they_look_up(
     assert len(np.unique(values)) >= min(4, expected.high - expected.low)
 
 
+def test_each_input_of_an_embedding_stays_within_its_own_table() -> None:
+    embedding = node(
+        "EmbedLayerNormalization", "words", "kinds", "w", "p", "s", "gamma", "beta",
+        domain="com.microsoft",
+    )  # fmt: skip
+    made = model(
+        [embedding], {"words": (INT, (2, 6)), "kinds": (INT, (2, 6))},
+        w=TABLE, p=TABLE[:6], s=TABLE[:3], gamma=TABLE[0], beta=TABLE[0],
+    )  # fmt: skip
+    ranges = index_ranges(made, {})
+    assert ranges == {"words": Range(0, len(TABLE)), "kinds": Range(0, 3)}
+
+
 def test_a_table_may_be_computed() -> None:
     nodes = [node("Relu", "x", out="t"), node("Gather", "t", "i", axis=1)]
     made = model(nodes, {"x": (TensorProto.FLOAT, (2, 30)), "i": (INT, (5,))})

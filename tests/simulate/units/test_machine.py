@@ -67,6 +67,8 @@ def test_a_copy_pays_for_the_switch_the_link_and_the_bytes(profiles: Profiles) -
     copies = [job for job in found.jobs if job.copied]
     assert {job.unit for job in copies} == {0, 1}
     assert found.copying >= len(copies) * machine.switch
+    kernels = sum(one.bytes for one in found.profiles)
+    assert found.ddr_bytes == kernels + 2 * found.copied_bytes  # read there, and written there
 
 
 UNITS = st.lists(st.integers(0, 4), min_size=26, max_size=26)
