@@ -54,7 +54,6 @@ from autoturbo.schedule.partition.overrides import (
     UNSPLIT,
     possible_split,
     resolve,
-    room_for_parts,
     settled,
     split_fields,
 )
@@ -185,7 +184,7 @@ def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
     subgraphs = grouped(problem, share.split, knobs)
     overrides = resolve(problem, subgraphs, knobs)
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
-    room = room_for_parts(problem, SplitRules.of(knobs).lb_fill)
+    room = SplitRules.of(knobs).room(problem)
     return tuple(
         settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in subgraphs
     )
@@ -209,7 +208,7 @@ def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[s
     subgraphs = grouped(problem, share.split, knobs)
     said = resolve(problem, subgraphs, knobs)
     scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
-    room = room_for_parts(problem, SplitRules.of(knobs).lb_fill)
+    room = SplitRules.of(knobs).room(problem)
     found: dict[str, SubGraphKnobs] = {}
     for subgraph in (s for s in subgraphs if s.index in said):
         own = possible_split(problem, subgraph, scale, said[subgraph.index], share.split, room)

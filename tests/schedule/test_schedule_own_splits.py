@@ -11,8 +11,8 @@ from autoturbo.hardware import Target
 from autoturbo.schedule.knobs import AUTO, SubGraphKnobs
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
-from autoturbo.schedule.partition.overrides import _needing, room_for_parts, settled
-from autoturbo.schedule.partition.split import sink, split_axes
+from autoturbo.schedule.partition.overrides import _needing, settled
+from autoturbo.schedule.partition.split import SplitRules, sink, split_axes
 from autoturbo.schedule.problem import Problem, make_problem
 from tests.schedule.schedule_samples import networks, settings_of, targets
 
@@ -46,7 +46,7 @@ def test_final_splits_are_what_is_said_where_that_is_possible(
     names = [layer.name for layer in problem.layers]
     for subgraph in subgraphs:
         scale, own = data.draw(st.sampled_from((1, 2, 3))), data.draw(decisions(names))
-        room = room_for_parts(problem, data.draw(st.sampled_from((0.25, 1.0))))
+        room = SplitRules(lb_fill=data.draw(st.sampled_from((0.25, 1.0)))).room(problem)
         axes, extents = (
             dict(split_axes(problem, subgraph.layers)),
             sink(problem, subgraph.layers).axes,

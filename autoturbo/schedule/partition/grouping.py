@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
 from operator import xor
-from typing import Final
+from typing import Final, NamedTuple
 
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
@@ -118,6 +118,9 @@ class Groupings:
         bits: a bit for each layer, by name.
         opaque: the layers with an opaque operator.
         enlarging: the layers that up-sample.
+        alone: a sub-graph of each layer, to copy.
+        branching: whether any layer reads from several: elsewhere all patterns but the straight one
+            match nothing, in whatever order they are tried.
         runs: how often Algorithm 2 ran.
     """
 
@@ -125,6 +128,8 @@ class Groupings:
     bits: dict[str, int] = field(init=False)
     opaque: frozenset[int] = field(init=False)
     enlarging: frozenset[int] = field(init=False)
+    alone: list[Node] = field(init=False)
+    branching: bool = field(init=False)
     runs: int = 0
     _exact: Recent[GroupRules, tuple[SubGraph, ...]] = field(init=False)
     _alike: Recent[tuple[object, ...], list[_Known]] = field(init=False)
@@ -136,6 +141,8 @@ class Groupings:
             x.index for x in layers if any(operators[op].opaque for op in x.operators)
         )
         self.enlarging = frozenset(x.index for x in layers if upsamples(problem, x))
+        self.alone = _alone(problem)
+        self.branching = any(len(node.producers) > 1 for node in self.alone)
         self._exact = Recent(_GROUPINGS, _SUBGRAPHS, len)
         self._alike = Recent(_FAMILIES)
 
@@ -145,14 +152,15 @@ class Groupings:
 
     def _known_or_made(self, problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
         splits, cuts, merges = rules.splits, self.bits_of(rules.cuts), self.bits_of(rules.merges)
-        plain = (splits.lb_fill, splits.policy, splits.dims, rules.order)
-        family = self._alike.get(plain, list)
-        for known in family:
-            if known.holds(rules, cuts, merges):
+        order, room = rules.order if self.branching else "s", splits.room(problem)
+        plain, whole = (splits.lb_fill, splits.policy, splits.dims, order), (order,)
+        for known in (*self._alike.get(whole, list), *self._alike.get(plain, list)):
+            if known.holds(rules, room, cuts, merges):
                 return known.subgraphs
         self.runs += 1
         merging = Merging(problem, self, rules)
-        found = merging.subgraphs()
+        found = merging.subgraphs(order)
+        family = self._alike.get(plain if merging.asked.split else whole, list)
         if len(family) >= _FAMILY:
             family.clear()
         family.append(_Known(rules, cuts, merges, merging.asked, found))
@@ -178,11 +186,15 @@ class _Known:
     asked: Asked
     subgraphs: tuple[SubGraph, ...]
 
-    def holds(self, rules: GroupRules, cuts: int, merges: int) -> bool:
-        """Return whether other rules answer all that was asked alike."""
+    def holds(self, rules: GroupRules, room: int, cuts: int, merges: int) -> bool:
+        """Return whether other rules, with room for so many bytes, answer all that was asked alike.
+
+        Where sub-graphs had to be split, their policy and dimensions have to be the same.
+        """
         asked = self.asked
         return (
-            asked.has("recompute_limit", rules.splits.recompute_limit)
+            asked.room <= room
+            and asked.has("recompute_limit", rules.splits.recompute_limit)
             and asked.has("producer_ratio", rules.producer_ratio)
             and asked.has("merged_ratio", rules.merged_ratio)
             and asked.has("max_layers", rules.max_layers)
@@ -192,23 +204,76 @@ class _Known:
         )
 
 
+class Need(NamedTuple):
+    """Bytes that a sub-graph may need as a whole: a bound that adds up layer by layer.
+
+    Attributes:
+        peak: at once, at most.
+        given: of what no layer makes.
+        unread: of what nobody reads, which stays to the end.
+    """
+
+    peak: int
+    given: int
+    unread: int
+
+    def then(self, reader: Need) -> Need:
+        """Return the bound of a sub-graph and the one after it that alone reads all of it."""
+        peak = max(self.peak + reader.given, self.unread + reader.peak)
+        return Need(peak, self.given + reader.given, self.unread + reader.unread)
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """A sub-graph while it grows.
 
     Attributes:
-        chosen: its layers.
+        layers: ascending.
+        key: that of their :class:`LayerSet`.
         producers: the nodes that it reads from.
         consumers: the nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
+        need: whole; None where there is no bound.
         ceiling: the smallest factor that a producer inside had before its output was up-sampled.
         split: how it is cut; None while nobody asked.
     """
 
-    chosen: LayerSet
+    layers: list[int]
+    key: int
     producers: set[int]
     consumers: set[int]
+    need: Need | None
     ceiling: float = math.inf
     split: Split | None = None
+
+    @property
+    def chosen(self) -> LayerSet:
+        """The layers."""
+        return LayerSet(tuple(self.layers), self.key)
+
+    def copy(self) -> Node:
+        """Return a node that grows on its own."""
+        producers, consumers = self.producers.copy(), self.consumers.copy()
+        return Node(self.layers.copy(), self.key, producers, consumers, self.need)
+
+
+def _alone(problem: Problem) -> list[Node]:
+    """Return a node of each layer."""
+    found, outputs, tensors = [], set(problem.graph.outputs), problem.graph.tensors
+    element = problem.arrays.element.tolist()
+    sizes = [tensor.elements * size for tensor, size in zip(tensors, element, strict=True)]
+    for layer in problem.layers:
+        consumers = {r for t in layer.outputs for r in problem.consumers[t]}
+        if outputs & set(layer.outputs):
+            consumers.add(OUTSIDE)
+        producers = {problem.producer[t] for t in layer.inputs} - {-1}
+        need = Need(
+            sum(sizes[t] for t in (*layer.inputs, *layer.outputs)),
+            sum(sizes[t] for t in layer.inputs if problem.producer[t] < 0),
+            sum(sizes[t] for t in layer.outputs if not problem.consumers[t]),
+        )
+        chosen = LayerSet.of((layer.index,))
+        found.append(Node([layer.index], chosen.key, producers, consumers, need))
+    return found
 
 
 OUTSIDE: Final = -1
@@ -232,24 +297,17 @@ class Merging:
         self._model, self._problem, self._rules = model, problem, rules
         self._cuts, self._merges = model.bits_of(rules.cuts), model.bits_of(rules.merges)
         self._refused: set[int] = set()
+        self._room = rules.splits.room(self._problem)
         self.asked = Asked()
-        self.nodes: dict[int, Node] = {}
-        outputs = set(self._problem.graph.outputs)
-        for layer in self._problem.layers:
-            consumers = {r for t in layer.outputs for r in self._problem.consumers[t]}
-            if outputs & set(layer.outputs):
-                consumers.add(OUTSIDE)
-            producers = {self._problem.producer[t] for t in layer.inputs} - {-1}
-            chosen = LayerSet.of((layer.index,))
-            self.nodes[layer.index] = Node(chosen, producers, consumers)
+        self.nodes = {index: node.copy() for index, node in enumerate(model.alone)}
 
-    def subgraphs(self) -> tuple[SubGraph, ...]:
-        """Return the sub-graphs: rounds of all patterns until one merges nothing."""
+    def subgraphs(self, order: str) -> tuple[SubGraph, ...]:
+        """Return the sub-graphs: rounds of patterns in some order until one merges nothing."""
         patterns = {"s": self.straight, "d": self.diamonds, "b": self.branches}
-        while sum(patterns[letter]() for letter in self._rules.order):
+        while sum(patterns[letter]() for letter in order):
             pass
         return tuple(
-            SubGraph(index, node.chosen.layers, self._split(number))
+            SubGraph(index, tuple(node.layers), self._split(node))
             for index, (number, node) in enumerate(sorted(self.nodes.items()))
         )
 
@@ -350,24 +408,36 @@ class Merging:
         """Return whether one of some nodes up-samples another's output."""
         made = self._problem.layers[node].outputs
         readers = {r for t in made for r in self._problem.consumers[t]} & self._model.enlarging
-        return any(not readers.isdisjoint(self.nodes[n].chosen.layers) for n in nodes)
+        return any(not readers.isdisjoint(self.nodes[n].layers) for n in nodes)
 
     def _try(self, nodes: list[int], before: float, ceiling: float) -> bool:
         """Merge nodes if size, cuts and the rule allow it: a factor of at most `before`."""
-        key = functools.reduce(xor, (self.nodes[node].chosen.key for node in nodes))
+        merged = [self.nodes[node] for node in nodes]
+        key = functools.reduce(xor, (node.key for node in merged))
         if key in self._refused:
             return False
-        size = sum(len(self.nodes[node].chosen.layers) for node in nodes)
+        size = sum(len(node.layers) for node in merged)
         self.asked.side("max_layers", self._rules.max_layers, size - 0.5)
         if size <= self._rules.max_layers and self._model.opaque.isdisjoint(nodes):
-            layers = _in_order([self.nodes[node].chosen.layers for node in nodes])
-            union = LayerSet(layers, key)
-            split = split_of(self._problem, union, self._rules.splits, self.asked)
-            if self._may_have(split.factor, before) and not self._is_cut(nodes):
-                self._join(nodes, Node(union, set(), set(), ceiling, split))
+            need = self._need(merged)
+            union = Node([], key, set(), set(), need, ceiling)
+            if need is None:
+                union.layers = _in_order([node.layers for node in merged])
+            if self._may_have(self._factor_of(union), before) and not self._is_cut(nodes):
+                self._join(nodes, union)
                 return True
         self._refused.add(key)
         return False
+
+    def _need(self, nodes: Sequence[Node]) -> Need | None:
+        """Return what merged nodes need, if that is bounded and fits."""
+        producer, consumer = nodes[0], nodes[-1]
+        if producer.need is None or consumer.need is None or len(nodes) > 2:  # noqa: PLR2004
+            return None
+        if producer.layers[-1] > consumer.layers[0] or len(consumer.producers) > 1:
+            return None
+        need = producer.need.then(consumer.need)
+        return need if need.peak <= self._room else None
 
     def _may_have(self, factor: float, before: float) -> bool:
         """Return whether merged nodes may have a factor, given the one before."""
@@ -388,6 +458,9 @@ class Merging:
         kept, gone = nodes[-1], set(nodes)
         union.producers = set().union(*(self.nodes[n].producers for n in nodes)) - gone
         union.consumers = self.nodes[kept].consumers
+        if not union.layers:  # in order, or there was no bound
+            union.layers = self.nodes[nodes[0]].layers
+            union.layers += self.nodes[kept].layers
         for node in nodes[:-1]:
             del self.nodes[node]
         self.nodes[kept] = union
@@ -396,21 +469,25 @@ class Merging:
             consumers -= gone
             consumers.add(kept)
 
-    def _factor(self, node: int) -> float:
+    def _factor(self, number: int) -> float:
+        return self._factor_of(self.nodes[number])
+
+    def _factor_of(self, node: Node) -> float:
+        """Return a node's factor, without its split where it is bound to fit."""
+        if node.split is None and node.need is not None and node.need.peak <= self._room:
+            self.asked.room = max(self.asked.room, node.need.peak)
+            return 1
         return self._split(node).factor
 
-    def _split(self, number: int) -> Split:
-        node = self.nodes[number]
+    def _split(self, node: Node) -> Split:
         if node.split is None:
             node.split = split_of(self._problem, node.chosen, self._rules.splits, self.asked)
         return node.split
 
 
-def _in_order(sets: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def _in_order(sets: Sequence[list[int]]) -> list[int]:
     """Return the layers of disjoint sets, ascending."""
-    if all(one[-1] < other[0] for one, other in itertools.pairwise(sets)):
-        return tuple(itertools.chain.from_iterable(sets))
-    return tuple(sorted(itertools.chain.from_iterable(sets)))
+    return sorted(itertools.chain.from_iterable(sets))
 
 
 _NEVER: Final = 1e-300

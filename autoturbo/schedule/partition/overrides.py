@@ -63,11 +63,6 @@ def resolve(
     return found
 
 
-def room_for_parts(problem: Problem, lb_fill: float) -> int:
-    """Return the bytes of a cluster's local buffers that the parts for clusters may take."""
-    return int(problem.cluster_lb_bytes * lb_fill)
-
-
 def settled(
     problem: Problem,
     subgraph: SubGraph,
@@ -85,7 +80,7 @@ def settled(
         override: its own knobs; its factors count the parts of a cluster.
         kind: how clusters share out the work; where it is one of
             :data:`autoturbo.schedule.partition.clusters.PARTS` each has parts of its own.
-        room: of :func:`room_for_parts`.
+        room: bytes of local buffers that a part may take.
 
     Raises:
         KnobsError: a split of its own that is impossible.
@@ -121,7 +116,7 @@ def possible_split(
         scale: instances over the smallest number that fits.
         own: its knobs.
         kind: how clusters share out the work.
-        room: of :func:`room_for_parts`.
+        room: bytes of local buffers that a part may take.
     """
     axes = dict(split_axes(problem, subgraph.layers))
 

@@ -88,6 +88,10 @@ class SplitRules:
             policy=str(_or(knobs.factor_policy, default.policy)),
         )
 
+    def room(self, problem: Problem) -> int:
+        """Return the bytes of a cluster's local buffers that a part may take."""
+        return int(problem.cluster_lb_bytes * self.lb_fill)
+
 
 def _or(value: str | float, default: str | float) -> str | float:
     return default if value == AUTO else value
@@ -203,13 +207,9 @@ def _layer_key(layer: int) -> int:
 
 @remembered(1 << 17)
 def part_cost(problem: Problem, chosen: LayerSet, axis: int = -1, factor: int = 1) -> PartCost:
-    """Return what the largest of some equal parts needs, halo included; remembered.
+    """Return what the largest of some equal parts along an axis needs, halo included; remembered.
 
-    Args:
-        problem: whose layers.
-        chosen: the layers that run together.
-        axis: of the last operator's domain that is cut, -1 for none.
-        factor: number of parts.
+    The axis is one of the last operator's domain, -1 for none.
     """
     if axis < 0:
         return box_cost(problem, chosen.layers, (), ())
@@ -247,6 +247,8 @@ class Asked:
     Attributes:
         low: by number of the rules, from where on its answers would have been the same.
         high: until where, inclusive.
+        room: bytes that sub-graphs were found to fit.
+        split: whether one did not fit: then all that splitting reads mattered.
         keyed: whether the order of keys chose between two splits.
         cuts: the layers that were asked whether they must be cut off, as bits.
         merges: the layers that were asked whether they must be merged, as bits.
@@ -254,6 +256,8 @@ class Asked:
 
     low: dict[str, float] = field(default_factory=dict)
     high: dict[str, float] = field(default_factory=dict)
+    room: int = 0
+    split: bool = False
     keyed: bool = False
     cuts: int = 0
     merges: int = 0
@@ -286,10 +290,11 @@ def best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> 
 
 def split_of(problem: Problem, chosen: LayerSet, rules: SplitRules, asked: Asked) -> Split:
     """Return :func:`best_split`, and note what was asked of the rules."""
-    room = int(problem.cluster_lb_bytes * rules.lb_fill)
-    whole = part_cost(problem, chosen)
+    room, whole = rules.room(problem), part_cost(problem, chosen)
     if whole.footprint <= room:
+        asked.room = max(asked.room, whole.footprint)
         return Split(-1, 1, 0, len(chosen.layers), whole.footprint)
+    asked.split = True
     best, best_rank = Split(-1, UNFIT, 0, 0, whole.footprint), None
     for depth, axis in split_axes(problem, chosen.layers, rules.dims):
         found = _smallest_factor(problem, chosen, axis, room, rules, asked)
