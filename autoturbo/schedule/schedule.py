@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.codegen.instructions import Instructions, instruct
+from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct, instruct_all
 from autoturbo.schedule.codegen.stitch import Template, local_edges
 from autoturbo.schedule.codegen.templates import template_book
 from autoturbo.schedule.codegen.tiling import InstructionRules
@@ -157,28 +157,32 @@ class Schedule:
 
     def instructions(self, step: Step) -> Instructions:
         """The program of one kernel."""
-        return self._instruct(step.instance, step.template, step.streams, step.weights_resident)
+        kernel = self._kernel(step.instance, step.template, step.streams, step.weights_resident)
+        return instruct(*kernel)
 
     def program(self, kernel: int, cluster: int = 0) -> Instructions:
         """The program of a kernel by its place in the order of a cluster."""
-        timeline = self.timelines[cluster]
-        instance = int(timeline.order[kernel])
-        templates = template_book(self.instances.book).templates
-        return self._instruct(
-            instance, templates[int(timeline.templates[instance])],
-            timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]],
-            int(timeline.resident[kernel]),
-        )  # fmt: skip
+        return next(self.programs([kernel], cluster))
 
-    def _instruct(
-        self, instance: int, template: Template, streams: Ints, resident: int
-    ) -> Instructions:
+    def programs(self, kernels: Iterable[int], cluster: int = 0) -> Iterator[Instructions]:
+        """Yield the programs of kernels by their places in the order of a cluster."""
+        timeline, templates = self.timelines[cluster], template_book(self.instances.book).templates
+        return instruct_all([
+            self._kernel(
+                int(timeline.order[kernel]),
+                templates[int(timeline.templates[timeline.order[kernel]])],
+                timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]],
+                int(timeline.resident[kernel]),
+            )
+            for kernel in kernels
+        ])  # fmt: skip
+
+    def _kernel(self, instance: int, template: Template, streams: Ints, resident: int) -> Kernel:
+        """What the program of an instance follows from."""
         edges = local_edges(self.problem, template.layers)
         rules = self.rules_of(int(self.instances.subgraph[instance]))
         clear = clearances(self.problem, template.layers)
-        return instruct(
-            template.stages, streams, edges, rules, weights_resident=resident, clear=clear
-        )
+        return Kernel(template.stages, streams, edges, rules, resident, clear)
 
     def signature(self, step: Step) -> str:
         """A stable hash of all that one kernel's time depends on, as in :meth:`signatures`."""

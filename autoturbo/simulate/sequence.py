@@ -12,6 +12,7 @@ kernel also waits for those on other clusters that still read what it made two p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -58,15 +59,16 @@ class KernelMemory:
 
     def rows(self, schedule: Schedule, cluster: int = 0) -> tuple[list[bytes], Ints]:
         """Signatures of a cluster's kernels and their rows; new kernels are simulated."""
-        signatures = schedule.signatures(cluster)
-        rows = [self.index.get(s, -1) for s in signatures]
-        if -1 in rows:
+        signatures, new = schedule.signatures(cluster), dict[bytes, int]()
+        for kernel, signature in enumerate(signatures):
+            if signature not in self.index:
+                new.setdefault(signature, kernel)
+        if new:
             rates = rates_of(schedule.problem.target, schedule.problem.dtype)
-            for kernel, signature in enumerate(signatures):
-                if signature not in self.index:
-                    time = run_kernel(schedule.program(kernel, cluster), rates)
-                    self.index[signature] = self.totals.add([time.totals])
-            rows = [self.index[s] for s in signatures]
+            programs = schedule.programs(new.values(), cluster)
+            first = self.totals.add([run_kernel(program, rates).totals for program in programs])
+            self.index.update(zip(new, itertools.count(first)))
+        rows = [self.index[signature] for signature in signatures]
         return signatures, np.asarray(rows, np.int64)
 
 

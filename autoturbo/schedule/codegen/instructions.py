@@ -18,7 +18,8 @@ How many tiles a layer has is decided in :mod:`autoturbo.schedule.codegen.tiling
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -64,6 +65,9 @@ class Column(IntEnum):
 INSTRUCTION_COLUMNS = 12
 """Engine, layer, tile, role and up to eight instructions to wait for (-1 for none): two fetches,
 one exchange, one free slot, and the last instruction of earlier layers on each of four engines."""
+
+TOGETHER = 64
+"""Kernels whose tiles are numbered at once: few enough for memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,16 +144,26 @@ class _Trace(NamedTuple):
     worked: Ints
 
 
+class Kernel(NamedTuple):
+    """What the program of a kernel follows from: the arguments of :func:`instruct`."""
+
+    stages: Floats
+    streams: Ints
+    edges: Sequence[tuple[int, ...]]
+    rules: InstructionRules
+    weights_resident: int
+    clear: Sequence[tuple[int, ...]] = ()
+
+
 def instruct(
     stages: Floats,
     streams: Ints,
-    edges: list[tuple[int, ...]],
+    edges: Sequence[tuple[int, ...]],
     rules: InstructionRules,
-    *,
     weights_resident: int,
     clear: Sequence[tuple[int, ...]] = (),
 ) -> Instructions:
-    """The instructions of one kernel.
+    """Return the instructions of one kernel.
 
     Args:
         stages: its template's table.
@@ -160,40 +174,46 @@ def instruct(
         clear: per layer, positions of the layers whose work has to be over before it begins, though
             it reads nothing of them; none if empty.
     """
-    table = rules.as_array()
-    tiles = tile_counts(stages, streams, table, int(weights_resident))
-    columns = Columns(stages.T, streams.T, tiles.T, table[:, None])
-    known = Roles(columns, np.asarray([weights_resident]))
-    plan = _plan(
-        stages, streams, tiles, table, known.emits, (*_flat(edges), *_flat(clear or edges))
-    )
-    if not clear:
-        plan = plan._replace(clear_starts=np.zeros_like(plan.starts))
-    trace = _new_trace(len(plan.owner), len(plan.weight_owner), len(stages))
-    _emit_all(plan, trace, np.zeros(5, np.int64))
-    where = trace.where[: trace.size[0]].copy()
-    amounts = known.amounts[where[:, Column.ROLE], where[:, Column.LAYER]]
-    if rules.serial:
-        where[:, Column.AFTER :] = -1
-        where[:, Column.AFTER] = np.arange(len(where)) - 1
-    return Instructions(where, amounts)
+    kernel = Kernel(stages, streams, edges, rules, weights_resident, clear)
+    return next(instruct_all([kernel]))
+
+
+def instruct_all(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
+    """Yield the instructions of kernels of one target, some at a time: each step for all layers."""
+    for at in range(0, len(kernels), TOGETHER):
+        yield from _instruct(kernels[at : at + TOGETHER])
+
+
+def _instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
+    layers = [len(kernel.stages) for kernel in kernels]
+    rules = np.stack([kernel.rules.as_array() for kernel in kernels])
+    resident = np.repeat([int(kernel.weights_resident) for kernel in kernels], layers)
+    stages = np.concatenate([kernel.stages for kernel in kernels])
+    streams, each = np.concatenate([k.streams for k in kernels]), np.repeat(rules, layers, axis=0)
+    tiles = tile_counts(stages, streams, each, resident)
+    known = Roles(Columns(stages.T, streams.T, tiles.T, each.T), resident)
+    plans = _plans(kernels, stages, streams, tiles, known.emits)
+    for plan, begin in zip(plans, np.cumsum([0, *layers]).tolist(), strict=False):
+        trace = _new_trace(len(plan.owner), len(plan.weight_owner), len(plan.tiles))
+        _emit_all(plan, trace, np.zeros(5, np.int64))
+        where = trace.where[: trace.size[0]].copy()
+        amounts = known.amounts[where[:, Column.ROLE], begin + where[:, Column.LAYER]]
+        if plan.rules[Rule.SERIAL]:
+            where[:, Column.AFTER :] = -1
+            where[:, Column.AFTER] = np.arange(len(where)) - 1
+        yield Instructions(where, amounts)
 
 
 def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
     """Lists end to end, and where each begins."""
-    starts = np.concatenate(([0], np.cumsum([len(p) for p in positions]))).astype(np.int64)
-    return starts, np.asarray([p for own in positions for p in own], np.int64)
+    starts = [0, *itertools.accumulate(map(len, positions))]
+    return np.asarray(starts, np.int64), np.asarray([p for own in positions for p in own], np.int64)
 
 
-def _plan(
-    stages: Floats,
-    streams: Ints,
-    tiles: Ints,
-    rules: Ints,
-    emits: Flags,
-    edges: tuple[Ints, Ints, Ints, Ints],
-) -> _Plan:
-    """Number the tiles and weight tiles of a kernel."""
+def _plans(
+    kernels: Sequence[Kernel], stages: Floats, streams: Ints, tiles: Ints, emits: Flags
+) -> Iterator[_Plan]:
+    """Number the tiles and weight tiles of kernels, whose layers come one after another."""
     counts = tiles[:, : Tiling.ROWS_OUTSIDE].prod(axis=1)
     weights = weight_tiles(stages.T, tiles.T)
     first, first_weight = np.append(0, np.cumsum(counts)), np.append(0, np.cumsum(weights))
@@ -205,13 +225,24 @@ def _plan(
     weight_of = np.where(weights[owner] > 0, weight_of, -1)
     with_weights = np.flatnonzero(weight_of >= 0)
     used, numbers = weight_of[with_weights], np.arange(first_weight[-1])  # ascending, both
-    return _Plan(
-        rules, tiles, *edges, np.ascontiguousarray(emits.T), streams[:, _OUT].sum(axis=1) > 0,
-        steps, *_reads(tiles[owner].T, place), steps[owner] & (place > 0), first, first_weight,
-        owner, weight_of, weight_owner,
-        with_weights[np.searchsorted(used, numbers)],
-        with_weights[np.searchsorted(used, numbers, side="right") - 1],
-    )  # fmt: skip
+    first_use = with_weights[np.searchsorted(used, numbers)]
+    last_use = with_weights[np.searchsorted(used, numbers, side="right") - 1]
+    by_tile = *_reads(tiles[owner].T, place), steps[owner] & (place > 0)
+    by_layer = np.ascontiguousarray(emits.T), streams[:, _OUT].sum(axis=1) > 0, steps
+    end = 0
+    for kernel in kernels:  # each counts from 0
+        begin, end = end, end + len(kernel.stages)
+        own, bounds = slice(begin, end), slice(begin, end + 1)
+        tile, weight = int(first[begin]), int(first_weight[begin])
+        of, of_weights = slice(tile, first[end]), slice(weight, first_weight[end])
+        yield _Plan._make((
+            kernel.rules.as_array(), tiles[own], *_flat(kernel.edges),
+            *_flat(kernel.clear or [()] * len(kernel.stages)), *(a[own] for a in by_layer),
+            *(a[of] for a in by_tile), first[bounds] - tile, first_weight[bounds] - weight,
+            owner[of] - begin, np.maximum(weight_of[of] - weight, -1),
+            weight_owner[of_weights] - begin, first_use[of_weights] - tile,
+            last_use[of_weights] - tile,
+        ))  # fmt: skip
 
 
 _OUT = [OUT_GB, OUT_DDR]
@@ -235,13 +266,12 @@ def _reads(tiles: Ints, place: Ints) -> tuple[Flags, Flags, Flags]:
 
 
 def _new_trace(tiles: int, weights: int, layers: int) -> _Trace:
-    def none(shape: int | tuple[int, int]) -> Ints:
+    def none(shape: tuple[int, int]) -> Ints:
         return np.full(shape, -1, np.int64)
 
-    by_tile = (none(tiles) for _ in range(10))
     return _Trace._make((
-        none((tiles * 8 + weights * 2, INSTRUCTION_COLUMNS)), np.zeros(1, np.int64), none(weights),
-        none(weights), *by_tile, none(layers), none(layers),
+        none((tiles * 8 + weights * 2, INSTRUCTION_COLUMNS)), np.zeros(1, np.int64),
+        *none((2, weights)), *none((10, tiles)), *none((2, layers)),
     ))  # fmt: skip
 
 
