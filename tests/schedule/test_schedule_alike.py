@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from autoturbo.graph.operators import Graph
+from autoturbo.schedule.codegen import templates
+from autoturbo.schedule.codegen.stitch import stitch
+from autoturbo.schedule.codegen.templates import template_book
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import number_of
-from autoturbo.schedule.pipeline import rules_of
-from autoturbo.schedule.place.instances import PartBook
+from autoturbo.schedule.pipeline import build_schedule, rules_of
+from autoturbo.schedule.place.bind import binding_book
+from autoturbo.schedule.place.instances import PartBook, part_shape
 from autoturbo.schedule.problem import make_problem
 from autoturbo.simulate.isolated import Bound, isolated_kernels, lay_out
 from autoturbo.simulate.plan import part_row
@@ -25,7 +31,7 @@ SETTINGS = (
 
 @pytest.mark.parametrize(
     ("workload", "least"),
-    [("mobilenet_v2", 1.1), pytest.param("bert_base_s128", 4, marks=pytest.mark.full)],
+    [("bert_base_s128", 4), pytest.param("mobilenet_v2", 1.1, marks=pytest.mark.full)],
 )
 def test_what_is_alike_takes_the_same(workload: str, least: float) -> None:
     """To the last bit, and there are several of each: otherwise nothing is gained."""
@@ -36,16 +42,43 @@ def test_what_is_alike_takes_the_same(workload: str, least: float) -> None:
     subgraphs = list(own.values())
     kinds = [(number_of(problem, s.layers), *s.split.axes) for s in subgraphs]
     assert len(kinds) > least * len(set(kinds))
-    statistics = [part_row(problem, s) for s in subgraphs]
-    rules, cores = rules_of(problem, Knobs()), problem.target.cores
-    bound = [Bound(s, own, None) for s in subgraphs for own in (cores, 3)]
-    takes = isolated_kernels(problem, lay_out(PartBook(problem), bound), [rules] * len(bound))
-    takes = takes.reshape(len(subgraphs), -1)
+    # each in a problem of its own, which knows of no other
+    statistics = [part_row(dataclasses.replace(problem), s) for s in subgraphs]
+    rules, cores = [rules_of(problem, Knobs())] * 2, problem.target.cores
+    bound = [[Bound(s, own, None) for own in (cores, 3)] for s in subgraphs]
+    books = [PartBook(dataclasses.replace(problem)) for _ in bound]
+    takes = [
+        isolated_kernels(book.problem, lay_out(book, own), rules).tolist()
+        for book, own in zip(books, bound, strict=True)
+    ]
     first: dict[tuple[object, ...], int] = {}
     for at, kind in enumerate(kinds):
         like = first.setdefault(kind, at)
         assert statistics[at] == statistics[like]
-        assert (takes[at] == takes[like]).all()
+        assert takes[at] == takes[like]
+
+
+@pytest.mark.parametrize(
+    ("workload", "least"),
+    [("bert_base_s128", 20), pytest.param("mobilenet_v2", 2, marks=pytest.mark.full)],
+)
+def test_a_template_taken_from_an_isomorphic_subgraph_is_as_if_stitched(
+    workload: str, least: int
+) -> None:
+    workbench, taken = bench(workload), 0
+    for knobs in SETTINGS:
+        book = build_schedule(workbench, knobs).instances.book
+        known, bindings, problem = template_book(book), binding_book(book), book.problem
+        for (shape, binding), number in known.number.items():
+            taken += known.first[bindings.alike[shape], binding] != number
+            layers, bound = book.shapes[shape].layers, bindings.bindings[binding]
+            own, part = known.templates[number], part_shape(book, shape)
+            made = stitch(problem, layers, part, bound)
+            assert known.outlines[number] == templates._outline(problem, bindings, made)
+            assert (own.stages == made.stages).all()
+            for name in {f.name for f in dataclasses.fields(made)} - {"stages"}:
+                assert getattr(own, name) == getattr(made, name)
+    assert taken > least
 
 
 def numbers_of(graph: Graph, *sets: tuple[str, ...]) -> list[int]:

@@ -7,6 +7,7 @@ buffers end up is decided later and differs from instance to instance.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -131,6 +132,16 @@ class Template:
     input_bytes: dict[int, tuple[int, int]]
     exchanged: tuple[tuple[int, ...], ...]
     digest: bytes
+
+    def renamed(self, layers: tuple[int, ...], tensors: Mapping[int, int]) -> Template:
+        """Return the template of an isomorphic sub-graph, given its tensors by this one's."""
+        return dataclasses.replace(
+            self, layers=layers, inputs=tuple(tensors[t] for t in self.inputs),
+            wanted={tensors[t]: binding for t, binding in self.wanted.items()},
+            reads=tuple(tuple((tensors[t], size) for t, size in own) for own in self.reads),
+            writes=tuple(tuple((tensors[t], a, b) for t, a, b in own) for own in self.writes),
+            input_bytes={tensors[t]: sizes for t, sizes in self.input_bytes.items()},
+        )  # fmt: skip
 
 
 def stitch(

@@ -6,6 +6,8 @@ depends on where buffers end up.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -100,6 +102,15 @@ class Outline:
     core_weights: int
     whole: bool
 
+    def renamed(self, tensors: Mapping[int, int]) -> Outline:
+        """Return the outline of an isomorphic sub-graph, given its tensors by those of this one."""
+        inputs = tuple(own._replace(tensor=tensors[own.tensor]) for own in self.inputs)
+        layers = tuple(
+            own._replace(writes=tuple(w._replace(tensor=tensors[w.tensor]) for w in own.writes))
+            for own in self.layers
+        )
+        return dataclasses.replace(self, inputs=inputs, layers=layers)
+
 
 @dataclass(eq=False)
 class TemplateBook:
@@ -113,6 +124,8 @@ class TemplateBook:
         digests: likewise, of all that a kernel's time depends on.
         local_bytes: likewise, what a core reads and writes in its local buffer.
         layers: of all templates together.
+        first: by class of parts and binding, the template that others differ from in their tensors
+            only.
     """
 
     bindings: BindingBook
@@ -122,6 +135,7 @@ class TemplateBook:
     digests: Store = field(default_factory=lambda: Store((2,)))
     local_bytes: Store = field(default_factory=lambda: Store((), np.float64))
     layers: int = 0
+    first: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 @remembered(1)
@@ -143,14 +157,30 @@ def templates_of(parts: PartBook, shapes: Ints, bindings: Ints) -> Ints:
 
 def _add(parts: PartBook, book: TemplateBook, shape: int, binding: int) -> None:
     problem, layers = parts.problem, parts.shapes[shape].layers
-    bound = book.bindings.bindings[binding]
-    template = stitch(problem, layers, part_shape(parts, shape), bound)
+    alike, number = (binding_book(parts).alike[shape], binding), len(book.templates)
+    first = book.first.setdefault(alike, number)
+    if first == number:
+        bound = book.bindings.bindings[binding]
+        template = stitch(problem, layers, part_shape(parts, shape), bound)
+        outline = _outline(problem, book.bindings, template)
+    else:
+        template = book.templates[first]
+        tensors = dict(zip(*(_tensors(problem, x) for x in (template.layers, layers)), strict=True))
+        template, outline = template.renamed(layers, tensors), book.outlines[first].renamed(tensors)
     book.templates.append(template)
-    book.outlines.append(_outline(problem, book.bindings, template))
+    book.outlines.append(outline)
     book.digests.add(np.frombuffer(template.digest, np.int64))
     touched = [Stage.READ, Stage.WRITTEN, Stage.CORE_WEIGHTS]
     book.local_bytes.add([float(template.stages[:, touched].sum())])
     book.layers += len(layers)
+
+
+def _tensors(problem: Problem, layers: tuple[int, ...]) -> dict[int, None]:
+    """Return what layers read and make, in an order that isomorphic sub-graphs share."""
+    return dict.fromkeys(
+        t for index in layers
+        for t in (*problem.layers[index].inputs, *problem.layers[index].outputs)
+    )  # fmt: skip
 
 
 def _outline(problem: Problem, bindings: BindingBook, template: Template) -> Outline:

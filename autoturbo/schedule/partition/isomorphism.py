@@ -36,6 +36,7 @@ class Isomorphism:
         tensors: likewise per tensor.
         layers: per layer, what it is besides its operators.
         alone: per layer, all that it is, whoever makes its inputs.
+        first: of each number, the layers that it was first given to.
     """
 
     problem: InitVar[Problem]
@@ -43,6 +44,7 @@ class Isomorphism:
     tensors: list[int] = field(init=False)
     layers: list[int] = field(init=False)
     alone: list[int] = field(default_factory=list)
+    first: list[tuple[int, ...]] = field(default_factory=list)
     _graph: Graph = field(init=False)
     _layers: tuple[Layer, ...] = field(init=False)
     _producer: tuple[int, ...] = field(init=False)
@@ -73,6 +75,8 @@ class Isomorphism:
         if found is None:
             signature = self._signature(layers)
             found = self._known[layers] = self._numbers.setdefault(signature, len(self._numbers))
+            if found == len(self.first):
+                self.first.append(layers)
         return found
 
     def _signature(self, layers: tuple[int, ...], *, alone: bool = False) -> bytes:
@@ -120,6 +124,12 @@ class Isomorphism:
 def number_of(problem: Problem, layers: tuple[int, ...]) -> int:
     """Return a number that isomorphic sub-graphs of a model share."""
     return _isomorphism(problem).number(layers)
+
+
+def first_alike(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the layers of the first sub-graph asked for that is isomorphic to the one of some."""
+    known = _isomorphism(problem)
+    return known.first[known.number(layers)]
 
 
 @remembered(1)

@@ -15,7 +15,9 @@ from enum import IntEnum
 
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator
+from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.place.instances import (
+    Cut,
     InstanceGraph,
     PartBook,
     PartShape,
@@ -289,7 +291,6 @@ def _bindable(problem: Problem, layer: int) -> tuple[bool, ...]:
     return bindable_dims(problem.graph.operators[problem.layers[layer].operators[-1]])
 
 
-@remembered(1 << 16)
 def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) -> Binding:
     """A plain binding of a class of parts on some cores, from one loop of its output inwards.
 
@@ -302,6 +303,11 @@ def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) ->
         cores: cores to spread over.
         depth: the loop that spreading begins with; the outermost if None.
     """
+    return _chosen_binding(book, binding_book(book).alike[shape], cores, depth)
+
+
+@remembered(1 << 16)
+def _chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) -> Binding:
     problem, layers = book.problem, book.shapes[shape].layers
     operator = problem.graph.operators[problem.layers[layers[-1]].operators[-1]]
     extents = extents_in(problem, layers[-1:], part_shape(book, shape))[operator.outputs[0]]
@@ -327,6 +333,7 @@ class BindingBook:
         extents: per class of parts, most parts of the first output along each dimension.
         plain: per class of parts, its plain binding.
         wants: bindings that a class of parts bound so wants of its external inputs.
+        alike: per class of parts, the first that is the same part of an isomorphic sub-graph.
     """
 
     rank: int
@@ -337,9 +344,27 @@ class BindingBook:
     extents: list[tuple[int, ...]] = field(default_factory=list)
     plain: list[Binding] = field(default_factory=list)
     wants: dict[tuple[int, Binding], tuple[Binding | None, ...]] = field(default_factory=dict)
+    alike: list[int] = field(default_factory=list)
+    _first: dict[tuple[tuple[int, ...], Cut], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.factors = Store((self.rank,))
+
+    def add(self, parts: PartBook, shape: int) -> None:
+        """Note what is known of the next class of parts."""
+        problem, own = parts.problem, parts.shapes[shape]
+        alike = self._first.setdefault((first_alike(problem, own.layers), own.cut), shape)
+        if alike < shape:
+            extents, plain = self.extents[alike], self.plain[alike]
+        else:
+            last = own.layers[-1]
+            output = problem.layers[last].outputs[0]
+            elements = extents_in(problem, (last,), part_shape(parts, shape))[output]
+            extents = tuple(spreadable(problem, last, elements))
+            plain = plain_for(problem, last, elements)
+        self.alike.append(alike)
+        self.extents.append(extents)
+        self.plain.append(plain)
 
     def number(self, binding: Binding) -> int:
         """Return the number of a binding."""
@@ -354,13 +379,9 @@ class BindingBook:
 
 def binding_book(book: PartBook) -> BindingBook:
     """Return the bindings of a book of parts, with every class that is known by now."""
-    found, problem = _binding_book(book), book.problem
+    found = _binding_book(book)
     for shape in range(len(found.plain), len(book.shapes)):
-        layers = book.shapes[shape].layers
-        output = problem.layers[layers[-1]].outputs[0]
-        extents = extents_in(problem, layers[-1:], part_shape(book, shape))[output]
-        found.extents.append(tuple(spreadable(problem, layers[-1], extents)))
-        found.plain.append(plain_for(problem, layers[-1], extents))
+        found.add(book, shape)
     return found
 
 
@@ -425,6 +446,7 @@ def _inputs_wanted(
     parts: PartBook, book: BindingBook, shape: int, binding: Binding
 ) -> tuple[Binding | None, ...]:
     """Return what a class of parts bound so wants of its external inputs, remembered."""
+    shape = book.alike[shape]
     found = book.wants.get((shape, binding))
     if found is None:
         inputs = external_inputs(parts.problem, parts.shapes[shape].layers)
@@ -442,9 +464,8 @@ def _divides(binding: Binding, extents: Sequence[int]) -> bool:
 def extents_in(problem: Problem, layers: Sequence[int], shape: PartShape) -> dict[int, list[int]]:
     """Elements per dimension of every layer output in a part."""
     starts = problem.arrays.dim_start
-    lengths = shape.high - shape.low
+    outputs = [t for layer in layers for t in problem.layers[layer].outputs]
+    dims = [slice(starts[t], starts[t + 1]) for t in outputs]
     return {
-        t: lengths[starts[t] : starts[t + 1]].tolist()
-        for layer in layers
-        for t in problem.layers[layer].outputs
+        t: (shape.high[own] - shape.low[own]).tolist() for t, own in zip(outputs, dims, strict=True)
     }

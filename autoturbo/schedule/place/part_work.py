@@ -8,9 +8,11 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import MATRIX, MOVE, VECTOR
+from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, box_cost, operators_of
 from autoturbo.schedule.place.instances import PartShape, box_at, box_regions, external_inputs
 from autoturbo.schedule.problem import Problem
+from autoturbo.schedule.stores import remembered
 
 
 class PartWork(NamedTuple):
@@ -44,7 +46,12 @@ class PartWork(NamedTuple):
 
 
 def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
-    """Return the work and the bytes of a sub-graph's middle part."""
+    """Return the work and the bytes of a sub-graph's middle part, as of one that is isomorphic."""
+    return _middle_part_work(problem, first_alike(problem, layers), split)
+
+
+@remembered(1 << 14)
+def _middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
     cut = box_at(problem, layers, split, split.instances // 2)
     part = box_regions(problem, layers, cut)
     g, w = problem.arrays, problem.work
