@@ -201,15 +201,48 @@ def unordered_pairs(table: Ints, last: Ints, least: Ints) -> Ints:
         least: per access and engine, the least of what has ended before its instructions.
     """
     found = [np.empty((0, 2), np.int64)]
-    for scope in np.unique(table[:, Access.SCOPE]):
-        here = np.flatnonzero(table[:, Access.SCOPE] == scope)
-        for pairs in meeting_pairs(table[here, Access.LOW], table[here, Access.HIGH]):
-            met = here[pairs]
-            one, two = met[_share_a_byte(table[met[:, 0]], table[met[:, 1]])].T
-            ordered = (least[two] >= last[one]).all(axis=1) | (least[one] >= last[two]).all(axis=1)
-            found.append(np.sort(np.stack((one, two), axis=1)[~ordered], axis=1))
-    rows = np.concatenate(found)
-    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    for met in _pairs_of_one_place(table, last, least):
+        one, two = met[_share_a_byte(table[met[:, 0]], table[met[:, 1]])].T
+        ordered = (least[two] >= last[one]).all(axis=1) | (least[one] >= last[two]).all(axis=1)
+        found.append(np.sort(np.stack((one, two), axis=1)[~ordered], axis=1))
+    return np.unique(np.concatenate(found), axis=0)
+
+
+def _pairs_of_one_place(table: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
+    """Yield pairs of accesses that may have a byte in common, but for many that are in order."""
+    apart = np.flatnonzero(table[:, Access.LAYER] < 0)
+    for access in apart.tolist():
+        others = np.flatnonzero(table[:, Access.SCOPE] == table[access, Access.SCOPE])
+        others = others[others != access]
+        yield np.stack((np.full_like(others, access), others), axis=1)
+    for some in _windows(table[:, Access.LAYER], last, least):
+        for scope in np.unique(table[some, Access.SCOPE]):
+            here = some[table[some, Access.SCOPE] == scope]
+            for pairs in meeting_pairs(table[here, Access.LOW], table[here, Access.HIGH]):
+                yield here[pairs]
+
+
+_WINDOW = 256
+"""Accesses that are compared with each other at least: fewer take no less time."""
+
+
+def _windows(layer: Ints, last: Ints, least: Ints) -> Iterator[Ints]:
+    """Yield accesses of layers, some layers at a time: others than these are in order.
+
+    Layers of a long kernel use the same bytes in turn. All up to one place are over when those
+    from some later place on begin; so an access may only clash with one before that.
+    """
+    rest = np.flatnonzero(layer >= 0)
+    rest = rest[np.argsort(layer[rest], kind="stable")]
+    over = np.maximum.accumulate(last[rest], axis=0)
+    begun = np.minimum.accumulate(least[rest][::-1], axis=0)[::-1]
+    cuts = [0]
+    while cuts[-1] < len(rest):
+        own = zip(begun.T, over[cuts[-1]], strict=True)
+        after = max(int(np.searchsorted(*engine)) for engine in own)
+        cuts.append(min(max(after, cuts[-1] + _WINDOW), len(rest)))
+    for place in range(max(len(cuts) - 2, 1)):
+        yield rest[cuts[place] : cuts[min(place + 2, len(cuts) - 1)]]
 
 
 _PAIRS = 1 << 12

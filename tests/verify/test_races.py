@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tracemalloc
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.hazards import clearances
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
+from autoturbo.verify import races
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of, unordered_pairs
 from autoturbo.verify.trace import Access, Event, RingBuffer, Trace, tiles_of, trace_of
@@ -170,15 +172,16 @@ def test_no_races_with_and_without_a_global_buffer(gb: int, depth: int, scheduli
     assert not [f for f in check_memory(schedule) if f.kind == "race"]
 
 
-@given(st.integers(0, 60), st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
-def test_the_sweep_finds_what_all_pairs_have(count: int, seed: int) -> None:
+@given(st.integers(0, 60), st.integers(0, 2**32 - 1), st.sampled_from((1, 8, 256)))
+@settings(max_examples=60, deadline=None)
+def test_the_sweep_finds_what_all_pairs_have(count: int, seed: int, window: int) -> None:
     rng = np.random.default_rng(seed)
     table = np.zeros((count, len(Access)), np.int64)
     table[:, Access.SCOPE], table[:, Access.WRITES] = rng.integers(0, 2, (2, count))
     table[:, Access.LOW] = rng.integers(0, 20, count)
     table[:, Access.HIGH] = table[:, Access.LOW] + rng.integers(0, 8, count)
-    last, least = rng.integers(-1, 9, (2, count, 3))
+    table[:, Access.LAYER] = rng.integers(-1, 16, count)
+    last, least = rng.integers(-3, 6, (2, count, 3)) + 2 * table[:, Access.LAYER][:, None]
     expected = [
         [one, two]
         for one in range(count)
@@ -190,7 +193,8 @@ def test_the_sweep_finds_what_all_pairs_have(count: int, seed: int) -> None:
         and not (least[two] >= last[one]).all()
         and not (least[one] >= last[two]).all()
     ]
-    assert unordered_pairs(table, last, least).tolist() == expected
+    with mock.patch.object(races, "_WINDOW", window):
+        assert unordered_pairs(table, last, least).tolist() == expected
 
 
 def test_the_sweep_takes_memory_for_what_it_finds_alone() -> None:
