@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.domain import AccessMap, AxisKind
-from autoturbo.graph.operators import Graph, Tensor, check_limits, element_bytes
+from autoturbo.graph.operators import MAX_AXES, Graph, Tensor, check_limits, element_bytes
 
 Ints = NDArray[np.int64]
 
@@ -196,47 +196,76 @@ def read_region(
     return filled
 
 
+class Regions(NamedTuple):
+    """What some operators need, in arrays over the whole graph.
+
+    Attributes:
+        low: over all dimensions of all tensors: first element needed, where ``seen``.
+        high: one past the last.
+        seen: per tensor, 1 if the operators touch it.
+        box_low: over all axes: first step of each operator's loops; none where it is not needed.
+        box_high: one past the last.
+        room: of any contents, ``(6, MAX_AXES)``.
+    """
+
+    low: Ints
+    high: Ints
+    seen: Ints
+    box_low: Ints
+    box_high: Ints
+    room: Ints
+
+    @staticmethod
+    def of(g: GraphArrays) -> Regions:
+        """Return regions in which nothing is needed."""
+        dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
+        sizes = (dims, dims, tensors, axes, axes, (6, MAX_AXES))
+        return Regions(*(np.zeros(size, np.int64) for size in sizes))
+
+
 @borrowing
-def need(
-    g: GraphArrays, tensor: int, add_low: Ints, add_high: Ints, low: Ints, high: Ints, seen: Ints
-) -> None:
+def clear_seen(g: GraphArrays, ops: Ints, seen: Ints) -> None:
+    """Forget which tensors some operators touched."""
+    for op in ops:
+        for position in range(g.in_start[op], g.in_start[op + 1]):
+            seen[g.in_tensor[position]] = 0
+        for position in range(g.out_start[op], g.out_start[op + 1]):
+            seen[g.out_tensor[position]] = 0
+
+
+@borrowing
+def need(g: GraphArrays, tensor: int, add_low: Ints, add_high: Ints, regions: Regions) -> None:
     """Grow the needed region of a tensor to the hull with another region."""
+    low, high = regions.low, regions.high
     first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
     for position in range(rank):
         dim = first + position
-        if seen[tensor]:
+        if regions.seen[tensor]:
             low[dim] = min(low[dim], add_low[position])
             high[dim] = max(high[dim], add_high[position])
         else:
             low[dim], high[dim] = add_low[position], add_high[position]
-    seen[tensor] = 1
+    regions.seen[tensor] = 1
 
 
 @borrowing
-def operator_axes(
-    g: GraphArrays,
-    op: int,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    axis_low: Ints,
-    axis_high: Ints,
-    one_low: Ints,
-    one_high: Ints,
-) -> bool:
-    """Axis intervals of an operator for the needed regions of its outputs; False if none is.
+def operator_axes(g: GraphArrays, op: int, regions: Regions) -> bool:
+    """Note the axis intervals of an operator for the needed regions of its outputs.
 
-    ``one_low`` and ``one_high`` are room for those of one output.
+    They are in the first two rows of ``regions.room``; False if nothing of it is needed.
     """
+    axis_low, axis_high = regions.room[0], regions.room[1]
+    one_low, one_high = regions.room[4], regions.room[5]
     count = g.axis_start[op + 1] - g.axis_start[op]
     wanted = False
     for position in range(g.out_start[op], g.out_start[op + 1]):
         tensor = g.out_tensor[position]
-        if not seen[tensor]:
+        if not regions.seen[tensor]:
             continue
         for axis in range(count):
             one_low[axis], one_high[axis] = 0, g.axis_extent[g.axis_start[op] + axis]
-        narrow_axes(g, g.out_slot[position], low, high, g.dim_start[tensor], one_low, one_high)
+        first, slot = g.dim_start[tensor], g.out_slot[position]
+        narrow_axes(g, slot, regions.low, regions.high, first, one_low, one_high)
         for axis in range(count):
             axis_low[axis] = min(axis_low[axis], one_low[axis]) if wanted else one_low[axis]
             axis_high[axis] = max(axis_high[axis], one_high[axis]) if wanted else one_high[axis]
@@ -248,45 +277,49 @@ def operator_axes(
 
 
 @borrowing
-def propagate_in(
-    g: GraphArrays,
-    ops: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    box_low: Ints,
-    box_high: Ints,
-    room: Ints,
-) -> None:
+def seed_in(g: GraphArrays, op: int, axes: Ints, bounds: Ints, regions: Regions) -> None:
+    """Set the wanted regions of an operator's outputs to what a box of its domain makes.
+
+    ``axes`` are those that the box cuts, at ``bounds``.
+    """
+    room = regions.room
+    axis_low, axis_high, part_low, part_high = room[0], room[1], room[2], room[3]
+    for index in range(g.axis_start[op + 1] - g.axis_start[op]):
+        axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
+    for index in range(len(axes)):
+        axis_low[axes[index]], axis_high[axes[index]] = bounds[index, 0], bounds[index, 1]
+    for position in range(g.out_start[op], g.out_start[op + 1]):
+        tensor = g.out_tensor[position]
+        if read_region(g, g.out_slot[position], tensor, axis_low, axis_high, part_low, part_high):
+            need(g, tensor, part_low, part_high, regions)
+
+
+@borrowing
+def propagate_in(g: GraphArrays, ops: Ints, regions: Regions) -> None:
     """Find the regions that a sub-graph needs, from its outputs back to its inputs.
 
     Args:
         g: the graph.
         ops: operators of the sub-graph in topological order.
-        low: over all dimensions; holds the regions wanted of the sub-graph's outputs on entry, and
-            of every tensor that it touches on return.
-        high: likewise.
-        seen: per tensor, 1 where a region is set.
-        box_low: over all axes; the axis intervals of each operator on return (empty if unused).
-        box_high: likewise.
-        room: of any contents, ``(6, MAX_AXES)``.
+        regions: the regions wanted of the sub-graph's outputs on entry; of every tensor that it
+            touches, and the axis intervals of each operator, on return.
     """
-    axis_low, axis_high, part_low = room[0], room[1], room[2]
-    part_high, one_low, one_high = room[3], room[4], room[5]
+    axis_low, axis_high = regions.room[0], regions.room[1]
+    part_low, part_high = regions.room[2], regions.room[3]
     for index in range(len(ops) - 1, -1, -1):
         op = ops[index]
         start, end = g.axis_start[op], g.axis_start[op + 1]
-        wanted = operator_axes(g, op, low, high, seen, axis_low, axis_high, one_low, one_high)
+        wanted = operator_axes(g, op, regions)
         for axis in range(start, end):
-            box_low[axis] = axis_low[axis - start] if wanted else 0
-            box_high[axis] = axis_high[axis - start] if wanted else 0
+            regions.box_low[axis] = axis_low[axis - start] if wanted else 0
+            regions.box_high[axis] = axis_high[axis - start] if wanted else 0
         if not wanted:
             continue
         for position in range(g.in_start[op], g.in_start[op + 1]):
             tensor = g.in_tensor[position]
             slot = g.in_slot[position]
             if read_region(g, slot, tensor, axis_low, axis_high, part_low, part_high):
-                need(g, tensor, part_low, part_high, low, high, seen)
+                need(g, tensor, part_low, part_high, regions)
 
 
 @borrowing
@@ -299,9 +332,9 @@ def region_bytes(g: GraphArrays, tensor: int, low: Ints, high: Ints) -> int:
 
 
 @borrowing
-def domain_points(g: GraphArrays, op: int, box_low: Ints, box_high: Ints) -> int:
+def domain_points(g: GraphArrays, op: int, regions: Regions) -> int:
     """Points of an operator's domain inside its axis intervals."""
     points = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
-        points *= max(box_high[axis] - box_low[axis], 0)
+        points *= max(regions.box_high[axis] - regions.box_low[axis], 0)
     return points

@@ -16,9 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoturbo.graph.arrays import GraphArrays, Ints, graph_arrays, propagate_in, region_bytes
+from autoturbo.graph.arrays import (
+    GraphArrays,
+    Ints,
+    Regions,
+    graph_arrays,
+    propagate_in,
+    region_bytes,
+)
 from autoturbo.graph.domain import SHOWN
-from autoturbo.graph.operators import MAX_AXES, Engine, Graph, Operator
+from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.hardware.target import Target, storage_ratio
 from autoturbo.schedule.codegen.work import MATRIX, VECTOR, in_integers, priced
 from autoturbo.schedule.place.recurrence import Recurrence
@@ -49,16 +56,13 @@ class Needs:
     def of(graph: Graph, dtype: str, *, integers: bool = False) -> Needs:
         """Follow whole outputs back to the inputs; sizes as :func:`graph_arrays` has them."""
         arrays = graph_arrays(graph, dtype, integers=integers)
-        low, high = np.zeros_like(arrays.extent), np.zeros_like(arrays.extent)
-        seen = np.zeros(len(graph.tensors), np.int64)
+        found = Regions.of(arrays)
         for tensor in graph.outputs:
             part = slice(arrays.dim_start[tensor], arrays.dim_start[tensor + 1])
-            high[part], seen[tensor] = arrays.extent[part], 1
-        begin, end = np.zeros_like(arrays.axis_extent), np.zeros_like(arrays.axis_extent)
-        order = np.arange(len(graph.operators), dtype=np.int64)
-        room = np.zeros((6, MAX_AXES), np.int64)
-        propagate_in(arrays, order, low, high, seen, begin, end, room)
-        return Needs(graph, arrays, low, high, seen, np.maximum(end - begin, 0))
+            found.high[part], found.seen[tensor] = arrays.extent[part], 1
+        propagate_in(arrays, np.arange(len(graph.operators), dtype=np.int64), found)
+        steps = np.maximum(found.box_high - found.box_low, 0)
+        return Needs(graph, arrays, found.low, found.high, found.seen, steps)
 
     def bytes(self, tensor: int) -> int:
         """Bytes of a tensor that are needed."""

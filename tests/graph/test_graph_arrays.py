@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from autoturbo.datasets.workloads import names
 from autoturbo.graph.arrays import (
     GraphArrays,
+    Regions,
     domain_points,
     graph_arrays,
     need,
@@ -47,31 +48,25 @@ class Compiled:
 
     def __init__(self, graph: Graph, arrays: GraphArrays) -> None:
         self.graph, self.arrays = graph, arrays
-        dims, axes = len(arrays.extent), len(arrays.axis_extent)
-        self.low, self.high = np.zeros(dims, np.int64), np.zeros(dims, np.int64)
-        self.seen = np.zeros(len(graph.tensors), np.int64)
-        self.box_low, self.box_high = np.zeros(axes, np.int64), np.zeros(axes, np.int64)
+        self.regions = Regions.of(arrays)
 
     def want(self, tensor: int, region: Region) -> None:
         low = np.asarray([a for a, _ in region], np.int64)
         high = np.asarray([b for _, b in region], np.int64)
-        need(self.arrays, tensor, low, high, self.low, self.high, self.seen)
+        need(self.arrays, tensor, low, high, self.regions)
 
     def run(self, *operators: int) -> None:
-        propagate_in(
-            self.arrays, np.asarray(operators, np.int64), self.low, self.high, self.seen,
-            self.box_low, self.box_high, np.zeros((6, MAX_AXES), np.int64),
-        )  # fmt: skip
+        propagate_in(self.arrays, np.asarray(operators, np.int64), self.regions)
 
     def region(self, tensor: int) -> Region:
         start = self.arrays.dim_start
         span = range(int(start[tensor]), int(start[tensor + 1]))
-        return tuple((int(self.low[d]), int(self.high[d])) for d in span)
+        return tuple((int(self.regions.low[d]), int(self.regions.high[d])) for d in span)
 
     def box(self, operator: int) -> tuple[Interval, ...]:
         start = self.arrays.axis_start
         span = range(int(start[operator]), int(start[operator + 1]))
-        return tuple((int(self.box_low[a]), int(self.box_high[a])) for a in span)
+        return tuple((int(self.regions.box_low[a]), int(self.regions.box_high[a])) for a in span)
 
 
 def check_operator(graph: Graph, arrays: GraphArrays, index: int, data: st.DataObject) -> None:
@@ -86,18 +81,18 @@ def check_operator(graph: Graph, arrays: GraphArrays, index: int, data: st.DataO
     assert volume(state.box(index)) == volume(axes)
     if volume(axes):
         assert state.box(index) == axes
-    assert domain_points(arrays, index, state.box_low, state.box_high) == volume(axes)
+    assert domain_points(arrays, index, state.regions) == volume(axes)
     expected: dict[int, Region] = {}
     for position, tensor in enumerate(operator.inputs):
         region = operator.input_region(position, axes, graph.tensors[tensor].shape)
         if volume(region):
             expected[tensor] = hull(expected.get(tensor, region), region)
     for tensor in set(operator.inputs) - set(operator.outputs):
-        assert bool(state.seen[tensor]) == (tensor in expected)
+        assert bool(state.regions.seen[tensor]) == (tensor in expected)
         if tensor in expected:
             assert state.region(tensor) == expected[tensor]
             size = volume(expected[tensor]) * element_bytes(graph.tensors[tensor].dtype, "float16")
-            assert region_bytes(arrays, tensor, state.low, state.high) == size
+            assert region_bytes(arrays, tensor, state.regions.low, state.regions.high) == size
 
 
 @pytest.mark.parametrize("name", workloads(without=["unet"]))
@@ -144,7 +139,9 @@ def test_runs_of_operators(name: str, data: st.DataObject) -> None:
             region = operator.input_region(position, axes, graph.tensors[tensor].shape)
             if volume(region):
                 regions[tensor] = hull(regions.get(tensor, region), region)
-    assert {t: state.region(t) for t in range(len(graph.tensors)) if state.seen[t]} == regions
+    assert {
+        t: state.region(t) for t in range(len(graph.tensors)) if state.regions.seen[t]
+    } == regions
 
 
 def test_layout() -> None:
@@ -194,9 +191,7 @@ def test_several_outputs_are_joined() -> None:
     operator = graph.operators[0]
     state.want(operator.outputs[0], ((1, 2), (0, 3)))
     state.want(operator.outputs[1], ((0, 2), (0, 3)))
-    low, high = np.empty(MAX_AXES, np.int64), np.empty(MAX_AXES, np.int64)
-    room = np.empty((2, MAX_AXES), np.int64)
-    assert operator_axes(arrays, 0, state.low, state.high, state.seen, low, high, room[0], room[1])
+    assert operator_axes(arrays, 0, state.regions)
     state.run(0)
     rows = state.region(graph.inputs[0])[0]
     assert rows[0] <= 1

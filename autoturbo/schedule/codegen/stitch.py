@@ -23,6 +23,8 @@ from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import (
     GraphArrays,
     Ints,
+    Regions,
+    clear_seen,
     domain_points,
     need,
     propagate_in,
@@ -48,9 +50,9 @@ from autoturbo.schedule.codegen.work import (
     shown_points,
 )
 from autoturbo.schedule.memory.hazards import clearances
-from autoturbo.schedule.partition.split import Workspace, clear_seen, workspace
+from autoturbo.schedule.partition.split import workspace
 from autoturbo.schedule.place.bind import Binding, extents_in, layer_bindings
-from autoturbo.schedule.place.instances import PartShape, external_inputs
+from autoturbo.schedule.place.instances import external_inputs
 from autoturbo.schedule.problem import LayerArrays, Problem
 from autoturbo.schedule.stores import remembered
 
@@ -144,9 +146,7 @@ class Template:
         )  # fmt: skip
 
 
-def stitch(
-    problem: Problem, layers: tuple[int, ...], shape: PartShape, binding: Binding
-) -> Template:
+def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: Binding) -> Template:
     """Return the template of a part, its output bound in some way."""
     extents = extents_in(problem, layers, shape)
     chosen, wanted = layer_bindings(problem, layers, extents, binding)
@@ -203,7 +203,7 @@ def local_edges(problem: Problem, layers: tuple[int, ...]) -> list[tuple[int, ..
 
 
 def _sizes(
-    problem: Problem, shape: PartShape, tensors: Iterable[int], held: Mapping[int, Binding]
+    problem: Problem, shape: Regions, tensors: Iterable[int], held: Mapping[int, Binding]
 ) -> dict[int, tuple[int, int]]:
     """Return the bytes of tensors in a part, whole and on the busiest core.
 
@@ -242,11 +242,19 @@ def _binding_table(problem: Problem, held: dict[int, Binding]) -> Ints:
 
 
 class PartArrays(NamedTuple):
-    """Regions of a part: over all dimensions of all tensors, and per tensor 1 where it is seen."""
+    """Regions of a part and how its tensors are bound.
+
+    Attributes:
+        low: over all dimensions of all tensors: first element needed, where ``seen``.
+        high: one past the last.
+        seen: per tensor, 1 if the part touches it.
+        table: per tensor, the factors of its binding, 0 where it has none.
+    """
 
     low: Ints
     high: Ints
     seen: Ints
+    table: Ints
 
 
 @borrowing
@@ -254,7 +262,6 @@ def _core_region(
     g: GraphArrays,
     tensor: int,
     core: int,
-    table: Ints,
     part: PartArrays,
     out_low: Ints,
     out_high: Ints,
@@ -267,7 +274,7 @@ def _core_region(
     left = core
     for back in range(rank):
         dim = rank - 1 - back
-        factor = max(table[tensor, dim], 1)
+        factor = max(part.table[tensor, dim], 1)
         place, left = left % factor, left // factor
         begin = part.low[first + dim]
         extent = part.high[first + dim] - begin
@@ -281,24 +288,17 @@ def _core_region(
 
 @borrowing
 def _foreign_bytes(
-    g: GraphArrays,
-    tensor: int,
-    core: int,
-    table: Ints,
-    part: PartArrays,
-    core_low: Ints,
-    core_high: Ints,
-    own_low: Ints,
-    own_high: Ints,
+    g: GraphArrays, tensor: int, core: int, part: PartArrays, regions: Regions
 ) -> int:
     """Bytes of a tensor that a core needs and another core has; none if it is not bound."""
-    if table[tensor, 0] == 0:
+    if part.table[tensor, 0] == 0:
         return 0
+    own_low, own_high = regions.room[0], regions.room[1]
     first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
     needed, common = 1, 1
-    has = _core_region(g, tensor, core, table, part, own_low, own_high)
+    has = _core_region(g, tensor, core, part, own_low, own_high)
     for dim in range(rank):
-        begin, end = core_low[first + dim], core_high[first + dim]
+        begin, end = regions.low[first + dim], regions.high[first + dim]
         needed *= max(end - begin, 0)
         common *= max(min(end, own_high[dim]) - max(begin, own_low[dim]), 0) if has else 0
     size: int = (needed - common) * g.element[tensor]
@@ -307,21 +307,15 @@ def _foreign_bytes(
 
 @borrowing
 def _add_operator(
-    w: WorkArrays,
-    g: GraphArrays,
-    op: int,
-    box_low: Ints,
-    box_high: Ints,
-    row: Floats,
-    moved: int,
-    sizes: Ints,
+    w: WorkArrays, g: GraphArrays, op: int, regions: Regions, row: Floats, moved: int
 ) -> None:
-    """Add one operator's work on one core to its layer's row; ``sizes`` is room."""
+    """Add one operator's work on one core to its layer's row."""
+    sizes = regions.room[0]
     sizes[:ROLES] = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
-        sizes[w.role[axis]] *= max(box_high[axis] - box_low[axis], 0)
-    points = domain_points(g, op, box_low, box_high)
-    shown = shown_points(g, w, op, box_low, box_high)
+        sizes[w.role[axis]] *= max(regions.box_high[axis] - regions.box_low[axis], 0)
+    points = domain_points(g, op, regions)
+    shown = shown_points(g, w, op, regions)
     if w.engine[op] == MATRIX:
         row[Stage.COUNT] = sizes[COUNT] * sizes[STEP] * w.macs[op]
         row[Stage.ROWS] = sizes[ROWS]
@@ -338,31 +332,23 @@ def _add_operator(
 
 @borrowing
 def _add_recurrence(
-    w: WorkArrays,
-    g: GraphArrays,
-    op: int,
-    box_low: Ints,
-    box_high: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    share: float,
-    row: Floats,
+    w: WorkArrays, g: GraphArrays, op: int, regions: Regions, share: float, row: Floats
 ) -> None:
     """Add the steps of a recurrence: what each reads again, and the state that cores exchange."""
     for position in range(g.in_start[op], g.in_start[op + 1]):
         tensor, slot, by_step = g.in_tensor[position], g.in_slot[position], False
         for term in range(g.term_start[g.slot_dim[slot]], g.term_start[g.slot_dim[slot + 1]]):
             by_step = by_step or w.role[g.axis_start[op] + g.term_axis[term]] == STEP
-        if by_step and g.constant[tensor] and seen[tensor]:
-            row[Stage.STEP_WEIGHTS] += region_bytes(g, tensor, low, high) * share
+        if by_step and g.constant[tensor] and regions.seen[tensor]:
+            size = region_bytes(g, tensor, regions.low, regions.high)
+            row[Stage.STEP_WEIGHTS] += size * share
     if 0.0 < share < 1.0:
-        made = shown_points(g, w, op, box_low, box_high) * g.element[g.out_tensor[g.out_start[op]]]
+        made = shown_points(g, w, op, regions) * g.element[g.out_tensor[g.out_start[op]]]
         row[Stage.STATE] += made * (1.0 / share - 1.0)
     steps = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
         if w.role[axis] == STEP:
-            steps *= max(box_high[axis] - box_low[axis], 0)
+            steps *= max(regions.box_high[axis] - regions.box_low[axis], 0)
     row[Stage.SEQUENCE] = max(row[Stage.SEQUENCE], steps)
 
 
@@ -394,21 +380,17 @@ def _add_reads(
     g: GraphArrays,
     reads: Ints,
     core: int,
-    table: Ints,
     part: PartArrays,
-    room: Workspace,
+    regions: Regions,
     row: Floats,
     foreign: Ints,
 ) -> None:
     """Add what a core reads to its layer's row, and note what other cores have of each tensor."""
-    low, high, own_low, own_high = room.low, room.high, room.axes[0], room.axes[1]
     for position in range(len(reads)):
         tensor = reads[position]
-        if room.seen[tensor]:
-            row[Stage.READ] += region_bytes(g, tensor, low, high)
-            foreign[position] = _foreign_bytes(
-                g, tensor, core, table, part, low, high, own_low, own_high
-            )
+        if regions.seen[tensor]:
+            row[Stage.READ] += region_bytes(g, tensor, regions.low, regions.high)
+            foreign[position] = _foreign_bytes(g, tensor, core, part, regions)
             row[Stage.EXCHANGED] += foreign[position]
 
 
@@ -420,8 +402,7 @@ def _core_table(
     layers: Ints,
     cores: Ints,
     part: PartArrays,
-    table: Ints,
-    room: Workspace,
+    regions: Regions,
 ) -> tuple[Floats, Ints]:
     """Return one row per layer, the work of one of its cores, and what that gets from others.
 
@@ -431,9 +412,8 @@ def _core_table(
         w: its work.
         layers: of the part.
         cores: per layer, the core that is looked at.
-        part: regions of the part.
-        table: binding per tensor, 0 where it has none.
-        room: any contents.
+        part: regions of the part, and how its tensors are bound.
+        regions: any contents.
 
     Returns:
         ``(layers, STAGE_COLUMNS)``, and bytes by input, layer by layer.
@@ -442,27 +422,27 @@ def _core_table(
     for layer in layers:
         inputs += a.in_start[layer + 1] - a.in_start[layer]
     rows, foreign = np.zeros((len(layers), STAGE_COLUMNS)), np.zeros(inputs, np.int64)
-    low, high, seen = room.low, room.high, room.seen
-    box_low, box_high, own_low, own_high = room.box_low, room.box_high, room.axes[0], room.axes[1]
+    low, high, seen = regions.low, regions.high, regions.seen
+    own_low, own_high = regions.room[0], regions.room[1]
     for index in range(len(layers)):
         layer, row, core = layers[index], rows[index], cores[index]
         ops = a.op[a.op_start[layer] : a.op_start[layer + 1]]
         clear_seen(g, ops, seen)
         for position in range(a.out_start[layer], a.out_start[layer + 1]):
             tensor = a.out_tensor[position]
-            if part.seen[tensor] and _core_region(g, tensor, core, table, part, own_low, own_high):
-                need(g, tensor, own_low, own_high, low, high, seen)
-        propagate_in(g, ops, low, high, seen, box_low, box_high, room.axes)
+            if part.seen[tensor] and _core_region(g, tensor, core, part, own_low, own_high):
+                need(g, tensor, own_low, own_high, regions)
+        propagate_in(g, ops, regions)
         for op in ops:
             moved = _output_bytes(g, op, low, high, seen)
-            share = narrow_spread(g, w, op, low, high, seen, box_low, box_high, room.axes[2:4])
-            _add_operator(w, g, op, box_low, box_high, row, moved, own_low)
+            share = narrow_spread(g, w, op, regions)
+            _add_operator(w, g, op, regions, row, moved)
             row[Stage.WEIGHTS] += _weight_bytes(g, w, op, part.low, part.high, part.seen)
             row[Stage.CORE_WEIGHTS] += _weight_bytes(g, w, op, low, high, seen) * share
             if w.recurrent[op]:
-                _add_recurrence(w, g, op, box_low, box_high, low, high, seen, share, row)
+                _add_recurrence(w, g, op, regions, share, row)
         reads = a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]
-        _add_reads(g, reads, core, table, part, room, row, foreign[at : at + len(reads)])
+        _add_reads(g, reads, core, part, regions, row, foreign[at : at + len(reads)])
         at += len(reads)
         for position in range(a.out_start[layer], a.out_start[layer + 1]):
             if seen[a.out_tensor[position]]:
@@ -471,7 +451,7 @@ def _core_table(
 
 
 def _stage_table(
-    problem: Problem, layers: tuple[int, ...], shape: PartShape, held: dict[int, Binding]
+    problem: Problem, layers: tuple[int, ...], shape: Regions, held: dict[int, Binding]
 ) -> tuple[Floats, Ints]:
     """Return the stages of a part, and what the busiest core gets of inputs from others.
 
@@ -490,7 +470,7 @@ def _stage_table(
     rows, foreign = _core_table(
         problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
         np.asarray([core for core, _ in spread], np.int64),
-        PartArrays(shape.low, shape.high, shape.seen), table, workspace(problem),
+        PartArrays(shape.low, shape.high, shape.seen, table), workspace(problem).regions,
     )  # fmt: skip
     rows[:, Stage.CORES] = [cores for _, cores in spread]
     sharing = [max(problem.work.sharing[list(problem.layers[x].operators)]) for x in layers]
@@ -502,7 +482,7 @@ def _stage_table(
 
 
 def _spread(
-    problem: Problem, shape: PartShape, tensor: int, factors: Sequence[int]
+    problem: Problem, shape: Regions, tensor: int, factors: Sequence[int]
 ) -> tuple[int, int]:
     """Return a core with a full part of a tensor, and the number of cores that have a part of it.
 
@@ -535,7 +515,7 @@ def _share_out(rows: Floats, cores: Ints) -> None:
     rows[shared, Stage.EXCHANGED] += PARTIAL_BYTES * (cores[shared] - 1)
 
 
-def _runs(problem: Problem, layers: tuple[int, ...], shape: PartShape) -> Floats:
+def _runs(problem: Problem, layers: tuple[int, ...], shape: Regions) -> Floats:
     """Return the consecutive bytes that a part's inputs, outputs and weights have in memory.
 
     Per layer and kind of tensor, bytes of the regions over the number of their runs, ``(layers,
@@ -565,7 +545,7 @@ def _tensors_in_memory(problem: Problem, layers: tuple[int, ...]) -> tuple[Ints,
     return tensors, np.cumsum([0, *map(len, groups)])
 
 
-def _regions(problem: Problem, tensors: Ints, shape: PartShape) -> tuple[Ints, Ints]:
+def _regions(problem: Problem, tensors: Ints, shape: Regions) -> tuple[Ints, Ints]:
     """Return the bytes of tensors in a part, and how many of them are consecutive in memory."""
     arrays, dims = problem.arrays, _memory_layout(problem)[tensors]
     there = dims >= 0

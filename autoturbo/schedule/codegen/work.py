@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.compiled import borrowing
-from autoturbo.graph.arrays import GraphArrays, Ints
+from autoturbo.graph.arrays import GraphArrays, Ints, Regions
 from autoturbo.graph.domain import SHOWN, AxisKind
 from autoturbo.graph.operators import NO_WORK, Engine, Graph, Operator, Work
 from autoturbo.hardware.target import MatrixEngine, Target
@@ -71,12 +71,12 @@ class WorkArrays(NamedTuple):
 
 
 @borrowing
-def shown_points(g: GraphArrays, w: WorkArrays, op: int, box_low: Ints, box_high: Ints) -> int:
+def shown_points(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> int:
     """Points of the axes that an operator does not sum over, inside its axis intervals."""
     points = 1
     for axis in range(g.axis_start[op], g.axis_start[op + 1]):
         if w.shown[axis]:
-            points *= max(box_high[axis] - box_low[axis], 0)
+            points *= max(regions.box_high[axis] - regions.box_low[axis], 0)
     return points
 
 

@@ -13,7 +13,9 @@ reads it, tile by tile; likewise weights and streams pass a staging zone at the 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -90,46 +92,52 @@ def allocate(buffers: Buffers, zones: Zones, victim: str | Ints) -> Buffers:
         victim: which tensor leaves first, a key of :data:`VICTIMS`, or the codes of the rules that
             hold when each buffer is made.
     """
-    scope, address = buffers.scope.copy(), buffers.address.copy()
-    codes = np.full(len(scope), VICTIMS[victim]) if isinstance(victim, str) else victim
-    place_all(
-        buffers.birth, buffers.death, buffers.core_bytes, buffers.cluster_bytes, scope, address,
-        codes, zones.lb, zones.gb,
-    )  # fmt: skip
-    return Buffers(
-        buffers.birth, buffers.death, buffers.core_bytes, buffers.cluster_bytes, scope, address
+    codes = np.full(len(buffers.scope), VICTIMS[victim]) if isinstance(victim, str) else victim
+    placed = dataclasses.replace(
+        buffers, scope=buffers.scope.copy(), address=buffers.address.copy()
     )
+    place_all(placed, codes, zones.lb, zones.gb)
+    return placed
 
 
-def place_all(
-    birth: Ints,
-    death: Ints,
-    core_bytes: Ints,
-    cluster_bytes: Ints,
-    scope: Ints,
-    address: Ints,
-    rules: Ints,
-    lb: int,
-    gb: int,
-) -> None:
-    """:func:`allocate` on arrays; ``scope`` and ``address`` are changed in place."""
+class Lives(NamedTuple):
+    """Buffers at one level, for compiled code: as in :class:`Buffers`, with whole lines of bytes.
+
+    Attributes:
+        birth: step that makes it.
+        death: last step that reads it.
+        size: bytes.
+        scope: changed in place.
+        address: likewise.
+    """
+
+    birth: Ints
+    death: Ints
+    size: Ints
+    scope: Ints
+    address: Ints
+
+
+def place_all(buffers: Buffers, rules: Ints, lb: int, gb: int) -> None:
+    """Do as :func:`allocate` does, changing scopes and addresses in place."""
+    birth, death, scope = buffers.birth, buffers.death, buffers.scope
     order = np.argsort(birth, kind="stable")
-    fixed = address >= 0
-    for level, sizes, room in ((0, core_bytes, lb), (1, cluster_bytes, gb)):
+    fixed = buffers.address >= 0
+    for level, sizes, room in (
+        (0, buffers.core_bytes, lb), (1, buffers.cluster_bytes, gb)
+    ):  # fmt: skip
         rounded = (sizes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        _spill(order, birth, death, rounded, scope, fixed, level, room, rules)
+        life = Lives(birth, death, rounded, scope, buffers.address)
+        _spill(order, life, fixed, level, room, rules)
         own = order[scope[order] == level]
         if len(own):
-            _place(own, birth, death, rounded, scope, address, fixed[own], level, room)
+            _place(own, life, fixed[own], level, room)
 
 
 @njit(cache=True)
 def _spill(
     order: Ints,
-    birth: Ints,
-    death: Ints,
-    size: Ints,
-    scope: Ints,
+    life: Lives,
     fixed: NDArray[np.bool_],
     level: int,
     room: int,
@@ -139,23 +147,23 @@ def _spill(
     active = np.empty(len(order), np.int64)
     count, live = 0, 0
     for buffer in order:
-        if scope[buffer] != level:
+        if life.scope[buffer] != level:
             continue
         kept = 0
         for position in range(count):
-            if death[active[position]] >= birth[buffer]:
+            if life.death[active[position]] >= life.birth[buffer]:
                 active[kept] = active[position]
                 kept += 1
             else:
-                live -= size[active[position]]
+                live -= life.size[active[position]]
         active[kept], count = buffer, kept + 1
-        live += size[buffer]
+        live += life.size[buffer]
         while live > room:
-            victim = _victim(active, count, birth, death, size, fixed, rules[buffer])
+            victim = _victim(active, count, life, fixed, rules[buffer])
             if victim < 0:
                 break
-            live -= size[active[victim]]
-            scope[active[victim]] = level + 1
+            live -= life.size[active[victim]]
+            life.scope[active[victim]] = level + 1
             count -= 1
             for position in range(victim, count):
                 active[position] = active[position + 1]
@@ -167,11 +175,7 @@ STRIDE = 8
 
 def _place(
     own: Ints,
-    birth: Ints,
-    death: Ints,
-    size: Ints,
-    scope: Ints,
-    address: Ints,
+    life: Lives,
     fixed: NDArray[np.bool_],
     level: int,
     room: int,
@@ -180,14 +184,14 @@ def _place(
 
     One that finds no room goes one level down. Those that are fixed are where they are.
     """
-    start = _buckets(birth[own] // STRIDE, death[own] // STRIDE)
+    start = _buckets(life.birth[own] // STRIDE, life.death[own] // STRIDE)
     crowd = np.diff(start).astype(np.float64)
     free = own[~fixed]
     if (crowd * crowd).sum() > CROWDED:
-        _place_in_time(own[fixed], free, birth, death, size, scope, address, level, room)
+        _place_in_time(own[fixed], free, life, level, room)
         return
-    largest = free[np.argsort(-size[free], kind="stable")]
-    _place_largest(own[fixed], largest, birth, death, size, scope, address, start, level, room)
+    largest = free[np.argsort(-life.size[free], kind="stable")]
+    _place_largest(own[fixed], largest, life, start, level, room)
 
 
 def _buckets(first: Ints, last: Ints) -> Ints:
@@ -207,25 +211,21 @@ def _buckets(first: Ints, last: Ints) -> Ints:
 def _place_largest(
     fixed: Ints,
     largest: Ints,
-    birth: Ints,
-    death: Ints,
-    size: Ints,
-    scope: Ints,
-    address: Ints,
+    life: Lives,
     start: Ints,
     level: int,
     room: int,
 ) -> None:
     filled, entries = start[:-1].copy(), np.empty(start[-1], np.int64)
     for buffer in fixed:
-        _note(buffer, birth, death, address, filled, start, entries)
+        _note(buffer, life, filled, start, entries)
     for buffer in largest:
-        at = _lowest_free(buffer, birth, death, size, address, filled, start, entries)
-        if at + size[buffer] > room:
-            scope[buffer] = level + 1
+        at = _lowest_free(buffer, life, filled, start, entries)
+        if at + life.size[buffer] > room:
+            life.scope[buffer] = level + 1
         else:
-            address[buffer] = at
-            _note(buffer, birth, death, address, filled, start, entries)
+            life.address[buffer] = at
+            _note(buffer, life, filled, start, entries)
 
 
 CROWDED = 1e8
@@ -237,11 +237,7 @@ take longer than all else; then buffers are placed in the order of their birth."
 def _place_in_time(
     fixed: Ints,
     free: Ints,
-    birth: Ints,
-    death: Ints,
-    size: Ints,
-    scope: Ints,
-    address: Ints,
+    life: Lives,
     level: int,
     room: int,
 ) -> None:
@@ -251,32 +247,32 @@ def _place_in_time(
     """
     alive, count = np.empty(len(fixed) + len(free) + 1, np.int64), 0
     for buffer in fixed:
-        count = _enter(buffer, count, alive, address)
+        count = _enter(buffer, count, alive, life)
     for buffer in free:
         kept, at, found = 0, 0, -1
         for position in range(count):
             other = alive[position]
-            if death[other] < birth[buffer]:
+            if life.death[other] < life.birth[buffer]:
                 continue
-            if found < 0 and address[other] - at >= size[buffer]:
+            if found < 0 and life.address[other] - at >= life.size[buffer]:
                 found = at
-            at = max(at, address[other] + size[other])
+            at = max(at, life.address[other] + life.size[other])
             alive[kept] = other
             kept += 1
         count = kept
         found = at if found < 0 else found
-        if found + size[buffer] > room:
-            scope[buffer] = level + 1
+        if found + life.size[buffer] > room:
+            life.scope[buffer] = level + 1
         else:
-            address[buffer] = found
-            count = _enter(buffer, count, alive, address)
+            life.address[buffer] = found
+            count = _enter(buffer, count, alive, life)
 
 
 @njit(cache=True)
-def _enter(buffer: int, count: int, alive: Ints, address: Ints) -> int:
+def _enter(buffer: int, count: int, alive: Ints, life: Lives) -> int:
     """Add a placed buffer to those alive, sorted by address."""
     position = count
-    while position > 0 and address[alive[position - 1]] > address[buffer]:
+    while position > 0 and life.address[alive[position - 1]] > life.address[buffer]:
         alive[position] = alive[position - 1]
         position -= 1
     alive[position] = buffer
@@ -284,13 +280,13 @@ def _enter(buffer: int, count: int, alive: Ints, address: Ints) -> int:
 
 
 @njit(cache=True)
-def _note(
-    buffer: int, birth: Ints, death: Ints, address: Ints, filled: Ints, start: Ints, entries: Ints
-) -> None:
+def _note(buffer: int, life: Lives, filled: Ints, start: Ints, entries: Ints) -> None:
     """Enter a placed buffer into its buckets, each sorted by address."""
-    for bucket in range(birth[buffer] // STRIDE, death[buffer] // STRIDE + 1):
+    for bucket in range(life.birth[buffer] // STRIDE, life.death[buffer] // STRIDE + 1):
         position = filled[bucket]
-        while position > start[bucket] and address[entries[position - 1]] > address[buffer]:
+        while (
+            position > start[bucket] and life.address[entries[position - 1]] > life.address[buffer]
+        ):
             entries[position] = entries[position - 1]
             position -= 1
         entries[position] = buffer
@@ -300,10 +296,7 @@ def _note(
 @njit(cache=True)
 def _lowest_free(
     buffer: int,
-    birth: Ints,
-    death: Ints,
-    size: Ints,
-    address: Ints,
+    life: Lives,
     filled: Ints,
     start: Ints,
     entries: Ints,
@@ -312,18 +305,20 @@ def _lowest_free(
 
     Going up past whatever is in the way, bucket by bucket, until a round meets nothing.
     """
-    at, wanted = 0, size[buffer]
-    first, last = birth[buffer] // STRIDE, death[buffer] // STRIDE
+    at, wanted = 0, life.size[buffer]
+    first, last = life.birth[buffer] // STRIDE, life.death[buffer] // STRIDE
     moved = True
     while moved:
         moved = False
         for bucket in range(first, last + 1):
             for position in range(start[bucket], filled[bucket]):
                 other = entries[position]
-                if address[other] >= at + wanted:
+                if life.address[other] >= at + wanted:
                     break
-                end = address[other] + size[other]
-                apart = death[other] < birth[buffer] or birth[other] > death[buffer]
+                end = life.address[other] + life.size[other]
+                apart = (
+                    life.death[other] < life.birth[buffer] or life.birth[other] > life.death[buffer]
+                )
                 if end > at and not apart:
                     at = end
                     moved = first != last
@@ -334,9 +329,7 @@ def _lowest_free(
 def _victim(
     active: Ints,
     count: int,
-    birth: Ints,
-    death: Ints,
-    size: Ints,
+    life: Lives,
     fixed: NDArray[np.bool_],
     rule: int,
 ) -> int:
@@ -344,8 +337,8 @@ def _victim(
     best, most = -1, -1
     for position in range(count):
         buffer = active[position]
-        score = death[buffer] - birth[buffer] + 1 if rule != _LARGEST else 1
-        score *= size[buffer] if rule != _LONGEST else 1
+        score = life.death[buffer] - life.birth[buffer] + 1 if rule != _LARGEST else 1
+        score *= life.size[buffer] if rule != _LONGEST else 1
         if score > most and not fixed[buffer]:
             best, most = position, score
     return best

@@ -13,7 +13,7 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.templates import LayerOutline, Outline, Write
-from autoturbo.schedule.memory.allocate import place_all
+from autoturbo.schedule.memory.allocate import Buffers, place_all
 from autoturbo.schedule.place.instances import Links
 from autoturbo.schedule.place.movement import STAY, Movements
 
@@ -296,14 +296,14 @@ def _place(walk: _Walk, lb: int, gb: int) -> None:
     """
     buffers = walk.buffers
     while True:
-        birth, death, core, cluster, scope, address, rule = (
+        *columns, rules = (
             np.asarray([getattr(b, name) for b in buffers], np.int64)
             for name in ("birth", "death", "core", "cluster", "scope", "address", "rule")
         )
-        place_all(birth, death, core, cluster, scope, address, rule, lb, gb)
-        homeless = [
-            b for b, at in zip(buffers, scope.tolist(), strict=True) if b.kind == MOVED and at
-        ]
+        placed = Buffers(*columns)
+        place_all(placed, rules, lb, gb)
+        scopes = zip(buffers, placed.scope.tolist(), strict=True)
+        homeless = [b for b, scope in scopes if b.kind == MOVED and scope]
         if not homeless:
             break
         for buffer in homeless:
@@ -311,8 +311,9 @@ def _place(walk: _Walk, lb: int, gb: int) -> None:
             moving = (link for link in buffer.links if link in walk.moved)
             for source in (buffers[walk.source(link)] for link in moving):
                 source.death = max(source.death, buffer.death)
-    for buffer, at, place in zip(buffers, scope.tolist(), address.tolist(), strict=True):
-        buffer.scope, buffer.address = at, place
+    where = zip(placed.scope.tolist(), placed.address.tolist(), strict=True)
+    for buffer, (scope, address) in zip(buffers, where, strict=True):
+        buffer.scope, buffer.address = scope, address
 
 
 def _streams(walk: _Walk, rows: int) -> Ints:

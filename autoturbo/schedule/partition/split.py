@@ -45,13 +45,14 @@ from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import (
     GraphArrays,
     Ints,
+    Regions,
+    clear_seen,
     domain_points,
-    need,
     propagate_in,
-    read_region,
     region_bytes,
+    seed_in,
 )
-from autoturbo.graph.operators import MAX_AXES, Operator
+from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.problem import LayerArrays, Problem, outer_axis
 from autoturbo.schedule.stores import remembered
@@ -410,69 +411,25 @@ def operators_of(problem: Problem, layers: Sequence[int]) -> Ints:
     return np.asarray([op for x in layers for op in problem.layers[x].operators], np.int64)
 
 
-@borrowing
-def seed_in(
-    g: GraphArrays,
-    op: int,
-    axes: Ints,
-    bounds: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    room: Ints,
-) -> None:
-    """Set the wanted regions of an operator's outputs to what a box of its domain makes.
-
-    ``axes`` are those that the box cuts, at ``bounds``; ``(4, MAX_AXES)`` are room.
-    """
-    axis_low, axis_high, part_low, part_high = room[0], room[1], room[2], room[3]
-    for index in range(g.axis_start[op + 1] - g.axis_start[op]):
-        axis_low[index], axis_high[index] = 0, g.axis_extent[g.axis_start[op] + index]
-    for index in range(len(axes)):
-        axis_low[axes[index]], axis_high[axes[index]] = bounds[index, 0], bounds[index, 1]
-    for position in range(g.out_start[op], g.out_start[op + 1]):
-        tensor = g.out_tensor[position]
-        if read_region(g, g.out_slot[position], tensor, axis_low, axis_high, part_low, part_high):
-            need(g, tensor, part_low, part_high, low, high, seen)
-
-
 class Workspace(NamedTuple):
-    """Arrays over the whole graph, allocated once and cleared where they were touched."""
+    """Arrays over the whole graph, allocated once and cleared where they were touched.
 
-    low: Ints
-    high: Ints
-    seen: Ints
-    box_low: Ints
-    box_high: Ints
+    Attributes:
+        regions: of a part.
+        last: per tensor, the position of its last reader in a sub-graph, -1 for none.
+        made: per tensor, 1 if the sub-graph makes it.
+    """
+
+    regions: Regions
     last: Ints
     made: Ints
-    axes: Ints
-
-    @staticmethod
-    def of(g: GraphArrays) -> Workspace:
-        """Return room to compute what parts of any layers need, one after another."""
-        dims, tensors, axes = len(g.extent), len(g.element), len(g.axis_extent)
-        low, high, seen, box_low, box_high, last, made = (
-            np.zeros(size, np.int64) for size in (dims, dims, tensors, axes, axes, tensors, tensors)
-        )
-        room = np.zeros((6, MAX_AXES), np.int64)
-        return Workspace(low, high, seen, box_low, box_high, last, made, room)
 
 
 @remembered(1)
 def workspace(problem: Problem) -> Workspace:
     """Return room to compute what parts of any layers need, one after another; remembered."""
-    return Workspace.of(problem.arrays)
-
-
-@borrowing
-def clear_seen(g: GraphArrays, ops: Ints, seen: Ints) -> None:
-    """Forget which tensors some operators touched."""
-    for op in ops:
-        for position in range(g.in_start[op], g.in_start[op + 1]):
-            seen[g.in_tensor[position]] = 0
-        for position in range(g.out_start[op], g.out_start[op + 1]):
-            seen[g.out_tensor[position]] = 0
+    regions = Regions.of(problem.arrays)
+    return Workspace(regions, np.zeros_like(regions.seen), np.zeros_like(regions.seen))
 
 
 @njit(cache=True)
@@ -489,25 +446,23 @@ def _cost(
 
     ``ops`` are the layers' operators; the part is a box of the last one's domain.
     """
-    low, high, seen = space.low, space.high, space.seen
-    clear_seen(g, ops, seen)
-    seed_in(g, ops[-1], axes, bounds, low, high, seen, space.axes)
-    propagate_in(g, ops, low, high, seen, space.box_low, space.box_high, space.axes)
-    work, cut = _work_and_cut(g, a, ops, space.box_low, space.box_high)
-    return _peak(g, a, layers, low, high, seen, space.last, space.made), work, cut
+    regions = space.regions
+    clear_seen(g, ops, regions.seen)
+    seed_in(g, ops[-1], axes, bounds, regions)
+    propagate_in(g, ops, regions)
+    work, cut = _work_and_cut(g, a, ops, regions)
+    return _peak(g, a, layers, space), work, cut
 
 
 @borrowing
-def _work_and_cut(
-    g: GraphArrays, a: LayerArrays, ops: Ints, box_low: Ints, box_high: Ints
-) -> tuple[int, int]:
+def _work_and_cut(g: GraphArrays, a: LayerArrays, ops: Ints, regions: Regions) -> tuple[int, int]:
     """Work of a part, and how many operators it does not have whole.
 
     A part of a recurrence goes through all its steps, and counts as the whole.
     """
     work, cut = 0, 0
     for op in ops:
-        points = domain_points(g, op, box_low, box_high)
+        points = domain_points(g, op, regions)
         total = 1
         for index in range(g.axis_start[op], g.axis_start[op + 1]):
             total *= g.axis_extent[index]
@@ -517,61 +472,44 @@ def _work_and_cut(
 
 
 @borrowing
-def _external_bytes(
-    g: GraphArrays,
-    a: LayerArrays,
-    layers: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    last: Ints,
-    made: Ints,
-) -> int:
+def _external_bytes(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int:
     """Bytes of what is read and not made; notes last readers and what is made inside."""
+    regions, last, made = space.regions, space.last, space.made
     live = 0
     for position in range(len(layers)):
         layer = layers[position]
         for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
             made[tensor] = 1
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-            if last[tensor] < 0 and not made[tensor] and seen[tensor]:
-                live += region_bytes(g, tensor, low, high)
+            if last[tensor] < 0 and not made[tensor] and regions.seen[tensor]:
+                live += region_bytes(g, tensor, regions.low, regions.high)
             last[tensor] = position
     return live
 
 
 @borrowing
-def _peak(
-    g: GraphArrays,
-    a: LayerArrays,
-    layers: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    last: Ints,
-    made: Ints,
-) -> int:
+def _peak(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int:
     """Return the most bytes live at once while the layers run in order, weights excluded.
 
     Inputs are there from the start and leave after their last reader; a layer that may write in
-    place does so over an input that was made inside and dies with it. ``last`` and ``made`` are
-    room to note last readers and what is made inside.
+    place does so over an input that was made inside and dies with it.
     """
+    regions, last, made = space.regions, space.last, space.made
     for layer in layers:
         for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
             made[tensor] = 0
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
             made[tensor], last[tensor] = 0, -1
-    peak = live = _external_bytes(g, a, layers, low, high, seen, last, made)
+    peak = live = _external_bytes(g, a, layers, space)
     for position in range(len(layers)):
         layer = layers[position]
         produced, dying, reusable = 0, 0, 0
         for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
-            if seen[tensor]:
-                produced += region_bytes(g, tensor, low, high)
+            if regions.seen[tensor]:
+                produced += region_bytes(g, tensor, regions.low, regions.high)
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-            if last[tensor] == position and seen[tensor]:
-                size = region_bytes(g, tensor, low, high)
+            if last[tensor] == position and regions.seen[tensor]:
+                size = region_bytes(g, tensor, regions.low, regions.high)
                 dying += size
                 if made[tensor] and a.in_place[layer] and size >= produced:
                     reusable = produced

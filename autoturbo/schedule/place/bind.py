@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from autoturbo.graph.arrays import Regions
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.partition.isomorphism import first_alike
@@ -20,7 +21,6 @@ from autoturbo.schedule.place.instances import (
     Cut,
     InstanceGraph,
     PartBook,
-    PartShape,
     external_inputs,
     part_shape,
 )
@@ -461,7 +461,7 @@ def _divides(binding: Binding, extents: Sequence[int]) -> bool:
     return all(extent % parts == 0 for extent, parts in pairs)
 
 
-def extents_in(problem: Problem, layers: Sequence[int], shape: PartShape) -> dict[int, list[int]]:
+def extents_in(problem: Problem, layers: Sequence[int], shape: Regions) -> dict[int, list[int]]:
     """Elements per dimension of every layer output in a part."""
     starts = problem.arrays.dim_start
     outputs = [t for layer in layers for t in problem.layers[layer].outputs]

@@ -22,31 +22,18 @@ import numpy as np
 from numba import njit
 
 from autoturbo.compiled import borrowing
-from autoturbo.graph.arrays import GraphArrays, Ints, propagate_in
-from autoturbo.graph.operators import MAX_AXES
+from autoturbo.graph.arrays import (
+    GraphArrays,
+    Ints,
+    Regions,
+    clear_seen,
+    propagate_in,
+    seed_in,
+)
 from autoturbo.schedule.partition.grouping import SubGraph
-from autoturbo.schedule.partition.split import Split, clear_seen, operators_of, seed_in, sink
+from autoturbo.schedule.partition.split import Split, operators_of, sink, workspace
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stores import Recent, Store, remembered
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PartShape:
-    """Regions of one part of a sub-graph; parts of equal extents share one.
-
-    Attributes:
-        low: over all dimensions of all tensors: first element needed, where ``seen``.
-        high: one past the last.
-        seen: per tensor, 1 if the part touches it.
-        box_low: over all axes: first step of each operator's loops.
-        box_high: one past the last.
-    """
-
-    low: Ints
-    high: Ints
-    seen: Ints
-    box_low: Ints
-    box_high: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +237,7 @@ class InstanceGraph:
         return _rows(self.consumer_start, self.consumer)
 
     @functools.cached_property
-    def shapes(self) -> dict[int, PartShape]:
+    def shapes(self) -> dict[int, Regions]:
         """Distinct part shapes by the index that instances have."""
         return {s: part_shape(self.book, s) for s in sorted(set(self.shape.tolist()))}
 
@@ -320,10 +307,12 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
     axes, boxes = boxes_of(problem, layers, subgraph.split)
     inputs = external_inputs(problem, layers)
     outputs = problem.layers[layers[-1]].outputs
-    made, needed, extents = _cut_up(
+    rows = np.zeros((len(boxes), len(outputs) + len(inputs), book.rank, 2), np.int64)
+    extents = _cut_up(
         problem.arrays, operators_of(problem, layers), np.asarray(axes, np.int64), boxes,
-        np.asarray(outputs, np.int64), np.asarray(inputs, np.int64), book.rank,
+        np.asarray((*outputs, *inputs), np.int64), workspace(problem).regions, rows,
     )  # fmt: skip
+    made, needed = rows[:, : len(outputs)], rows[:, len(outputs) :]
     known = [
         _shape_index(book, layers, axes, box, row) for box, row in zip(boxes, extents, strict=True)
     ]
@@ -347,7 +336,7 @@ def _shape_index(
     return found
 
 
-def part_shape(book: PartBook, shape: int) -> PartShape:
+def part_shape(book: PartBook, shape: int) -> Regions:
     """The regions of a part with the extents of a class, computed afresh: they are large."""
     key = book.shapes[shape]
     return box_regions(book.problem, key.layers, key.cut)
@@ -355,41 +344,33 @@ def part_shape(book: PartBook, shape: int) -> PartShape:
 
 def part_regions(
     problem: Problem, layers: Sequence[int], axis: int, start: int, stop: int
-) -> PartShape:
+) -> Regions:
     """Regions of all tensors and loops of one part (whole if ``axis`` is negative)."""
     cut = Cut((axis,), ((start, stop),)) if axis >= 0 else Cut((), ())
     return box_regions(problem, layers, cut)
 
 
-def box_regions(problem: Problem, layers: Sequence[int], cut: Cut) -> PartShape:
-    """Regions of all tensors and loops that one box of a sub-graph needs."""
-    arrays = regions_in(
-        problem.arrays, operators_of(problem, layers),
-        np.asarray(cut.axes, np.int64), np.asarray(cut.bounds, np.int64).reshape(-1, 2),
+def box_regions(problem: Problem, layers: Sequence[int], cut: Cut) -> Regions:
+    """Return the regions of all tensors and loops that one box of a sub-graph needs."""
+    regions = Regions.of(problem.arrays)
+    _find_regions(
+        problem.arrays, operators_of(problem, layers), np.asarray(cut.axes, np.int64),
+        np.asarray(cut.bounds, np.int64).reshape(-1, 2), regions,
     )  # fmt: skip
-    return PartShape(*arrays)
+    return regions
 
 
 @njit(cache=True)
-def regions_in(
-    g: GraphArrays, ops: Ints, axes: Ints, bounds: Ints
-) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return the arrays of a :class:`PartShape`."""
-    low, high = np.zeros(len(g.extent), np.int64), np.zeros(len(g.extent), np.int64)
-    seen = np.zeros(len(g.element), np.int64)
-    box_low = np.zeros(len(g.axis_extent), np.int64)
-    box_high = np.zeros(len(g.axis_extent), np.int64)
-    room = np.empty((6, MAX_AXES), np.int64)
-    seed_in(g, ops[-1], axes, bounds, low, high, seen, room)
-    propagate_in(g, ops, low, high, seen, box_low, box_high, room)
-    return low, high, seen, box_low, box_high
+def _find_regions(g: GraphArrays, ops: Ints, axes: Ints, bounds: Ints, regions: Regions) -> None:
+    """Find the regions of a box, nothing being needed yet."""
+    seed_in(g, ops[-1], axes, bounds, regions)
+    propagate_in(g, ops, regions)
 
 
 @borrowing
-def note_regions(
-    g: GraphArrays, tensors: Ints, low: Ints, high: Ints, seen: Ints, rows: Ints
-) -> None:
+def note_regions(g: GraphArrays, tensors: Ints, regions: Regions, rows: Ints) -> None:
     """Note the regions of some tensors, one row each; nothing of those that are not seen."""
+    low, high, seen = regions.low, regions.high, regions.seen
     for index in range(len(tensors)):
         tensor = tensors[index]
         rows[index, :, 0], rows[index, :, 1] = 0, seen[tensor]
@@ -400,22 +381,13 @@ def note_regions(
 
 
 @borrowing
-def note_extents(
-    g: GraphArrays,
-    ops: Ints,
-    low: Ints,
-    high: Ints,
-    seen: Ints,
-    box_low: Ints,
-    box_high: Ints,
-    row: Ints,
-) -> int:
+def note_extents(g: GraphArrays, ops: Ints, regions: Regions, row: Ints) -> int:
     """Note the extents of all that a part touches, where there is room; return their number."""
     count = 0
     for op in ops:
         for axis in range(g.axis_start[op], g.axis_start[op + 1]):
             if len(row):
-                row[count] = box_high[axis] - box_low[axis]
+                row[count] = regions.box_high[axis] - regions.box_low[axis]
             count += 1
         reads = g.in_tensor[g.in_start[op] : g.in_start[op + 1]]
         makes = g.out_tensor[g.out_start[op] : g.out_start[op + 1]]
@@ -423,7 +395,8 @@ def note_extents(
             for tensor in tensors:
                 for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
                     if len(row):
-                        row[count] = high[dim] - low[dim] if seen[tensor] else -1
+                        extent = regions.high[dim] - regions.low[dim]
+                        row[count] = extent if regions.seen[tensor] else -1
                     count += 1
     return count
 
@@ -434,29 +407,20 @@ def _cut_up(
     ops: Ints,
     axes: Ints,
     bounds: Ints,
-    outputs: Ints,
-    inputs: Ints,
-    rank: int,
-) -> tuple[Ints, Ints, Ints]:
-    """Return the regions of every part's outputs and inputs, and the extents of all it touches."""
-    count = len(bounds)
-    made = np.zeros((count, len(outputs), rank, 2), np.int64)
-    needed = np.zeros((count, len(inputs), rank, 2), np.int64)
-    low, high = np.zeros(len(g.extent), np.int64), np.zeros(len(g.extent), np.int64)
-    seen = np.zeros(len(g.element), np.int64)
-    box_low = np.zeros(len(g.axis_extent), np.int64)
-    box_high = np.zeros(len(g.axis_extent), np.int64)
-    room = np.empty((6, MAX_AXES), np.int64)
-    length = note_extents(g, ops, low, high, seen, box_low, box_high, low[:0])
-    extents = np.zeros((count, length), np.int64)
-    for part in range(count):
-        clear_seen(g, ops, seen)
-        seed_in(g, ops[-1], axes, bounds[part], low, high, seen, room)
-        propagate_in(g, ops, low, high, seen, box_low, box_high, room)
-        note_regions(g, outputs, low, high, seen, made[part])
-        note_regions(g, inputs, low, high, seen, needed[part])
-        note_extents(g, ops, low, high, seen, box_low, box_high, extents[part])
-    return made, needed, extents
+    tensors: Ints,
+    regions: Regions,
+    rows: Ints,
+) -> Ints:
+    """Note the regions of tensors in every part, and return the extents of all that it touches."""
+    length = note_extents(g, ops, regions, regions.seen[:0])
+    extents = np.zeros((len(bounds), length), np.int64)
+    for part in range(len(bounds)):
+        clear_seen(g, ops, regions.seen)
+        seed_in(g, ops[-1], axes, bounds[part], regions)
+        propagate_in(g, ops, regions)
+        note_regions(g, tensors, regions, rows[part])
+        note_extents(g, ops, regions, extents[part])
+    return extents
 
 
 Blocks = Recent[tuple[int, ...], Block]

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoturbo.graph.arrays import Ints
+from autoturbo.graph.arrays import Ints, Regions
 from autoturbo.schedule.codegen.work import MATRIX, MOVE, VECTOR
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, box_cost, operators_of
-from autoturbo.schedule.place.instances import PartShape, box_at, box_regions, external_inputs
+from autoturbo.schedule.place.instances import box_at, box_regions, external_inputs
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.stores import remembered
 
@@ -80,7 +80,7 @@ def _middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -
     )  # fmt: skip
 
 
-def _region_bytes(problem: Problem, part: PartShape) -> Ints:
+def _region_bytes(problem: Problem, part: Regions) -> Ints:
     """Return the bytes of every tensor's region in a part, 0 of those that it does not touch."""
     g = problem.arrays
     elements = _products(np.maximum(part.high - part.low, 0), g.dim_start)
