@@ -21,9 +21,9 @@ from autoturbo.cost_models.model import FEWEST, CostModel, Example
 from autoturbo.cost_models.pretrained import Pretrained, standard
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.pipeline import Workbench
-from autoturbo.schedule.stores import Store
 from autoturbo.simulate.measurement import Failure, Outcome
 from autoturbo.simulate.plan import KernelStatistics
+from autoturbo.stores import Store
 
 if TYPE_CHECKING:
     from autoturbo.cost_models.features import Rows

@@ -31,9 +31,9 @@ from autoturbo.cost_models.ratios import base_seconds
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.knobs import KernelKnobs, Knobs, Value, kernel_knobs
-from autoturbo.schedule.stores import Store
 from autoturbo.simulate.contract import Evaluates
 from autoturbo.simulate.plan import COLUMNS, PASSES, KernelStatistics, PlannedKernels
+from autoturbo.stores import Store
 
 _NEAR = COLUMNS.index("near_s")
 _PLACING = [OVERRIDE_NAMES.index(name) for name in PLACING]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.stores import row_bytes
+from autoturbo.stores import row_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

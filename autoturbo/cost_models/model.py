@@ -18,7 +18,7 @@ from autoturbo.cost_models.booster import Booster
 from autoturbo.cost_models.features import Rows
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Flags, Floats
-from autoturbo.schedule.stores import row_bytes
+from autoturbo.stores import row_bytes
 
 FEWEST: Final = 8
 """Measured settings without which there is no model: fewer say less than a heuristic."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from autoturbo.compiled import borrowing
 from autoturbo.graph.domain import AccessMap, AxisKind
 from autoturbo.graph.operators import MAX_AXES, Graph, Tensor, check_limits, element_bytes
+from autoturbo.stores import remembered
 
 Ints = NDArray[np.int64]
 
@@ -77,8 +78,9 @@ class _Maps:
         return len(self.slot_dim) - 2
 
 
+@remembered(4)
 def graph_arrays(graph: Graph, dtype: str, *, integers: bool = False) -> GraphArrays:
-    """Flatten a graph; element sizes are those of the compute type ``dtype``.
+    """Flatten a graph, remembered; element sizes are those of the compute type ``dtype``.
 
     Args:
         graph: the graph.

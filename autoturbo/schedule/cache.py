@@ -1,7 +1,7 @@
 """What a workbench remembers of its settings: each artefact of a pass, in bounded memory.
 
 Settings of a search have most of their plans, orders and placements in common. Each kind of result
-has a :class:`~autoturbo.schedule.stores.Recent` of its own, for all batch sizes together, that
+has a :class:`~autoturbo.stores.Recent` of its own, for all batch sizes together, that
 forgets what was not asked for longest when its results would take more than their share of memory.
 """
 
@@ -25,7 +25,7 @@ from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.place.instances import Block, InstanceGraph, PartBook
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
-from autoturbo.schedule.stores import Recent
+from autoturbo.stores import Recent
 
 MIB = 1 << 20
 

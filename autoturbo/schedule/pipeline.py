@@ -63,7 +63,7 @@ from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_ins
 from autoturbo.schedule.place.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, Schedule, Share
-from autoturbo.schedule.stores import remembered
+from autoturbo.stores import remembered
 
 
 @dataclass(eq=False)

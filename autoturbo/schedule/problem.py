@@ -2,7 +2,7 @@
 
 Built once per (graph, target, data type, batches per cluster) and shared by all settings of the
 knobs, it holds what does not depend on them: layers, flat arrays and the order of loops. What
-passes remember of it stands with them (:func:`autoturbo.schedule.stores.remembered`).
+passes remember of it stands with them (:func:`autoturbo.stores.remembered`).
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from autoturbo.cost_models.looks import Look
 from autoturbo.search.changes import Changes, changes_of, pairs_of
 from autoturbo.search.conditions import START, Genes
 from autoturbo.search.immigrants import idle_trials
+from autoturbo.search.points import ANY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,6 +61,9 @@ SMALL = 1e-3
 
 PAIRED = 3
 """Blocks whose pairs of choices are looked at: the others hardly change what a schedule takes."""
+
+LONG = 2048
+"""Layers of a model with which pairs are not looked at: each is a plan of all layers."""
 
 _PLACING = (START, "batches_per_cluster")
 """Dimensions that tell places apart."""
@@ -161,7 +165,9 @@ def _looked_at(
     """
     changes = changes_of(space, base, measured)
     seen = look(np.concatenate([base[None], changes.points]))
-    pairs = pairs_of(space, base, measured, _heaviest(changes, seen.expected[1:]))
+    long = LONG < space.layers < ANY
+    heaviest = _heaviest(changes, seen.expected[1:])[: 0 if long else PAIRED]
+    pairs = pairs_of(space, base, measured, heaviest)
     if len(pairs.points):
         changes, seen = changes.joined(pairs), seen.joined(look(pairs.points))
     changes, kept = changes.distinct(seen.kinds)
@@ -174,11 +180,11 @@ def _of_blocks(changes: Changes, scores: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def _heaviest(changes: Changes, scores: NDArray[np.float64]) -> Genes:
-    """The :data:`PAIRED` blocks whose choices are expected to make most difference."""
+    """The blocks whose choices are expected to make most difference first."""
     blocks = np.unique(changes.blocks[changes.blocks > 0])
     known = [scores[(changes.blocks == block) & np.isfinite(scores)] for block in blocks]
     spread = np.asarray([own.std() if len(own) else 0.0 for own in known])
-    found: Genes = blocks[np.argsort(-spread, kind="stable")][:PAIRED]
+    found: Genes = blocks[np.argsort(-spread, kind="stable")]
     return found
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from autoturbo.cost_models.features import KNOB_NAMES, knob_vector
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.stores import row_bytes
 from autoturbo.search.conditions import (
     START,
     Conditions,
@@ -28,9 +27,13 @@ from autoturbo.search.conditions import (
     dimension_name,
 )
 from autoturbo.search.subgraphs import Block
+from autoturbo.stores import row_bytes
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
+
+ANY = 1 << 30
+"""Layers of a model that is not known: more than any has."""
 
 ENUMERABLE = 1 << 14
 """Spaces up to this size are listed whole where points not yet tried are looked for."""
@@ -63,7 +66,7 @@ class Points:
 
     dimensions: tuple[Dimension, ...]
     share: int = 1
-    layers: int = 1 << 30
+    layers: int = ANY
     blocks: tuple[Block, ...] = ()
     starts: tuple[Knobs, ...] = (Knobs(),)
 

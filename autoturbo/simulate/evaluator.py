@@ -24,13 +24,13 @@ from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stores import remembered
 from autoturbo.simulate.bound import weight_bytes
 from autoturbo.simulate.contract import SIMULATOR, PlanStatistics
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
 from autoturbo.simulate.outcomes import outcome_of, outcome_within
 from autoturbo.simulate.plan import KernelStatistics
 from autoturbo.simulate.sequence import KernelMemory, simulate
+from autoturbo.stores import remembered
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -35,9 +35,9 @@ from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, plan
 from autoturbo.schedule.place.instances import PartBook, external_inputs
 from autoturbo.schedule.place.part_work import PartWork, middle_part_work
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import Recent, Store
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.isolated import ISOLATED, Bound, Layout, isolated_kernels, lay_out
+from autoturbo.stores import Recent, Store
 
 CAPACITIES: Final = (
     "whole_input_bytes", "whole_output_bytes", "lb_bytes", "weight_room_bytes", "gb_room_bytes",

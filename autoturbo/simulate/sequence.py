@@ -29,7 +29,6 @@ from autoturbo.schedule.memory.allocate import peak_use
 from autoturbo.schedule.memory.timeline import KINDS, Step
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stores import Store, remembered
 from autoturbo.simulate.bound import lower_bound
 from autoturbo.simulate.kernels import (
     BUSY,
@@ -43,6 +42,7 @@ from autoturbo.simulate.kernels import (
     waits_of,
 )
 from autoturbo.simulate.measurement import LowerBound, Measurement
+from autoturbo.stores import Store, remembered
 
 
 @dataclass(eq=False)

@@ -15,10 +15,10 @@ from autoturbo.schedule import cache
 from autoturbo.schedule.cache import MIB
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
-from autoturbo.schedule.stores import Recent
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.plan import KernelStatistics
+from autoturbo.stores import Recent
 from tests.processes import started
 from tests.schedule.schedule_samples import STCP920, workload
 

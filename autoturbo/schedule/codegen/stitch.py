@@ -54,7 +54,7 @@ from autoturbo.schedule.partition.split import workspace
 from autoturbo.schedule.place.bind import Binding, extents_in, layer_bindings
 from autoturbo.schedule.place.instances import external_inputs
 from autoturbo.schedule.problem import LayerArrays, Problem
-from autoturbo.schedule.stores import remembered
+from autoturbo.stores import remembered
 
 
 class Stage(IntEnum):

@@ -18,7 +18,7 @@ from autoturbo.schedule.codegen.stitch import Stage, Template, stitch
 from autoturbo.schedule.place.bind import BindingBook, binding_book
 from autoturbo.schedule.place.instances import PartBook, part_shape
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import Store, remembered
+from autoturbo.stores import Store, remembered
 
 
 class Input(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import remembered
+from autoturbo.stores import remembered
 
 
 @remembered(1 << 14)

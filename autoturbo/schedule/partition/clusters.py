@@ -25,7 +25,7 @@ from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.place.part_work import middle_part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
-from autoturbo.schedule.stores import Recent, remembered
+from autoturbo.stores import Recent, remembered
 
 PIPELINE = "pipeline"
 

@@ -35,7 +35,7 @@ from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.partition.split import Asked, LayerSet, Split, SplitRules, split_of
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import Recent, remembered
+from autoturbo.stores import Recent, remembered
 
 _GROUPINGS, _SUBGRAPHS = 4096, 1 << 16
 """Groupings that a problem remembers at most, and their sub-graphs together."""

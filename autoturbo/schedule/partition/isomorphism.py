@@ -16,7 +16,7 @@ from typing import Final
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Graph, Operator
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import remembered
+from autoturbo.stores import remembered
 
 _GIVEN, _INNER, _ESCAPING = -1, -2, -3
 """Where a tensor comes from, if no layer outside the sub-graph makes it: made by no layer (given, a

@@ -19,7 +19,7 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, box_cost, sink, split_axes
 from autoturbo.schedule.place.instances import box_at
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import remembered
+from autoturbo.stores import remembered
 
 Cut = tuple[int, int]
 """An axis and its parts."""

@@ -55,7 +55,7 @@ from autoturbo.graph.arrays import (
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.problem import LayerArrays, Problem, outer_axis
-from autoturbo.schedule.stores import remembered
+from autoturbo.stores import remembered
 
 UNFIT = math.inf
 """Factor of a sub-graph that no split makes fit."""

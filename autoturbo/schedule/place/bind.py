@@ -26,7 +26,7 @@ from autoturbo.schedule.place.instances import (
 )
 from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.schedule.problem import Problem, outer_axis
-from autoturbo.schedule.stores import Store, remembered
+from autoturbo.stores import Store, remembered
 
 Binding = tuple[int, ...]
 """Parts per dimension of a tensor; empty for "no valid binding"."""

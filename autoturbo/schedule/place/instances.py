@@ -33,7 +33,7 @@ from autoturbo.graph.arrays import (
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, operators_of, sink, workspace
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import Recent, Store, remembered
+from autoturbo.stores import Recent, Store, remembered
 
 
 @dataclass(frozen=True, slots=True)

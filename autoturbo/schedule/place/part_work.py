@@ -12,7 +12,7 @@ from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, box_cost, operators_of
 from autoturbo.schedule.place.instances import box_at, box_regions, external_inputs
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import remembered
+from autoturbo.stores import remembered
 
 
 class PartWork(NamedTuple):

@@ -8,8 +8,8 @@ from autoturbo.graph.operators import Operator
 from autoturbo.hardware.target import storage_ratio
 from autoturbo.schedule.codegen.work import MATRIX, VECTOR, Floats, in_integers, priced
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.stores import remembered
 from autoturbo.simulate.bound import Needs
+from autoturbo.stores import remembered
 
 SLACK = 1 - 1e-9
 """Sums in another order differ in their last digits."""

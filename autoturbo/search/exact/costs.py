@@ -37,11 +37,11 @@ from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
 from autoturbo.schedule.place.side_by_side import side_by_side
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
-from autoturbo.schedule.stores import remembered
 from autoturbo.search.exact.bounds import SLACK, least_seconds
 from autoturbo.search.exact.groups import Layers
 from autoturbo.simulate.bound import Needs
 from autoturbo.simulate.sequence import KernelMemory, kernel_seconds
+from autoturbo.stores import remembered
 
 TOGETHER = 1024
 """Sub-graphs costed at once: enough to share what a timeline costs, few enough for memory."""
