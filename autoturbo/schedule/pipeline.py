@@ -406,10 +406,11 @@ def _rules(
 
 def rules_of(problem: Problem, knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelRules:
     """The rules of a setting, or of a sub-graph with knobs of its own, remembered."""
-    said: dict[str, Any] = {n: v for n in RULE_KNOBS if (v := getattr(own, n, AUTO)) != AUTO}
-    if said:  # without overrides, or each copy looks through all of them
-        knobs = dataclasses.replace(knobs, overrides=(), **said)
-    return _make_rules(problem, _RULES_OF(knobs))
+    values = _RULES_OF(knobs)
+    if own is not None:
+        said = [getattr(own, name, AUTO) for name in RULE_KNOBS]
+        values = tuple(v if s == AUTO else s for s, v in zip(said, values, strict=True))
+    return _make_rules(problem, values)
 
 
 @remembered(1 << 12)

@@ -91,8 +91,8 @@ def settled(
     if override is None or {override.dim, override.factor, override.inner_factor} == {AUTO}:
         shared = subgraph if axis < 0 else _divided(problem, subgraph, axis, room)
         return _scaled(problem, shared, scale)
-    own = SubGraphKnobs(override.layer, **split_fields(override))
-    found = _overridden(problem, subgraph, scale, own)
+    splits = tuple(split_fields(override).items())
+    found = _overridden(problem, subgraph, scale, override.layer, splits)
     return found if axis < 0 else _on_each_cluster(problem, found, axis)
 
 
@@ -177,8 +177,10 @@ def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
 
 
 @remembered(1 << 14)
-def _overridden(problem: Problem, grouped: SubGraph, scale: int, own: SubGraphKnobs) -> SubGraph:
-    """Return a sub-graph cut as its own knobs say, remembered.
+def _overridden(
+    problem: Problem, grouped: SubGraph, scale: int, layer: str, splits: tuple[tuple[str, Any], ...]
+) -> SubGraph:
+    """Return a sub-graph cut as the knobs of a layer that split it say, remembered.
 
     A split that is impossible because other knobs moved the cuts, so that another layer makes the
     sub-graph's output, is left to the heuristic.
@@ -186,7 +188,8 @@ def _overridden(problem: Problem, grouped: SubGraph, scale: int, own: SubGraphKn
     Raises:
         KnobsError: it is impossible, and the knobs name the layer that makes the output.
     """
-    subgraph = found = _scaled(problem, grouped, scale)
+    own, subgraph = SubGraphKnobs(layer, **dict(splits)), _scaled(problem, grouped, scale)
+    found = subgraph
     try:
         if own.dim != AUTO or own.factor != AUTO:
             found = _forced(problem, found, own)

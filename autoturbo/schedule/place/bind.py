@@ -105,6 +105,7 @@ def bindable_dims(operator: Operator, output: int = 0) -> tuple[bool, ...]:
     return tuple(outer_axis(operator, output, dim, cores=True) is not None for dim in dims)
 
 
+@remembered(1 << 14)
 def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
     """Return the dimensions of a layer's first output as they are spread over cores, remembered.
 
@@ -115,13 +116,6 @@ def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
     order = problem.loop_order[operator.outputs[0]]
     if not operator.recurrent:
         return order
-    return _spreading_order(problem, layer)
-
-
-@remembered(1 << 12)
-def _spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
-    operator = problem.graph.operators[problem.layers[layer].operators[-1]]
-    order = problem.loop_order[operator.outputs[0]]
     shape = problem.graph.tensors[operator.outputs[0]].shape
     axes = [outer_axis(operator, 0, dim, cores=True) for dim in range(len(shape))]
     apart = [d for d in order if axes[d] is not None and outer_axis(operator, 0, d) is None]
