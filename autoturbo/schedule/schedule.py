@@ -225,20 +225,12 @@ def hash_kernels(
     settings: Ints, templates: Ints, resident: Ints, rows: Ints, streams: Ints
 ) -> Ints:
     """Return two 64-bit hashes per kernel, of its setting, template, residence and streams."""
-    layers = np.diff(rows)
-    # Kernels of many layers come first: those that have a layer of a number are the first ones.
-    longest = np.argsort(-layers, kind="stable")
-    state = _mix(_mix(settings, templates), resident[:, None])[longest]
-    values = np.moveaxis(streams[..., None] + np.arange(2), 1, 0)
-    for position in range(int(layers.max(initial=0))):
-        having = longest[: np.count_nonzero(layers > position)]
-        mixed = state[: len(having)]
-        for value in values[:, rows[having] + position]:
-            mixed = _mix(mixed, value)
-        state[: len(having)] = mixed
-    found = np.empty_like(state)
-    found[longest] = _mix(state, state >> 32)
-    return found
+    lanes, layers = np.arange(2), np.diff(rows)
+    state = np.arange(len(streams))[:, None] - np.repeat(rows[:-1], layers)[:, None] + lanes
+    for column in streams.T:
+        state = _mix(state, column[:, None] + lanes)
+    streamed = np.add.reduceat(state, rows[:-1])  # a layer's place in its kernel is in its hash
+    return _mix(_mix(_mix(settings, templates), resident[:, None]), streamed)
 
 
 def _mix(state: Ints, value: Ints) -> Ints:

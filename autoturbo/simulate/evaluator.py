@@ -16,6 +16,7 @@ from autoturbo.errors import KnobsError, UsageError, did_you_mean
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.baselines import ALIASES, PUBLISHED, candidates
+from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.codegen.work import in_integers
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import live_peak_bytes
@@ -278,11 +279,17 @@ def _latency(outcome: Outcome) -> float:
 
 
 def _cramped(schedule: Schedule) -> Failure | None:
-    """The staging zone of LB must hold the tiles in flight, each a native tile of the array."""
-    target = schedule.problem.target
     rules = max((schedule.rules, *schedule.own_rules.values()), key=lambda r: r.ahead)
-    element = element_bytes("float32", schedule.problem.dtype)
-    tile = (rules.native_rows + rules.native_columns) * target.matrix.depth * element
+    return tiles_overflow(schedule.problem, rules)
+
+
+def tiles_overflow(problem: Problem, rules: InstructionRules) -> Failure | None:
+    """Return why the staging zone of LB cannot hold the tiles in flight, None if it can.
+
+    Each is a native tile of the array.
+    """
+    element = element_bytes("float32", problem.dtype)
+    tile = (rules.native_rows + rules.native_columns) * problem.target.matrix.depth * element
     demand, capacity = (rules.ahead + 1) * tile, rules.staging
     if demand <= capacity:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -211,31 +211,26 @@ def stages(problem: Problem, subgraphs: Sequence[SubGraph]) -> tuple[Home, ...]:
 def _runs(work: Sequence[float], most: int) -> list[int]:
     """Return the number of the run of each element, none longer than the best longest run.
 
-    Runs are filled from the first on: that is exact for a given limit, and a limit need only be
-    tried where it is the sum of some run.
+    Runs are filled from the first on: that is exact for a given limit. The next limit to try is the
+    least with which some run would hold one more element; below it, all runs stay as they are.
     """
-    *_, limit = itertools.accumulate(work, initial=0.0)
-    least = max([limit / most * (1 - 1e-12), *work])
-    runs = [0] * len(work)
-    for first in range(len(work)):
-        for total in itertools.accumulate(work[first:]):
-            if total >= limit:
-                break
-            if total >= least and (found := _fill(work, total))[-1] < most:
-                runs, limit = found, total
-                break
-    return runs
+    limit = max([sum(work) / most * (1 - 1e-12), *work])
+    while True:
+        runs, limit = _fill(work, limit)
+        if not runs or runs[-1] < most:
+            return runs
 
 
-def _fill(work: Sequence[float], limit: float) -> list[int]:
-    """Return runs that are filled up to a limit, which no element exceeds."""
-    runs, run, total = [], 0, 0.0
+def _fill(work: Sequence[float], limit: float) -> tuple[list[int], float]:
+    """Return runs filled up to a limit, which no element exceeds, and the next limit to try."""
+    runs, run, total, longer = [], 0, 0.0, math.inf
     for one in work:
         if total + one > limit:
+            longer = min(longer, total + one)
             run, total = run + 1, 0.0
         total += one
         runs.append(run)
-    return runs
+    return runs, longer
 
 
 @remembered(1)

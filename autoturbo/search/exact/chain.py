@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from autoturbo.errors import KnobsError, UsageError
 from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, subgraph_knob_specs
 from autoturbo.schedule.partition.split import SplitRules
-from autoturbo.schedule.pipeline import plan
+from autoturbo.schedule.pipeline import plan, rules_of
 from autoturbo.schedule.problem import Problem
 from autoturbo.search.exact.costs import Costs, Variant
 from autoturbo.search.exact.groups import Layers, Likeness, groups_of
 from autoturbo.search.exact.partition import Cover, cheapest_cover
 from autoturbo.search.exact.table import Best, Grid, Table
-from autoturbo.simulate.evaluator import Evaluator, Simulator
-from autoturbo.simulate.measurement import Failure, Outcome
+from autoturbo.simulate.evaluator import Evaluator, Simulator, tiles_overflow
+from autoturbo.simulate.measurement import Outcome
 from autoturbo.simulate.sequence import KernelMemory
 
 FREE = Knobs(
@@ -81,28 +81,23 @@ def _check(knobs: Knobs) -> None:
             raise UsageError(f"{name}: {getattr(knobs, name)!r} makes sub-graphs depend on others")
 
 
-def _usable(evaluator: Evaluator, grid: Grid, knobs: Knobs) -> Grid:
+def _usable(problem: Problem, grid: Grid, knobs: Knobs) -> Grid:
     """The grid without knobs whose tiles in flight do not fit the staging zone of LB."""
-    cores = evaluator.bench.target.cores
+    cores = problem.target.cores
     for own in grid.own:
         strange = own.as_dict().keys() - {"layer", *_OWN}
         if strange:
             raise UsageError(f"{min(strange)} is no knob that a grid tries for every sub-graph")
         if own.cores != AUTO and cores % int(own.cores):
             raise UsageError(f"cores: {own.cores} does not divide the {cores} cores of a cluster")
-    depths = {own.prefetch_depth for own in grid.own}
-    cramped = {depth for depth in depths if _cramped(evaluator, knobs, depth)}
-    usable = tuple(own for own in grid.own if own.prefetch_depth not in cramped)
+    usable = tuple(
+        own
+        for own in grid.own
+        if tiles_overflow(problem, rules_of(problem, knobs, own).instructions) is None
+    )
     if not usable or 1 not in grid.factors:
         raise UsageError("a grid needs the factor 1 and knobs whose tiles fit the local buffer")
     return dataclasses.replace(grid, own=usable)
-
-
-def _cramped(evaluator: Evaluator, knobs: Knobs, depth: int | str) -> bool:
-    if depth != AUTO:
-        knobs = dataclasses.replace(knobs, prefetch_depth=depth)
-    outcome = evaluator.evaluate(knobs)
-    return isinstance(outcome, Failure) and outcome.reason == "LB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +164,8 @@ class Programme:
             KnobsError: more samples at once than there are.
         """
         _check(knobs)
-        usable = _usable(evaluator, grid, knobs)
         own = costs(evaluator.bench, knobs, _memory(evaluator))
+        usable = _usable(own.problem, grid, knobs)
         likeness = Likeness(own.problem)
         sets, complete = groups_of(own.problem, usable.limits, SplitRules.of(knobs), likeness)
         costed = Table(own, usable, prune=prune, progress=progress)
