@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from autoturbo.search.executors import Executor
     from autoturbo.search.space import Space
     from autoturbo.search.study import Mirror
+    from autoturbo.simulate.evaluator import Evaluator
     from autoturbo.simulate.units.evaluator import MachineEvaluator
 
 
@@ -182,7 +183,11 @@ class TuneResult:
 
 @dataclass(eq=False)
 class Run:
-    """What a run stands on."""
+    """What a run stands on.
+
+    Attributes:
+        evaluator: the simulator's, where what the run starts from was found with it.
+    """
 
     graph: Graph
     target: AnyTarget
@@ -190,6 +195,7 @@ class Run:
     execution: ExecutionConfig
     store: Database
     info: RunInfo
+    evaluator: Evaluator | None = None
 
     def __post_init__(self) -> None:
         self.objectives = find_objectives(self.config.objective)
@@ -205,7 +211,13 @@ class Run:
 
     def _units_and_space(self) -> tuple[MachineEvaluator | None, Space]:
         if not isinstance(self.target, Machine):
-            return None, space_of_run(self.info.settings, self.graph, self.target)
+            from autoturbo.schedule.pipeline import Workbench
+
+            known = self.evaluator or self.workshop
+            bench = getattr(known, "bench", None)
+            if not isinstance(bench, Workbench):
+                bench = Workbench(self.graph, self.target, self.info.key.dtype)
+            return None, space_of_run(self.info.settings, bench)
         from autoturbo.search.units.space import UnitSpace
         from autoturbo.simulate.units.evaluator import MachineEvaluator
 
@@ -217,6 +229,8 @@ class Run:
     def _own_workshop(self) -> Workshop:
         """What measures in this process, where nobody can be ended that hangs."""
         own, limit = self.config.measurer, self.execution.timeout_s
+        if self.evaluator is not None and own == SIMULATOR and not self.execution.evaluator:
+            return self.evaluator
         if (
             self.execution.evaluator
             or own == SIMULATOR

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from autoturbo.hardware.machine import AnyTarget
     from autoturbo.search.beginnings import StartingPoint
     from autoturbo.search.workshop import MakeWorkshop
+    from autoturbo.simulate.evaluator import Evaluator
 
 CALL = "call"
 """Setting of a run that was begun together with others: the id of the first of them."""
@@ -175,12 +176,12 @@ def tune_all(
         runs: list[Run] = []
         begun: list[str] = []
         with resumable(store, begun), ExitStack() as held:
-            for pair, draft in zip(pairs, drafts, strict=True):
+            for pair, (draft, evaluator) in zip(pairs, drafts, strict=True):
                 info = _register(_in_call(draft, runs), _base_id(pair, config, draft), store)
                 begun.append(info.id)
                 held.enter_context(store.holding(info.id))
                 asked = config.resolved(pair.target)
-                runs.append(Run(pair.graph, pair.target, asked, execution, store, info))
+                runs.append(Run(pair.graph, pair.target, asked, execution, store, info, evaluator))
                 if execution.on_begin is not None:
                     execution.on_begin(info)
             ended = carry_out(runs, execution)
@@ -254,11 +255,11 @@ def _in_call(draft: RunInfo, before: Sequence[Run]) -> RunInfo:
 
 def _draft(
     pair: Pair, config: TuneConfig, execution: ExecutionConfig, known: Database | None
-) -> RunInfo:
-    """The record of a run to be, with what it starts from."""
+) -> tuple[RunInfo, Evaluator | None]:
+    """The record of a run to be, with what it starts from, and what found that."""
     graph, target, asked = pair.graph, pair.target, config.resolved(pair.target)
     key = _key_of(pair, asked, execution)
-    start = _start(graph, target, asked, execution, known, key)
+    start, evaluator = _start(graph, target, asked, execution, known, key)
     storage = execution.storage
     settings = {
         **pair.settings,
@@ -274,10 +275,11 @@ def _draft(
         "config_hash": asked.hash,
         "batch": graph.batch,
     }
-    return RunInfo(
+    info = RunInfo(
         "", key, graph.name, pair.model_file or graph.source, graph.batch, target.name,
         settings, _versions(), now(),
     )  # fmt: skip
+    return info, evaluator
 
 
 def _key_of(pair: Pair, asked: TuneConfig, execution: ExecutionConfig) -> PairKey:
@@ -437,12 +439,16 @@ def _start(
     execution: ExecutionConfig,
     store: Database | None,
     key: PairKey,
-) -> StartingPoint:
-    """What the search starts from besides the heuristic, kept with the run for :func:`resume`."""
+) -> tuple[StartingPoint, Evaluator | None]:
+    """What the search starts from besides the heuristic, kept with the run for :func:`resume`.
+
+    And the evaluator that found it, which knows by then how much of the model is scheduled.
+    """
     from autoturbo.search.beginnings import StartingPoint, start_of_run
+    from autoturbo.simulate.evaluator import Evaluator
 
     if not graph.operators or isinstance(target, Machine):
-        return StartingPoint()
+        return StartingPoint(), None
     begin = time.monotonic()
 
     def show(phase: str) -> None:
@@ -454,7 +460,9 @@ def _start(
             execution.on_progress(standing)
 
     show("placing cuts")
-    return start_of_run(graph, target, key, store, lambda done: show(f"placing cuts {done:.0%}"))
+    evaluator = Evaluator(graph, target, key.dtype)
+    found = start_of_run(evaluator, key, store, lambda done: show(f"placing cuts {done:.0%}"))
+    return found, evaluator
 
 
 def scheduler_version(measurer: str = SIMULATOR) -> str:

@@ -42,6 +42,7 @@ from autoturbo.hardware import load_target
 from autoturbo.schedule.cache import SchedulerCache
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import groupings
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.settings import SUBGRAPHS
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
@@ -61,7 +62,7 @@ def searched(model: Graph, trials: int) -> list[Knobs]:
             database=Path(folder) / "search.db",
             runs_folder=Path(folder),
         )  # fmt: skip
-    space = Space.of(model, target, dtype=DTYPE, subgraphs=SUBGRAPHS)
+    space = Space.of(Workbench(model, target, DTYPE), subgraphs=SUBGRAPHS)
     return [space.to_knobs(trial.params) for trial in result.study.trials]
 
 

@@ -96,10 +96,10 @@ def row(folder: str, name: str) -> Row:
     graph, target = import_model(workloads.get(name).file), load_target(TARGET)
     dtype = target.default_dtype
     count = searched_subgraphs(None, OURS)
-    starts = starts_of(graph, target, dtype=dtype)
-    space = Space.of(graph, target, dtype=dtype, subgraphs=count, starts=starts)
-    settings = [space.knobs_of(point) for point in candidates(space, np.random.default_rng(0))]
     evaluator = Evaluator(graph, target, dtype)
+    starts = starts_of(evaluator)
+    space = Space.of(evaluator.bench, subgraphs=count, starts=starts)
+    settings = [space.knobs_of(point) for point in candidates(space, np.random.default_rng(0))]
     known = BatchFeatures(
         KernelStatistics(evaluator.bench), without(folder, family(name)),
         target_vector(target, dtype), space.share,

@@ -39,6 +39,7 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import load_target
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.conditions import Genes
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator, Simulator
@@ -92,7 +93,7 @@ def least(passes: Iterable[Sequence[float]]) -> Sequence[float]:
 def figures(name: str, count: int) -> Row:
     """One row of the table."""
     graph, target = import_model(workloads.get(name).file), load_target(TARGET)
-    space = Space.of(graph, target, dtype=DTYPE, subgraphs=8)
+    space = Space.of(Workbench(graph, target, DTYPE), subgraphs=8)
     rng, trained = np.random.default_rng(0), standard()
 
     def fresh() -> Callable[[Genes], Floats]:

@@ -38,6 +38,7 @@ from ray_measurers import Sleeper, toy_graph, toy_target
 
 from autoturbo.config import ExecutionConfig, TuneConfig
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.executors import Executor, Processes, RayPool, Task, measured
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
@@ -120,7 +121,7 @@ def some_settings(count: int) -> list[Knobs]:
     """Settings, the same ones each time."""
     import numpy as np
 
-    space = Space.of(toy_graph(), toy_target())
+    space = Space.of(Workbench(toy_graph(), toy_target()))
     points = space.random(np.random.default_rng(0), count).tolist()
     return [space.knobs_of(point) for point in points]
 

@@ -108,11 +108,9 @@ class Pair:
         """What a sampler searches by default."""
         count = searched_subgraphs(None, sampler)
         if count not in self.spaces:
-            dtype = self.evaluator.bench.dtype
-            starts = starts_of(self.graph, self.target, dtype=dtype) if count else ()
-            self.spaces[count] = Space.of(
-                self.graph, self.target, dtype=dtype, subgraphs=count, starts=starts
-            )
+            starts = starts_of(self.evaluator) if count else ()
+            bench = self.evaluator.bench
+            self.spaces[count] = Space.of(bench, subgraphs=count, starts=starts)
         return self.spaces[count]
 
 

@@ -30,7 +30,7 @@ def row(name: str, target: str) -> tuple[object, ...]:
     """One line of the table; ``-`` where there is no such start."""
     graph, machine = import_model(workloads.get(name).file), load_target(target)
     evaluator, found = Evaluator(graph, machine, machine.default_dtype), list[Knobs]()
-    took = cpu_seconds(lambda: found.extend(starts_of(graph, machine)))
+    took = cpu_seconds(lambda: found.extend(starts_of(evaluator)))
     heuristic, *starts = (_milliseconds(evaluator, knobs) for knobs in (Knobs(), *found))
     first, others = min(starts[:1], default="-"), min(starts[1:], default="-")
     return name, heuristic, first, others, len(found), took

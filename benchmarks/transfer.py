@@ -72,8 +72,7 @@ def load(name: str) -> Graph:
 
 def tune(pair: Pair, starts: Sequence[Knobs], seed: int, trials: int) -> Tuned:
     """Search from some starts."""
-    dtype = pair.evaluator.bench.dtype
-    space = Space.of(pair.graph, pair.target, dtype=dtype, subgraphs=SUBGRAPHS, starts=starts)
+    space = Space.of(pair.evaluator.bench, subgraphs=SUBGRAPHS, starts=starts)
     loop = searched(pair, space, OURS, seed, trials)
     curve = [seconds or float("inf") for seconds in running_best(t.outcome for t in loop.trials)]
     return Tuned(curve, Knobs() if loop.best is None else loop.best.knobs)
@@ -87,12 +86,12 @@ def compared(first: str, second: str, target: str, seeds: int, trials: int) -> l
         name: Pair(name, machine, graph, Evaluator(graph, machine, machine.default_dtype))
         for name, graph in graphs.items()
     }
-    placed = {name: starts_of(graph, machine) for name, graph in graphs.items()}
+    placed = {name: starts_of(pair.evaluator) for name, pair in pairs.items()}
     known, cold, warm = 0.0, [], []
     for seed in range(seeds):
         donor = tune(pairs[first], placed[first], seed, trials)
         decided = decisions_of(build_schedule(pairs[first].evaluator.bench, donor.best))
-        taken = transfer(graphs[second], machine, [decided])
+        taken = transfer(pairs[second].evaluator.bench, [decided])
         starts = placed[second] if taken is None else (*placed[second], taken.knobs)
         known = max(known, taken.known if taken else 0.0)
         cold.append(tune(pairs[second], placed[second], seed, trials).curve)

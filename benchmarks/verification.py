@@ -90,8 +90,7 @@ def small(target: Target) -> Target:
 
 def settings(evaluator: Evaluator, count: int, seed: int) -> Iterator[tuple[Knobs, Schedule]]:
     """The default and random settings that fit, each with its schedule."""
-    graph, target = evaluator.bench.model, evaluator.bench.target
-    space = Space.of(graph, target, dtype=evaluator.bench.dtype, subgraphs=SUBGRAPHS)
+    space = Space.of(evaluator.bench, subgraphs=SUBGRAPHS)
     rng = np.random.default_rng(seed)
     yield Knobs(), build_schedule(evaluator.bench, Knobs())
     for _ in range(count):

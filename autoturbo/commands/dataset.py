@@ -79,9 +79,10 @@ class SpaceDraws:
 
 def space_draws(graph: Graph, target: Target, dtype: str, *, subgraphs: int) -> SpaceDraws:
     """Settings of the space that a search would have."""
+    from autoturbo.schedule.pipeline import Workbench
     from autoturbo.search.space import Space
 
-    return SpaceDraws(Space.of(graph, target, dtype=dtype, subgraphs=subgraphs))
+    return SpaceDraws(Space.of(Workbench(graph, target, dtype), subgraphs=subgraphs))
 
 
 def _collect(options: argparse.Namespace, console: Console) -> int:

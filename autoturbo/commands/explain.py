@@ -134,6 +134,7 @@ def _space(info: RunInfo) -> Space:
         RunError: its model or its target has changed, or is not recorded.
     """
     from autoturbo.hardware import Target
+    from autoturbo.schedule.pipeline import Workbench
     from autoturbo.search.settings import space_of_run
 
     graph = model_of_run(info)
@@ -144,7 +145,8 @@ def _space(info: RunInfo) -> Space:
         raise RunError(f"run {info.id}: its target is not recorded", hint="explain another run")
     if "units" in description:
         raise not_of_machines(info)
-    return space_of_run(info.settings, graph, Target.from_dict(description))
+    bench = Workbench(graph, Target.from_dict(description), info.settings["dtype"])
+    return space_of_run(info.settings, bench)
 
 
 def as_json(found: Importance) -> dict[str, Any]:

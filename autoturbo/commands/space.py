@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from autoturbo.commands.console import Console
     from autoturbo.commands.parser import Parser
     from autoturbo.search.space import Space
+    from autoturbo.simulate.evaluator import Evaluator
 
 USAGE = "MODEL [--target T] [options]"
 EXAMPLE = "autoturbo space examples/models/resnet50.onnx --target goya"
@@ -51,8 +52,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
     pair = load_pair(options)
     say_notes(assumed(pair.model), console)
     own = SUBGRAPHS if options.subgraphs is None else options.subgraphs
-    space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=own)
-    seconds = seconds_per_trial(pair, space)
+    evaluator = pair.evaluator()
+    space = Space.of(evaluator.bench, subgraphs=own)
+    seconds = seconds_per_trial(evaluator, space)
     expected = {name: seconds * trials for name, trials in EFFORTS.items()}
     names = {"model": pair.model.name, "target": pair.target.name}
     console.emit(
@@ -83,7 +85,7 @@ def as_json(space: Space) -> dict[str, Any]:
 
 
 def seconds_per_trial(
-    pair: Pair,
+    evaluator: Evaluator,
     space: Space,
     samples: int = _SAMPLES,
     clock: Callable[[], float] = time.perf_counter,
@@ -98,7 +100,6 @@ def seconds_per_trial(
 
     from autoturbo.compiled import CompileProgress, watched_compiling
 
-    evaluator = pair.evaluator()
     genes = space.random(np.random.default_rng(0), samples + 1)
     evaluator.evaluate(space.knobs_of(genes[0]))
     start, count, took = clock(), 0, 0.0

@@ -163,10 +163,11 @@ def _expected(pair: AnyPair, config: TuneConfig, execution: ExecutionConfig) -> 
     # a board is not tried just to say how long it takes
     if asked.time_budget or isinstance(pair, MachinePair) or asked.measurer != SIMULATOR:
         return ""
-    space = Space.of(pair.model, pair.target, dtype=pair.dtype, subgraphs=asked.subgraphs or 0)
+    evaluator = pair.evaluator()
+    space = Space.of(evaluator.bench, subgraphs=asked.subgraphs or 0)
     trials = min(asked.total or 0, space.size)
-    measuring = seconds_per_trial(pair, space, _SAMPLES) / (execution.workers or 1)
-    placing = placing_seconds(pair.model, pair.target, pair.dtype)
+    measuring = seconds_per_trial(evaluator, space, _SAMPLES) / (execution.workers or 1)
+    placing = placing_seconds(evaluator.bench)
     took = f"about {clock(placing + trials * (measuring + _LEARNING_S))}"
     return took if trials == asked.total else f"{took}: the space has {trials} settings"
 

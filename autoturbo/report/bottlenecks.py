@@ -230,8 +230,7 @@ class Trials:
 
     def model_knobs(self) -> tuple[Remedy, ...]:
         """Try every value of every knob of the model alone; most gained first."""
-        problem, knobs = self.schedule.problem, self.schedule.knobs
-        space = Space.of(self.schedule.model, problem.target, dtype=problem.dtype)
+        knobs, space = self.schedule.knobs, Space.of(self._evaluator.bench)
         return _ordered(
             self.model_knob(dimension.name, value)
             for dimension in space.dimensions
@@ -309,12 +308,9 @@ class Trials:
     def _block(self, spot: Spot) -> Block | None:
         """Return the knobs and values that the search would try for a spot's sub-graphs."""
         if self._blocks is None:
-            problem, knobs = self.schedule.problem, self.schedule.knobs
-            most = len(self.schedule.instances.subgraphs)
-            self._blocks = blocks_of(
-                self.schedule.model, problem.target, problem.dtype, most,
-                [knobs.batches_per_cluster], knobs,
-            )  # fmt: skip
+            knobs, most = self.schedule.knobs, len(self.schedule.instances.subgraphs)
+            batches = [knobs.batches_per_cluster]
+            self._blocks = blocks_of(self._evaluator.bench, most, batches, knobs)
         return next((b for b in self._blocks if spot.anchors[0] in b.layers), None)
 
     def _of_model(self, spot: Spot, limits: Iterable[Limit]) -> Iterator[Remedy]:

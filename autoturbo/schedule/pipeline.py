@@ -73,7 +73,7 @@ class Workbench:
     Attributes:
         model: the whole model.
         target: the accelerator.
-        dtype: the compute type.
+        dtype: the compute type; the target's default if empty.
         trace: where its samples are.
         problems: by samples that are processed at once.
         cache: results that settings have in common.
@@ -81,12 +81,13 @@ class Workbench:
 
     model: Graph
     target: Target
-    dtype: str
+    dtype: str = ""
     trace: BatchTrace = field(init=False)
     problems: dict[int, Problem] = field(default_factory=dict)
     cache: SchedulerCache = field(default_factory=SchedulerCache)
 
     def __post_init__(self) -> None:
+        self.dtype = self.dtype or self.target.default_dtype
         self.trace = trace_batch(self.model)
 
     def problem(self, batches: int) -> Problem:

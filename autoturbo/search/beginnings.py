@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autoturbo.errors import KnobsError
-from autoturbo.schedule.pipeline import Workbench, plan
+from autoturbo.schedule.pipeline import plan
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.starts import starts_of
 from autoturbo.search.transfer import Decisions, Transfer, decisions_of, nearest, transfer
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from autoturbo.database import Database, PairKey
     from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
     from autoturbo.schedule.knobs import Knobs
+    from autoturbo.simulate.evaluator import Evaluator
 
 PLACED = "cuts that a dynamic programme places"
 """Origin of a beginning."""
@@ -62,26 +62,21 @@ class StartingPoint:
 
 
 def starting_point(
-    graph: Graph,
-    target: Target,
-    dtype: str,
+    evaluator: Evaluator,
     known: Sequence[Decisions] = (),
     progress: Callable[[float], None] | None = None,
 ) -> StartingPoint:
     """Return the settings worth starting from that fit the model, and what was left out.
 
     Args:
-        graph: the model.
-        target: the accelerator.
-        dtype: the compute type.
+        evaluator: of the model on the target.
         known: what schedules for the same target decided.
         progress: is given the share of the work of placing cuts that is done.
     """
-    bench, found, notes = Workbench(graph, target, dtype), list[Beginning](), list[str]()
-    starts = starts_of(graph, target, dtype=dtype, progress=progress)
-    tried = [Beginning(knobs, PLACED) for knobs in starts]
+    bench, found, notes = evaluator.bench, list[Beginning](), list[str]()
+    tried = [Beginning(knobs, PLACED) for knobs in starts_of(evaluator, progress=progress)]
     try:
-        taken = transfer(graph, target, known, dtype)
+        taken = transfer(bench, known)
         tried += [] if taken is None else [Beginning(taken.knobs, _origin(taken))]
     except KnobsError as error:
         notes.append(f"nothing is taken over from the database: {error.message}")
@@ -139,8 +134,7 @@ def decisions_for(
 
 
 def start_of_run(
-    graph: Graph,
-    target: Target,
+    evaluator: Evaluator,
     key: PairKey,
     store: Database | None,
     progress: Callable[[float], None] | None = None,
@@ -148,8 +142,7 @@ def start_of_run(
     """Return what a run starts from, with what a database holds where there is one.
 
     Args:
-        graph: the model.
-        target: the accelerator.
+        evaluator: of the model on the target.
         key: of both, and the compute type.
         store: the database; None where nothing is to be taken over.
         progress: is given the share of the work of placing cuts that is done.
@@ -157,8 +150,9 @@ def start_of_run(
     Raises:
         DatabaseError: the database cannot be read.
     """
-    known, unread = decisions_for(store, key, graph) if store is not None else ((), ())
-    found = starting_point(graph, target, key.dtype, known, progress)
+    model = evaluator.bench.model
+    known, unread = decisions_for(store, key, model) if store is not None else ((), ())
+    found = starting_point(evaluator, known, progress)
     return dataclasses.replace(found, notes=(*unread, *found.notes))
 
 

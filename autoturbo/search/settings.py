@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from autoturbo.search.names import OURS
 
 if TYPE_CHECKING:
-    from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
+    from autoturbo.schedule.pipeline import Workbench
     from autoturbo.search.space import Space
 
 SUBGRAPHS = 8
@@ -30,17 +29,16 @@ def searched_subgraphs(asked: int | None, sampler: str) -> int:
     return SUBGRAPHS if sampler == OURS else 0
 
 
-def space_of_run(stored: Mapping[str, Any], graph: Graph, target: Target) -> Space:
+def space_of_run(stored: Mapping[str, Any], bench: Workbench) -> Space:
     """The space of a run.
 
     Args:
         stored: its settings, as its record has them.
-        graph: its model.
-        target: its target.
+        bench: its model on its target.
     """
     from autoturbo.schedule.knobs import Knobs
     from autoturbo.search.space import Space
 
     starts = [Knobs.from_dict(kept) for kept in stored.get("starts", ())]
     own = stored.get("subgraphs", 0)
-    return Space.of(graph, target, dtype=stored["dtype"], subgraphs=own, starts=starts)
+    return Space.of(bench, subgraphs=own, starts=starts)

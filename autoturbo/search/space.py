@@ -13,7 +13,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.graph.batch import trace_batch
 from autoturbo.graph.layers import layers_of
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_specs, subgraph_knob_specs
 from autoturbo.search.conditions import START, dimension_name
@@ -24,8 +23,7 @@ from autoturbo.search.points import Dimension
 from autoturbo.search.subgraphs import Block, blocks_of
 
 if TYPE_CHECKING:
-    from autoturbo.graph.operators import Graph
-    from autoturbo.hardware.target import Target
+    from autoturbo.schedule.pipeline import Workbench
 
 
 class Space(Moves, Meanings):
@@ -36,10 +34,8 @@ class Space(Moves, Meanings):
 
     @staticmethod
     def of(
-        graph: Graph,
-        target: Target,
+        bench: Workbench,
         *,
-        dtype: str | None = None,
         subgraphs: int = 0,
         starts: Sequence[Knobs] = (),
     ) -> Space:
@@ -48,30 +44,26 @@ class Space(Moves, Meanings):
         A knob without a second value that makes sense here is left out.
 
         Args:
-            graph: the model.
-            target: the accelerator.
-            dtype: the compute type, which decides what fits; the target's default if None.
+            bench: the model on the target.
             subgraphs: kinds of sub-graphs, the heaviest first, whose own knobs are tried.
             starts: settings besides the heuristic (:func:`autoturbo.search.starts.starts_of`);
                 each has half as many kinds of sub-graphs. One whose cuts are those of another
                 start is left out.
         """
-        share = batch_share(graph, target)
-        whole = trace_batch(graph).obstacle
-        layers = [layer.name for layer in layers_of(graph)]
+        share, whole = batch_share(bench.model, bench.target), bench.trace.obstacle
+        layers = [layer.name for layer in layers_of(bench.model)]
         choices = {
-            name: choices_of(name, spec, 1 if whole else share, len(layers), target)
+            name: choices_of(name, spec, 1 if whole else share, len(layers), bench.target)
             for name, spec in knob_specs().items()
         }
-        dtype = dtype or target.default_dtype
         at_once = tuple(map(int, choices["batches_per_cluster"]))
-        blocks = blocks_of(graph, target, dtype, subgraphs, (AUTO, *at_once))
+        blocks = blocks_of(bench, subgraphs, (AUTO, *at_once))
         others = _apart(starts, blocks, layers)
         if others:
             choices[START] = tuple(range(1, len(others) + 1))
         for number, start in enumerate(others, 1):
             samples, kinds = (start.batches_per_cluster, *at_once), -(-subgraphs // 2)
-            blocks += blocks_of(graph, target, dtype, kinds, samples, start, number)
+            blocks += blocks_of(bench, kinds, samples, start, number)
         for block in blocks:
             choices |= {dimension_name(block, field): v for field, v in block.choices.items()}
         dimensions = [

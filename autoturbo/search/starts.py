@@ -28,8 +28,8 @@ from autoturbo.simulate.evaluator import Evaluator
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
+    from autoturbo.schedule.pipeline import Workbench
 
 MOST_STARTS = 4
 """Starts besides the heuristic: each has dimensions of its own."""
@@ -77,20 +77,17 @@ _WAY_S, _COVER_S = 0.6e-3, 0.5
 """Seconds of costing one way to compute a sub-graph, and of what comes before and after."""
 
 
-def placing_seconds(graph: Graph, target: Target, dtype: str) -> float:
+def placing_seconds(bench: Workbench) -> float:
     """Return about how long placing cuts takes: ways to compute sub-graphs that will be costed.
 
     Args:
-        graph: the model.
-        target: the accelerator.
-        dtype: the compute type.
+        bench: the model on the target.
     """
-    if not graph.operators:
+    if not bench.model.operators:
         return 0.0
-    evaluator = Evaluator(graph, target, dtype)
-    limits, ways = _limits(len(layers_of(graph))), 0
+    limits, ways = _limits(len(layers_of(bench.model))), 0
     with suppress(AutoTurboError):
-        costs = NearCosts(evaluator.bench, FREE)
+        costs = NearCosts(bench, FREE)
         likeness = Likeness(costs.problem)
         sets, _ = groups_of(costs.problem, limits, SplitRules.of(FREE), likeness)
         kinds = {likeness.of(s): s for row in sets for s in row}
@@ -106,10 +103,8 @@ def placing_seconds(graph: Graph, target: Target, dtype: str) -> float:
 
 
 def starts_of(
-    graph: Graph,
-    target: Target,
+    evaluator: Evaluator,
     *,
-    dtype: str | None = None,
     most: int = MOST_STARTS,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Knobs, ...]:
@@ -118,19 +113,18 @@ def starts_of(
     None where the dynamic programme finds none: a model without operators, tiles that do not fit.
 
     Args:
-        graph: the model.
-        target: the accelerator.
-        dtype: the compute type; the target's default if None.
+        evaluator: of the model on the target.
         most: starts at most.
         progress: is given the share of the sub-graphs that is costed, as it grows; it begins anew
             where cuts are placed once more, for outputs that stay in the local buffers.
     """
-    if most <= 0 or not graph.operators:
+    bench = evaluator.bench
+    if most <= 0 or not bench.model.operators:
         return ()
-    dtype = dtype or target.default_dtype
-    far = _covers(Evaluator(graph, target, dtype), Costs, _SPREADS, progress)
+    far = _covers(evaluator, Costs, _SPREADS, progress)
     worth = [cover for cover in far if cover.seconds <= WORTH * far[0].seconds]
-    near = _on_chip(Evaluator(graph, _with_less_room(target), dtype), worth, progress)
+    cramped = Evaluator(bench.model, _with_less_room(bench.target), bench.dtype)
+    near = _on_chip(cramped, worth, progress)
     found = [start_from(cover.knobs, "LB") for cover in near]
     found += [start_from(cover.knobs) for cover in worth]
     return tuple(dict.fromkeys(found))[:most]

@@ -25,7 +25,6 @@ from autoturbo.schedule.place.part_work import PartWork, middle_part_work
 from autoturbo.schedule.problem import Problem
 
 if TYPE_CHECKING:
-    from autoturbo.graph.operators import Graph
     from autoturbo.hardware.target import Target
 
 MOST_PARTS = 64
@@ -62,9 +61,7 @@ class Block:
 
 
 def blocks_of(
-    graph: Graph,
-    target: Target,
-    dtype: str,
+    bench: Workbench,
     most: int,
     batches: Sequence[int | str],
     knobs: Knobs | None = None,
@@ -73,23 +70,21 @@ def blocks_of(
     """Knobs of the heaviest sub-graphs, the heaviest first.
 
     Args:
-        graph: the whole model.
-        target: the accelerator.
-        dtype: the compute type.
+        bench: the whole model on the target.
         most: kinds of sub-graphs at most.
         batches: values of ``batches_per_cluster`` that are tried, the start's own first.
         knobs: the start; the published heuristic if None.
         start: its number.
     """
-    if most <= 0 or not graph.operators:
+    if most <= 0 or not bench.model.operators:
         return ()
-    bench, knobs = Workbench(graph, target, dtype), knobs or Knobs()
+    knobs = knobs or Knobs()
     problem, share, found, _ = planned(bench, knobs)
     subgraphs = found.subgraphs
     works = [middle_part_work(problem, s.layers, s.split) for s in subgraphs]
     said = {own.layer: dataclasses.replace(own, layer="") for own in knobs.overrides}
     base = [said.get(problem.layers[s.layers[-1]].name, _NOTHING) for s in subgraphs]
-    seconds = np.asarray([_seconds(work, target, dtype) for work in works])
+    seconds = np.asarray([_seconds(work, bench.target, bench.dtype) for work in works])
     seconds *= found.instances * share.loops
     kinds: dict[tuple[object, ...], list[int]] = {}
     for subgraph in subgraphs:

@@ -138,30 +138,26 @@ def _in_effect(schedule: Schedule, subgraph: SubGraph, said: SubGraphKnobs | Non
     return asked
 
 
-def transfer(
-    graph: Graph, target: Target, known: Iterable[Decisions], dtype: str | None = None
-) -> Transfer | None:
+def transfer(bench: Workbench, known: Iterable[Decisions]) -> Transfer | None:
     """A setting for a model from the decisions about what is most like it.
 
     None where none knows :data:`ENOUGH`. Splits that this model's extents do not take (another
     batch, another resolution, another export) are made to fit.
 
     Args:
-        graph: the model.
-        target: the accelerator, for which the decisions were made.
+        bench: the model on the target for which the decisions were made.
         known: of other models, or of this one; of equals the first counts.
-        dtype: the compute type; the target's default if None.
 
     Raises:
         KnobsError: the setting does not fit the model in another way than by its splits.
     """
-    receiver = _receivers(graph)
+    receiver = _receivers(bench.model)
     found = [_taken_over(receiver, decisions) for decisions in known]
     best = max(found, key=lambda one: one.alike, default=None)
     if best is None or best.known < ENOUGH:
         return None
-    bench = Workbench(graph, target, dtype or target.default_dtype)
-    knobs, changed = with_possible_splits(bench, _of_model(graph, target, best.knobs))
+    own = _of_model(bench.model, bench.target, best.knobs)
+    knobs, changed = with_possible_splits(bench, own)
     return dataclasses.replace(best, knobs=knobs, changed=changed)
 
 

@@ -30,8 +30,8 @@ from tests.cli.command_line import Cli, cli_in, narrow_terminal
 from tests.compiled_later import compiled_later
 
 if TYPE_CHECKING:
-    from autoturbo.commands.loading import Pair
     from autoturbo.search.space import Space
+    from autoturbo.simulate.evaluator import Evaluator
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -188,11 +188,12 @@ def test_time_per_trial_is_a_mean(cli: Cli) -> None:
 
     del cli
     pair = Pair(load_model("alexnet", batch=1), load_target("stcp920"), "float16")
-    space = Space.of(pair.model, pair.target)
+    evaluator = pair.evaluator()
+    space = Space.of(evaluator.bench)
     times = iter((10.0, 10.1, 10.2, 10.6))
-    assert seconds_per_trial(pair, space, 3, lambda: next(times)) == pytest.approx(0.2)
+    assert seconds_per_trial(evaluator, space, 3, lambda: next(times)) == pytest.approx(0.2)
     slow = iter((10.0, 16.0))  # one is enough
-    assert seconds_per_trial(pair, space, 3, lambda: next(slow)) == 6.0
+    assert seconds_per_trial(evaluator, space, 3, lambda: next(slow)) == 6.0
 
 
 def test_simulate(cli: Cli) -> None:
@@ -387,8 +388,7 @@ def test_time_per_trial_leaves_out_what_is_compiled() -> None:
             time.sleep(0.2)
 
     seconds = iter(range(0, 100, 10))
-    evaluator = SimpleNamespace(evaluate=evaluate)
-    pair = cast("Pair", SimpleNamespace(evaluator=lambda: evaluator))
+    evaluator = cast("Evaluator", SimpleNamespace(evaluate=evaluate))
     numbers = SimpleNamespace(random=lambda _, count: range(count), knobs_of=lambda gene: gene)
-    found = seconds_per_trial(pair, cast("Space", numbers), 1, lambda: float(next(seconds)))
+    found = seconds_per_trial(evaluator, cast("Space", numbers), 1, lambda: float(next(seconds)))
     assert 9.0 < found < 9.9  # ten by the clock, of which 0.2 or more is compiling

@@ -41,10 +41,9 @@ def model() -> Pretrained:
 @functools.cache
 def bench(workload: str, target: str) -> tuple[Evaluator, Space]:
     graph, machine = import_model(workloads.get(workload).file), load_target(target)
-    dtype = machine.default_dtype
-    starts = starts_of(graph, machine, dtype=dtype, most=2 if workload in STARTED else 0)
-    space = Space.of(graph, machine, dtype=dtype, subgraphs=6, starts=starts)
-    return Evaluator(graph, machine, dtype), space
+    evaluator = Evaluator(graph, machine, machine.default_dtype)
+    starts = starts_of(evaluator, most=2 if workload in STARTED else 0)
+    return evaluator, Space.of(evaluator.bench, subgraphs=6, starts=starts)
 
 
 def candidates(space: Space) -> np.ndarray:

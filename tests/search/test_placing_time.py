@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.exact.table import Table
 from autoturbo.search.starts import placing_seconds, starts_of
+from autoturbo.simulate.evaluator import Evaluator
 from tests.schedule.schedule_samples import STCP920, workload
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.mark.full
 def test_more_sub_graphs_take_longer_to_place() -> None:
     names = ("resnet18", "densenet121", "swin_t")
-    found = [placing_seconds(workload(name), STCP920, "float16") for name in names]
+    found = [placing_seconds(Workbench(workload(name), STCP920, "float16")) for name in names]
     assert found == sorted(found)
     assert found[-1] > 3 * found[0]
 
@@ -27,10 +29,10 @@ def test_what_is_said_counts_the_ways_that_are_costed(monkeypatch: pytest.Monkey
     made: list[Table] = []
     monkeypatch.setattr(Table, "of", _noting(made))
     shares: list[float] = []
-    starts_of(workload("resnet18"), STCP920, dtype="float16", progress=shares.append)
+    starts_of(Evaluator(workload("resnet18"), STCP920, "float16"), progress=shares.append)
     monkeypatch.setattr("autoturbo.search.starts._WAY_S", 1.0)
     monkeypatch.setattr("autoturbo.search.starts._COVER_S", 0.0)
-    said = placing_seconds(workload("resnet18"), STCP920, "float16")
+    said = placing_seconds(Workbench(workload("resnet18"), STCP920, "float16"))
     assert sum(table.ways for table in made) <= said <= 2 * sum(table.ways for table in made)
     assert shares == sorted(shares)
     assert (len(shares) > 3, shares[-1]) == (True, 1.0)

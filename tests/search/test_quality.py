@@ -14,6 +14,7 @@ from autoturbo.cost_models.features import target_vector
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search import make_sampler
 from autoturbo.search.objectives import find_objectives
 from autoturbo.search.space import Space, batch_share
@@ -73,7 +74,7 @@ def small_chain() -> tuple[Graph, Target, Space]:
         "batches_per_cluster", "max_layers", "factor_scale", "output_scope", "tile_divisor",
         "instruction_scheduling", "subgraph:conv0:boundary", "subgraph:conv0:factor",
     ]  # fmt: skip
-    space = Space.of(graph, target, dtype="float16", subgraphs=2)
+    space = Space.of(Workbench(graph, target, "float16"), subgraphs=2)
     return graph, target, restricted(space, dict.fromkeys(names))
 
 

@@ -111,7 +111,7 @@ def test_each_start_has_sub_graphs_of_its_own() -> None:
 
 @functools.cache
 def found() -> tuple[Knobs, ...]:
-    return starts_of(residual_block(), machine(), dtype="float16")
+    return starts_of(Evaluator(residual_block(), machine(), "float16"))
 
 
 def test_starts_name_cuts_and_splits_and_leave_the_rest_free() -> None:
@@ -137,8 +137,7 @@ def latency(evaluator: Evaluator, start: Knobs) -> float:
 def on_chip() -> tuple[Evaluator, tuple[Knobs, ...]]:
     """BERT-base where most tensors stay in the local buffers, and its starts."""
     evaluator = Evaluator(workload("bert_base_s128"), load_target("ipu-mk2"), "float16")
-    bench = evaluator.bench
-    return evaluator, starts_of(bench.model, bench.target, dtype="float16")
+    return evaluator, starts_of(evaluator)
 
 
 @pytest.mark.full
@@ -173,18 +172,18 @@ def test_what_stays_on_the_chip_is_spread_as_kernels_want_it_wherever_it_is_read
 @pytest.mark.full
 def test_where_they_do_not_there_are_no_such_cuts() -> None:
     graph, stcp920 = workload("squeezenet1_1"), load_target("stcp920")
-    found = starts_of(graph, stcp920, dtype="float16")
+    found = starts_of(Evaluator(graph, stcp920, "float16"))
     assert {own.weight_share for start in found for own in start.overrides} == {AUTO}
     assert len(found) <= len(LONGEST)
 
 
 def test_the_same_model_gives_the_same_starts() -> None:
-    assert starts_of(residual_block(), machine(), dtype="float16") == found()
+    assert starts_of(Evaluator(residual_block(), machine(), "float16")) == found()
 
 
 def test_a_model_without_operators_has_no_starts() -> None:
-    assert starts_of(toy_graph(), toy_target()) == ()
-    assert starts_of(residual_block(), machine(), dtype="float16", most=0) == ()
+    assert starts_of(Evaluator(toy_graph(), toy_target(), toy_target().default_dtype)) == ()
+    assert starts_of(Evaluator(residual_block(), machine(), "float16"), most=0) == ()
 
 
 def says(start: Knobs, one: Knobs) -> bool:
@@ -197,11 +196,11 @@ def says(start: Knobs, one: Knobs) -> bool:
 
 def test_a_start_of_layers_that_the_heuristic_names_too_is_kept_and_cut_the_same() -> None:
     graph, bench = residual_block(), Workbench(residual_block(), machine(), "float16")
-    heuristic = Space.of(graph, machine(), dtype="float16", subgraphs=4).blocks
+    heuristic = Space.of(Workbench(graph, machine(), "float16"), subgraphs=4).blocks
     names = sorted({layer for block in heuristic for layer in block.layers})
     own = tuple(SubGraphKnobs(name, boundary="cut") for name in names)
     start = Knobs(producer_factor_ratio=0, merged_factor_ratio=64, overrides=own)
-    space = Space.of(graph, machine(), dtype="float16", subgraphs=4, starts=[start])
+    space = Space.of(Workbench(graph, machine(), "float16"), subgraphs=4, starts=[start])
     (_, kept) = space.starts
     assert kept != start
     assert says(kept, start)
@@ -211,7 +210,7 @@ def test_a_start_of_layers_that_the_heuristic_names_too_is_kept_and_cut_the_same
 
 
 def test_a_space_says_each_of_its_starts() -> None:
-    space = Space.of(residual_block(), machine(), dtype="float16", subgraphs=4, starts=found())
+    space = Space.of(Workbench(residual_block(), machine(), "float16"), subgraphs=4, starts=found())
     assert all(any(says(start, one) for one in found()) for start in space.starts[1:])
     for number, start in enumerate(space.starts[1:], 1):
         assert space.to_knobs(space.from_knobs(start)) == start

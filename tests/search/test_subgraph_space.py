@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from autoturbo.errors import KnobsError
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, subgraph_knob_specs
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.conditions import dimension_name
 from autoturbo.search.evolution import Evolution, fresh_points
 from autoturbo.search.quick_model import Tried
@@ -270,7 +271,7 @@ def test_the_last_points_of_a_space_are_found() -> None:
 
 
 def test_a_model_without_layers_has_no_sub_graphs() -> None:
-    assert Space.of(toy_graph(), toy_target(), subgraphs=4).blocks == ()
+    assert Space.of(Workbench(toy_graph(), toy_target()), subgraphs=4).blocks == ()
 
 
 def test_every_knob_of_sub_graphs_is_described_once() -> None:

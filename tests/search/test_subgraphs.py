@@ -40,7 +40,7 @@ def bench(name: str) -> Workbench:
 
 @functools.cache
 def space(name: str, subgraphs: int = 8) -> Space:
-    return Space.of(model(name), STCP920, dtype="float16", subgraphs=subgraphs)
+    return Space.of(Workbench(model(name), STCP920, "float16"), subgraphs=subgraphs)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,7 +66,7 @@ def test_anchors_are_last_layers_of_the_heuristic_s_sub_graphs_the_heaviest_firs
 def test_no_more_kinds_of_sub_graphs_are_offered_than_asked_for() -> None:
     name = "mobilenet_v2"
     for most in (0, 1, 2):
-        assert len(blocks_of(model(name), STCP920, "float16", most, (AUTO,))) == most
+        assert len(blocks_of(Workbench(model(name), STCP920, "float16"), most, (AUTO,))) == most
 
 
 def test_blocks_of_a_transformer_share_their_knobs() -> None:
@@ -99,7 +99,7 @@ def test_nothing_is_merged_with_what_nobody_reads() -> None:
 
 def test_a_target_without_a_global_buffer_offers_none() -> None:
     bare = dataclasses.replace(STCP920, gb=dataclasses.replace(STCP920.gb, capacity=0))
-    for block in blocks_of(model("resnet50"), bare, "float16", 4, (AUTO,)):
+    for block in blocks_of(Workbench(model("resnet50"), bare, "float16"), 4, (AUTO,)):
         assert "GB" not in block.choices["scope"]
         assert "GB" not in block.choices.get("weight_residency", ())
 

@@ -22,6 +22,7 @@ from autoturbo.search.beginnings import decisions_for, kept_decisions, starting_
 from autoturbo.search.openings import initial_settings
 from autoturbo.search.space import Space
 from autoturbo.search.transfer import Decisions, decisions_of, nearest, transfer
+from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.tuner import tune
 from tests.schedule.schedule_samples import STCP920, Net, chain, networks, target, workload
 from tests.schedule.test_schedule_properties import drawn
@@ -62,7 +63,7 @@ def groups(graph: Graph, knobs: Knobs) -> list[tuple[int, ...]]:
 def test_a_model_that_takes_over_its_own_decisions_is_scheduled_the_same(name: str) -> None:
     bench = Workbench(workload(name), STCP920, FP16)
     schedule = build_schedule(bench, Knobs())
-    taken = transfer(bench.model, STCP920, [decisions_of(schedule)])
+    taken = transfer(bench, [decisions_of(schedule)])
     assert taken is not None
     assert taken.known == pytest.approx(1.0)
     again = build_schedule(bench, taken.knobs)
@@ -73,7 +74,7 @@ def test_a_deeper_network_takes_over_the_blocks_of_a_shallow_one() -> None:
     shallow, deep = residual(6), residual(12)
     knobs = Knobs(max_layers=3, prefetch_depth=2)
     schedule = built(shallow, knobs)
-    taken = transfer(deep, machine(), [decisions_of(schedule)])
+    taken = transfer(Workbench(deep, machine()), [decisions_of(schedule)])
     assert taken is not None
     assert taken.known == pytest.approx(1.0)
     assert taken.knobs.prefetch_depth == 2
@@ -86,7 +87,7 @@ def test_own_knobs_of_a_sub_graph_are_taken_over() -> None:
     graph = residual(2)
     name = graph.operators[0].name
     schedule = built(graph, Knobs(overrides=(SubGraphKnobs(name, boundary="cut", scope="GB"),)))
-    taken = transfer(graph, machine(), [decisions_of(schedule)])
+    taken = transfer(Workbench(graph, machine()), [decisions_of(schedule)])
     assert taken is not None
     own = next(o for o in taken.knobs.overrides if o.layer == name)
     assert (own.boundary, own.scope) == ("cut", "GB")
@@ -94,15 +95,15 @@ def test_own_knobs_of_a_sub_graph_are_taken_over() -> None:
 
 def test_a_model_with_other_layers_takes_over_nothing() -> None:
     decisions = decisions_of(built(chain("conv", "relu", "conv")))
-    assert transfer(residual(2), machine(), [decisions]) is None
-    assert transfer(residual(2), machine(), []) is None
+    assert transfer(Workbench(residual(2), machine()), [decisions]) is None
+    assert transfer(Workbench(residual(2), machine()), []) is None
 
 
 def test_the_decisions_that_know_most_are_taken_over() -> None:
     strange = decisions_of(built(chain("conv", "relu", "conv")))
     half = decisions_of(built(residual(1), Knobs(tile_divisor=2)))
     whole = decisions_of(built(residual(4), Knobs(tile_divisor=4)))
-    taken = transfer(residual(4), machine(), [strange, half, whole])
+    taken = transfer(Workbench(residual(4), machine()), [strange, half, whole])
     assert taken is not None
     assert taken.knobs.tile_divisor == 4
 
@@ -110,7 +111,7 @@ def test_the_decisions_that_know_most_are_taken_over() -> None:
 def test_a_number_of_samples_that_the_clusters_cannot_have_is_left_out() -> None:
     decisions = decisions_of(built(residual(2, batch=8), Knobs(batches_per_cluster=4)))
     for batch, wanted in ((8, 4), (3, "auto")):
-        taken = transfer(residual(2, batch=batch), machine(), [decisions])
+        taken = transfer(Workbench(residual(2, batch=batch), machine()), [decisions])
         assert taken is not None
         assert taken.knobs.batches_per_cluster == wanted
 
@@ -123,7 +124,7 @@ def test_any_schedule_s_decisions_survive_a_file_and_give_a_setting(
     schedule = drawn(data, graph, machine())
     decisions = decisions_of(schedule)
     assert Decisions.from_dict(json.loads(json.dumps(decisions.as_dict()))) == decisions
-    taken = transfer(schedule.model, schedule.problem.target, [decisions])
+    taken = transfer(Workbench(schedule.model, schedule.problem.target), [decisions])
     if taken is None:  # nothing to multiply
         assert schedule.model.macs == 0
         return
@@ -145,11 +146,9 @@ def test_nothing_that_a_database_holds_makes_a_run_fail(
     small = data.draw(st.sampled_from([machine(), target(lb=4096, clusters=2), target(cores=1)]))
     fewer = rebatch(first, min(batch, first.batch), trace_batch(first))
     for graph in (fewer, other, residual(1, data.draw(st.integers(1, 8)))):
-        found = starting_point(graph, small, dtype, known)
-        space = Space.of(
-            graph, small, dtype=dtype, subgraphs=2, starts=[one.knobs for one in found.settings]
-        )
+        found = starting_point(Evaluator(graph, small, dtype), known)
         bench = Workbench(graph, small, dtype)
+        space = Space.of(bench, subgraphs=2, starts=[one.knobs for one in found.settings])
         for knobs in initial_settings(space, every_batch=True):
             build_schedule(bench, knobs)
         assert all("not started from" in note or "nothing is taken" in note for note in found.notes)
@@ -163,12 +162,12 @@ def test_a_split_into_more_parts_than_there_are_samples_is_made_to_fit() -> None
     few = residual(2, batch=2)
     with pytest.raises(KnobsError, match="cannot be split into 8 along dimension 0"):
         plan(Workbench(few, machine(), FP16), Knobs(overrides=(own,)))
-    taken = transfer(few, machine(), [decisions], FP16)
+    taken = transfer(Workbench(few, machine(), FP16), [decisions])
     assert taken is not None
     assert name in taken.changed
     fitted = next(o for o in taken.knobs.overrides if o.layer == name)
     assert (fitted.dim, fitted.factor, fitted.inner_dim, fitted.inner_factor) == (0, 2, 1, 2)
-    (found,) = starting_point(few, machine(), FP16, [decisions]).settings[-1:]
+    (found,) = starting_point(Evaluator(few, machine(), FP16), [decisions]).settings[-1:]
     assert "made smaller to fit" in found.origin
 
 
@@ -211,11 +210,11 @@ def test_tuning_keeps_decisions_and_another_model_begins_with_them(tmp_path: Pat
         known = decisions_for(store, best.key, deep)
     source = f"{best.model} in {tmp_path / 'a.db'}, run {best.run}, trial {best.trial}"
     assert known == ((Decisions.from_dict(best.decisions, source),), ())
-    begun = starting_point(deep, machine(), FP16, known[0])
+    begun = starting_point(Evaluator(deep, machine(), FP16), known[0])
     assert begun.settings[-1].origin.startswith(f"the schedule of {source} (")
     assert begun.notes == ()
     start = begun.settings[-1].knobs
-    placed = starting_point(deep, machine(), FP16).settings
+    placed = starting_point(Evaluator(deep, machine(), FP16)).settings
     assert start not in [one.knobs for one in placed]
     cold = run(deep, transfer=False)
     with Database.open(tmp_path / "a.db") as store:
@@ -234,9 +233,8 @@ def test_the_nearest_decisions_are_those_that_are_taken_over(name: str) -> None:
     models = [workload(n) for n in ("resnet50", "squeezenet1_1", "bert_base_s256", "resnet18")]
     known = [decisions_of(build_schedule(Workbench(m, STCP920, FP16), Knobs())) for m in models]
     found = nearest(graph, [decisions.as_dict() for decisions in known], 1)
-    assert transfer(graph, STCP920, map(Decisions.from_dict, found)) == transfer(
-        graph, STCP920, known
-    )
+    bench = Workbench(graph, STCP920)
+    assert transfer(bench, map(Decisions.from_dict, found)) == transfer(bench, known)
     kept = [decisions.as_dict() for decisions in known]
     assert sorted(map(str, nearest(graph, kept, 9))) == sorted(map(str, kept))
     assert nearest(graph, [], 9) == []

@@ -76,7 +76,7 @@ def _small(random: Random) -> Target:
 def _scheduled(bench: Workbench, count: int, seed: int) -> Iterator[tuple[Knobs, Schedule]]:
     """The heuristic's schedule, and those of some random settings that fit and are not large."""
     yield Knobs(), build_schedule(bench, Knobs())
-    space = Space.of(bench.model, bench.target, dtype=bench.dtype, subgraphs=4)
+    space = Space.of(bench, subgraphs=4)
     genes = space.random(np.random.default_rng(seed), DRAWS, dense=True)
     found = 0
     for knobs in (space.knobs_of(row.tolist()) for row in genes):

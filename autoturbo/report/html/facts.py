@@ -159,7 +159,7 @@ def gather(
     target = best.schedule.problem.target
     objectives = find_objectives(info.settings.get("objective", "latency"))
     seed = int(info.settings.get("seed", 0))
-    space = space_of_run(info.settings, graph, target)
+    space = space_of_run(info.settings, evaluator.bench)
     advisor = make_advisor(evaluator, graph, target, info.key.dtype, seed, _ignored)
     default = known.get(0)
     return Facts(

@@ -12,6 +12,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import load_target
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.knobs import AUTO, Knobs
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.space import Space
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, Measurement
@@ -24,7 +25,7 @@ SLOW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthChe
 
 
 def space_of(graph: Graph, machine: Target, names: dict[str, Any], blocks: int = 1) -> Space:
-    whole = Space.of(graph, machine, dtype="float16", subgraphs=blocks)
+    whole = Space.of(Workbench(graph, machine, "float16"), subgraphs=blocks)
     known = {d.name: d.choices for d in whole.dimensions}
     return restricted(whole, {
         name: wanted and [choice for choice in wanted if choice in known[name]]
@@ -102,7 +103,7 @@ def test_the_optimum_is_that_of_brute_force(name: str, preset: str, names: dict[
 @pytest.mark.full
 def test_subgraphs_choices_are_searched_too() -> None:
     machine, graph = target(cores=2, lb=1 << 12), block()
-    whole = Space.of(graph, machine, dtype="float16", subgraphs=2)
+    whole = Space.of(Workbench(graph, machine, "float16"), subgraphs=2)
     names = own(whole, "factor", "boundary")
     space = restricted(whole, {**names, "batches_per_cluster": None})
     found = search_all(Evaluator(graph, machine, "float16"), space)
@@ -201,7 +202,7 @@ def test_pruning_never_loses_the_optimum(data: st.DataObject) -> None:
 
 def test_points_are_those_of_the_space_once_each() -> None:
     graph, machine = block(), target(clusters=2)
-    whole = Space.of(graph, machine, dtype="float16", subgraphs=1)
+    whole = Space.of(Workbench(graph, machine, "float16"), subgraphs=1)
     names = own(whole, "dim", "factor", "inner_dim", "inner_factor")
     space = restricted(whole, {**names, "factor_policy": None, "batches_per_cluster": None})
     points = list(points_of(space))
@@ -210,12 +211,12 @@ def test_points_are_those_of_the_space_once_each() -> None:
 
 
 def test_a_restriction_refuses_what_is_not_there() -> None:
-    space = Space.of(chain("conv"), target())
+    space = Space.of(Workbench(chain("conv"), target()))
     with pytest.raises(UsageError, match="no dimension 'depth'"):
         restricted(space, {"depth": None})
     with pytest.raises(UsageError, match="no choice 7"):
         restricted(space, {"tile_divisor": [7]})
     with pytest.raises(UsageError, match="all choices or not at all"):
-        restricted(Space.of(chain("conv", shape=(8, 4, 4, 4)), target()), {
+        restricted(Space.of(Workbench(chain("conv", shape=(8, 4, 4, 4)), target())), {
             "batches_per_cluster": [AUTO, 1]
         })  # fmt: skip

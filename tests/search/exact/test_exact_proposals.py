@@ -7,6 +7,7 @@ from exact_search import best_freed, best_over_grid, freed, projected, proposals
 
 from autoturbo.hardware import load_target
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
+from autoturbo.schedule.pipeline import Workbench
 from autoturbo.search.exact.chain import FREE
 from autoturbo.search.exact.groups import GroupLimits
 from autoturbo.search.exact.table import Grid
@@ -43,7 +44,7 @@ def test_freed_settings_keep_cuts_and_splits() -> None:
 @pytest.mark.parametrize("subgraphs", [0, 2, 8])
 def test_proposals_are_points_of_the_space(subgraphs: int) -> None:
     graph, target = block(), machine(lb=1 << 12)
-    space = Space.of(graph, target, dtype="float16", subgraphs=subgraphs)
+    space = Space.of(Workbench(graph, target, "float16"), subgraphs=subgraphs)
     answer = best_over_grid(Evaluator(graph, target, "float16"), SMALL)
     found = proposals(space, answer.knobs)
     assert len(found) == len(set(found)) > 1
@@ -55,13 +56,13 @@ def test_proposals_are_points_of_the_space(subgraphs: int) -> None:
 
 def test_a_point_of_the_space_is_its_own_projection() -> None:
     graph, target = block(), machine(lb=1 << 12)
-    space = Space.of(graph, target, dtype="float16")
+    space = Space.of(Workbench(graph, target, "float16"))
     knobs = Knobs(merged_factor_ratio=4.0, tile_divisor=2, output_scope="GB")
     assert projected(space, knobs) == knobs
 
 
 def test_numbers_go_to_the_nearest_choice() -> None:
-    space = Space.of(block(), machine(lb=1 << 12), dtype="float16")
+    space = Space.of(Workbench(block(), machine(lb=1 << 12), "float16"))
     found = projected(space, dataclasses.replace(FREE, prefetch_depth=16))
     assert found.merged_factor_ratio == 8.0
     assert found.producer_factor_ratio == 0.125

@@ -120,7 +120,7 @@ def optimised(path: Path) -> Counter[str]:
 
 def schedules(bench: Workbench, count: int) -> list[Schedule]:
     """The heuristic's, and those of some random settings that cut the model into parts."""
-    space = Space.of(bench.model, bench.target, dtype=bench.dtype, subgraphs=4)
+    space = Space.of(bench, subgraphs=4)
     found = [build_schedule(bench, Knobs())]
     for row in space.random(np.random.default_rng(1), DRAWS, dense=True):
         try:
