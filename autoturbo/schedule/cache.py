@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.stitch import known_templates
 from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.partition.clusters import Home, clusters_at_work
 from autoturbo.schedule.partition.grouping import SubGraph
@@ -86,7 +86,7 @@ def array_bytes(value: object) -> int:
     return sum(map(array_bytes, held))
 
 
-_SHARED = ("problem", "graph", "parts", "subgraphs")
+_SHARED = ("problem", "graph", "parts", "subgraphs", "templates")
 """Fields that are shared among results, or are no arrays."""
 
 
@@ -99,10 +99,10 @@ _PART, _TEMPLATE, _ROW = 1 << 10, 1 << 10, 3 << 10
 
 def book_bytes(parts: PartBook) -> int:
     """Return how much memory what is known of parts and their templates takes, about."""
-    templates = template_book(parts)
+    templates = known_templates(parts).values()
     regions = 16 * parts.rank * parts.regions.count
     known = _PART * (len(parts.parts) + len(parts.shapes))
-    return regions + known + _TEMPLATE * len(templates.templates) + _ROW * templates.layers
+    return regions + known + sum(_TEMPLATE + _ROW * len(own.layers) for own in templates)
 
 
 def _plan_bytes(plan: Plan) -> int:

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.stitch import Stage
-from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Tiling, tile_counts
 from autoturbo.schedule.codegen.work import MATRIX, Floats
 from autoturbo.schedule.documents import KEPT, KERNELS_FORMAT, KERNELS_SCHEMA, KernelsDocument
@@ -118,7 +117,7 @@ def _makers(schedule: Schedule, index: int) -> dict[int, set[int]]:
 def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[dict[str, Any]]:
     """Of a kernel: operators, the work of one core and into how many tiles it is cut."""
     problem, timeline = schedule.problem, schedule.timelines[cluster]
-    template = template_book(schedule.instances.book).templates[int(timeline.templates[index])]
+    template = timeline.templates[index]
     rules = schedule.rules_of(int(schedule.instances.subgraph[index])).as_array()
     streams = timeline.streams[timeline.rows[place] : timeline.rows[place + 1]]
     counts = tile_counts(template.stages, streams, rules, int(timeline.resident[place]))

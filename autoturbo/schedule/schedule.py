@@ -14,11 +14,9 @@ import numpy as np
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct, instruct_all
-from autoturbo.schedule.codegen.stitch import Template, local_edges
-from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.stitch import Template, clearances, local_edges
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.hazards import clearances
 from autoturbo.schedule.memory.timeline import Step, Timeline
 from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.place.instances import InstanceGraph
@@ -166,11 +164,11 @@ class Schedule:
 
     def programs(self, kernels: Iterable[int], cluster: int = 0) -> Iterator[Instructions]:
         """Yield the programs of kernels by their places in the order of a cluster."""
-        timeline, templates = self.timelines[cluster], template_book(self.instances.book).templates
+        timeline = self.timelines[cluster]
         return instruct_all([
             self._kernel(
                 int(timeline.order[kernel]),
-                templates[int(timeline.templates[timeline.order[kernel]])],
+                timeline.templates[timeline.order[kernel]],
                 timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]],
                 int(timeline.resident[kernel]),
             )
@@ -198,13 +196,14 @@ class Schedule:
         """The hash of every kernel of a cluster in order, 16 bytes each."""
         timeline = self.timelines[cluster]
         order = timeline.order
+        templates = b"".join(timeline.templates[index].digest for index in order.tolist())
         digests = np.empty((len(self.instances.subgraphs), 2), np.int64)
         digests[:] = self._digest(self.rules)
         for subgraph, rules in self.own_rules.items():
             digests[subgraph] = self._digest(rules)
         found = hash_kernels(
             digests[self.instances.subgraph[order]],
-            template_book(self.instances.book).digests.rows[timeline.templates[order]],
+            np.frombuffer(templates, np.int64).reshape(-1, 2),
             timeline.resident, timeline.rows, timeline.streams,
         )  # fmt: skip
         text = found.tobytes()

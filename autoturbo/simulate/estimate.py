@@ -24,7 +24,7 @@ from autoturbo.schedule.codegen.instructions import (
     TRANSFER,
     VECTOR_ENGINE,
 )
-from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import IN_LB, Rule, Tiling, tile_counts
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.simulate.kernels import Rate, durations, memory_seconds

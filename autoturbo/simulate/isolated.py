@@ -21,17 +21,20 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.stitch import Stage, Template
-from autoturbo.schedule.codegen.templates import template_book, templates_of
+from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.stitch import shares_weights
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.memory.allocate import VICTIMS, Zones
-from autoturbo.schedule.memory.timeline import RESIDENCES, BufferRules
-from autoturbo.schedule.memory.writer import OUT_DDR, Pins, Written, without_outputs, write
+from autoturbo.schedule.memory.timeline import (
+    OUT_DDR,
+    RESIDENCES,
+    BufferRules,
+    build_timeline,
+    without_outputs,
+)
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import KernelRules
-from autoturbo.schedule.place.bind import Scope, binding_book, chosen_binding, cores_used
-from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
-from autoturbo.schedule.place.movement import move
+from autoturbo.schedule.place.bind import Placement, Scope, chosen_binding, cores_used
+from autoturbo.schedule.place.instances import PartBook, Parts
 from autoturbo.schedule.place.side_by_side import side_by_side
 from autoturbo.schedule.problem import Problem
 from autoturbo.simulate.estimate import BUSY, Estimate, estimates
@@ -110,24 +113,22 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     cores = problem.target.cores
     spread = [(cores, None)] * first + [(one.cores, one.depth) for one in wanted]
     chosen = [chosen_binding(book, s, *own) for s, own in zip(graph.shape, spread, strict=True)]
-    numbers = [binding_book(book).number(binding) for binding in chosen]
-    bindings = np.asarray(numbers, np.int64)
-    templates = templates_of(book, graph.shape, bindings)
-    written = _written(graph, bindings, templates)
-    moved = written.copied.sum(axis=1)
+    rules = [BufferRules()] * len(graph.subgraphs)
+    placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count)
+    laid = build_timeline(problem, graph, range(graph.count), placement, rules)
+    moved = laid.copied.sum(axis=1)
     nothing, rates = np.zeros_like(moved), MovementRates.of(problem.target)
     from_ddr, from_gb = (
         movement_times(np.column_stack(sizes), nothing, rates)[:, 0].tolist()
         for sizes in ((nothing, nothing, moved), (nothing, moved, nothing))
     )
-    known, found = template_book(book), []
+    found = []
     for at, one in enumerate(wanted, first):
-        number = int(templates[at])
-        template = known.templates[number]
-        streams = written.streams[written.rows[at] : written.rows[at + 1]].copy()
+        template = laid.templates[at]
+        streams = laid.streams[laid.rows[at] : laid.rows[at + 1]].copy()
         outputs = sum(size for _, size, _ in template.writes[-1])
         spilled = int(streams.sum()) - min(outputs, int(streams[-1, OUT_DDR]))
-        shared = known.outlines[number].whole and _has_weights(problem, template)
+        shared = shares_weights(problem, template)
         stages = template.stages
         tail = (
             float(spilled), float(stages[:, [Stage.EXCHANGED, Stage.STATE]].sum()),
@@ -135,7 +136,7 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
             float(cores_used(chosen[at])),
         )  # fmt: skip
         found.append(Layout(
-            stages, streams, outputs, int(written.copied[at, Scope.DDR]), from_ddr[at],
+            stages, streams, outputs, int(laid.copied[at, Scope.DDR]), from_ddr[at],
             from_gb[at], tail, shared and one.subgraph.split.instances > 1,
         ))  # fmt: skip
     return found
@@ -182,29 +183,3 @@ def _representative(parts: Parts) -> Ints:
     """Return the first part of the class that has most parts, of several such the first class."""
     _, first, count = np.unique(parts.shapes, return_index=True, return_counts=True)
     return np.asarray([first[count == count.max()].min()], np.int64)
-
-
-def _has_weights(problem: Problem, template: Template) -> bool:
-    """Return whether the layers of a kernel read constants of more than no bytes."""
-    graph, element = problem.graph, problem.arrays.element
-    return any(
-        graph.tensors[t].constant and graph.tensors[t].elements and element[t]
-        for layer in template.layers
-        for index in problem.layers[layer].operators
-        for t in graph.operators[index].inputs
-    )
-
-
-def _written(graph: InstanceGraph, bindings: Ints, templates: Ints) -> Written:
-    """Return what kernels stream one after another, with all that instances hand over in DDR."""
-    problem, count, subgraphs = graph.problem, graph.count, len(graph.subgraphs)
-    outlines, zones = template_book(graph.book).outlines, Zones.of(problem.target)
-    order, ddr = np.arange(count), np.full(count, int(Scope.DDR))
-    nobody = np.zeros((0, problem.target.cores), np.int64)
-    movements = move(graph, order, bindings, ddr, templates, nobody)
-    pins = Pins(np.full((subgraphs, 4), -1, np.int64), np.zeros((subgraphs, 2), np.int64))
-    victims = np.full(subgraphs, VICTIMS[BufferRules().victim])
-    return write(
-        order, graph.subgraph, graph.links, ddr, [outlines[n] for n in templates.tolist()],
-        movements, victims, pins, zones.lb, zones.gb,
-    )  # fmt: skip

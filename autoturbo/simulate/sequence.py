@@ -23,7 +23,6 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import ENGINES
-from autoturbo.schedule.codegen.templates import template_book
 from autoturbo.schedule.codegen.work import Floats, in_integers
 from autoturbo.schedule.memory.allocate import peak_use
 from autoturbo.schedule.memory.timeline import KINDS, Step
@@ -332,8 +331,8 @@ def _energy(schedule: Schedule, latency: float, ddr: int, gb: int) -> float | No
     if energy is None:
         return None
     passes = schedule.share.loops * schedule.share.copies
-    local_bytes = template_book(schedule.instances.book).local_bytes.rows
-    local = float(local_bytes[schedule.timeline.templates[_launched(schedule)]].sum())
+    templates = schedule.timeline.templates
+    local = float(np.asarray([templates[i].local_bytes for i in _launched(schedule)]).sum())
     picojoules = (
         _mac_energy(schedule, dict(energy.mac))
         + local * schedule.problem.target.cores * passes * energy.lb

@@ -18,8 +18,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.amounts import Amount, Role
 from autoturbo.schedule.codegen.instructions import Column
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
-from autoturbo.schedule.memory.timeline import Timeline
-from autoturbo.schedule.memory.writer import TILES
+from autoturbo.schedule.memory.timeline import TILES, Timeline
 from autoturbo.schedule.place.bind import Scope
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify.findings import (

@@ -18,19 +18,23 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.domain import Interval, Region, meet, volume
-from autoturbo.schedule.codegen.stitch import Stage, Template
-from autoturbo.schedule.codegen.templates import last_readers, template_book
+from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.stitch import Template, last_readers
 from autoturbo.schedule.memory.timeline import (
     IN_DDR,
     IN_GB,
     LATE_DDR,
     LATE_GB,
+    MOVED,
     OUT_DDR,
     OUT_GB,
     STREAM_COLUMNS,
+    STREAMED,
+    TENSOR,
+    TILES,
+    WEIGHTS,
     Timeline,
 )
-from autoturbo.schedule.memory.writer import MOVED, STREAMED, TENSOR, TILES, WEIGHTS
 from autoturbo.schedule.place.bind import Binding, Scope
 from autoturbo.schedule.place.movement import STAY
 from autoturbo.schedule.problem import Problem
@@ -282,14 +286,14 @@ class _Kernel:
 def _kernel(replay: Replay, cluster: _Cluster, index: int) -> None:
     schedule, timeline = replay.schedule, cluster.timeline
     graph, problem = schedule.instances, schedule.problem
-    template = template_book(graph.book).templates[int(timeline.templates[index])]
+    template = timeline.templates[index]
     kernel = _Kernel(
         replay, cluster, index, template,
         Sizes.of(problem, template, needs_of(schedule)[index]),
         read_regions(schedule, index),
         range(int(graph.links.start[index]), int(graph.links.start[index + 1])),
         {t: at for at, x in enumerate(template.layers) for t in problem.layers[x].outputs},
-        last_readers(problem, template),
+        last_readers(problem, template.layers),
     )  # fmt: skip
     moved = _bring_inputs(kernel)
     cluster.clock += 1

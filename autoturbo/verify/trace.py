@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.amounts import Role
 from autoturbo.schedule.codegen.instructions import Column
-from autoturbo.schedule.codegen.stitch import Stage, Template
-from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.stitch import Template
 from autoturbo.schedule.codegen.tiling import MAX_TILES, InstructionRules, Tiling, tile_counts
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.memory.timeline import Timeline
@@ -424,7 +424,7 @@ def program_of(schedule: Schedule, kernel: int, cluster: int = 0) -> Program:
     """Return the program of a kernel, by its place in a cluster's order, with its slots."""
     timeline = schedule.timelines[cluster]
     instance = int(timeline.order[kernel])
-    template = template_book(schedule.instances.book).templates[int(timeline.templates[instance])]
+    template = timeline.templates[instance]
     rules = schedule.rules_of(int(schedule.instances.subgraph[instance]))
     streams = timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]]
     resident = int(timeline.resident[kernel])
@@ -485,11 +485,7 @@ class _BufferAddresses:
                         sizes_of(timeline, Scope.GB))  # fmt: skip
         high = np.where(buffers.scope == Scope.DDR, number + 1, low + size)
         spans = list(zip(buffers.scope.tolist(), low.tolist(), high.tolist(), strict=True))
-        templates = template_book(schedule.instances.book).templates
-        exchanging = [
-            _crossing(schedule, templates[int(timeline.templates[index])])
-            for index in timeline.order
-        ]
+        exchanging = [_crossing(schedule, timeline.templates[i]) for i in timeline.order]
         return _BufferAddresses(spans, schedule.rules.has_gb, exchanging)
 
     def table(self, used: Sequence[Used]) -> Ints:

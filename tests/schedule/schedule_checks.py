@@ -23,7 +23,7 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     Instructions,
 )
-from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.work import MATRIX, VECTOR
 from autoturbo.schedule.memory.timeline import (
     IN_DDR,

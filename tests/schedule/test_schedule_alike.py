@@ -7,9 +7,7 @@ import dataclasses
 import pytest
 
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.codegen import templates
-from autoturbo.schedule.codegen.stitch import stitch
-from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.stitch import known_templates, stitch
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import number_of
@@ -68,13 +66,10 @@ def test_a_template_taken_from_an_isomorphic_subgraph_is_as_if_stitched(
     workbench, taken = bench(workload), 0
     for knobs in SETTINGS:
         book = build_schedule(workbench, knobs).instances.book
-        known, bindings, problem = template_book(book), binding_book(book), book.problem
-        for (shape, binding), number in known.number.items():
-            taken += known.first[bindings.alike[shape], binding] != number
-            layers, bound = book.shapes[shape].layers, bindings.bindings[binding]
-            own, part = known.templates[number], part_shape(book, shape)
-            made = stitch(problem, layers, part, bound)
-            assert known.outlines[number] == templates._outline(problem, bindings, made)
+        for (shape, binding), own in known_templates(book).items():
+            taken += binding_book(book).alike[shape] != shape
+            layers, part = book.shapes[shape].layers, part_shape(book, shape)
+            made = stitch(book.problem, layers, part, binding)
             assert (own.stages == made.stages).all()
             for name in {f.name for f in dataclasses.fields(made)} - {"stages"}:
                 assert getattr(own, name) == getattr(made, name)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autoturbo.schedule.codegen.instructions import Column
-from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.place.bind import Placement

@@ -20,7 +20,7 @@ from autoturbo.schedule.codegen.instructions import (
     Instructions,
     instruct,
 )
-from autoturbo.schedule.codegen.stitch import STAGE_COLUMNS, Stage
+from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.tiling import InstructionRules, _best_cut
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from autoturbo.graph.layers import layers_from
 from autoturbo.graph.operators import Engine, Graph, Operator
-from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.work import (
     COLUMNS,
     COUNT,

@@ -7,7 +7,8 @@ import pytest
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.stitch import Stage, Template, local_edges, stitch
+from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.stitch import Template, local_edges, stitch
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import split_axes
 from autoturbo.schedule.pipeline import build_schedule
@@ -179,7 +180,6 @@ def test_bytes_per_core_round_up() -> None:
     made = template(net.graph(), (8, 1))
     ((tensor, cluster, core),) = made.writes[0]
     assert (cluster, core) == (9 * 4 * 2, 2 * 4 * 2)
-    assert made.input_bytes[0] == (72, 16)
     assert made.reads[0] == ((0, 72),)
     assert tensor in make_problem(net.graph(), STCP920, "float16").graph.outputs
 

@@ -8,7 +8,7 @@ import pytest
 
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Zones
 from autoturbo.schedule.memory.timeline import (

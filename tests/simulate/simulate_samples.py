@@ -14,7 +14,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.codegen.instructions import Instructions, instruct
-from autoturbo.schedule.codegen.stitch import STAGE_COLUMNS, Stage
+from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs, knob_specs

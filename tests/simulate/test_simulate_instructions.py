@@ -17,7 +17,8 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     Instructions,
 )
-from autoturbo.schedule.codegen.stitch import Stage, local_edges
+from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.stitch import local_edges
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autoturbo.graph.domain import volume
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs, knob_names
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.split import Split, sink, split_axes

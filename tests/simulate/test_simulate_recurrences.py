@@ -15,7 +15,8 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
 from autoturbo.schedule.codegen.instructions import instruct
-from autoturbo.schedule.codegen.stitch import STAGE_COLUMNS, Stage, Template, local_edges, stitch
+from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
+from autoturbo.schedule.codegen.stitch import Template, local_edges, stitch
 from autoturbo.schedule.codegen.tiling import FROM_DDR, InstructionRules, Tiling, weight_passes
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.place.instances import part_shape

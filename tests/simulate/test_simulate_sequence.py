@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autoturbo.schedule.baselines import candidates
-from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.schedule import Schedule

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from autoturbo.schedule.codegen.amounts import Role
 from autoturbo.schedule.codegen.instructions import ENGINES, INSTRUCTION_COLUMNS, Column, instruct
-from autoturbo.schedule.codegen.stitch import STAGE_COLUMNS, Stage, local_edges
+from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
+from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.hazards import clearances
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.verify import races

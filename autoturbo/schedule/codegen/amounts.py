@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import FROM_DDR, IN_LB, TO_CORES, Rule, Tiling, weight_passes
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.memory.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB

@@ -30,7 +30,7 @@ from numba import njit
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.amounts import Columns, Role, Roles, weight_tiles
-from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import (
     IN_LB,
     InstructionRules,

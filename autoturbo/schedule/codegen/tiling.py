@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.codegen.stitch import Stage
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import AUTO, Knobs
 from autoturbo.schedule.memory.allocate import Zones

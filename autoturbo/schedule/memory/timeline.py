@@ -1,45 +1,54 @@
 """From ordered instances to buffers in time, and back to what every kernel streams.
 
-The timeline is written once per schedule: it lists who makes and who reads each buffer, the
-allocator decides where each is kept, and the streams follow: whoever writes or reads a buffer that
-is not in LB moves its bytes from or to GB or DDR (:mod:`.writer`). A timeline is
-flat arrays; :class:`Step` and :class:`BufferName` are views of them.
+The timeline is written once per schedule: a walk over the order notes who makes and who reads each
+buffer, the allocator decides where each is kept, and the streams follow: whoever writes or reads a
+buffer that is not in LB moves its bytes from or to GB or DDR. Time counts steps: one for the
+movements before a kernel, then one per layer. A timeline is flat arrays; :class:`Step` and
+:class:`BufferName` are views of them.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
+import operator
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.stitch import Template
-from autoturbo.schedule.codegen.templates import template_book, templates_of
-from autoturbo.schedule.memory.allocate import ALIGNMENT, VICTIMS, Buffers, Zones
-from autoturbo.schedule.memory.writer import (
-    IN_DDR,
-    IN_GB,
-    LATE_DDR,
-    LATE_GB,
-    OUT_DDR,
-    OUT_GB,
-    STREAM_COLUMNS,
-    Pins,
-    Written,
-    write,
-)
-from autoturbo.schedule.place.bind import Placement, binding_book
+from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.stitch import Template, shares_weights, templates_of
+from autoturbo.schedule.memory.allocate import ALIGNMENT, Buffers, Zones, allocate
+from autoturbo.schedule.place.bind import Placement, Scope, binding_book
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.place.movement import Concat, Movements, concats_of, core_names, move
+from autoturbo.schedule.place.movement import (
+    STAY,
+    Concat,
+    Movements,
+    concats_of,
+    core_names,
+    move,
+)
 from autoturbo.schedule.problem import Problem
+
+IN_GB, IN_DDR, OUT_GB, OUT_DDR, LATE_GB, LATE_DDR = range(6)
+"""Columns of a kernel's stream table: bytes of the cluster per layer, read and written. What is
+late is read from buffers that the same kernel wrote, so it cannot be fetched ahead."""
+
+STREAM_COLUMNS = 6
 
 RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
 """Codes of where weights stay between the instances of a sub-graph."""
 
 KINDS = ("tensor", "moved", "streamed", "weights", "tiles")
 """What buffers hold, by code."""
+
+TENSOR, MOVED, STREAMED, WEIGHTS, TILES = range(5)
+"""Codes of what buffers hold."""
 
 WEIGHTS_SHARE = 2
 """Kept weights take at most half of a buffer, from its top: the rest holds tensors."""
@@ -93,7 +102,7 @@ class Timeline:
     Attributes:
         graph: the instances.
         order: instances in order of execution.
-        templates: per instance, the number of its template.
+        templates: per instance, of its kernel.
         movements: what is done to the pieces that kernels read.
         rows: first row of each kernel in :attr:`streams`; one entry more than kernels.
         streams: array (layers of all kernels, :data:`STREAM_COLUMNS`) of bytes of the cluster.
@@ -108,7 +117,7 @@ class Timeline:
 
     graph: InstanceGraph
     order: Ints
-    templates: Ints
+    templates: tuple[Template, ...]
     movements: Movements
     rows: Ints
     streams: Ints
@@ -131,7 +140,7 @@ class Timeline:
         copied = self.copied[kernel].tolist()
         return Step(
             instance,
-            template_book(self.graph.book).templates[int(self.templates[instance])],
+            self.templates[instance],
             concats_of(self.graph, self.movements, instance),
             self.streams[self.rows[kernel] : self.rows[kernel + 1]],
             (copied[1], copied[2]), int(self.crossing[kernel]), int(self.resident[kernel]),
@@ -177,55 +186,44 @@ def build_timeline(
             declared in DDR.
         rules: per sub-graph.
     """
-    book = binding_book(graph.book)
+    book, zones = binding_book(graph.book), Zones.of(problem.target)
     bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
+    templates, steps = templates_of(graph, placement.bindings), np.asarray(order, np.int64)
     scopes = np.asarray(placement.scopes, np.int64)
-    templates = templates_of(graph.book, graph.shape, bindings)
     names = core_names(placement, problem.target.cores)
-    steps = np.asarray(order, np.int64)
     movements = move(graph, steps, bindings, scopes, templates, names)
-    zones = Zones.of(problem.target)
-    pins = _pins(graph, steps, templates, rules, zones)
-    victims = np.asarray([VICTIMS[r.victim] for r in rules], np.int64)
-    outlines = [template_book(graph.book).outlines[number] for number in templates[steps].tolist()]
-    written = write(
-        steps, graph.subgraph, graph.links, scopes, outlines, movements, victims, pins, zones.lb,
-        zones.gb,
+    kept = _kept(graph, steps, templates, rules, zones)
+    walk = _Walk(problem, graph, movements, kept, zones)
+    resident = [
+        walk.kernel(index, templates[index], placement.scopes[index], rules[subgraph])
+        for index, subgraph in zip(steps.tolist(), graph.subgraph[steps].tolist(), strict=True)
+    ]
+    buffers = walk.place()
+    copied, crossing = walk.copies()
+    held = np.asarray([(b.kind, b.tensor, b.owner) for b in walk.buffers], np.int64)
+    kind, tensor, owner = held.reshape(-1, 3).T.copy()
+    rows = np.cumsum([0, *(len(templates[index].layers) for index in order)])
+    found = Timeline(
+        graph, steps, templates, movements, rows, walk.streams(), copied, crossing,
+        np.asarray(resident, np.int64), kind, tensor, owner, buffers,
     )  # fmt: skip
-    found = _timeline(graph, steps, templates, movements, written)
     if len(steps) < graph.count:
-        away = handed_over(found)
-        found.buffers.death[away] = len(steps) + int(found.rows[-1]) - 1
+        buffers.death[handed_over(found)] = len(steps) + int(rows[-1]) - 1
     return found
 
 
 def handed_over(timeline: Timeline) -> Ints:
     """Buffers in DDR that instances on other clusters read: they live until the pass ends."""
-    graph = timeline.graph
+    graph, links = timeline.graph, timeline.graph.links
     here = np.zeros(graph.count, np.bool_)
     here[timeline.order] = True
-    links = graph.links
     reader = np.repeat(np.arange(graph.count), np.diff(links.start))
     away = here[links.maker] & ~here[reader]
-    most = max(len(parts.outputs) for parts in graph.parts)
-    outputs = np.asarray([(p.outputs * most)[:most] for p in graph.parts], np.int64)
-    tensors = outputs[graph.subgraph[links.maker[away]], links.output[away]]
-    read = len(graph.problem.graph.tensors) * links.maker[away] + tensors
-    held = len(graph.problem.graph.tensors) * timeline.owner + timeline.tensor
-    made = timeline.kind == KINDS.index("tensor")
-    return np.flatnonzero(made & np.isin(held, read))
-
-
-def _timeline(
-    graph: InstanceGraph, order: Ints, templates: Ints, movements: Movements, written: Written
-) -> Timeline:
-    buffers = Buffers(
-        written.birth, written.death, written.core, written.cluster, written.scope, written.address
-    )
-    return Timeline(
-        graph, order, templates, movements, written.rows, written.streams, written.copied,
-        written.crossing, written.resident, written.kind, written.tensor, written.owner, buffers,
-    )  # fmt: skip
+    pairs = zip(links.maker[away].tolist(), links.output[away].tolist(), strict=True)
+    subgraph = graph.subgraph.tolist()
+    read = {(maker, graph.parts[subgraph[maker]].outputs[output]) for maker, output in set(pairs)}
+    held = zip(timeline.owner.tolist(), timeline.tensor.tolist(), strict=True)
+    return np.flatnonzero((timeline.kind == TENSOR) & np.asarray([one in read for one in held]))
 
 
 def build_timelines(
@@ -244,69 +242,278 @@ def build_timelines(
     return tuple(build_timeline(problem, graph, one, placement, rules) for one in own)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Weights that stay: whose, in which residence, at which address."""
+class _Kept(NamedTuple):
+    """Weights that stay: where, at which address, and their bytes there."""
 
-    subgraph: int
-    residence: int
+    scope: Scope
     address: int
     core: int
     cluster: int
 
 
-def _pins(
-    graph: InstanceGraph, order: Ints, templates: Ints, rules: Sequence[BufferRules], zones: Zones
-) -> Pins:
-    """What is fixed before tensors are placed: weights that stay and room for weight tiles."""
-    kept = _kept(graph, order, templates, rules, zones)
-    lb_room = min((k.address for k in kept if k.residence != 1), default=zones.lb)
-    subgraphs = len(graph.subgraphs)
-    table = np.full((subgraphs, 4), -1, np.int64)
-    for one in kept:
-        table[one.subgraph] = one.residence, one.address, one.core, one.cluster
-    tiles = np.zeros((subgraphs, 2), np.int64)
-    for index, rule in enumerate(rules):
-        size = min(-(-rule.tiles // ALIGNMENT) * ALIGNMENT, lb_room)
-        tiles[index] = size, (lb_room - size) // ALIGNMENT * ALIGNMENT
-    return Pins(table, tiles)
-
-
 def _kept(
-    graph: InstanceGraph, order: Ints, templates: Ints, rules: Sequence[BufferRules], zones: Zones
-) -> list[_Kept]:
-    """Weights of sub-graphs with several instances that stay, most instances first."""
+    graph: InstanceGraph,
+    order: Ints,
+    templates: Sequence[Template],
+    rules: Sequence[BufferRules],
+    zones: Zones,
+) -> dict[int, _Kept]:
+    """Return the weights that stay, of sub-graphs with several instances, most instances first."""
     if all(rule.residence == "stream" for rule in rules):
-        return []
-    outlines = template_book(graph.book).outlines
-    counts = np.bincount(graph.subgraph[order], minlength=len(graph.subgraphs))
-    whole = [True] * len(graph.subgraphs)
-    # Parts that are not alike may be spread over the cores in other ways: the largest has room.
-    sizes = [(0, 0)] * len(graph.subgraphs)
-    own = zip(graph.subgraph[order].tolist(), templates[order].tolist(), strict=True)
-    for subgraph, outline in ((s, outlines[number]) for s, number in dict.fromkeys(own)):
-        cluster, core = sizes[subgraph]
-        sizes[subgraph] = max(cluster, outline.weights), max(core, outline.core_weights)
-        whole[subgraph] = whole[subgraph] and outline.whole
-    tops = {1: zones.gb, 2: zones.lb}
-    floors = {1: zones.gb - zones.gb // WEIGHTS_SHARE, 2: zones.lb - zones.lb // WEIGHTS_SHARE}
-    kept: list[_Kept] = []
-    for subgraph in np.argsort(-counts, kind="stable").tolist():
-        residence = RESIDENCES[rules[subgraph].residence]
-        cluster, core = sizes[subgraph]
-        size = cluster if residence == 1 else core
-        if not residence or counts[subgraph] < 2 or size <= 0 or not whole[subgraph]:  # noqa: PLR2004
+        return {}
+    kernels = defaultdict[int, list[Template]](list)
+    for index, subgraph in zip(order.tolist(), graph.subgraph[order].tolist(), strict=True):
+        kernels[subgraph].append(templates[index])
+    tops, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Kept]()
+    for subgraph in sorted(kernels, key=lambda one: (-len(kernels[one]), one)):
+        own, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
+        shared = all(shares_weights(graph.problem, template) for template in own)
+        if residence == "stream" or len(kernels[subgraph]) == 1 or not shared:
             continue
-        at = (tops[residence] - size) // ALIGNMENT * ALIGNMENT
-        if at >= floors[residence]:
-            tops[residence] = at
-            in_lb = residence == RESIDENCES["LB"]
-            kept.append(_Kept(subgraph, residence, at, core * in_lb, 0 if in_lb else cluster))
+        # parts that are not alike may be spread over the cores in other ways: the largest has room
+        columns = [Stage.WEIGHTS, Stage.CORE_WEIGHTS]
+        sums = [template.stages[:, columns].sum(axis=0).tolist() for template in own]
+        cluster, core = (int(max(sizes)) for sizes in zip(*sums, strict=True))
+        scope, zone = Scope[residence], zones.gb if residence == "GB" else zones.lb
+        core, cluster = (core, 0) if scope is Scope.LB else (0, cluster)
+        at = (tops[scope] - core - cluster) // ALIGNMENT * ALIGNMENT
+        if core + cluster and at >= zone - zone // WEIGHTS_SHARE:
+            tops[scope] = at
+            kept[subgraph] = _Kept(scope, at, core, cluster)
     return kept
 
 
-__all__ = [
-    "IN_DDR", "IN_GB", "LATE_DDR", "LATE_GB", "OUT_DDR", "OUT_GB", "STREAM_COLUMNS",
-    "BufferName", "BufferRules", "Step", "Timeline", "build_timeline", "build_timelines",
-    "handed_over",
-]  # fmt: skip
+@dataclass(slots=True, eq=False)
+class _Buffer:
+    """A buffer while the timeline is written; ``sources`` are read to fill a moved one."""
+
+    kind: int
+    tensor: int
+    owner: int
+    birth: int
+    death: int
+    core: int
+    cluster: int
+    scope: int
+    victim: str = "longest"
+    address: int = -1
+    sources: Sequence[_Buffer] = ()
+
+
+class _Link(NamedTuple):
+    """What an instance reads of another, and how it moves; see ``Links`` and ``Movements``."""
+
+    slot: int
+    maker: int
+    output: int
+    size: int
+    moves: bool
+    crossing: int
+    core_bytes: int
+
+
+class _Use(NamedTuple):
+    """A layer reads or writes a buffer.
+
+    ``row`` is the layer's of the streams and ``column`` the one of its columns where bytes count if
+    the buffer is in GB; if it is in DDR they count in the next. ``source`` is who is read instead
+    if the buffer found no room.
+    """
+
+    row: list[int]
+    column: int
+    buffer: _Buffer
+    size: int
+    source: _Buffer | None
+
+
+class _Walk:
+    """Writes the timeline while it walks over the order.
+
+    Attributes:
+        clock: the step.
+        buffers: so far.
+        made: buffers of instances' outputs, by instance and output.
+        weights: buffers of kept weights, by sub-graph.
+        rows: streams of the layers so far; those of buffers are added once these have a place.
+        uses: of buffers by layers.
+        moved: per kernel, pieces that are brought in before: from where and into which buffer.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        graph: InstanceGraph,
+        movements: Movements,
+        kept: Mapping[int, _Kept],
+        zones: Zones,
+    ) -> None:
+        self._problem, self._graph, self._kept, self._zones = problem, graph, kept, zones
+        links, self._start = graph.links, graph.links.start.tolist()
+        columns = (
+            links.slot, links.maker, links.output, links.size, movements.kind != STAY,
+            movements.crossing, movements.core_bytes,
+        )  # fmt: skip
+        self._links = list(map(_Link, *(column.tolist() for column in columns)))
+        self.clock, self.buffers, self.uses = 0, list[_Buffer](), list[_Use]()
+        self.made, self.weights = dict[tuple[int, int], _Buffer](), dict[int, _Buffer]()
+        self.rows = list[list[int]]()
+        self.moved = list[list[tuple[_Link, _Buffer, _Buffer]]]()
+
+    def kernel(self, index: int, template: Template, scope: Scope, rules: BufferRules) -> int:
+        """Note what a kernel reads and writes; return where its weights are already.
+
+        0 in DDR only, 1 in GB, 2 in LB.
+        """
+        pieces = self._bring(index, template, rules)
+        self.clock += 1
+        resident = self._pin(index, len(template.layers), rules)
+        inner: dict[int, _Buffer] = {}
+        consumers, outputs = self._problem.consumers, self._problem.graph.outputs
+        for position, reused in enumerate(template.reuse):
+            free = inner.get(reused)
+            self.rows.append([0] * STREAM_COLUMNS)
+            for tensor, size in template.reads[position]:
+                if tensor in inner:
+                    self._use(LATE_GB, inner[tensor], size)
+                else:
+                    for buffer, part, source in pieces.get(tensor, [(None, size, None)]):
+                        self._use(IN_GB, buffer, part, source)
+            for output, (tensor, size, core) in enumerate(template.writes[position]):
+                declared = Scope.LB
+                if position == len(template.layers) - 1:
+                    declared = scope if consumers[tensor] else Scope.DDR
+                if free is None or declared or free.core < core:
+                    own = self._add(TENSOR, tensor, index, core, size, declared)
+                    own.victim = rules.victim
+                else:
+                    own, free = free, None
+                self._use(OUT_GB, own, size)
+                if consumers[tensor] and tensor in outputs:
+                    self._use(OUT_GB, None, size)
+                inner[tensor] = self.made[index, output] = own
+            self.clock += 1
+        return resident
+
+    def _add(
+        self, kind: int, tensor: int, owner: int, core: int, cluster: int, scope: Scope
+    ) -> _Buffer:
+        """Return a new buffer, made now."""
+        now = self.clock
+        self.buffers.append(_Buffer(kind, tensor, owner, now, now, core, cluster, scope))
+        return self.buffers[-1]
+
+    def _use(
+        self, column: int, buffer: _Buffer | None, size: int, source: _Buffer | None = None
+    ) -> None:
+        """Note that the last layer so far uses a buffer, which lives until then, or else DDR."""
+        if buffer is None:
+            self.rows[-1][column + 1] += size
+        else:
+            buffer.death = self.clock
+            self.uses.append(_Use(self.rows[-1], column, buffer, size, source))
+
+    def _bring(
+        self, index: int, template: Template, rules: BufferRules
+    ) -> dict[int, list[tuple[_Buffer | None, int, _Buffer | None]]]:
+        """Note a buffer for what moves into each input: pieces of different cores share it.
+
+        Returns:
+            Per input, of each piece the buffer that has it, bytes, and the buffer that it is from;
+            none if another cluster makes it.
+        """
+        pieces = {}
+        self.moved.append([])
+        links = self._links[self._start[index] : self._start[index + 1]]
+        for slot, group in itertools.groupby(links, operator.attrgetter("slot")):
+            own = [(link, self.made.get((link.maker, link.output))) for link in group]
+            moving = [(link, source) for link, source in own if link.moves and source]
+            moved = None
+            if moving:
+                core, size = own[0][0].core_bytes, sum(link.size for link, _ in moving)
+                moved = self._add(MOVED, template.inputs[slot], index, core, size, Scope.LB)
+                moved.victim, moved.sources = rules.victim, [source for _, source in moving]
+                for link, source in moving:
+                    source.death = self.clock
+                    self.moved[-1].append((link, source, moved))
+            pieces[template.inputs[slot]] = [
+                (moved if link.moves else source, link.size, source) for link, source in own
+            ]
+        return pieces
+
+    def _pin(self, index: int, layers: int, rules: BufferRules) -> int:
+        """Note weights that stay and room for weight tiles; return where the weights are."""
+        end, subgraph = self.clock + layers - 1, int(self._graph.subgraph[index])
+        if rules.tiles:
+            in_lb = [one.address for one in self._kept.values() if one.scope is Scope.LB]
+            top = min(in_lb, default=self._zones.lb)
+            size = min(-(-rules.tiles // ALIGNMENT) * ALIGNMENT, top)
+            if size > 0:
+                tiles = self._add(TILES, -1, index, size, 0, Scope.LB)
+                tiles.address, tiles.death = (top - size) // ALIGNMENT * ALIGNMENT, end
+        if subgraph not in self._kept:
+            return 0
+        there = RESIDENCES[rules.residence] if subgraph in self.weights else 0
+        if not there:
+            scope, address, core, cluster = self._kept[subgraph]
+            self.weights[subgraph] = own = self._add(WEIGHTS, -1, index, core, cluster, scope)
+            own.address = address
+        self.weights[subgraph].death = end
+        return there
+
+    def place(self) -> Buffers:
+        """Place buffers until every piece that is brought in has room in LB.
+
+        A piece without room is not copied from one place outside LB to another: the kernel streams
+        it from its source, which lives until then.
+        """
+        while True:
+            columns = np.asarray([
+                (b.birth, b.death, b.core, b.cluster, b.scope, b.address) for b in self.buffers
+            ], np.int64)  # fmt: skip
+            buffers = Buffers(*columns.reshape(-1, 6).T.copy())
+            placed = allocate(buffers, self._zones, [b.victim for b in self.buffers])
+            scopes = placed.scope.tolist()
+            own = zip(self.buffers, scopes, strict=True)
+            homeless = [buffer for buffer, scope in own if buffer.kind == MOVED and scope]
+            if not homeless:
+                break
+            for buffer in homeless:
+                buffer.kind, buffer.core, buffer.cluster = STREAMED, 0, 0
+                for source in buffer.sources:
+                    source.death = max(source.death, buffer.death)
+        for buffer, scope in zip(self.buffers, scopes, strict=True):
+            buffer.scope = scope
+        return placed
+
+    def streams(self) -> Ints:
+        """Return the bytes that layers move from and to GB and DDR, once buffers are placed."""
+        for row, column, buffer, size, source in self.uses:
+            held = source if buffer.kind == STREAMED and source else buffer
+            if held.scope:
+                row[column + held.scope - 1] += size
+        return np.asarray(self.rows, np.int64).reshape(-1, STREAM_COLUMNS)
+
+    def copies(self) -> tuple[Ints, Ints]:
+        """Return, per kernel, bytes copied by the scope of their source, and between cores."""
+        copied, crossing = [[0] * len(Scope) for _ in self.moved], [0] * len(self.moved)
+        for kernel, moved in enumerate(self.moved):
+            for link, source, buffer in moved:
+                if source.scope == Scope.LB:
+                    crossing[kernel] += link.crossing
+                if buffer.kind != STREAMED:
+                    copied[kernel][source.scope] += link.size
+        return np.asarray(copied, np.int64).reshape(-1, 3), np.asarray(crossing, np.int64)
+
+
+def without_outputs(streams: Ints, last: Ints, outputs: Ints) -> Ints:
+    """Streams of kernels whose outputs stay in the local buffers; what they spill goes to DDR.
+
+    Args:
+        streams: with outputs in DDR, layer by layer of every kernel.
+        last: per kernel, the row of its last layer.
+        outputs: per kernel, bytes that it hands over.
+    """
+    found = streams.copy()
+    found[last, OUT_DDR] = np.maximum(found[last, OUT_DDR] - outputs, 0)
+    return found

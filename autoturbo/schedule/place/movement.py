@@ -7,7 +7,7 @@ interconnect between cores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.stitch import Template
-from autoturbo.schedule.codegen.templates import template_book, templates_of
+from autoturbo.schedule.codegen.stitch import Template, templates_of
 from autoturbo.schedule.place.bind import Placement, binding_book
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.problem import Problem
@@ -103,7 +102,12 @@ def core_names(placement: Placement, cores: int) -> Ints:
 
 
 def move(
-    graph: InstanceGraph, order: Ints, bindings: Ints, scopes: Ints, templates: Ints, names: Ints
+    graph: InstanceGraph,
+    order: Ints,
+    bindings: Ints,
+    scopes: Ints,
+    templates: Sequence[Template],
+    names: Ints,
 ) -> Movements:
     """Decide the movement of every piece that an order's kernels read from each other.
 
@@ -115,14 +119,14 @@ def move(
         order: the instances that one cluster runs; what others make is read where it lies.
         bindings: per instance, the number of its output's binding.
         scopes: per instance, where its output is declared.
-        templates: per instance, the number of its template.
+        templates: per instance.
         names: what :func:`core_names` gives.
     """
     links, book = graph.links, binding_book(graph.book)
-    factors, ranks = book.factors.rows, book.ranks.rows
     regions = graph.book.regions.rows
     reader = np.repeat(np.arange(graph.count), np.diff(links.start))
     wanted, rank, element = _inputs(graph, reader, templates)
+    factors, ranks = book.factors.rows, book.ranks.rows
     here = np.zeros(graph.count, np.bool_)
     here[order] = True
     active = here[reader] & here[links.maker]
@@ -153,14 +157,18 @@ def move(
     return Movements(kind, elements * element, core_bytes)
 
 
-def _inputs(graph: InstanceGraph, reader: Ints, templates: Ints) -> tuple[Ints, Ints, Ints]:
+def _inputs(
+    graph: InstanceGraph, reader: Ints, templates: Sequence[Template]
+) -> tuple[Ints, Ints, Ints]:
     """Return, per link, the binding wanted of its input, and that one's rank and element."""
-    outlines = template_book(graph.book).outlines
-    inputs = [outlines[number].inputs for number in templates.tolist()]
-    slots = zip(reader.tolist(), graph.links.slot.tolist(), strict=True)
-    rows = [inputs[index][slot][1:] for index, slot in slots]
-    wanted, rank, element = np.asarray(rows, np.int64).reshape(-1, 3).T
-    return wanted, rank, element
+    book, arrays = binding_book(graph.book), graph.problem.arrays
+    pairs = zip(reader.tolist(), graph.links.slot.tolist(), strict=True)
+    own = [(templates[index], templates[index].inputs[slot]) for index, slot in pairs]
+    bindings = (template.wanted.get(tensor) for template, tensor in own)
+    wanted = [-1 if binding is None else book.number(binding) for binding in bindings]
+    tensors = np.asarray([tensor for _, tensor in own], np.int64)
+    rank = np.diff(arrays.dim_start)[tensors]
+    return np.asarray(wanted, np.int64), rank, arrays.element[tensors]
 
 
 class Pieces(NamedTuple):
@@ -290,9 +298,9 @@ def concatenations(
     """The inputs of one instance's kernel, whatever kernel that is."""
     book = binding_book(graph.book)
     bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
-    templates = templates_of(graph.book, graph.shape, bindings)
+    templates = templates_of(graph, placement.bindings)
     scopes = np.asarray(placement.scopes, np.int64)
-    if template_book(graph.book).templates[int(templates[index])].binding != template.binding:
+    if templates[index].binding != template.binding:
         msg = f"instance {index} is bound {placement.bindings[index]}, not {template.binding}"
         raise ValueError(msg)
     names = core_names(placement, problem.target.cores)

@@ -23,12 +23,10 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import storage_ratio
-from autoturbo.schedule.codegen.stitch import Stage
-from autoturbo.schedule.codegen.templates import template_book
+from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.work import Floats, in_integers
 from autoturbo.schedule.knobs import AUTO, Knobs, SubGraphKnobs
-from autoturbo.schedule.memory.timeline import build_timeline
-from autoturbo.schedule.memory.writer import IN_DDR, LATE_DDR, OUT_DDR
+from autoturbo.schedule.memory.timeline import IN_DDR, LATE_DDR, OUT_DDR, build_timeline
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import Workbench, rules_of
@@ -201,9 +199,7 @@ class Laid:
     def stages(self) -> Floats:
         """Rows of :class:`.stitch.Stage`, layer by layer of every kernel."""
         timeline = self.schedule.timeline
-        templates = template_book(self.schedule.instances.book).templates
-        numbers = timeline.templates[timeline.order].tolist()
-        return np.concatenate([templates[n].stages for n in numbers])
+        return np.concatenate([timeline.templates[index].stages for index in timeline.order])
 
     @property
     def outputs(self) -> Ints:

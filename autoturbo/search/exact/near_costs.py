@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.memory.writer import without_outputs
+from autoturbo.schedule.memory.timeline import without_outputs
 from autoturbo.schedule.pipeline import KernelRules, rules_of
 from autoturbo.search.exact.costs import TOGETHER, Costs, Variant, least_of_layers
 from autoturbo.search.exact.groups import Layers

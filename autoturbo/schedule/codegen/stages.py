@@ -1,0 +1,410 @@
+"""Stages of a kernel: per layer of a part, the work of one core and what it gets from others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from enum import IntEnum
+
+import numpy as np
+from numba import njit
+
+from autoturbo.compiled import borrowing
+from autoturbo.graph.arrays import (
+    GraphArrays,
+    Ints,
+    Regions,
+    clear_seen,
+    domain_points,
+    narrow_axes,
+    need,
+    propagate_in,
+    region_bytes,
+)
+from autoturbo.graph.operators import MAX_RANK
+from autoturbo.schedule.codegen.work import (
+    COLUMNS,
+    COUNT,
+    DEPTH,
+    MATRIX,
+    MOVE,
+    NONE,
+    ROLES,
+    ROWS,
+    STEP,
+    VECTOR,
+    WINDOW,
+    Flags,
+    Floats,
+    WorkArrays,
+    depth_of,
+    shown_points,
+)
+from autoturbo.schedule.partition.split import workspace
+from autoturbo.schedule.place.bind import Binding
+from autoturbo.schedule.problem import LayerArrays, Problem
+from autoturbo.stores import remembered
+
+
+class Stage(IntEnum):
+    """Columns of a template's stage table: one row per layer, quantities of one core.
+
+    ``COUNT`` products of ``ROWS`` x ``COLUMNS`` x ``DEPTH`` on the matrix engine; ``VECTOR`` and
+    ``SPECIAL`` operations on the vector engine; ``MOVED`` bytes rearranged in LB; ``WEIGHTS`` bytes
+    of weights that the cluster loads and ``CORE_WEIGHTS`` that one core keeps, ``CORES`` the cores
+    that have a part of the layer; ``EXCHANGED`` bytes that one core gets from others; ``SEQUENCE``
+    steps that go one after another (0 of layers without a recurrence), in each of which a core
+    reads ``STEP_WEIGHTS`` bytes of its weights anew, and ``STATE`` bytes that in all steps together
+    a core gets of what others made in the step before; ``READ`` and
+    ``WRITTEN`` bytes of activations; ``STEPS`` the rows into which its tiles may be cut; ``MACS``
+    multiply-accumulates on the matrix engine.
+    ``RUN_READ``, ``RUN_WRITTEN`` and ``RUN_WEIGHTS`` are the consecutive bytes that the cluster's
+    part of its inputs, outputs and weights has in memory, over all tensors the bytes by the number
+    of runs: activations lie in memory as their loops run, channels last, weights as in the file. A
+    part of the samples is contiguous; a part of the rows, columns or channels is in runs.
+    """
+
+    COUNT = 0
+    ROWS = 1
+    COLUMNS = 2
+    DEPTH = 3
+    VECTOR = 4
+    SPECIAL = 5
+    MOVED = 6
+    WEIGHTS = 7
+    CORE_WEIGHTS = 8
+    EXCHANGED = 9
+    READ = 10
+    WRITTEN = 11
+    STEPS = 12
+    MACS = 13
+    RUN_READ = 14
+    RUN_WRITTEN = 15
+    RUN_WEIGHTS = 16
+    CORES = 17
+    SEQUENCE = 18
+    STEP_WEIGHTS = 19
+    STATE = 20
+
+
+STAGE_COLUMNS = len(Stage)
+
+PARTIAL_BYTES = 8
+"""What a core finds in its part of a whole that is reduced: a least and a largest value, or a sum
+and a count, of 32 bits."""
+
+
+@borrowing
+def _core_region(
+    g: GraphArrays, tensor: int, core: int, part: Regions, table: Ints, out: Ints
+) -> bool:
+    """Note the part of a tensor's region that a core has, by :func:`_core_table`'s arguments.
+
+    Cores count row-major over the factors; False if the core has none.
+    """
+    first, rank = g.dim_start[tensor], g.dim_start[tensor + 1] - g.dim_start[tensor]
+    left = core
+    for back in range(rank):
+        dim = rank - 1 - back
+        factor = max(table[tensor, dim], 1)
+        place, left = left % factor, left // factor
+        begin = part.low[first + dim]
+        extent = part.high[first + dim] - begin
+        size = -(-extent // factor)
+        out[0, dim] = begin + min(place * size, extent)
+        out[1, dim] = begin + min((place + 1) * size, extent)
+        if out[1, dim] <= out[0, dim]:
+            return False
+    return left == 0
+
+
+@borrowing
+def _foreign_bytes(
+    g: GraphArrays, tensor: int, core: int, part: Regions, table: Ints, regions: Regions
+) -> int:
+    """Bytes of a tensor that a core needs and another core has; none if it is not bound."""
+    if table[tensor, 0] == 0:
+        return 0
+    own = regions.room[:2]
+    has = _core_region(g, tensor, core, part, table, own)
+    needed, common, first = 1, 1, g.dim_start[tensor]
+    for dim in range(g.dim_start[tensor + 1] - first):
+        begin, end = regions.low[first + dim], regions.high[first + dim]
+        needed *= max(end - begin, 0)
+        common *= max(min(end, own[1, dim]) - max(begin, own[0, dim]), 0) if has else 0
+    size: int = (needed - common) * g.element[tensor]
+    return size
+
+
+@borrowing
+def _add_operator(
+    w: WorkArrays, g: GraphArrays, op: int, regions: Regions, row: Floats, moved: int
+) -> None:
+    """Add one operator's work on one core to its layer's row."""
+    sizes = regions.room[0]
+    sizes[:ROLES] = 1
+    for axis in range(g.axis_start[op], g.axis_start[op + 1]):
+        sizes[w.role[axis]] *= max(regions.box_high[axis] - regions.box_low[axis], 0)
+    points = domain_points(g, op, regions)
+    shown = shown_points(g, w, op, regions)
+    if w.engine[op] == MATRIX:
+        row[Stage.COUNT] = sizes[COUNT] * sizes[STEP] * w.macs[op]
+        row[Stage.ROWS] = sizes[ROWS]
+        row[Stage.COLUMNS] = sizes[COLUMNS]
+        row[Stage.DEPTH] = depth_of(sizes[DEPTH], sizes[WINDOW], w.whole[op])
+        row[Stage.MACS] += points * w.macs[op]
+    elif w.engine[op] == VECTOR:
+        row[Stage.VECTOR] += points * w.macs[op]
+    row[Stage.VECTOR] += shown * w.vector[op] + points * w.per_point[op]
+    row[Stage.SPECIAL] += shown * w.special[op]
+    if w.engine[op] == MOVE:
+        row[Stage.MOVED] += moved
+
+
+@borrowing
+def _add_recurrence(
+    w: WorkArrays, g: GraphArrays, op: int, regions: Regions, share: float, row: Floats
+) -> None:
+    """Add the steps of a recurrence: what each reads again, and the state that cores exchange."""
+    for position in range(g.in_start[op], g.in_start[op + 1]):
+        tensor, slot, by_step = g.in_tensor[position], g.in_slot[position], False
+        for term in range(g.term_start[g.slot_dim[slot]], g.term_start[g.slot_dim[slot + 1]]):
+            by_step = by_step or w.role[g.axis_start[op] + g.term_axis[term]] == STEP
+        if by_step and g.constant[tensor] and regions.seen[tensor]:
+            size = region_bytes(g, tensor, regions.low, regions.high)
+            row[Stage.STEP_WEIGHTS] += size * share
+    if 0.0 < share < 1.0:
+        made = shown_points(g, w, op, regions) * g.element[g.out_tensor[g.out_start[op]]]
+        row[Stage.STATE] += made * (1.0 / share - 1.0)
+    steps = 1
+    for axis in range(g.axis_start[op], g.axis_start[op + 1]):
+        if w.role[axis] == STEP:
+            steps *= max(regions.box_high[axis] - regions.box_low[axis], 0)
+    row[Stage.SEQUENCE] = max(row[Stage.SEQUENCE], steps)
+
+
+@borrowing
+def _narrow_spread(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> float:
+    """Narrow the axes that cores share out to what one makes; return its share of their points.
+
+    Its part of the first output that is wanted says what it makes.
+    """
+    box_low, box_high = regions.box_low, regions.box_high
+    own_low, own_high = regions.room[2], regions.room[3]
+    first, end = g.axis_start[op], g.axis_start[op + 1]
+    if w.spread[first:end].sum() == 0:
+        return 1.0
+    share = 1.0
+    for position in range(g.out_start[op], g.out_start[op + 1]):
+        tensor = g.out_tensor[position]
+        if not regions.seen[tensor]:
+            continue
+        for axis in range(first, end):
+            own_low[axis - first], own_high[axis - first] = box_low[axis], box_high[axis]
+        slot, dim = g.out_slot[position], g.dim_start[tensor]
+        narrow_axes(g, slot, regions.low, regions.high, dim, own_low, own_high)
+        for axis in range(first, end):
+            if w.spread[axis]:
+                own = max(own_high[axis - first] - own_low[axis - first], 0)
+                share *= own / max(box_high[axis] - box_low[axis], 1)
+                box_low[axis], box_high[axis] = own_low[axis - first], own_high[axis - first]
+        break
+    return share
+
+
+@borrowing
+def _bytes(g: GraphArrays, tensors: Ints, regions: Regions) -> int:
+    """Bytes of the regions of some tensors."""
+    total = 0
+    for tensor in tensors:
+        if regions.seen[tensor]:
+            total += region_bytes(g, tensor, regions.low, regions.high)
+    return total
+
+
+@borrowing
+def _weight_bytes(g: GraphArrays, w: WorkArrays, op: int, made: int, regions: Regions) -> int:
+    """Bytes of constants that an operator reads; one that only moves data reads what it made."""
+    total, moves = 0, w.engine[op] == MOVE or w.engine[op] == NONE
+    for tensor in g.in_tensor[g.in_start[op] : g.in_start[op + 1]]:
+        if g.constant[tensor] and regions.seen[tensor]:
+            size = region_bytes(g, tensor, regions.low, regions.high)
+            total += min(size, made) if moves else size
+    return total
+
+
+@njit(cache=True)
+def _core_table(
+    g: GraphArrays,
+    a: LayerArrays,
+    w: WorkArrays,
+    layers: Ints,
+    cores: Ints,
+    part: Regions,
+    table: Ints,
+    regions: Regions,
+    foreign: Ints,
+) -> Floats:
+    """Return one row per layer, the work of one of its cores, ``(layers, STAGE_COLUMNS)``.
+
+    Args:
+        g: the graph.
+        a: its layers.
+        w: its work.
+        layers: of the part.
+        cores: per layer, the core that is looked at.
+        part: regions of the part.
+        table: per tensor, the factors of its binding, 0 where it has none.
+        regions: any contents.
+        foreign: to note what that core gets from others, bytes by input, layer by layer.
+    """
+    rows, at = np.zeros((len(layers), STAGE_COLUMNS)), 0
+    for index in range(len(layers)):
+        layer, row, core = layers[index], rows[index], cores[index]
+        ops = a.op[a.op_start[layer] : a.op_start[layer + 1]]
+        outputs = a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]
+        clear_seen(g, ops, regions.seen)
+        own = regions.room[:2]
+        for tensor in outputs:
+            if part.seen[tensor] and _core_region(g, tensor, core, part, table, own):
+                need(g, tensor, own[0], own[1], regions)
+        propagate_in(g, ops, regions)
+        for op in ops:
+            makes = g.out_tensor[g.out_start[op] : g.out_start[op + 1]]
+            made, whole = _bytes(g, makes, regions), _bytes(g, makes, part)
+            share = _narrow_spread(g, w, op, regions)
+            _add_operator(w, g, op, regions, row, made)
+            row[Stage.WEIGHTS] += _weight_bytes(g, w, op, whole, part)
+            row[Stage.CORE_WEIGHTS] += _weight_bytes(g, w, op, made, regions) * share
+            if w.recurrent[op]:
+                _add_recurrence(w, g, op, regions, share, row)
+        for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
+            if regions.seen[tensor]:
+                row[Stage.READ] += region_bytes(g, tensor, regions.low, regions.high)
+                foreign[at] = _foreign_bytes(g, tensor, core, part, table, regions)
+                row[Stage.EXCHANGED] += foreign[at]
+            at += 1
+        row[Stage.WRITTEN] += _bytes(g, outputs, regions)
+    return rows
+
+
+def stage_table(
+    problem: Problem, layers: tuple[int, ...], shape: Regions, held: Mapping[int, Binding]
+) -> tuple[Floats, tuple[tuple[int, ...], ...]]:
+    """Return the stages of a part, and per layer what a core gets of each input from others.
+
+    Args:
+        problem: the model on the target.
+        layers: of the part.
+        shape: its regions.
+        held: bindings of tensors.
+    """
+    own = [problem.layers[layer] for layer in layers]
+    outputs = [layer.outputs[0] for layer in own]
+    table = np.zeros((len(problem.graph.tensors), MAX_RANK), np.int64)
+    for tensor, binding in held.items():
+        table[tensor, : len(binding)] = binding
+    spread = [_spread(problem, shape, tensor, held[tensor]) for tensor in outputs]
+    foreign = np.zeros(sum(len(layer.inputs) for layer in own), np.int64)
+    rows = _core_table(
+        problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
+        np.asarray([core for core, _ in spread], np.int64), shape, table,
+        workspace(problem).regions, foreign,
+    )  # fmt: skip
+    rows[:, Stage.CORES] = [cores for _, cores in spread]
+    sharing = [max(problem.work.sharing[list(layer.operators)]) for layer in own]
+    _share_out(rows, np.where(rows[:, Stage.MACS] > 0, 1, sharing))
+    rows[:, [Stage.RUN_READ, Stage.RUN_WRITTEN, Stage.RUN_WEIGHTS]] = _runs(problem, layers, shape)
+    element = np.maximum(problem.arrays.element[outputs], 1)
+    rows[:, Stage.STEPS] = np.maximum(rows[:, Stage.WRITTEN] // element, 1)
+    sizes = iter(foreign.tolist())
+    return rows, tuple(tuple(itertools.islice(sizes, len(x.inputs))) for x in own)
+
+
+def _spread(problem: Problem, shape: Regions, tensor: int, binding: Binding) -> tuple[int, int]:
+    """Return a core with a full part of a tensor, and the number of cores that have a part of it.
+
+    The core is inside where there is one: its halo has all sides. Parts of equal size may leave
+    some cores without.
+    """
+    start = problem.arrays.dim_start
+    dims = slice(int(start[tensor]), int(start[tensor + 1]))
+    core, cores = 0, 1
+    extents = (shape.high[dims] - shape.low[dims]).tolist()
+    for extent, parts in zip(extents, binding, strict=True):
+        size = max(-(-extent // parts), 1)
+        core = core * parts + min(parts // 2, max(extent // size - 1, 0))
+        cores *= max(-(-extent // size), 1)
+    return core, cores
+
+
+def _share_out(rows: Floats, cores: Ints) -> None:
+    """Let cores reduce their parts of one whole; one of them combines what they found.
+
+    Args:
+        rows: of layers.
+        cores: that share a layer out, 1 for none.
+    """
+    shared = cores > 1
+    for column in (Stage.VECTOR, Stage.SPECIAL, Stage.MOVED, Stage.READ, Stage.EXCHANGED):
+        rows[shared, column] /= cores[shared]
+    rows[shared, Stage.VECTOR] += cores[shared] - 1
+    rows[shared, Stage.EXCHANGED] += PARTIAL_BYTES * (cores[shared] - 1)
+
+
+def _runs(problem: Problem, layers: tuple[int, ...], shape: Regions) -> Floats:
+    """Return the consecutive bytes that a part's inputs, outputs and weights have in memory.
+
+    Per layer and kind of tensor, bytes of the regions over the number of their runs, ``(layers,
+    3)``; of weights each time that they are read.
+    """
+    tensors, ends = _tensors_in_memory(problem, layers)
+    size, run = bytes_and_runs(problem, tensors, shape)
+    count = np.where(size > 0, np.ceil(size / run), 0)  # scales are part of the instructions
+    total, runs = (np.diff(np.append(0, np.cumsum(own))[ends]) for own in (size, count))
+    each: Floats = (total / np.maximum(runs, 1)).reshape(-1, 3)
+    return each
+
+
+@remembered(1 << 14)
+def _tensors_in_memory(problem: Problem, layers: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """Return the inputs, the outputs and, each time that they are read, the weights of layers.
+
+    Layer by layer, end to end, and where each of these groups begins and ends; remembered.
+    """
+    graph, groups = problem.graph, list[list[int]]()
+    for layer in (problem.layers[index] for index in layers):
+        read = [t for op in layer.operators for t in graph.operators[op].inputs]
+        kinds = (layer.inputs, layer.outputs)
+        groups += [[t for t in kind if not graph.tensors[t].constant] for kind in kinds]
+        groups.append([t for t in read if graph.tensors[t].constant])
+    tensors = np.asarray([t for group in groups for t in group], np.int64)
+    return tensors, np.cumsum([0, *map(len, groups)])
+
+
+def bytes_and_runs(problem: Problem, tensors: Ints, shape: Regions) -> tuple[Ints, Ints]:
+    """Return the bytes of tensors in a part, and how many of them are consecutive in memory."""
+    arrays, dims = problem.arrays, _memory_layout(problem)[tensors]
+    there = dims >= 0
+    own, part, cut = dims[there], np.ones_like(dims), np.zeros(dims.shape, np.bool_)
+    part[there] = shape.high[own] - shape.low[own]
+    cut[there] = part[there] < arrays.extent[own]
+    # up to the first dimension that is not there whole
+    run: Flags = np.cumsum(cut, axis=1) - cut == 0
+    element = np.where(shape.seen[tensors] != 0, arrays.element[tensors], 0)
+    size: Ints = element * np.maximum(part, 0).prod(axis=1)
+    return size, np.maximum(element * np.where(run, np.maximum(part, 1), 1).prod(axis=1), 1)
+
+
+@remembered(1)
+def _memory_layout(problem: Problem) -> Ints:
+    """Return the dimensions of each tensor from the innermost in memory; remembered.
+
+    Positions in the arrays over all dimensions, ``(tensors, rank)``, -1 after the last.
+    """
+    tensors, starts = problem.graph.tensors, problem.arrays.dim_start.tolist()
+    found = np.full((len(tensors), MAX_RANK), -1, np.int64)
+    for index, (tensor, order) in enumerate(zip(tensors, problem.loop_order, strict=True)):
+        dims = range(len(tensor.shape)) if tensor.constant else order
+        found[index, : len(dims)] = [starts[index] + dim for dim in reversed(dims)]
+    return found
