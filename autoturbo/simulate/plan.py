@@ -30,7 +30,7 @@ from autoturbo.schedule.knobs import (
 )
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.partition.grouping import SubGraph
-from autoturbo.schedule.partition.isomorphism import number_of
+from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, planned, rules_of
 from autoturbo.schedule.place.instances import PartBook, external_inputs
 from autoturbo.schedule.place.part_work import PartWork, middle_part_work
@@ -186,7 +186,7 @@ class KernelStatistics:
         return found
 
     def _part(self, problem: Problem, samples: int, subgraph: SubGraph) -> int:
-        key = (samples, number_of(problem, subgraph.layers), subgraph.split.axes)
+        key = (samples, first_alike(problem, subgraph.layers), subgraph.split.axes)
         if key not in self._parts:
             self._parts[key] = len(self._subgraphs)
             self._subgraphs.append((samples, subgraph))

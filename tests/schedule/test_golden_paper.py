@@ -14,7 +14,7 @@ from autoturbo.graph.operators import Engine
 from autoturbo.schedule.codegen.instructions import ENGINES, Column
 from autoturbo.schedule.codegen.stitch import stitch
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.partition.grouping import Groupings, GroupRules, Merging, SubGraph
+from autoturbo.schedule.partition.grouping import GroupRules, Merging, SubGraph
 from autoturbo.schedule.partition.split import Split, SplitRules, best_split
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope
@@ -77,21 +77,21 @@ def two_blocks() -> Net:
 def test_merges_of_the_example_step_by_step() -> None:
     """Straight merges give 1 to 5, branch merges {2, 3} and {4, 5}, then all become one."""
     problem = make_problem(two_blocks().graph(), target(lb=1 << 20), "float16")
-    merger = Merging(problem, Groupings(problem), GroupRules(SplitRules()))
+    merger = Merging(problem, GroupRules(SplitRules()))
 
     def now() -> list[list[str]]:
-        sets = [node.chosen.layers for _, node in sorted(merger.nodes.items())]
+        sets = [node.layers for _, node in sorted(merger.nodes.items())]
         return [[problem.layers[x].name for x in layers] for layers in sets]
 
     three, shortcut, second = ["conv0", "conv1", "conv2"], ["conv3"], ["conv4", "conv5", "conv6"]
-    assert merger.straight() == 4
+    assert merger.merge("s") == 4
     assert now() == [three, shortcut, ["relu2"], second, ["relu5"]]
-    assert merger.diamonds() == 0
-    assert merger.branches() == 2
+    assert merger.merge("d") == 0
+    assert merger.merge("b") == 2
     assert now() == [three, [*shortcut, "relu2"], [*second, "relu5"]]
-    assert merger.straight() == 2
+    assert merger.merge("s") == 2
     assert now() == [[*three, *shortcut, "relu2", *second, "relu5"]]
-    assert (merger.straight(), merger.diamonds(), merger.branches()) == (0, 0, 0)
+    assert (merger.merge("s"), merger.merge("d"), merger.merge("b")) == (0, 0, 0)
 
 
 def test_a_diamond_leaves_its_entry_out() -> None:
@@ -100,9 +100,9 @@ def test_a_diamond_leaves_its_entry_out() -> None:
     entry = net.conv("x", 4)
     net.sum(net.conv(entry, 4), net.conv(entry, 4))
     problem = make_problem(net.graph(), target(lb=1 << 20), "float16")
-    merger = Merging(problem, Groupings(problem), GroupRules(SplitRules()))
-    assert (merger.straight(), merger.diamonds()) == (0, 1)
-    assert sorted(n.chosen.layers for n in merger.nodes.values()) == [(0,), (1, 2, 3)]
+    merger = Merging(problem, GroupRules(SplitRules()))
+    assert (merger.merge("s"), merger.merge("d")) == (0, 1)
+    assert sorted(n.layers for n in merger.nodes.values()) == [[0], [1, 2, 3]]
 
 
 # Section 3.3, Fig. 6 and 7

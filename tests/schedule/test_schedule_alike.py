@@ -10,7 +10,7 @@ from autoturbo.graph.operators import Graph
 from autoturbo.schedule.codegen.stitch import known_templates, stitch
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
-from autoturbo.schedule.partition.isomorphism import number_of
+from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.pipeline import build_schedule, rules_of
 from autoturbo.schedule.place.bind import binding_book
 from autoturbo.schedule.place.instances import PartBook, part_shape
@@ -38,7 +38,7 @@ def test_what_is_alike_takes_the_same(workload: str, least: float) -> None:
     grouped = (group(problem, GroupRules.of(knobs)) for knobs in SETTINGS)
     own = {s.layers: SubGraph(0, s.layers, s.split) for each in grouped for s in each}
     subgraphs = list(own.values())
-    kinds = [(number_of(problem, s.layers), *s.split.axes) for s in subgraphs]
+    kinds = [(first_alike(problem, s.layers), *s.split.axes) for s in subgraphs]
     assert len(kinds) > least * len(set(kinds))
     # each in a problem of its own, which knows of no other
     statistics = [part_row(dataclasses.replace(problem), s) for s in subgraphs]
@@ -76,11 +76,11 @@ def test_a_template_taken_from_an_isomorphic_subgraph_is_as_if_stitched(
     assert taken > least
 
 
-def numbers_of(graph: Graph, *sets: tuple[str, ...]) -> list[int]:
+def firsts_of(graph: Graph, *sets: tuple[str, ...]) -> list[tuple[int, ...]]:
     """What sets of layers by name are alike with."""
     problem = make_problem(graph, target(lb=1 << 16), "float16")
     place = {layer.name: layer.index for layer in problem.layers}
-    return [number_of(problem, tuple(place[name] for name in names)) for names in sets]
+    return [first_alike(problem, tuple(place[name] for name in names)) for names in sets]
 
 
 def test_sets_differ_by_shapes_operators_and_connections_not_by_names() -> None:
@@ -88,7 +88,7 @@ def test_sets_differ_by_shapes_operators_and_connections_not_by_names() -> None:
     first = net.conv("x", 4)
     second = net.conv(net.conv(net.conv(first, 4), 4), 4)
     net.conv(net.conv(second, 6), 6, 1)
-    found = numbers_of(
+    found = firsts_of(
         net.graph(), ("conv0",), ("conv1",), ("conv2",), ("conv3",), ("conv4",), ("conv5",),
         ("conv1", "conv2"), ("conv2", "conv3"),
     )  # fmt: skip
@@ -105,7 +105,7 @@ def test_what_is_read_outside_or_leaves_the_model_is_something_else() -> None:
         at = net.conv(at, 4)
     net.softmax("conv1")
     pairs = [(f"conv{at}", f"conv{at + 1}") for at in range(1, 5)]
-    outside, one, two, leaving = numbers_of(net.graph(), *pairs)
+    outside, one, two, leaving = firsts_of(net.graph(), *pairs)
     assert one == two
     assert len({outside, one, leaving}) == 3
 
@@ -119,7 +119,7 @@ def test_how_layers_of_a_set_are_connected_matters() -> None:
         right = net.conv(left, 4)
         at = net.conv(net.sum(*((right, left) if first else (left, right))), 4)
     names = [tuple(f"conv{at + n}" for n in range(3)) for at in (4, 7, 13)]
-    one, other, again = numbers_of(net.graph(), *names)
+    one, other, again = firsts_of(net.graph(), *names)
     assert one == again
     assert one != other
 
@@ -133,5 +133,5 @@ def test_the_order_of_inputs_matters() -> None:
     )
     problem = make_problem(net.graph(), target(lb=1 << 16), "float16")
     products = [x.name for x in problem.layers if x.name.startswith("matmul")]
-    one, two = numbers_of(net.graph(), *((name,) for name in products if name != "matmul0"))
+    one, two = firsts_of(net.graph(), *((name,) for name in products if name != "matmul0"))
     assert one != two

@@ -15,7 +15,13 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs
 from autoturbo.schedule.partition.clusters import group_for
-from autoturbo.schedule.partition.grouping import Groupings, GroupRules, SubGraph, group
+from autoturbo.schedule.partition.grouping import (
+    Groupings,
+    GroupRules,
+    Merging,
+    SubGraph,
+    group,
+)
 from autoturbo.schedule.partition.split import UNFIT, Asked, best_split
 from autoturbo.schedule.problem import Problem, make_problem
 from tests.schedule.schedule_samples import (
@@ -137,7 +143,7 @@ def rules_near_each_other(names: list[str], count: int) -> list[GroupRules]:
 
 def grouped_anew(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
     """The sub-graphs, with nothing known of other rules."""
-    return Groupings(problem).of(problem, rules)
+    return Merging(problem, rules).subgraphs()
 
 
 @pytest.mark.parametrize(
@@ -146,11 +152,11 @@ def grouped_anew(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
 )
 def test_rules_near_each_other_group_as_if_nothing_were_known(workload: str, count: int) -> None:
     problem = bench(workload).problem(2)
-    known = Groupings(problem)
+    known = Groupings()
     every = rules_near_each_other([layer.name for layer in problem.layers], count)
     for rules in every:
         assert known.of(problem, rules) == grouped_anew(problem, rules)
-    assert known.runs < 0.8 * count
+    assert len(known.runs) < 0.8 * count
 
 
 @pytest.mark.full
@@ -176,7 +182,6 @@ def test_bounds_are_on_the_side_of_the_threshold_where_the_number_is(
 ) -> None:
     asked = Asked()
     asked.side("merged_ratio", value, 2)
-    found = asked.low.get("merged_ratio", -np.inf), asked.high.get("merged_ratio", np.inf)
-    assert found == pytest.approx((low, high), rel=1e-8)
+    assert asked.bounds["merged_ratio"] == pytest.approx((low, high), rel=1e-8)
     assert asked.has("merged_ratio", value)
     assert asked.has("recompute_limit", 1e9), "nothing else was asked"

@@ -8,7 +8,6 @@ own (``"pipeline"``). What one cluster makes for another lies in DDR, which all 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 
@@ -18,14 +17,14 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.work import MATRIX, NONE, VECTOR, Floats
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
-from autoturbo.schedule.partition.isomorphism import number_of
+from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, sink, split_axes
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.place.part_work import middle_part_work
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH
-from autoturbo.stores import Recent, remembered
+from autoturbo.stores import remembered
 
 PIPELINE = "pipeline"
 
@@ -34,17 +33,11 @@ PARTS = ("spatial", "channel")
 
 
 def cluster_axis(problem: Problem, layers: tuple[int, ...], kind: str) -> int:
-    """The outermost axis of a kind with a step for every cluster, -1 for none."""
-    return int(cluster_axes(problem, kind)[layers[-1]])
+    """Return the outermost axis of a kind with a step for every cluster, -1 for none."""
+    return _cluster_axis(problem, layers[-1], kind)
 
 
-@remembered(4)
-def cluster_axes(problem: Problem, kind: str) -> Ints:
-    """:func:`cluster_axis` of what ends with each layer, remembered; -1 where parts are shared."""
-    own = [_cluster_axis(problem, layer.index, kind) for layer in problem.layers]
-    return np.asarray(own, np.int64)
-
-
+@remembered(1 << 16)
 def _cluster_axis(problem: Problem, layer: int, kind: str) -> int:
     extents, axes = sink(problem, (layer,)).axes, split_axes(problem, (layer,), kind)
     clusters = problem.target.clusters
@@ -69,29 +62,22 @@ def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph
 
 
 def _ends(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> list[int]:
-    """Return the layers to cut after the sub-graphs that are too large; remembered.
+    """Return the layers to cut after the sub-graphs that are too large.
 
     One is too large with more than a stage's work, or if it is slower than its halves, or than its
     layers one by one.
     """
-    known, found = _cuts_by_number(problem, split), []
-    for layers in (s.layers for s in subgraphs):
-        cut = functools.partial(_cut_of_too_large, problem, layers, split)
-        after = known.get(number_of(problem, layers), cut)
-        if after >= 0:
-            found.append(layers[after])
-    return found
-
-
-@remembered(4)
-def _cuts_by_number(problem: Problem, split: str) -> Recent[int, int]:
-    """Return where sub-graphs are cut, by the number that isomorphic ones share."""
-    del problem, split
-    return Recent(1 << 14)
+    found = ((s.layers, _cut_of_too_large(problem, s.layers, split)) for s in subgraphs)
+    return [layers[after] for layers, after in found if after >= 0]
 
 
 def _cut_of_too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
     """Return the position of the layer to cut after, -1 if a sub-graph is not too large."""
+    return _cut_after(problem, first_alike(problem, layers), split)
+
+
+@remembered(1 << 14)
+def _cut_after(problem: Problem, layers: tuple[int, ...], split: str) -> int:
     narrow = _narrow(problem, layers)
     end = _middle(problem, layers, split, narrow) if len(layers) > 1 else -1
     if end < 0:
@@ -114,7 +100,7 @@ def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> floa
     One kernel with all that it reads in DDR. Rough on purpose: it only decides what is kept apart
     before anything is placed.
     """
-    target, axis = problem.target, int(cluster_axes(problem, kind)[layers[-1]])
+    target, axis = problem.target, cluster_axis(problem, layers, kind)
     split = Split(axis, target.clusters if axis >= 0 else 1, 0, 0, 0)
     part = middle_part_work(problem, layers, split)
     work = work_seconds(target, problem.dtype, part.macs, part.vector_ops, part.special_ops)
@@ -132,41 +118,33 @@ def work_seconds(target: Target, dtype: str, macs: float, plain: float, special:
 
 
 def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[int]) -> int:
-    """The layer nearest to half of the work, -1 for none.
+    """Return the layer nearest to half of the work, -1 for none.
 
     One that all later layers depend on alone (``narrow``), if there is one; in a sub-graph whose
     end clusters cannot share out, the last one that they can.
     """
-    own = np.asarray(layers, np.int64)
-    ends = np.arange(len(own) - 1)
+    ends = list(range(len(layers) - 1))
     if split != PIPELINE:
-        over = cluster_axes(problem, split)[own]
-        ends = np.flatnonzero(over[:-1] >= 0)
-        if len(ends) and over[-1] < 0:
-            return layers[int(ends[-1])]
-    done = np.cumsum(layer_seconds(problem)[own])
-    chosen = np.asarray([at for at in ends.tolist() if at in narrow] or ends, np.int64)
-    if not len(chosen):
+        ends = [at for at in ends if _cluster_axis(problem, layers[at], split) >= 0]
+        if ends and cluster_axis(problem, layers, split) < 0:
+            return layers[ends[-1]]
+    if not ends:
         return -1
+    done = np.cumsum(layer_seconds(problem)[list(layers)])
+    chosen = np.asarray([at for at in ends if at in narrow] or ends, np.int64)
     return layers[int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])]
 
 
 def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
-    """Positions after which nothing that came before is read but the last output, and inputs."""
-    place, readers = {layer: at for at, layer in enumerate(layers)}, _readers(problem)
+    """Return the positions after which nothing before is read but the last output, and inputs."""
+    place = {layer: at for at, layer in enumerate(layers)}
     reach, found = 0, set()
     for at, layer in enumerate(layers):
         if reach <= at:
             found.add(at)
-        for reader in readers[layer]:
-            reach = max(reach, place.get(reader, 0))
+        readers = (r for t in problem.layers[layer].outputs for r in problem.consumers[t])
+        reach = max([reach, *(place.get(reader, 0) for reader in readers)])
     return found
-
-
-@remembered(1)
-def _readers(problem: Problem) -> list[list[int]]:
-    """Return, per layer, the layers that read its outputs; remembered."""
-    return [[r for t in x.outputs for r in problem.consumers[t]] for x in problem.layers]
 
 
 Home = tuple[int, int]
@@ -174,38 +152,29 @@ Home = tuple[int, int]
 
 
 def homes_of(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> tuple[Home, ...]:
-    """Per sub-graph, the clusters that run its instances; empty where clusters work alike.
+    """Return the clusters that run each sub-graph's instances; none where clusters work alike.
 
-    Also empty where a single cluster would have it all.
+    A sub-graph that is cut for clusters is on all of them, another on the first. In a pipeline
+    clusters have contiguous runs of sub-graphs, the longest as short as possible, and the fewest
+    runs that reach it: each one more hands tensors over through DDR. There are also none where a
+    single cluster would have it all.
     """
     if split == BATCH:
         return ()
+    clusters = problem.target.clusters
     if split == PIPELINE:
-        homes = stages(problem, subgraphs)
+        seconds = layer_seconds(problem)
+        work = [float(seconds[list(s.layers)].sum()) for s in subgraphs]
+        homes = tuple((stage, 1) for stage in _runs(work, clusters))
     else:
-        homes = tuple(_home(problem, s, split) for s in subgraphs)
+        cut = (cluster_axis(problem, s.layers, split) >= 0 for s in subgraphs)
+        homes = tuple((0, clusters if own else 1) for own in cut)
     return homes if clusters_at_work(homes) > 1 else ()
 
 
-def _home(problem: Problem, subgraph: SubGraph, kind: str) -> Home:
-    """All clusters where the sub-graph is cut for them, the first otherwise."""
-    cut = cluster_axis(problem, subgraph.layers, kind) >= 0
-    return (0, problem.target.clusters if cut else 1)
-
-
 def clusters_at_work(homes: Sequence[Home]) -> int:
-    """How many clusters have instances."""
+    """Return how many clusters have instances."""
     return max((first + number for first, number in homes), default=1)
-
-
-def stages(problem: Problem, subgraphs: Sequence[SubGraph]) -> tuple[Home, ...]:
-    """Contiguous runs of sub-graphs, one per cluster, the longest as short as possible.
-
-    The fewest runs that reach it: each one more hands tensors over through DDR.
-    """
-    seconds = layer_seconds(problem)
-    work = [float(seconds[list(s.layers)].sum()) for s in subgraphs]
-    return tuple((stage, 1) for stage in _runs(work, problem.target.clusters))
 
 
 def _runs(work: Sequence[float], most: int) -> list[int]:

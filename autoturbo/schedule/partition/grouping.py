@@ -22,26 +22,23 @@ Networks that do not up-sample are grouped as published.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import InitVar, dataclass, field
-from operator import xor
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import or_
 from typing import Final, NamedTuple
 
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
 from autoturbo.schedule.knobs import AUTO, Knobs
-from autoturbo.schedule.partition.split import Asked, LayerSet, Split, SplitRules, split_of
+from autoturbo.schedule.partition.split import Asked, Split, SplitRules, best_split
 from autoturbo.schedule.problem import Problem
 from autoturbo.stores import Recent, remembered
 
-_GROUPINGS, _SUBGRAPHS = 4096, 1 << 16
-"""Groupings that a problem remembers at most, and their sub-graphs together."""
-
-_FAMILIES, _FAMILY = 64, 128
-"""Sets of rules with the same words, and groupings that are remembered of each at most."""
+_GROUPINGS, _SUBGRAPHS, _RUNS = 4096, 1 << 16, 1024
+"""Groupings that a problem remembers at most, their sub-graphs together, and runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,114 +91,84 @@ def _number(value: str | float, default: float) -> float:
     return default if value == AUTO else float(value)
 
 
-def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-    """Return the sub-graphs of Algorithm 2, in topological order; remembered."""
-    return groupings(problem).of(problem, rules)
-
-
-@remembered(1)
-def groupings(problem: Problem) -> Groupings:
-    """Return what groups a problem's layers, remembered."""
-    return Groupings(problem)
-
-
-@dataclass(eq=False)
-class Groupings:
-    """Groups the layers of a model, as often as asked.
-
-    A grouping holds for all rules that would have answered alike what was asked of its own
-    (:class:`autoturbo.schedule.partition.split.Asked`); most rules of a search fall into the bounds
-    of others.
-
-    Attributes:
-        problem: whose layers are looked through; it is not kept.
-        bits: a bit for each layer, by name.
-        opaque: the layers with an opaque operator.
-        enlarging: the layers that up-sample.
-        alone: a sub-graph of each layer, to copy.
-        branching: whether any layer reads from several: elsewhere all patterns but the straight one
-            match nothing, in whatever order they are tried.
-        runs: how often Algorithm 2 ran.
-    """
-
-    problem: InitVar[Problem]
-    bits: dict[str, int] = field(init=False)
-    opaque: frozenset[int] = field(init=False)
-    enlarging: frozenset[int] = field(init=False)
-    alone: list[Node] = field(init=False)
-    branching: bool = field(init=False)
-    runs: int = 0
-    _exact: Recent[GroupRules, tuple[SubGraph, ...]] = field(init=False)
-    _alike: Recent[tuple[object, ...], list[_Known]] = field(init=False)
-
-    def __post_init__(self, problem: Problem) -> None:
-        layers, operators = problem.layers, problem.graph.operators
-        self.bits = {layer.name: 1 << layer.index for layer in layers}
-        self.opaque = frozenset(
-            x.index for x in layers if any(operators[op].opaque for op in x.operators)
-        )
-        self.enlarging = frozenset(x.index for x in layers if upsamples(problem, x))
-        self.alone = _alone(problem)
-        self.branching = any(len(node.producers) > 1 for node in self.alone)
-        self._exact = Recent(_GROUPINGS, _SUBGRAPHS, len)
-        self._alike = Recent(_FAMILIES)
-
-    def of(self, problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-        """Return the sub-graphs of some rules."""
-        return self._exact.get(rules, lambda: self._known_or_made(problem, rules))
-
-    def _known_or_made(self, problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
-        splits, cuts, merges = rules.splits, self.bits_of(rules.cuts), self.bits_of(rules.merges)
-        order, room = rules.order if self.branching else "s", splits.room(problem)
-        plain, whole = (splits.lb_fill, splits.policy, splits.dims, order), (order,)
-        for known in (*self._alike.get(whole, list), *self._alike.get(plain, list)):
-            if known.holds(rules, room, cuts, merges):
-                return known.subgraphs
-        self.runs += 1
-        merging = Merging(problem, self, rules)
-        found = merging.subgraphs(order)
-        family = self._alike.get(plain if merging.asked.split else whole, list)
-        if len(family) >= _FAMILY:
-            family.clear()
-        family.append(_Known(rules, cuts, merges, merging.asked, found))
-        return found
-
-    def forget(self) -> None:
-        """Drop all groupings."""
-        self._exact.forget()
-        self._alike.forget()
-
-    def bits_of(self, names: Iterable[str]) -> int:
-        """Return layers by name as bits; names of no layer are left out."""
-        return sum({self.bits.get(name, 0) for name in names})
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A grouping, its rules (the layers that they name as bits), and what was asked of them."""
+class Run(NamedTuple):
+    """A run of Algorithm 2: its rules, what was asked of them, and what it gave."""
 
     rules: GroupRules
-    cuts: int
-    merges: int
     asked: Asked
     subgraphs: tuple[SubGraph, ...]
 
-    def holds(self, rules: GroupRules, room: int, cuts: int, merges: int) -> bool:
+    def holds(self, rules: GroupRules, room: int) -> bool:
         """Return whether other rules, with room for so many bytes, answer all that was asked alike.
 
-        Where sub-graphs had to be split, their policy and dimensions have to be the same.
+        Where sub-graphs had to be split, all that the search for splits reads has to be the same.
         """
-        asked = self.asked
+        asked, own = self.asked, self.rules
         return (
             asked.room <= room
             and asked.has("recompute_limit", rules.splits.recompute_limit)
             and asked.has("producer_ratio", rules.producer_ratio)
             and asked.has("merged_ratio", rules.merged_ratio)
             and asked.has("max_layers", rules.max_layers)
-            and (not asked.keyed or rules.splits.key == self.rules.splits.key)
-            and (cuts ^ self.cuts) & asked.cuts == 0
-            and (merges ^ self.merges) & asked.merges == 0
+            and (not asked.split or rules.splits.searched == own.splits.searched)
+            and (not asked.keyed or rules.splits.key == own.splits.key)
+            and asked.cuts.isdisjoint(rules.cuts ^ own.cuts)
+            and asked.merges.isdisjoint(rules.merges ^ own.merges)
         )
+
+
+@dataclass(eq=False)
+class Groupings:
+    """What is remembered of a problem's groupings.
+
+    A grouping holds for all rules that would have answered alike what was asked of its own
+    (:class:`autoturbo.schedule.partition.split.Asked`); most rules of a search fall into the bounds
+    of others.
+
+    Attributes:
+        known: sub-graphs by rules.
+        runs: of Algorithm 2.
+    """
+
+    known: Recent[GroupRules, tuple[SubGraph, ...]] = field(
+        default_factory=lambda: Recent(_GROUPINGS, _SUBGRAPHS, len)
+    )
+    runs: list[Run] = field(default_factory=list)
+
+    def of(self, problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
+        """Return the sub-graphs of some rules."""
+        return self.known.get(rules, lambda: self._found_or_made(problem, rules))
+
+    def _found_or_made(self, problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
+        if not _facts(problem).branching:  # all patterns but the straight one match nothing
+            rules = dataclasses.replace(rules, order="s")
+        room = rules.splits.room(problem)
+        for run in self.runs:
+            if run.rules.order == rules.order and run.holds(rules, room):
+                return run.subgraphs
+        merging = Merging(problem, rules)
+        found = merging.subgraphs()
+        if len(self.runs) >= _RUNS:
+            self.runs.clear()
+        self.runs.append(Run(rules, merging.asked, found))
+        return found
+
+    def forget(self) -> None:
+        """Drop all groupings."""
+        self.known.forget()
+        self.runs.clear()
+
+
+@remembered(1)
+def groupings(problem: Problem) -> Groupings:
+    """Return what is remembered of a problem's groupings."""
+    del problem
+    return Groupings()
+
+
+def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
+    """Return the sub-graphs of Algorithm 2, in topological order; remembered."""
+    return groupings(problem).of(problem, rules)
 
 
 class Need(NamedTuple):
@@ -229,7 +196,7 @@ class Node:
 
     Attributes:
         layers: ascending.
-        key: that of their :class:`LayerSet`.
+        bits: the layers again, a bit for each.
         producers: the nodes that it reads from.
         consumers: the nodes that read from it, and :data:`OUTSIDE` where it leaves the model.
         need: whole; None where there is no bound.
@@ -238,22 +205,46 @@ class Node:
     """
 
     layers: list[int]
-    key: int
+    bits: int
     producers: set[int]
     consumers: set[int]
     need: Need | None
     ceiling: float = math.inf
     split: Split | None = None
 
-    @property
-    def chosen(self) -> LayerSet:
-        """The layers."""
-        return LayerSet(tuple(self.layers), self.key)
-
     def copy(self) -> Node:
         """Return a node that grows on its own."""
         producers, consumers = self.producers.copy(), self.consumers.copy()
-        return Node(self.layers.copy(), self.key, producers, consumers, self.need)
+        return Node(self.layers.copy(), self.bits, producers, consumers, self.need)
+
+
+OUTSIDE: Final = -1
+"""The consumer that a model's outputs have."""
+
+
+class _Facts(NamedTuple):
+    """What all runs read of a model.
+
+    Attributes:
+        opaque: the layers with an opaque operator.
+        enlarging: the layers that up-sample.
+        alone: a sub-graph of each layer, to copy.
+        branching: whether any layer reads from several.
+    """
+
+    opaque: frozenset[int]
+    enlarging: frozenset[int]
+    alone: list[Node]
+    branching: bool
+
+
+@remembered(1)
+def _facts(problem: Problem) -> _Facts:
+    operators, alone = problem.graph.operators, _alone(problem)
+    opaque = (x.index for x in problem.layers if any(operators[op].opaque for op in x.operators))
+    enlarging = (x.index for x in problem.layers if upsamples(problem, x))
+    branching = any(len(node.producers) > 1 for node in alone)
+    return _Facts(frozenset(opaque), frozenset(enlarging), alone, branching)
 
 
 def _alone(problem: Problem) -> list[Node]:
@@ -271,59 +262,37 @@ def _alone(problem: Problem) -> list[Node]:
             sum(sizes[t] for t in layer.inputs if problem.producer[t] < 0),
             sum(sizes[t] for t in layer.outputs if not problem.consumers[t]),
         )
-        chosen = LayerSet.of((layer.index,))
-        found.append(Node([layer.index], chosen.key, producers, consumers, need))
+        found.append(Node([layer.index], 1 << layer.index, producers, consumers, need))
     return found
-
-
-OUTSIDE: Final = -1
-"""The consumer that a model's outputs have."""
 
 
 class Merging:
     """One run of Algorithm 2.
-
-    Args:
-        problem: whose layers.
-        model: what is known of them.
-        rules: the knobs.
 
     Attributes:
         nodes: sub-graphs while they grow, by their last layer, which makes the output.
         asked: what was asked of the rules.
     """
 
-    def __init__(self, problem: Problem, model: Groupings, rules: GroupRules) -> None:
-        self._model, self._problem, self._rules = model, problem, rules
-        self._cuts, self._merges = model.bits_of(rules.cuts), model.bits_of(rules.merges)
+    def __init__(self, problem: Problem, rules: GroupRules) -> None:
+        self._problem, self._rules, self._model = problem, rules, _facts(problem)
+        self._room = rules.splits.room(problem)
         self._refused: set[int] = set()
-        self._room = rules.splits.room(self._problem)
         self.asked = Asked()
-        self.nodes = {index: node.copy() for index, node in enumerate(model.alone)}
+        self.nodes = {index: node.copy() for index, node in enumerate(self._model.alone)}
 
-    def subgraphs(self, order: str) -> tuple[SubGraph, ...]:
+    def subgraphs(self) -> tuple[SubGraph, ...]:
         """Return the sub-graphs: rounds of patterns in some order until one merges nothing."""
-        patterns = {"s": self.straight, "d": self.diamonds, "b": self.branches}
-        while sum(patterns[letter]() for letter in order):
+        while sum(map(self.merge, self._rules.order)):
             pass
         return tuple(
             SubGraph(index, tuple(node.layers), self._split(node))
             for index, (number, node) in enumerate(sorted(self.nodes.items()))
         )
 
-    def straight(self) -> int:
-        """Merge by the straight pattern and return how often."""
-        return self._merged_by(self._straight)
-
-    def diamonds(self) -> int:
-        """Merge by the diamond pattern and return how often."""
-        return self._merged_by(self._diamond)
-
-    def branches(self) -> int:
-        """Merge by the branch pattern and return how often."""
-        return self._merged_by(self._branch)
-
-    def _merged_by(self, pattern: Callable[[int], bool]) -> int:
+    def merge(self, letter: str) -> int:
+        """Merge by the straight, diamond or branch pattern and return how often."""
+        pattern = {"s": self._straight, "d": self._diamond, "b": self._branch}[letter]
         return sum(number in self.nodes and pattern(number) for number in sorted(self.nodes))
 
     def _straight(self, producer: int) -> bool:
@@ -376,8 +345,8 @@ class Merging:
 
     def _merge_pair(self, producer: int, consumer: int) -> bool:
         """Merge by rule (i)."""
-        nodes, bit = [producer, consumer], 1 << producer
-        forced, ceiling = bool(self._merges & bit), self._ceiling(nodes)
+        nodes, name = [producer, consumer], self._problem.layers[producer].name
+        forced, ceiling = name in self._rules.merges, self._ceiling(nodes)
         if forced:
             merged = self._try(nodes, math.inf, ceiling)
         elif self._is_smaller(consumer, producer):
@@ -385,7 +354,7 @@ class Merging:
         else:
             merged = self._try(nodes, min(self._factor(consumer), ceiling), ceiling)
         if forced or not merged:
-            self.asked.merges |= bit
+            self.asked.merges.add(name)
         return merged
 
     def _is_smaller(self, consumer: int, producer: int) -> bool:
@@ -413,20 +382,20 @@ class Merging:
     def _try(self, nodes: list[int], before: float, ceiling: float) -> bool:
         """Merge nodes if size, cuts and the rule allow it: a factor of at most `before`."""
         merged = [self.nodes[node] for node in nodes]
-        key = functools.reduce(xor, (node.key for node in merged))
-        if key in self._refused:
+        bits = functools.reduce(or_, (node.bits for node in merged))
+        if bits in self._refused:
             return False
         size = sum(len(node.layers) for node in merged)
         self.asked.side("max_layers", self._rules.max_layers, size - 0.5)
         if size <= self._rules.max_layers and self._model.opaque.isdisjoint(nodes):
             need = self._need(merged)
-            union = Node([], key, set(), set(), need, ceiling)
+            union = Node([], bits, set(), set(), need, ceiling)
             if need is None:
-                union.layers = _in_order([node.layers for node in merged])
+                union.layers = sorted(x for node in merged for x in node.layers)
             if self._may_have(self._factor_of(union), before) and not self._is_cut(nodes):
                 self._join(nodes, union)
                 return True
-        self._refused.add(key)
+        self._refused.add(bits)
         return False
 
     def _need(self, nodes: Sequence[Node]) -> Need | None:
@@ -449,9 +418,9 @@ class Merging:
 
     def _is_cut(self, nodes: list[int]) -> bool:
         """Return whether one of some nodes but the last must not be merged with its consumers."""
-        bits = sum(1 << node for node in nodes[:-1])
-        self.asked.cuts |= bits
-        return bool(self._cuts & bits)
+        names = {self._problem.layers[node].name for node in nodes[:-1]}
+        self.asked.cuts |= names
+        return not names.isdisjoint(self._rules.cuts)
 
     def _join(self, nodes: list[int], union: Node) -> None:
         """Replace nodes by their union, kept under the last one's number."""
@@ -481,13 +450,9 @@ class Merging:
 
     def _split(self, node: Node) -> Split:
         if node.split is None:
-            node.split = split_of(self._problem, node.chosen, self._rules.splits, self.asked)
+            layers, rules = tuple(node.layers), self._rules.splits
+            node.split = best_split(self._problem, layers, rules, self.asked)
         return node.split
-
-
-def _in_order(sets: Sequence[list[int]]) -> list[int]:
-    """Return the layers of disjoint sets, ascending."""
-    return sorted(itertools.chain.from_iterable(sets))
 
 
 _NEVER: Final = 1e-300

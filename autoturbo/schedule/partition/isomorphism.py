@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Hashable, Iterable
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from autoturbo.graph.layers import Layer
-from autoturbo.graph.operators import Graph, Operator
+from autoturbo.graph.operators import Operator
 from autoturbo.schedule.problem import Problem
 from autoturbo.stores import remembered
 
@@ -27,114 +27,85 @@ _END: Final = -1
 
 
 @dataclass(eq=False)
-class Isomorphism:
-    """Numbers sub-graphs: those that are isomorphic have the same number.
+class _Kinds:
+    """Numbers that parts of a model share with those that differ in names only.
 
     Attributes:
-        problem: whose layers are numbered; it is not kept.
-        operators: per operator, a number that it shares with those that differ in names only.
-        tensors: likewise per tensor.
-        layers: per layer, what it is besides its operators.
-        alone: per layer, all that it is, whoever makes its inputs.
-        first: of each number, the layers that it was first given to.
+        operators: per operator.
+        tensors: per tensor.
+        layers: per layer, of what it is besides its operators.
+        place: per tensor, its position among the outputs of the layer that makes it.
+        alone: per layer, of all that it is, whoever makes its inputs; empty while this is found.
+        first: by signature, the layers that had it first.
     """
 
-    problem: InitVar[Problem]
-    operators: list[int] = field(init=False)
-    tensors: list[int] = field(init=False)
-    layers: list[int] = field(init=False)
+    operators: list[int]
+    tensors: list[int]
+    layers: list[int]
+    place: dict[int, int]
     alone: list[int] = field(default_factory=list)
-    first: list[tuple[int, ...]] = field(default_factory=list)
-    _graph: Graph = field(init=False)
-    _layers: tuple[Layer, ...] = field(init=False)
-    _producer: tuple[int, ...] = field(init=False)
-    _consumers: tuple[tuple[int, ...], ...] = field(init=False)
-    _place: dict[int, int] = field(init=False)
-    _known: dict[tuple[int, ...], int] = field(default_factory=dict)
-    _numbers: dict[bytes, int] = field(default_factory=dict)
-
-    def __post_init__(self, problem: Problem) -> None:
-        graph = self._graph = problem.graph
-        self._layers, self._producer = problem.layers, problem.producer
-        self._consumers = problem.consumers
-        outputs = set(graph.outputs)
-        self._place = {t: at for x in problem.layers for at, t in enumerate(x.outputs)}
-        self.operators = _numbered(map(_operator_kind, graph.operators))
-        self.tensors = _numbered(
-            (t.shape, t.dtype, t.constant, t.integer_bytes, order, index in outputs, bool(readers))
-            for index, (t, order, readers) in enumerate(
-                zip(graph.tensors, problem.loop_order, problem.consumers, strict=True)
-            )
-        )
-        self.layers = _numbered(map(_layer_kind, problem.layers))
-        self.alone = _numbered([self._signature((x.index,), alone=True) for x in problem.layers])
-
-    def number(self, layers: tuple[int, ...]) -> int:
-        """Return the number of the sub-graph of some layers, in order."""
-        found = self._known.get(layers)
-        if found is None:
-            signature = self._signature(layers)
-            found = self._known[layers] = self._numbers.setdefault(signature, len(self._numbers))
-            if found == len(self.first):
-                self.first.append(layers)
-        return found
-
-    def _signature(self, layers: tuple[int, ...], *, alone: bool = False) -> bytes:
-        """Return a digest of all that isomorphic sub-graphs have in common.
-
-        Args:
-            layers: in order.
-            alone: leave out who makes the inputs.
-        """
-        graph, inside = self._graph, frozenset(layers)
-        words, tensors, makers = array("q"), dict[int, int](), dict[int, int]()
-
-        def note(several: Iterable[int]) -> None:
-            for tensor in several:
-                if tensor not in tensors:
-                    tensors[tensor] = len(tensors)
-                    words.append(self.tensors[tensor])
-                    words.extend([_GIVEN] if alone else self._origin(tensor, inside, makers))
-                words.append(tensors[tensor])
-            words.append(_END)
-
-        for index in layers:
-            layer = self._layers[index]
-            words.append(self.layers[index])
-            note(layer.inputs)
-            note(layer.outputs)
-            for operator in layer.operators:
-                words.append(self.operators[operator])
-                note(graph.operators[operator].inputs)
-                note(graph.operators[operator].outputs)
-        return hashlib.blake2b(words, digest_size=16).digest()
-
-    def _origin(self, tensor: int, inside: frozenset[int], makers: dict[int, int]) -> list[int]:
-        """Return where a tensor comes from; makers outside are numbered as they are met."""
-        maker = self._producer[tensor]
-        if maker < 0:
-            return [_GIVEN]
-        if maker in inside:
-            escapes = not inside.issuperset(self._consumers[tensor])
-            return [_ESCAPING if escapes else _INNER]
-        place = makers.setdefault(maker, len(makers))
-        return [place, self.alone[maker], self._place[tensor]]
-
-
-def number_of(problem: Problem, layers: tuple[int, ...]) -> int:
-    """Return a number that isomorphic sub-graphs of a model share."""
-    return _isomorphism(problem).number(layers)
-
-
-def first_alike(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the layers of the first sub-graph asked for that is isomorphic to the one of some."""
-    known = _isomorphism(problem)
-    return known.first[known.number(layers)]
+    first: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
 
 
 @remembered(1)
-def _isomorphism(problem: Problem) -> Isomorphism:
-    return Isomorphism(problem)
+def _kinds(problem: Problem) -> _Kinds:
+    graph = problem.graph
+    outputs = set(graph.outputs)
+    tensors = (
+        (t.shape, t.dtype, t.constant, t.integer_bytes, order, index in outputs, bool(readers))
+        for index, (t, order, readers) in enumerate(
+            zip(graph.tensors, problem.loop_order, problem.consumers, strict=True)
+        )
+    )
+    found = _Kinds(
+        _numbered(map(_operator_kind, graph.operators)), _numbered(tensors),
+        _numbered(map(_layer_kind, problem.layers)),
+        {t: at for layer in problem.layers for at, t in enumerate(layer.outputs)},
+    )  # fmt: skip
+    found.alone = _numbered([_signature(problem, (x.index,), found) for x in problem.layers])
+    return found
+
+
+@remembered(1 << 16)
+def first_alike(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the layers of the first sub-graph asked for that is isomorphic to the one of some."""
+    kinds = _kinds(problem)
+    return kinds.first.setdefault(_signature(problem, layers, kinds), layers)
+
+
+def _signature(problem: Problem, layers: Sequence[int], kinds: _Kinds) -> bytes:
+    """Return a digest of all that isomorphic sub-graphs have in common."""
+    graph, inside = problem.graph, frozenset(layers)
+    words, tensors, makers = array("q"), dict[int, int](), dict[int, int]()
+
+    def origin(tensor: int) -> list[int]:
+        maker = problem.producer[tensor]
+        if maker < 0 or not kinds.alone:
+            return [_GIVEN]
+        if maker in inside:
+            return [_INNER if inside.issuperset(problem.consumers[tensor]) else _ESCAPING]
+        # makers outside are numbered as they are met
+        return [makers.setdefault(maker, len(makers)), kinds.alone[maker], kinds.place[tensor]]
+
+    def note(several: Iterable[int]) -> None:
+        for tensor in several:
+            if tensor not in tensors:
+                tensors[tensor] = len(tensors)
+                words.append(kinds.tensors[tensor])
+                words.extend(origin(tensor))
+            words.append(tensors[tensor])
+        words.append(_END)
+
+    for index in layers:
+        layer = problem.layers[index]
+        words.append(kinds.layers[index])
+        note(layer.inputs)
+        note(layer.outputs)
+        for operator in layer.operators:
+            words.append(kinds.operators[operator])
+            note(graph.operators[operator].inputs)
+            note(graph.operators[operator].outputs)
+    return hashlib.blake2b(words, digest_size=16).digest()
 
 
 def _operator_kind(operator: Operator) -> Hashable:

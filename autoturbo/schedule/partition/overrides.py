@@ -280,7 +280,7 @@ def _needing(problem: Problem, subgraph: SubGraph, outer: Cut, inner: Cut) -> Su
     """Return a sub-graph cut along one axis or two, with what its middle part needs."""
     depth = {axis: depth for depth, axis in split_axes(problem, subgraph.layers)}[outer[0]]
     found = _recut(subgraph, outer, depth, inner if inner[1] > 1 else UNCUT)
-    return found.recut(found.split.needing(_middle_bytes(problem, found)))
+    return found.recut(dataclasses.replace(found.split, footprint=_middle_bytes(problem, found)))
 
 
 @remembered(1 << 14)

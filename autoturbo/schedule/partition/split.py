@@ -30,12 +30,9 @@ from __future__ import annotations
 
 import bisect
 import functools
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from operator import xor
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -89,6 +86,11 @@ class SplitRules:
             policy=str(_or(knobs.factor_policy, default.policy)),
         )
 
+    @property
+    def searched(self) -> tuple[float, str, str]:
+        """What the search for a split reads besides the limit and the order of keys."""
+        return self.lb_fill, self.dims, self.policy
+
     def room(self, problem: Problem) -> int:
         """Return the bytes of a cluster's local buffers that a part may take."""
         return int(problem.cluster_lb_bytes * self.lb_fill)
@@ -135,36 +137,6 @@ class Split:
         inner = ((self.inner_axis, self.inner_factor),) if self.inner_axis >= 0 else ()
         return ((self.axis, self._outer), *inner) if self.axis >= 0 else inner
 
-    @property
-    def row(self) -> list[int]:
-        """The attributes in order, for compiled code; factor 0 stands for :data:`UNFIT`."""
-        outer = 0 if self.factor == UNFIT else int(self.factor)
-        inner = (self.inner_axis, self.inner_factor)
-        return [self.axis, outer, self.depth, self.operators, self.footprint, *inner]
-
-    @staticmethod
-    def of_row(row: Sequence[int]) -> Split:
-        """From :attr:`row`, or from its first five numbers."""
-        axis, factor, *others = row
-        return Split(axis, factor or UNFIT, *others)
-
-    def needing(self, footprint: int) -> Split:
-        """The same with another footprint in bytes."""
-        own = (self.axis, self.factor, self.depth, self.operators, footprint)
-        return Split(*own, self.inner_axis, self.inner_factor)
-
-
-class SplitColumn(IntEnum):
-    """Columns of :attr:`Split.row`."""
-
-    AXIS = 0
-    FACTOR = 1
-    DEPTH = 2
-    OPERATORS = 3
-    FOOTPRINT = 4
-    INNER_AXIS = 5
-    INNER_FACTOR = 6
-
 
 class PartCost(NamedTuple):
     """What the largest part of some layers needs.
@@ -180,44 +152,20 @@ class PartCost(NamedTuple):
     operators: int
 
 
-@dataclass(frozen=True, slots=True)
-class LayerSet:
-    """Layers that are split together.
-
-    Attributes:
-        layers: indices into :attr:`Problem.layers`, ascending; the last makes the output.
-        key: tells the set from all others; a union's follows from its members' without a look at
-            all layers.
-    """
-
-    layers: tuple[int, ...] = field(compare=False)
-    key: int
-
-    @staticmethod
-    def of(layers: tuple[int, ...]) -> LayerSet:
-        """Return the set of some layers, in ascending order."""
-        return LayerSet(layers, functools.reduce(xor, map(_layer_key, layers), 0))
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _layer_key(layer: int) -> int:
-    """Return a random word for a layer: words of two sets of layers are equal by chance only."""
-    digest = hashlib.blake2b(layer.to_bytes(8, "little"), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
-
-
 @remembered(1 << 17)
-def part_cost(problem: Problem, chosen: LayerSet, axis: int = -1, factor: int = 1) -> PartCost:
+def part_cost(
+    problem: Problem, layers: tuple[int, ...], axis: int = -1, factor: int = 1
+) -> PartCost:
     """Return what the largest of some equal parts along an axis needs, halo included; remembered.
 
     The axis is one of the last operator's domain, -1 for none.
     """
     if axis < 0:
-        return box_cost(problem, chosen.layers, (), ())
-    extent = sink(problem, chosen.layers).axes[axis].extent
+        return box_cost(problem, layers, (), ())
+    extent = sink(problem, layers).axes[axis].extent
     size = -(-extent // factor)
     start = min((factor // 2) * size, extent - size)
-    return box_cost(problem, chosen.layers, (axis,), ((start, start + size),))
+    return box_cost(problem, layers, (axis,), ((start, start + size),))
 
 
 def box_cost(
@@ -246,59 +194,62 @@ class Asked:
     """What was asked of rules: other rules that answer all of it alike give the same result.
 
     Attributes:
-        low: by number of the rules, from where on its answers would have been the same.
-        high: until where, inclusive.
+        bounds: by number of the rules, from where to where its answers would have been the same.
         room: bytes that sub-graphs were found to fit.
         split: whether one did not fit: then all that splitting reads mattered.
         keyed: whether the order of keys chose between two splits.
-        cuts: the layers that were asked whether they must be cut off, as bits.
-        merges: the layers that were asked whether they must be merged, as bits.
+        cuts: the layers that were asked whether they must be cut off.
+        merges: the layers that were asked whether they must be merged.
     """
 
-    low: dict[str, float] = field(default_factory=dict)
-    high: dict[str, float] = field(default_factory=dict)
+    bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
     room: int = 0
     split: bool = False
     keyed: bool = False
-    cuts: int = 0
-    merges: int = 0
+    cuts: set[str] = field(default_factory=set)
+    merges: set[str] = field(default_factory=set)
 
     def side(self, name: str, value: float, threshold: float) -> None:
         """Note that it mattered on which side of a threshold a number of the rules is.
 
         What is nearer to it than rounding may move either is only known to be what it is.
         """
+        low, high = self.bounds.get(name, _ANY)
         margin = _MARGIN * abs(threshold)
         if value < threshold - margin:
-            self.high[name] = min(self.high.get(name, math.inf), threshold - margin)
+            high = min(high, threshold - margin)
         elif value > threshold + margin:
-            self.low[name] = max(self.low.get(name, -math.inf), threshold + margin)
+            low = max(low, threshold + margin)
         else:
-            self.low[name] = self.high[name] = value
+            low = high = value
+        self.bounds[name] = low, high
 
     def has(self, name: str, value: float) -> bool:
         """Return whether a number would have given the same answers."""
-        return self.low.get(name, -math.inf) <= value <= self.high.get(name, math.inf)
+        low, high = self.bounds.get(name, _ANY)
+        return low <= value <= high
 
 
 _MARGIN: Final = 1e-9
+_ANY: Final = (-math.inf, math.inf)
 
 
-def best_split(problem: Problem, layers: tuple[int, ...], rules: SplitRules) -> Split:
-    """Return the best split of the sub-graph of some layers: Algorithm 1 and equation 1."""
-    return split_of(problem, LayerSet.of(layers), rules, Asked())
+def best_split(
+    problem: Problem, layers: tuple[int, ...], rules: SplitRules, asked: Asked | None = None
+) -> Split:
+    """Return the best split of the sub-graph of some layers: Algorithm 1 and equation 1.
 
-
-def split_of(problem: Problem, chosen: LayerSet, rules: SplitRules, asked: Asked) -> Split:
-    """Return :func:`best_split`, and note what was asked of the rules."""
-    room, whole = rules.room(problem), part_cost(problem, chosen)
+    What is asked of the rules is noted in ``asked``.
+    """
+    asked = asked or Asked()
+    room, whole = rules.room(problem), part_cost(problem, layers)
     if whole.footprint <= room:
         asked.room = max(asked.room, whole.footprint)
-        return Split(-1, 1, 0, len(chosen.layers), whole.footprint)
+        return Split(-1, 1, 0, len(layers), whole.footprint)
     asked.split = True
     best, best_rank = Split(-1, UNFIT, 0, 0, whole.footprint), None
-    for depth, axis in split_axes(problem, chosen.layers, rules.dims):
-        found = _smallest_factor(problem, chosen, axis, room, rules, asked)
+    for depth, axis in split_axes(problem, layers, rules.dims):
+        found = _smallest_factor(problem, layers, axis, room, rules, asked)
         if found is None:
             continue
         factor, part = found
@@ -318,19 +269,24 @@ def _in_order(rank: dict[str, int], rules: SplitRules) -> list[int]:
 
 
 def _smallest_factor(
-    problem: Problem, chosen: LayerSet, axis: int, room: int, rules: SplitRules, asked: Asked
+    problem: Problem,
+    layers: tuple[int, ...],
+    axis: int,
+    room: int,
+    rules: SplitRules,
+    asked: Asked,
 ) -> tuple[int, PartCost] | None:
     """Return the smallest factor along one axis with which the parts fit, and what a part needs.
 
     From the smallest whose parts fit by the printed estimate.
     """
-    extent, whole = sink(problem, chosen.layers).axes[axis].extent, part_cost(problem, chosen)
+    extent, whole = sink(problem, layers).axes[axis].extent, part_cost(problem, layers)
     factor = max(-(-whole.footprint // max(room, 1)), 2)
     for _ in range(RETRIES + 1):
         factor = candidate_factor(factor, extent, rules.policy)
         if factor == 0:
             return None
-        part = part_cost(problem, chosen, axis, factor)
+        part = part_cost(problem, layers, axis, factor)
         every = float(part.work * factor)
         if whole.work > 0:
             asked.side("recompute_limit", rules.recompute_limit, (every - factor) / whole.work)
