@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import operator
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +17,9 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stitch import known_templates
+from autoturbo.schedule.knobs import SubGraphKnobs
 from autoturbo.schedule.memory.timeline import Timeline
-from autoturbo.schedule.partition.clusters import Home, clusters_at_work
+from autoturbo.schedule.partition.clusters import Home, clusters_at_work, homes_of
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.place.instances import Block, InstanceGraph, PartBook
@@ -32,29 +32,30 @@ MIB = 1 << 20
 _RESULTS, _PLANS, _BLOCKS, _TIMELINES = 1024, 4096, 1 << 18, 64
 """Results of most kinds that are kept at most, whatever they take."""
 
-SUBGRAPH = 400
-"""Bytes of a sub-graph of a plan with its split, about."""
-
-ORDERED = 40
-"""Bytes of an instance in an order, about: an integer and where it is."""
-
-PLACED = 16
-"""Bytes of an instance in a placement: binding and scope are shared."""
+_SUBGRAPH, _ORDERED, _PLACED = 400, 40, 16
+"""Bytes, about, of a sub-graph with its split, of an instance in an order (an integer and where it
+is), and of one in a placement, where binding and scope are shared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What splitting and grouping make of a setting.
+    """What sharing out, grouping and splitting make of a setting.
 
     Attributes:
-        number: equal for equal sub-graphs.
+        number: equal for equal sub-graphs that are shared out alike; never used twice.
+        problem: the model for the samples that are processed at once.
+        share: how clusters share out the work: those that have something to do.
         subgraphs: in topological order.
         homes: the clusters of each; none where clusters work alike.
+        overrides: knobs of their own that sub-graphs have, by index.
     """
 
     number: int
+    problem: Problem
+    share: Share
     subgraphs: tuple[SubGraph, ...]
     homes: tuple[Home, ...]
+    overrides: Mapping[int, SubGraphKnobs] = field(default_factory=dict)
 
     @property
     def instances(self) -> Ints:
@@ -63,12 +64,6 @@ class Plan:
         if not self.homes:
             return found
         return np.asarray(-(-found // np.asarray(self.homes, np.int64)[:, 1]), np.int64)
-
-    def share(self, share: Share) -> Share:
-        """Return the share with the clusters that have something to do."""
-        if share.split == BATCH:
-            return share
-        return dataclasses.replace(share, clusters=clusters_at_work(self.homes))
 
 
 def array_bytes(value: object) -> int:
@@ -105,71 +100,70 @@ def book_bytes(parts: PartBook) -> int:
     return regions + known + sum(_TEMPLATE + _ROW * len(own.layers) for own in templates)
 
 
+def _subgraph_bytes(subgraphs: tuple[SubGraph, ...]) -> int:
+    return _SUBGRAPH * len(subgraphs)
+
+
 def _plan_bytes(plan: Plan) -> int:
-    return SUBGRAPH * len(plan.subgraphs)
+    return _subgraph_bytes(plan.subgraphs)
 
 
-def _order_bytes(found: tuple[int, tuple[int, ...]]) -> int:
-    return ORDERED * len(found[1])
+def _order_bytes(order: tuple[int, ...]) -> int:
+    return _ORDERED * len(order)
 
 
-def _placement_bytes(found: tuple[int, Placement]) -> int:
-    return PLACED * len(found[1].bindings)
-
-
-def _timeline_bytes(found: tuple[Timeline, ...]) -> int:
-    return array_bytes(found) + array_bytes(found[0].graph)
+def _placement_bytes(placement: Placement) -> int:
+    return _PLACED * len(placement.bindings)
 
 
 def _block_bytes(block: Block) -> int:
     return 200 + block.rows.nbytes
 
 
-@dataclass(eq=False)
+def _timeline_bytes(found: tuple[Timeline, ...]) -> int:
+    return array_bytes(found) + array_bytes(found[0].graph)
+
+
 class SchedulerCache:
     """Results of the passes that many settings share, each kind in bounded memory.
-
-    Equal results have equal numbers, so that what follows from them is found without comparing
-    them again; a number is never used twice.
 
     Attributes:
         books: what is known of parts, by samples that are processed at once. Parts and templates
             are numbered; whoever holds numbers holds their book, so that one can begin anew.
-        plans: by what sharing, splitting and grouping read of a setting.
+        groups: sub-graphs before they are split, by what sharing, splitting and grouping read.
+        plans: by the same.
+        same: plans by what is in them: equal ones are one.
         graphs: instance graphs by the number of their plan.
         blocks: links of one sub-graph's parts; an instance graph is put together from them.
         orders: by plan and what ordering reads.
-        placements: by order and what binding and placing read.
-        timelines: of all clusters, by placement and what buffers read.
-        numbers: of results, with their bytes.
-        counter: the next numbers.
+        placements: by plan, order and what binding and placing read.
+        timelines: of all clusters, by plan, order, placement and what buffers read.
     """
 
-    books: dict[int, PartBook] = field(default_factory=dict)
-    plans: Recent[Any, Plan] = field(default_factory=lambda: Recent(_PLANS, 32 * MIB, _plan_bytes))
-    graphs: Recent[int, InstanceGraph] = field(
-        default_factory=lambda: Recent(_RESULTS, 32 * MIB, array_bytes)
-    )
-    blocks: Recent[tuple[int, ...], Block] = field(
-        default_factory=lambda: Recent(_BLOCKS, 32 * MIB, _block_bytes)
-    )
-    orders: Recent[Any, tuple[int, tuple[int, ...]]] = field(
-        default_factory=lambda: Recent(_RESULTS, 16 * MIB, _order_bytes)
-    )
-    placements: Recent[Any, tuple[int, Placement]] = field(
-        default_factory=lambda: Recent(_RESULTS, 16 * MIB, _placement_bytes)
-    )
-    timelines: Recent[Any, tuple[Timeline, ...]] = field(
-        default_factory=lambda: Recent(_TIMELINES, 48 * MIB, _timeline_bytes)
-    )
-    numbers: Recent[object, tuple[int, int]] = field(
-        default_factory=lambda: Recent(_PLANS, 16 * MIB, operator.itemgetter(1))
-    )
-    counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    def __init__(self, books: dict[int, PartBook] | None = None) -> None:
+        self.books = {} if books is None else books
+        self.groups: Recent[Any, tuple[SubGraph, ...]] = Recent(_PLANS, 16 * MIB, _subgraph_bytes)
+        self.plans: Recent[Any, Plan] = Recent(_PLANS, 32 * MIB, _plan_bytes)
+        self.same: Recent[Any, Plan] = Recent(_PLANS, 16 * MIB, _plan_bytes)
+        self.graphs: Recent[int, InstanceGraph] = Recent(_RESULTS, 32 * MIB, array_bytes)
+        self.blocks: Recent[tuple[int, ...], Block] = Recent(_BLOCKS, 32 * MIB, _block_bytes)
+        self.orders: Recent[Any, tuple[int, ...]] = Recent(_RESULTS, 16 * MIB, _order_bytes)
+        self.placements: Recent[Any, Placement] = Recent(_RESULTS, 16 * MIB, _placement_bytes)
+        self.timelines: Recent[Any, tuple[Timeline, ...]] = Recent(
+            _TIMELINES, 48 * MIB, _timeline_bytes
+        )
+        self._numbers = itertools.count(1)
 
-    def number(self, result: object, size: int) -> int:
-        """Return the number of a result, of which so many bytes are remembered to know it again."""
-        return self.numbers.get(result, lambda: (next(self.counter), size))[0]
+    def same_plan(self, problem: Problem, share: Share, subgraphs: tuple[SubGraph, ...]) -> Plan:
+        """Return the one plan of some sub-graphs that clusters share out in some way."""
+
+        def make() -> Plan:
+            homes = homes_of(problem, subgraphs, share.split)
+            clusters = share.clusters if share.split == BATCH else clusters_at_work(homes)
+            at_work = dataclasses.replace(share, clusters=clusters)
+            return Plan(next(self._numbers), problem, at_work, subgraphs, homes)
+
+        return self.same.get((share, subgraphs), make)
 
     def parts(self, samples: int, problem: Problem) -> PartBook:
         """Return what is known of the parts of a model at some samples at once."""
@@ -186,5 +180,4 @@ class SchedulerCache:
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return hits and misses of each kind of result, by the name of its field."""
-        stores = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {n: (s.hits, s.misses) for n, s in stores.items() if isinstance(s, Recent)}
+        return {n: (s.hits, s.misses) for n, s in vars(self).items() if isinstance(s, Recent)}

@@ -24,13 +24,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.cache import (
-    ORDERED,
-    PLACED,
-    SUBGRAPH,
-    Plan,
-    SchedulerCache,
-)
+from autoturbo.schedule.cache import Plan, SchedulerCache
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import (
     AUTO,
@@ -42,13 +36,7 @@ from autoturbo.schedule.knobs import (
     knob_names,
 )
 from autoturbo.schedule.memory.timeline import BufferRules, Timeline, build_timelines
-from autoturbo.schedule.partition.clusters import (
-    Home,
-    clusters_of,
-    group_for,
-    hand_over,
-    homes_of,
-)
+from autoturbo.schedule.partition.clusters import clusters_of, group_for, hand_over
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph
 from autoturbo.schedule.partition.overrides import (
     UNSPLIT,
@@ -110,25 +98,19 @@ class Workbench:
         Raises:
             KnobsError: more samples at once than a cluster, or the batch, has.
         """
-        batch = self.model.batch
-        if split not in (AUTO, BATCH) and self.target.clusters > 1:
-            return self._joint(batches, split)
-        clusters = 1 if self.trace.obstacle else min(self.target.clusters, batch)
-        samples = -(-batch // clusters)
+        batch, clusters = self.model.batch, self.target.clusters
+        jointly = split not in (AUTO, BATCH) and clusters > 1
+        if not jointly:
+            clusters = 1 if self.trace.obstacle else min(clusters, batch)
+        samples = batch if jointly else -(-batch // clusters)
         at_once = samples if batches == AUTO or self.trace.obstacle else int(batches)
         if at_once > samples:
-            at = Location(field="batches_per_cluster")
-            raise KnobsError(f"{at_once} is more than a cluster's {samples} samples", at)
+            at, owner = Location(field="batches_per_cluster"), "batch" if jointly else "cluster"
+            message = f"{at_once} is more than {'the' if jointly else 'a'} {owner}'s"
+            raise KnobsError(f"{message} {samples} samples", at)
+        if jointly:
+            return Share(clusters, samples, at_once, split)
         return Share(-(-batch // samples), samples, at_once)
-
-    def _joint(self, batches: int | str, split: str) -> Share:
-        """All clusters on the same samples."""
-        batch = self.model.batch
-        at_once = batch if batches == AUTO or self.trace.obstacle else int(batches)
-        if at_once > batch:
-            at = Location(field="batches_per_cluster")
-            raise KnobsError(f"{at_once} is more than the batch's {batch} samples", at)
-        return Share(self.target.clusters, batch, at_once, split)
 
     def batch_choices(self) -> tuple[int, ...]:
         """Samples at once that divide a cluster's share, largest first."""
@@ -138,57 +120,41 @@ class Workbench:
         return divisors(samples)[::-1]
 
 
-def plan(bench: Workbench, knobs: Knobs) -> tuple[Problem, Share, tuple[SubGraph, ...]]:
-    """Split and group: everything before instances exist."""
-    problem, share, found, _ = planned(bench, knobs)
-    return problem, share, found.subgraphs
+def plan(bench: Workbench, knobs: Knobs) -> Plan:
+    """Share out, group and split, remembered: everything before instances exist.
 
-
-def homes(bench: Workbench, knobs: Knobs) -> tuple[Home, ...]:
-    """First cluster and number of clusters of every sub-graph; empty where they work alike."""
-    return planned(bench, knobs)[2].homes
-
-
-def planned(
-    bench: Workbench, knobs: Knobs
-) -> tuple[Problem, Share, Plan, dict[int, SubGraphKnobs]]:
-    """Split and group, remembered: a model's problem, how clusters share it out, and the plan.
-
-    With the knobs of their own that sub-graphs have, by index: settings that differ in those of
-    later passes share a plan.
+    Settings that differ in the knobs of later passes share all of a plan but its overrides.
 
     Raises:
         KnobsError: the setting does not fit the model.
     """
-    share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
+    cache, share = bench.cache, bench.share(knobs.batches_per_cluster, knobs.cluster_split)
     problem = bench.problem(share.batches)
-
-    def make() -> Plan:
-        subgraphs = _plan(problem, share, knobs)
-        number = bench.cache.number((share.batches, subgraphs), SUBGRAPH * len(subgraphs))
-        return Plan(number, subgraphs, homes_of(problem, subgraphs, share.split))
-
     # a split of its own that is impossible is refused where an override, whatever it says, names
     # the layer that makes the output
-    named = tuple(override.layer for override in knobs.overrides)
-    found = bench.cache.plans.get((key(knobs, Stage.PARTITION), named), make)
-    return problem, found.share(share), found, resolve(problem, found.subgraphs, knobs)
+    at = key(knobs, Stage.PARTITION), tuple(override.layer for override in knobs.overrides)
+    grouped = cache.groups.get(at, lambda: _grouped(problem, share, knobs))
+    overrides = resolve(problem, grouped, knobs)
+
+    def make() -> Plan:
+        scale, room = _scale(knobs), SplitRules.of(knobs).room(problem)
+        subgraphs = tuple(
+            settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in grouped
+        )
+        return cache.same_plan(problem, share, subgraphs)
+
+    found = cache.plans.get(at, make)
+    return dataclasses.replace(found, overrides=overrides) if overrides else found
 
 
-def grouped(problem: Problem, split: str, knobs: Knobs) -> tuple[SubGraph, ...]:
+def _grouped(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
     """Sub-graphs as Algorithm 2 makes them, for clusters that share out the work in some way."""
-    return group_for(problem, GroupRules.of(knobs), split)
+    return group_for(problem, GroupRules.of(knobs), share.split)
 
 
-def _plan(problem: Problem, share: Share, knobs: Knobs) -> tuple[SubGraph, ...]:
-    """Return the sub-graphs of a setting."""
-    subgraphs = grouped(problem, share.split, knobs)
-    overrides = resolve(problem, subgraphs, knobs)
-    scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
-    room = SplitRules.of(knobs).room(problem)
-    return tuple(
-        settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in subgraphs
-    )
+def _scale(knobs: Knobs) -> int:
+    """Instances over the smallest number that fits."""
+    return 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
 
 
 def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
@@ -206,14 +172,13 @@ def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[s
     """
     share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
     problem = bench.problem(share.batches)
-    subgraphs = grouped(problem, share.split, knobs)
-    said = resolve(problem, subgraphs, knobs)
-    scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
+    subgraphs = _grouped(problem, share, knobs)
     room = SplitRules.of(knobs).room(problem)
     found: dict[str, SubGraphKnobs] = {}
-    for subgraph in (s for s in subgraphs if s.index in said):
-        own = possible_split(problem, subgraph, scale, said[subgraph.index], share.split, room)
-        if own != said[subgraph.index]:
+    for index, said in sorted(resolve(problem, subgraphs, knobs).items()):
+        subgraph = subgraphs[index]
+        own = possible_split(problem, subgraph, _scale(knobs), said, share.split, room)
+        if own != said:
             found |= {problem.layers[x].name: UNSPLIT for x in subgraph.layers}
             found[own.layer] = own
     overrides = tuple(
@@ -233,103 +198,101 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
     if knobs.units is not None:
         message = "it is for machines of several processing units, and this target is one unit"
         raise KnobsError(message, Location(field="units"), "take it out")
-    bench.cache.forget_when_full()
-    problem, share, found, overrides = planned(bench, knobs)
-    cache, subgraphs = bench.cache, found.subgraphs
+    cache = bench.cache
+    cache.forget_when_full()
+    found = plan(bench, knobs)
+    share, overrides = found.share, found.overrides
     instances = cache.graphs.get(
-        found.number, lambda: make_instances(bench.parts(share.batches), subgraphs, cache.blocks)
+        found.number,
+        lambda: make_instances(bench.parts(share.batches), found.subgraphs, cache.blocks),
     )
     cluster = clusters_of(instances, found.homes)
-    place, order = _order(cache, instances, found.number, knobs, overrides)
-    bound, placement = _placement(
-        cache, instances, (place, order), (found.homes, cluster), knobs, overrides
+    order = cache.orders.get(
+        (found.number, key(knobs, Stage.ORDER, after=Stage.PARTITION)),
+        lambda: _order(instances, knobs, overrides),
     )
-    rules = _rules(problem, instances, knobs, overrides)
+    placement = cache.placements.get(
+        (found.number, order, key(knobs, Stage.PLACE, after=Stage.ORDER)),
+        lambda: _placement(instances, order, cluster, knobs, overrides),
+    )
+    rules = _rules(found.problem, instances, knobs, overrides)
     buffers = tuple(rule.buffers for rule in rules)
     timelines = cache.timelines.get(
-        (bound, buffers),  # not key(): rules of many settings come to the same
-        lambda: build_timelines(problem, instances, order, placement, buffers, cluster),
+        (found.number, order, placement, buffers),  # rules of many settings come to the same
+        lambda: build_timelines(found.problem, instances, order, placement, buffers, cluster),
     )
     return _schedule(
-        bench.model, problem, "graphturbo", knobs, share, instances, order, placement, timelines,
-        rules, cluster,
+        bench.model, found.problem, "graphturbo", knobs, share, instances, order, placement,
+        timelines, rules, cluster,
     )  # fmt: skip
 
 
 def _order(
-    cache: SchedulerCache,
-    instances: InstanceGraph,
-    plan_number: int,
-    knobs: Knobs,
-    overrides: Mapping[int, SubGraphKnobs],
-) -> tuple[int, tuple[int, ...]]:
-    """The order of a plan's instances, numbered."""
-
-    def make() -> tuple[int, tuple[int, ...]]:
-        priority = None
-        if knobs.instance_order == "priority":
-            priority = _priorities(instances, overrides)
-        order = order_instances(instances, knobs.instance_order, priority)
-        return cache.number((plan_number, order), ORDERED * len(order)), order
-
-    said = key(knobs, Stage.ORDER, after=Stage.PARTITION)
-    return cache.orders.get((plan_number, said), make)
-
-
-def _priorities(instances: InstanceGraph, overrides: Mapping[int, SubGraphKnobs]) -> Ints:
-    found = np.full(len(instances.subgraphs), MIDDLE_PRIORITY, np.int64)
+    instances: InstanceGraph, knobs: Knobs, overrides: Mapping[int, SubGraphKnobs]
+) -> tuple[int, ...]:
+    """Algorithm 3, or the order that knobs ask for."""
+    if knobs.instance_order != "priority":
+        return order_instances(instances, knobs.instance_order)
+    priority = np.full(len(instances.subgraphs), MIDDLE_PRIORITY, np.int64)
     for index, override in overrides.items():
         if override.priority != AUTO:
-            found[index] = int(override.priority)
-    return found
+            priority[index] = int(override.priority)
+    return order_instances(instances, knobs.instance_order, priority)
 
 
 def _placement(
-    cache: SchedulerCache,
     instances: InstanceGraph,
-    numbered: tuple[int, tuple[int, ...]],
-    at: tuple[tuple[Home, ...], Ints],
+    order: tuple[int, ...],
+    cluster: Ints,
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
-) -> tuple[int, Placement]:
-    """Algorithm 4, with the bindings and scopes decided for single sub-graphs, numbered.
+) -> Placement:
+    """Algorithm 4, with the bindings and scopes decided for single sub-graphs.
 
     What another cluster reads goes to DDR whatever was decided.
     """
-    problem = instances.problem
-    number, order = numbered
-
-    def make() -> tuple[int, Placement]:
-        forced = {
-            index: binding
-            for subgraph, override in overrides.items()
-            if override.cores != AUTO or override.core_dim != AUTO
-            for index, binding in _chosen(problem, instances, subgraph, override)
-        }
-        always = knobs.binding == "always"
-        placement = bind_instances(instances, order, always=always, forced=forced)
-        placement = _declare(instances, placement, knobs, overrides)
-        placement = hand_over(instances, placement, cluster)
-        size = PLACED * len(placement.bindings)
-        return cache.number((number, placement, homes), size), placement
-
-    homes, cluster = at
-    said = key(knobs, Stage.PLACE, after=Stage.ORDER)
-    return cache.placements.get((number, homes, said), make)
+    forced = {
+        index: binding
+        for subgraph, override in overrides.items()
+        if override.cores != AUTO or override.core_dim != AUTO
+        for index, binding in _chosen(instances, subgraph, override)
+    }
+    placement = bind_instances(instances, order, always=knobs.binding == "always", forced=forced)
+    return hand_over(instances, _declare(instances, placement, knobs, overrides), cluster)
 
 
 def _chosen(
-    problem: Problem, instances: InstanceGraph, subgraph: int, override: SubGraphKnobs
+    instances: InstanceGraph, subgraph: int, override: SubGraphKnobs
 ) -> list[tuple[int, Binding]]:
     """Bindings of a sub-graph's instances on some cores, one dimension first."""
-    cores = problem.target.cores if override.cores == AUTO else int(override.cores)
-    if problem.target.cores % cores:
+    whole = instances.problem.target.cores
+    cores = whole if override.cores == AUTO else int(override.cores)
+    if whole % cores:
         at = Location(field="overrides")
-        message = f"cores: {cores} does not divide the {problem.target.cores} cores of a cluster"
+        message = f"cores: {cores} does not divide the {whole} cores of a cluster"
         raise KnobsError(message, at)
     depth = None if override.core_dim == AUTO else int(override.core_dim)
     own = range(int(instances.first[subgraph]), int(instances.first[subgraph + 1]))
     return [(i, chosen_binding(instances.book, int(instances.shape[i]), cores, depth)) for i in own]
+
+
+def _declare(
+    instances: InstanceGraph,
+    placement: Placement,
+    knobs: Knobs,
+    overrides: Mapping[int, SubGraphKnobs],
+) -> Placement:
+    """Scopes asked for by knobs: for all outputs, then for single sub-graphs."""
+    wanted = {index: Scope[o.scope] for index, o in overrides.items() if o.scope != AUTO}
+    if knobs.output_scope == AUTO and not wanted:
+        return placement
+    scopes = list(placement.scopes)
+    if knobs.output_scope != AUTO:
+        scopes = [max(s, Scope[knobs.output_scope]) for s in scopes]
+    for subgraph, scope in wanted.items():
+        for index in range(int(instances.first[subgraph]), int(instances.first[subgraph + 1])):
+            scopes[index] = scope
+    return Placement(placement.bindings, tuple(scopes))
 
 
 def assemble(
@@ -347,8 +310,7 @@ def assemble(
 
     ``cluster`` is the cluster of every instance, empty where clusters work alike.
     """
-    overrides = resolve(problem, instances.subgraphs, knobs)
-    rules = _rules(problem, instances, knobs, overrides)
+    rules = _rules(problem, instances, knobs, resolve(problem, instances.subgraphs, knobs))
     buffers, where = [rule.buffers for rule in rules], np.asarray(cluster, np.int64)
     timelines = build_timelines(problem, instances, order, placement, buffers, where)
     return _schedule(
@@ -392,19 +354,6 @@ class KernelRules:
     instructions: InstructionRules
 
 
-def _rules(
-    problem: Problem,
-    instances: InstanceGraph,
-    knobs: Knobs,
-    overrides: Mapping[int, SubGraphKnobs],
-) -> list[KernelRules]:
-    """Per sub-graph, the rules that hold for it."""
-    found = [rules_of(problem, knobs)] * len(instances.subgraphs)
-    for index, override in overrides.items():
-        found[index] = rules_of(problem, knobs, override)
-    return found
-
-
 def rules_of(problem: Problem, knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelRules:
     """The rules of a setting, or of a sub-graph with knobs of its own, remembered."""
     values = _RULES_OF(knobs)
@@ -425,20 +374,14 @@ def _make_rules(problem: Problem, values: tuple[Any, ...]) -> KernelRules:
     return KernelRules(BufferRules(victim, residence, extra), instructions)
 
 
-def _declare(
+def _rules(
+    problem: Problem,
     instances: InstanceGraph,
-    placement: Placement,
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
-) -> Placement:
-    """Scopes asked for by knobs: for all outputs, then for single sub-graphs."""
-    wanted = {index: Scope[o.scope] for index, o in overrides.items() if o.scope != AUTO}
-    if knobs.output_scope == AUTO and not wanted:
-        return placement
-    scopes = list(placement.scopes)
-    if knobs.output_scope != AUTO:
-        scopes = [max(s, Scope[knobs.output_scope]) for s in scopes]
-    for subgraph, scope in wanted.items():
-        for index in range(int(instances.first[subgraph]), int(instances.first[subgraph + 1])):
-            scopes[index] = scope
-    return Placement(placement.bindings, tuple(scopes))
+) -> list[KernelRules]:
+    """Per sub-graph, the rules that hold for it."""
+    found = [rules_of(problem, knobs)] * len(instances.subgraphs)
+    for index, override in overrides.items():
+        found[index] = rules_of(problem, knobs, override)
+    return found

@@ -1,6 +1,6 @@
 """Which sub-graphs have knobs of their own in a search, and which values make sense there.
 
-A start, for one the published heuristic, is planned once. Its heaviest sub-graphs are anchored by
+A start, for one the published heuristic, is plan once. Its heaviest sub-graphs are anchored by
 their last layers: an override names a layer and so stays meaningful when other knobs move the cuts.
 Sub-graphs that are alike (the blocks of a transformer) share their knobs: one of twelve changes
 little, and what is good for one is good for all.
@@ -19,7 +19,7 @@ import numpy as np
 from autoturbo.schedule.knobs import Knobs, SubGraphKnobs, Value, subgraph_knob_specs
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import divisors, sink, split_axes
-from autoturbo.schedule.pipeline import Workbench, planned
+from autoturbo.schedule.pipeline import Workbench, plan
 from autoturbo.schedule.place.bind import bindable_dims, spreading_order
 from autoturbo.schedule.place.part_work import PartWork, middle_part_work
 from autoturbo.schedule.problem import Problem
@@ -79,8 +79,8 @@ def blocks_of(
     if most <= 0 or not bench.model.operators:
         return ()
     knobs = knobs or Knobs()
-    problem, share, found, _ = planned(bench, knobs)
-    subgraphs = found.subgraphs
+    found = plan(bench, knobs)
+    problem, share, subgraphs = found.problem, found.share, found.subgraphs
     works = [middle_part_work(problem, s.layers, s.split) for s in subgraphs]
     said = {own.layer: dataclasses.replace(own, layer="") for own in knobs.overrides}
     base = [said.get(problem.layers[s.layers[-1]].name, _NOTHING) for s in subgraphs]

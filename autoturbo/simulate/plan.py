@@ -31,7 +31,7 @@ from autoturbo.schedule.knobs import (
 from autoturbo.schedule.memory.allocate import Zones
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.isomorphism import first_alike
-from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, planned, rules_of
+from autoturbo.schedule.pipeline import RULE_KNOBS, KernelRules, Workbench, plan, rules_of
 from autoturbo.schedule.place.instances import PartBook, external_inputs
 from autoturbo.schedule.place.part_work import PartWork, middle_part_work
 from autoturbo.schedule.problem import Problem
@@ -159,10 +159,10 @@ class KernelStatistics:
 
     def _planned(self, knobs: Knobs) -> PlannedKernels | None:
         try:
-            problem, share, plan, overrides = planned(self.bench, knobs)
+            found = plan(self.bench, knobs)
         except KnobsError:
             return None
-        parts = self._parts_of(problem, share.batches, plan)
+        parts, share, overrides = self._parts_of(found), found.share, found.overrides
         model = kernel_knobs(knobs)
         own = [self._knobs_number(model)] * len(parts)
         for index, override in overrides.items():
@@ -170,18 +170,18 @@ class KernelStatistics:
         numbers = self.kernels
         kernels = [numbers.setdefault(pair, len(numbers)) for pair in zip(parts, own, strict=True)]
         passes = np.empty((len(parts), len(PASSES)), np.int64)
-        passes[:, 0], passes[:, 1:] = plan.instances, (share.loops, share.batches)
+        passes[:, 0], passes[:, 1:] = found.instances, (share.loops, share.batches)
         return PlannedKernels(kernels, passes, overrides)
 
     def _knobs_number(self, values: KernelKnobs) -> int:
         return self.knobs.setdefault(values, len(self.knobs))
 
-    def _parts_of(self, problem: Problem, samples: int, plan: Plan) -> list[int]:
+    def _parts_of(self, plan: Plan) -> list[int]:
         """Return the number of each sub-graph's parts; isomorphic ones cut alike share it."""
         found = self._of_plan.get(plan.number)
         if found is None:
             found = self._of_plan[plan.number] = [
-                self._part(problem, samples, subgraph) for subgraph in plan.subgraphs
+                self._part(plan.problem, plan.share.batches, s) for s in plan.subgraphs
             ]
         return found
 

@@ -228,9 +228,10 @@ def test_own_splits_are_divided_among_clusters(kernel: int, inner: int) -> None:
     """Four parts by samples become two on each of two clusters; with a halo four, or none fits."""
     net = Net(x=(8, 4, 8, 8))
     net.conv("x", 4, kernel)
-    alone = plan(Workbench(net.graph(), target(lb=capacity(512)), "float16"), Knobs())[2][0].split
+    single = Workbench(net.graph(), target(lb=capacity(512)), "float16")
+    alone = plan(single, Knobs()).subgraphs[0].split
     workbench = Workbench(net.graph(), target(lb=capacity(512), clusters=2), "float16")
-    shared = plan(workbench, Knobs(cluster_split="spatial"))[2][0].split
+    shared = plan(workbench, Knobs(cluster_split="spatial")).subgraphs[0].split
     assert alone.instances == 4
     assert (shared.instances // shared.inner_factor, shared.inner_factor) == (2, inner)
     assert shared.inner_axis == alone.axis
@@ -248,7 +249,7 @@ def test_overrides_count_the_parts_of_a_cluster(
     workbench = Workbench(graph, target(lb=1 << 16, clusters=2), "float16")
     name = workbench.problem(4).layers[0].name
     knobs = Knobs(cluster_split="spatial", overrides=(SubGraphKnobs(name, dim=dim, factor=factor),))
-    split = plan(workbench, knobs)[2][0].split
+    split = plan(workbench, knobs).subgraphs[0].split
     assert (split.instances // split.inner_factor, split.inner_factor) == parts
 
 

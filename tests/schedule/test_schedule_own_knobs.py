@@ -27,7 +27,7 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.schedule.pipeline import Workbench, build_schedule, homes, planned
+from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
 from autoturbo.schedule.place.bind import Scope, cores_used
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
@@ -234,7 +234,7 @@ def made(network: int, knobs: Knobs) -> dict[Stage, object]:
     schedule = build_schedule(bench, knobs)
     return {
         Stage.SHARE: bench.share(knobs.batches_per_cluster, knobs.cluster_split),
-        Stage.PARTITION: (schedule.share, schedule.instances.subgraphs, homes(bench, knobs)),
+        Stage.PARTITION: (schedule.share, schedule.instances.subgraphs, plan(bench, knobs).homes),
         Stage.ORDER: schedule.order,
         Stage.BIND: schedule.placement.bindings,
         Stage.PLACE: schedule.placement.scopes,
@@ -308,6 +308,7 @@ def test_settings_that_differ_later_share_a_plan_and_keep_their_overrides() -> N
     workbench = Workbench(two_convolutions(), target(), "float16")
     cut = SubGraphKnobs("conv0", boundary="cut")
     near, far = (dataclasses.replace(cut, scope=scope) for scope in ("GB", "DDR"))
-    found = [planned(workbench, Knobs(overrides=(own,)))[2:] for own in (near, far)]
-    assert found[0][0] is found[1][0]
-    assert [own[0] for _, own in found] == [near, far]
+    one, other = (plan(workbench, Knobs(overrides=(own,))) for own in (near, far))
+    assert one.number == other.number
+    assert one.subgraphs is other.subgraphs
+    assert [found.overrides[0] for found in (one, other)] == [near, far]

@@ -25,7 +25,7 @@ def forced(**override: object) -> Knobs:
 def splits(knobs: Knobs, shape: tuple[int, ...] = (4, 4, 8, 8)) -> list[tuple[int, int]]:
     """Axis and number of instances of every sub-graph of one convolution."""
     workbench = Workbench(chain("conv", shape=shape), target(lb=1 << 16), "float16")
-    return [(s.split.axis, s.split.instances) for s in plan(workbench, knobs)[2]]
+    return [(s.split.axis, s.split.instances) for s in plan(workbench, knobs).subgraphs]
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,8 @@ class PlanBound:
         Raises:
             KnobsError: the setting does not fit the model.
         """
-        problem, share, subgraphs = plan(self.bench, knobs)
+        planned = plan(self.bench, knobs)
+        problem, share, subgraphs = planned.problem, planned.share, planned.subgraphs
         if share.split != BATCH:
             return self.model
         overheads = problem.target.overheads

@@ -47,7 +47,8 @@ def space(name: str, subgraphs: int = 8) -> Space:
 def test_anchors_are_last_layers_of_the_heuristic_s_sub_graphs_the_heaviest_first(
     name: str,
 ) -> None:
-    problem, _, subgraphs = plan(bench(name), Knobs())
+    planned = plan(bench(name), Knobs())
+    problem, subgraphs = planned.problem, planned.subgraphs
     found = KernelStatistics(bench(name)).of_plan(Knobs())
     assert found is not None
     macs = found.values[:, COLUMNS.index("macs")] * found.launches
@@ -125,7 +126,8 @@ def test_every_split_that_is_offered_can_be_done(name: str, seed: int) -> None:
 
 def test_of_two_anchors_in_one_sub_graph_the_later_layer_wins_field_by_field() -> None:
     workbench = bench("resnet50")
-    problem, _, subgraphs = plan(workbench, Knobs())
+    planned = plan(workbench, Knobs())
+    problem, subgraphs = planned.problem, planned.subgraphs
     early, late = (problem.layers[subgraphs[0].layers[i]].name for i in (3, -1))
     overrides = (
         SubGraphKnobs(late, factor=4),
@@ -134,12 +136,13 @@ def test_of_two_anchors_in_one_sub_graph_the_later_layer_wins_field_by_field() -
     knobs = Knobs(overrides=overrides)
     held = resolve(problem, subgraphs, knobs)
     assert held == {0: SubGraphKnobs(late, dim=0, factor=4, scope="GB")}
-    assert plan(workbench, knobs)[2][0].split.instances == 4
+    assert plan(workbench, knobs).subgraphs[0].split.instances == 4
     found = KernelStatistics(workbench).of_plan(knobs)
     assert found is not None
     assert found.overrides == held
 
 
 def test_no_override_is_none() -> None:
-    problem, _, subgraphs = plan(bench("resnet50"), Knobs())
+    planned = plan(bench("resnet50"), Knobs())
+    problem, subgraphs = planned.problem, planned.subgraphs
     assert resolve(problem, subgraphs, Knobs()) == {}

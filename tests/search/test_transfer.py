@@ -54,7 +54,7 @@ def built(graph: Graph, knobs: Knobs | None = None) -> Schedule:
 
 
 def groups(graph: Graph, knobs: Knobs) -> list[tuple[int, ...]]:
-    return [s.layers for s in plan(Workbench(graph, machine(), FP16), knobs)[2]]
+    return [s.layers for s in plan(Workbench(graph, machine(), FP16), knobs).subgraphs]
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,8 @@ def test_capacities_and_rates_are_the_cluster_s() -> None:
 
 def capacities_of_resnet() -> list[dict[str, float]]:
     """Of ResNet-50's sub-graphs, 16 samples a cluster."""
-    problem, _, subgraphs = plan(bench("resnet50"), Knobs())
+    planned = plan(bench("resnet50"), Knobs())
+    problem, subgraphs = planned.problem, planned.subgraphs
     found = [capacities(problem, s.layers) for s in subgraphs]
     return [dict(zip(CAPACITIES, row, strict=True)) for row in found]
 

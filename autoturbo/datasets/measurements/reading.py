@@ -11,7 +11,7 @@ from autoturbo.errors import KnobsError
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.pipeline import build_schedule, homes
+from autoturbo.schedule.pipeline import build_schedule, plan
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.schedule import Schedule, Share
 from autoturbo.simulate.contract import PlanStatistics
@@ -111,7 +111,7 @@ def _measured(evaluator: Evaluator, schedule: Schedule) -> Reading:
 
 def _homes(evaluator: Evaluator, schedule: Schedule) -> Ints:
     """All clusters that work, where they work alike or there is only one."""
-    found = homes(evaluator.bench, schedule.knobs)
+    found = plan(evaluator.bench, schedule.knobs).homes
     if found:
         return np.asarray(found, np.int64)
     own = np.asarray([0, schedule.share.clusters], np.int64)

@@ -248,7 +248,7 @@ def _override(problem: Problem, variant: Variant) -> SubGraphKnobs:
 
 def _not_formed(evaluator: Evaluator, setting: Knobs, found: Sequence[Best]) -> set[Layers]:
     """Sets of several layers that are no sub-graphs of a setting."""
-    made = {s.layers for s in plan(evaluator.bench, setting)[2]}
+    made = {s.layers for s in plan(evaluator.bench, setting).subgraphs}
     strangers = {b.variant.layers for b in found} - made
     return {s for s in strangers if len(s) > 1}
 

@@ -60,7 +60,7 @@ def brute_force(graph: Graph, machine: Target, grid: Grid) -> float:
         for way in itertools.product(*ways):
             own = tuple(exact._override(problem, variant) for variant in way)
             knobs = dataclasses.replace(FREE, overrides=own)
-            if {s.layers for s in plan(evaluator.bench, knobs)[2]} != set(cover):
+            if {s.layers for s in plan(evaluator.bench, knobs).subgraphs} != set(cover):
                 continue
             outcome = evaluator.evaluate(knobs)
             assert isinstance(outcome, Measurement)
