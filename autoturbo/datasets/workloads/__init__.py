@@ -3,7 +3,7 @@
 The files hold the graph and every small tensor. Large weights are external data in
 ``NAME.weights.bin``, which is not shipped: scheduling needs shapes only, and whoever wants to
 run a model calls `materialize`, which makes the weights from the seed in the file's metadata.
-How the files were made: ``python -m autoturbo.datasets.workloads.export``.
+How the files were made: ``PYTHONPATH=tools python -m workload_export``.
 """
 
 from __future__ import annotations

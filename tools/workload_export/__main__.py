@@ -1,4 +1,4 @@
-"""Export workloads: ``python -m autoturbo.datasets.workloads.export [NAME...] [--folder F]``."""
+"""Export workloads: ``python -m workload_export [NAME...] [--folder F]``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autoturbo.errors import AutoTurboError
 
 def main(arguments: list[str] | None = None) -> int:
     """Export the named workloads, all of them when none is named; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m autoturbo.datasets.workloads.export")
+    parser = argparse.ArgumentParser(prog="python -m workload_export")
     parser.add_argument("name", nargs="*", help="workloads to export (default: all)")
     parser.add_argument("--folder", type=Path, default=MODELS_FOLDER, help="where files go")
     options = parser.parse_args(arguments)
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _export(name: str, folder: Path) -> Path:
-    from autoturbo.datasets.workloads.export.make import make
+    from workload_export.make import make
 
     with tempfile.TemporaryDirectory() as scratch:
         return make(name, folder, Path(scratch))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from autoturbo.datasets.workloads.export.compose import (
+from workload_export.compose import (
     Net,
     Tensor,
     attend,

@@ -7,7 +7,7 @@ position), with one projection for query, key and value.
 
 from __future__ import annotations
 
-from autoturbo.datasets.workloads.export.compose import (
+from workload_export.compose import (
     Net,
     Tensor,
     attend,

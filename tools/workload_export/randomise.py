@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autoturbo.datasets.workloads.export.compose import Net, Tensor
+    from workload_export.compose import Net, Tensor
 
 _SCALE_NAMES = ("weight", "gamma", "scale")
 

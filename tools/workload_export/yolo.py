@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoturbo.datasets.workloads.export.compose import Net, Tensor, compose, stack
+from workload_export.compose import Net, Tensor, compose, stack
 
 CLASSES = 80
 ANCHORS = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 
-from autoturbo.datasets.workloads.export.compose import Net, Tensor, compose, stack
+from workload_export.compose import Net, Tensor, compose, stack
 
 TABLES = 26
 ROWS = 1000

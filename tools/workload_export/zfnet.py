@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autoturbo.datasets.workloads.export.compose import Net
+    from workload_export.compose import Net
 
 CLASSES = 1000
 

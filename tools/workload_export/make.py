@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from autoturbo.datasets.workloads.export.exporters import export
-from autoturbo.datasets.workloads.export.pack import drop_unused, load_small, pack
-from autoturbo.datasets.workloads.export.recipes import RECIPES, Recipe
-from autoturbo.datasets.workloads.export.simplify import fold, free_batch, strip
 from autoturbo.datasets.workloads.registry import get
 from autoturbo.datasets.workloads.weights import SEED_KEY
 from autoturbo.verify.inputs import LIMITS_KEY
+from workload_export.exporters import export
+from workload_export.pack import drop_unused, load_small, pack
+from workload_export.recipes import RECIPES, Recipe
+from workload_export.simplify import fold, free_batch, strip
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from autoturbo.datasets.workloads.export import conformer, dlrm, llama, unet, yolo, zfnet
-from autoturbo.datasets.workloads.export.compose import Net, Tensor, compose
+from workload_export import conformer, dlrm, llama, unet, yolo, zfnet
+from workload_export.compose import Net, Tensor, compose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

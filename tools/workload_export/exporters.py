@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from autoturbo.datasets.workloads.export.randomise import randomise
-from autoturbo.datasets.workloads.export.shim import declare_missing_operators
+from workload_export.randomise import randomise
+from workload_export.shim import declare_missing_operators
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from autoturbo.datasets.workloads.export.compose import Net, Tensor
-    from autoturbo.datasets.workloads.export.recipes import Input, Recipe
+    from workload_export.compose import Net, Tensor
+    from workload_export.recipes import Input, Recipe
 
 _DYNAMO_OPSET = 20
 _LEGACY_OPSET = 17

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autoturbo.datasets.workloads.export.compose import Net, Tensor, compose
+from workload_export.compose import Net, Tensor, compose
 
 _BASE = 500000.0
 """Rotary base of Llama 3."""
