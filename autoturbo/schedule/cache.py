@@ -22,7 +22,7 @@ from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.partition.clusters import Home, clusters_at_work
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement
-from autoturbo.schedule.place.instances import Block, InstanceGraph, PartBook
+from autoturbo.schedule.place.instances import Blocks, InstanceGraph, PartBook
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.stores import Recent
@@ -121,8 +121,8 @@ def _timeline_bytes(found: tuple[Timeline, ...]) -> int:
     return array_bytes(found) + array_bytes(found[0].graph)
 
 
-def _block_bytes(block: Block) -> int:
-    return 200 + block.rows.nbytes
+def _block_bytes(block: Ints) -> int:
+    return 200 + block.nbytes
 
 
 @dataclass(eq=False)
@@ -150,9 +150,7 @@ class SchedulerCache:
     graphs: Recent[int, InstanceGraph] = field(
         default_factory=lambda: Recent(_RESULTS, 32 * MIB, array_bytes)
     )
-    blocks: Recent[tuple[int, ...], Block] = field(
-        default_factory=lambda: Recent(_BLOCKS, 32 * MIB, _block_bytes)
-    )
+    blocks: Blocks = field(default_factory=lambda: Recent(_BLOCKS, 32 * MIB, _block_bytes))
     orders: Recent[Any, tuple[int, tuple[int, ...]]] = field(
         default_factory=lambda: Recent(_RESULTS, 16 * MIB, _order_bytes)
     )

@@ -30,9 +30,8 @@ from autoturbo.schedule.memory.writer import OUT_DDR, Pins, Written, without_out
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import KernelRules
 from autoturbo.schedule.place.bind import Scope, binding_book, chosen_binding, cores_used
-from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts, side_by_side
 from autoturbo.schedule.place.movement import move
-from autoturbo.schedule.place.side_by_side import side_by_side
 from autoturbo.schedule.problem import Problem
 from autoturbo.simulate.estimate import BUSY, Estimate, estimates
 from autoturbo.simulate.kernels import rates_of

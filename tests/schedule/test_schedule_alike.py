@@ -70,7 +70,7 @@ def test_a_template_taken_from_an_isomorphic_subgraph_is_as_if_stitched(
         book = build_schedule(workbench, knobs).instances.book
         known, bindings, problem = template_book(book), binding_book(book), book.problem
         for (shape, binding), number in known.number.items():
-            taken += known.first[bindings.alike[shape], binding] != number
+            taken += known.first[book.alike[shape], binding] != number
             layers, bound = book.shapes[shape].layers, bindings.bindings[binding]
             own, part = known.templates[number], part_shape(book, shape)
             made = stitch(problem, layers, part, bound)

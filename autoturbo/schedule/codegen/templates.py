@@ -157,7 +157,7 @@ def templates_of(parts: PartBook, shapes: Ints, bindings: Ints) -> Ints:
 
 def _add(parts: PartBook, book: TemplateBook, shape: int, binding: int) -> None:
     problem, layers = parts.problem, parts.shapes[shape].layers
-    alike, number = (binding_book(parts).alike[shape], binding), len(book.templates)
+    alike, number = (parts.alike[shape], binding), len(book.templates)
     first = book.first.setdefault(alike, number)
     if first == number:
         bound = book.bindings.bindings[binding]

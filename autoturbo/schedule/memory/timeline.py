@@ -32,7 +32,7 @@ from autoturbo.schedule.memory.writer import (
 )
 from autoturbo.schedule.place.bind import Placement, binding_book
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.place.movement import Concat, Movements, concats_of, core_names, move
+from autoturbo.schedule.place.movement import Movements, core_names, move
 from autoturbo.schedule.problem import Problem
 
 RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
@@ -70,7 +70,6 @@ class Step:
     Attributes:
         instance: which instance.
         template: its kernel's template.
-        concats: its inputs from other instances.
         streams: array (layers, :data:`STREAM_COLUMNS`) of bytes.
         copied: bytes that movements bring into LB from GB and DDR before the kernel, as a pair.
         crossing: bytes that movements bring to the busiest core from other cores.
@@ -79,7 +78,6 @@ class Step:
 
     instance: int
     template: Template
-    concats: tuple[Concat, ...]
     streams: Ints
     copied: tuple[int, int]
     crossing: int
@@ -132,7 +130,6 @@ class Timeline:
         return Step(
             instance,
             template_book(self.graph.book).templates[int(self.templates[instance])],
-            concats_of(self.graph, self.movements, instance),
             self.streams[self.rows[kernel] : self.rows[kernel + 1]],
             (copied[1], copied[2]), int(self.crossing[kernel]), int(self.resident[kernel]),
         )  # fmt: skip
