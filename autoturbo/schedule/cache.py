@@ -22,7 +22,7 @@ from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.partition.clusters import Home, clusters_at_work, homes_of
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement
-from autoturbo.schedule.place.instances import Block, InstanceGraph, PartBook
+from autoturbo.schedule.place.instances import Blocks, InstanceGraph, PartBook
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.stores import Recent
@@ -116,8 +116,8 @@ def _placement_bytes(placement: Placement) -> int:
     return _PLACED * len(placement.bindings)
 
 
-def _block_bytes(block: Block) -> int:
-    return 200 + block.rows.nbytes
+def _block_bytes(block: Ints) -> int:
+    return 200 + block.nbytes
 
 
 def _timeline_bytes(found: tuple[Timeline, ...]) -> int:
@@ -146,7 +146,7 @@ class SchedulerCache:
         self.plans: Recent[Any, Plan] = Recent(_PLANS, 32 * MIB, _plan_bytes)
         self.same: Recent[Any, Plan] = Recent(_PLANS, 16 * MIB, _plan_bytes)
         self.graphs: Recent[int, InstanceGraph] = Recent(_RESULTS, 32 * MIB, array_bytes)
-        self.blocks: Recent[tuple[int, ...], Block] = Recent(_BLOCKS, 32 * MIB, _block_bytes)
+        self.blocks: Blocks = Recent(_BLOCKS, 32 * MIB, _block_bytes)
         self.orders: Recent[Any, tuple[int, ...]] = Recent(_RESULTS, 16 * MIB, _order_bytes)
         self.placements: Recent[Any, Placement] = Recent(_RESULTS, 16 * MIB, _placement_bytes)
         self.timelines: Recent[Any, tuple[Timeline, ...]] = Recent(

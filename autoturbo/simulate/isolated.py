@@ -34,8 +34,7 @@ from autoturbo.schedule.memory.timeline import (
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.pipeline import KernelRules
 from autoturbo.schedule.place.bind import Placement, Scope, chosen_binding, cores_used
-from autoturbo.schedule.place.instances import PartBook, Parts
-from autoturbo.schedule.place.side_by_side import side_by_side
+from autoturbo.schedule.place.instances import PartBook, Parts, side_by_side
 from autoturbo.schedule.problem import Problem
 from autoturbo.simulate.estimate import BUSY, Estimate, estimates
 from autoturbo.simulate.kernels import rates_of

@@ -21,7 +21,7 @@ from autoturbo.schedule.codegen.stitch import local_edges, stitch
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import IN_DDR, OUT_DDR, STREAM_COLUMNS
-from autoturbo.schedule.place.instances import part_regions
+from autoturbo.schedule.place.instances import box_regions
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.simulate.kernels import KernelTime, rates_of, run_kernel
 
@@ -158,7 +158,7 @@ def best_kernel(
 
 def _program(problem: Problem, grid: tuple[int, int], residence: Residence) -> Instructions:
     layers = tuple(layer.index for layer in problem.layers)
-    template = stitch(problem, layers, part_regions(problem, layers, -1, 0, 0), grid)
+    template = stitch(problem, layers, box_regions(problem, layers), grid)
     streams = np.zeros((len(layers), STREAM_COLUMNS), np.int64)
     for tensors, column, moved in (
         (problem.graph.inputs, IN_DDR, residence.input_in_ddr),

@@ -16,6 +16,7 @@ from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.movement import Pieces, core_names, most_crossing
 from autoturbo.schedule.schedule import Schedule
+from tests.schedule.concats import concats
 from tests.schedule.schedule_samples import STCP920, bench, block, target
 
 ROWS = np.asarray([(0, 4), (0, 2)], np.int64)
@@ -98,7 +99,7 @@ def test_the_vendors_cores_halve_what_crosses() -> None:
         [
             p.crossing_bytes
             for s in made.timeline.steps
-            for c in s.concats
+            for c in concats(made.timeline, s.instance)
             for p in c.moved
             if p.crossing_bytes
         ]

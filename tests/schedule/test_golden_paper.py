@@ -18,9 +18,9 @@ from autoturbo.schedule.partition.grouping import GroupRules, Merging, SubGraph
 from autoturbo.schedule.partition.split import Split, SplitRules, best_split
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope
-from autoturbo.schedule.place.instances import PartBook, make_instances
-from autoturbo.schedule.place.movement import Concat, MovementKind, concatenations
+from autoturbo.schedule.place.instances import PartBook, box_regions, make_instances
 from autoturbo.schedule.problem import make_problem
+from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, capacity, target
 
@@ -145,7 +145,7 @@ def figure_9() -> Concat:
     subgraphs = (SubGraph(0, (0,), Split(0, 2, 0, 0, 0)), SubGraph(1, (1,), Split(-1, 1, 0, 0, 0)))
     graph = make_instances(PartBook(problem), subgraphs)
     output = (4, 1, 2, 1)
-    template = stitch(problem, (1,), graph.shapes[graph.instances[2].shape], output)
+    template = stitch(problem, (1,), box_regions(problem, (1,)), output)
     placement = Placement(((2, 1, 2, 1), (2, 1, 4, 1), output), (Scope.GB, Scope.LB, Scope.LB))
     (concat,) = concatenations(problem, graph, placement, 2, template)
     assert template.wanted[concat.tensor] == output
@@ -179,7 +179,7 @@ def test_four_concatenations_before_b_two_before_c_one_before_d() -> None:
     joined = [
         label(schedule, step.instance)[0]
         for step in schedule.timeline.steps
-        for concat in step.concats
+        for concat in concats(schedule.timeline, step.instance)
         if len(concat.pieces) > 1
     ]
     assert sorted(joined) == list("bbbbccd")

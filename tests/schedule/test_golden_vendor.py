@@ -15,8 +15,8 @@ from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.place.bind import Scope
-from autoturbo.schedule.place.movement import MovementKind
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.concats import MovementKind, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920
 
@@ -104,7 +104,8 @@ def test_the_published_grouping_is_what_our_algorithms_find(model: Graph, vendor
 
 def test_what_waits_in_llb_is_copied_and_what_is_in_l1_redistributed(vendor: Schedule) -> None:
     """Seven concatenations in L1, as published, each of one part from either memory."""
-    joined = [c for step in vendor.timeline.steps for c in step.concats if len(c.pieces) > 1]
+    every = (c for step in vendor.timeline.steps for c in concats(vendor.timeline, step.instance))
+    joined = [c for c in every if len(c.pieces) > 1]
     assert len(joined) == 7
     for concat in joined:
         first, second = concat.pieces

@@ -12,7 +12,6 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph, group
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.pipeline import build_schedule, rules_of
-from autoturbo.schedule.place.bind import binding_book
 from autoturbo.schedule.place.instances import PartBook, part_shape
 from autoturbo.schedule.problem import make_problem
 from autoturbo.simulate.isolated import Bound, isolated_kernels, lay_out
@@ -67,7 +66,7 @@ def test_a_template_taken_from_an_isomorphic_subgraph_is_as_if_stitched(
     for knobs in SETTINGS:
         book = build_schedule(workbench, knobs).instances.book
         for (shape, binding), own in known_templates(book).items():
-            taken += binding_book(book).alike[shape] != shape
+            taken += book.alike[shape] != shape
             layers, part = book.shapes[shape].layers, part_shape(book, shape)
             made = stitch(book.problem, layers, part, binding)
             assert (own.stages == made.stages).all()

@@ -15,15 +15,10 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.place.bind import Binding, Placement, Scope
-from autoturbo.schedule.place.instances import PartBook, make_instances
-from autoturbo.schedule.place.movement import (
-    Concat,
-    MovementKind,
-    Pieces,
-    concatenations,
-    most_crossing,
-)
+from autoturbo.schedule.place.instances import PartBook, box_regions, make_instances
+from autoturbo.schedule.place.movement import Pieces, most_crossing
 from autoturbo.schedule.problem import make_problem
+from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_samples import STCP920, Net, bench
 
 
@@ -37,7 +32,7 @@ def pieces(
     problem = make_problem(net.graph(), STCP920, "float16")
     subgraphs = (SubGraph(0, (0,), Split(0, 2, 0, 0, 0)), SubGraph(1, (1,), Split(-1, 1, 0, 0, 0)))
     graph = make_instances(PartBook(problem), subgraphs)
-    template = stitch(problem, (1,), graph.shapes[graph.instances[2].shape], wanted)
+    template = stitch(problem, (1,), box_regions(problem, (1,)), wanted)
     placement = Placement((*bindings, wanted), (*scopes, Scope.LB))
     (concat,) = concatenations(problem, graph, placement, 2, template)
     return concat
@@ -128,7 +123,8 @@ def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
     joined: dict[int, int] = {}
     for step in schedule.timeline.steps:
         subgraph = schedule.instances.instances[step.instance].subgraph
-        joined[subgraph] = joined.get(subgraph, 0) + sum(len(c.pieces) > 1 for c in step.concats)
+        several = sum(len(c.pieces) > 1 for c in concats(schedule.timeline, step.instance))
+        joined[subgraph] = joined.get(subgraph, 0) + several
     assert joined == {0: 0, 1: 4, 2: 2, 3: 1}
 
 
@@ -136,7 +132,7 @@ def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
 def test_what_movements_copy_is_the_whole_input() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs(output_scope="GB"))
     for step in schedule.timeline.steps:
-        for concat in step.concats:
+        for concat in concats(schedule.timeline, step.instance):
             assert all(p.movement is MovementKind.COPY for p in concat.pieces)
             need = schedule.instances.instances[step.instance].inputs[concat.tensor]
             size = int((need[:, 1] - need[:, 0]).prod()) * 2
@@ -148,7 +144,7 @@ def test_what_movements_copy_is_the_whole_input() -> None:
 def test_crossing_never_exceeds_what_a_core_reads(order: str) -> None:
     schedule = build_schedule(bench("resnet50"), Knobs(instance_order=order))
     for step in schedule.timeline.steps:
-        for concat in step.concats:
+        for concat in concats(schedule.timeline, step.instance):
             for piece in concat.moved:
                 assert 0 <= piece.crossing_bytes <= concat.core_bytes
             assert concat.core_bytes <= sum(p.cluster_bytes for p in concat.moved)

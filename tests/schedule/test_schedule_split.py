@@ -246,7 +246,7 @@ def test_part_cost_against_plain_python(graph: Graph, factor: int, data: st.Data
     start = stop = 0
     if axis >= 0:
         parts = min(factor, last.axes[axis].extent)
-        bounds = part_bounds(last.axes[axis].extent, parts).tolist()
+        bounds = part_bounds(last.axes[axis].extent, parts)
         start, stop = data.draw(st.sampled_from(bounds))
         box = [(0, a.extent) for a in last.axes]
         box[axis] = (start, stop)

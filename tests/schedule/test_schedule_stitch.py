@@ -13,7 +13,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.partition.split import split_axes
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.place.bind import Binding
-from autoturbo.schedule.place.instances import part_regions
+from autoturbo.schedule.place.instances import Cut, box_regions
 from autoturbo.schedule.problem import make_problem
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
 
@@ -22,7 +22,7 @@ def template(graph: Graph, binding: Binding, machine: Target | None = None) -> T
     """The whole graph as one unsplit kernel."""
     problem = make_problem(graph, machine or STCP920, "float16")
     layers = tuple(x.index for x in problem.layers)
-    return stitch(problem, layers, part_regions(problem, layers, -1, 0, 0), binding)
+    return stitch(problem, layers, box_regions(problem, layers), binding)
 
 
 def row(graph: Graph, binding: Binding, layer: int = 0) -> dict[str, float]:
@@ -75,7 +75,7 @@ def test_columns_exchange_the_rows_of_other_cores() -> None:
     net.linear(net.relu(net.linear("x", 32)), 64)
     problem = make_problem(net.graph(), STCP920, "float16")
     layers = (0, 1)
-    made = stitch(problem, layers, part_regions(problem, layers, -1, 0, 0), (1, 8))
+    made = stitch(problem, layers, box_regions(problem, layers), (1, 8))
     assert made.bindings[0] == (8, 1)
     assert made.stages[1, Stage.EXCHANGED] == 16 * 32 * 2 * 7 / 8
 
@@ -94,7 +94,7 @@ def test_a_core_in_the_middle_exchanges_both_halos() -> None:
     net = Net(x=(1, 1, 8, 8))
     net.conv(net.conv("x", 1), 1)
     problem = make_problem(net.graph(), STCP920, "float16")
-    made = stitch(problem, (0, 1), part_regions(problem, (0, 1), -1, 0, 0), (1, 1, 4, 1))
+    made = stitch(problem, (0, 1), box_regions(problem, (0, 1)), (1, 1, 4, 1))
     assert made.bindings[0] == (1, 1, 8, 1)
     assert made.stages[1, Stage.READ] == 4 * 8 * 2
     assert made.stages[1, Stage.WRITTEN] == 2 * 8 * 2
@@ -190,7 +190,7 @@ def test_work_of_parts_adds_up(parts: int) -> None:
     problem = make_problem(chain("conv", "conv", shape=(8, 4, 8, 8)), target(cores=2), "float16")
     axis = split_axes(problem, (0, 1))[0][1]
     size = 8 // parts
-    shape = part_regions(problem, (0, 1), axis, 0, size)
+    shape = box_regions(problem, (0, 1), Cut((axis,), ((0, size),)))
     part = stitch(problem, (0, 1), shape, (min(2, size), 1, 2 // min(2, size), 1))
     whole = 2 * 8 * 64 * 4 * 36
     assert part.stages[:, Stage.MACS].sum() * parts * 2 == pytest.approx(whole)
@@ -204,7 +204,9 @@ def runs_of_half(depth: int) -> dict[str, float]:
     problem = make_problem(net.graph(), STCP920, "float16")
     axis = dict(split_axes(problem, (0,)))[depth]
     half = {0: 1, 1: 4, 2: 4, 3: 8}[depth]
-    made = stitch(problem, (0,), part_regions(problem, (0,), axis, 0, half), (1, 1, 1, 1))
+    made = stitch(
+        problem, (0,), box_regions(problem, (0,), Cut((axis,), ((0, half),))), (1, 1, 1, 1)
+    )
     return {column.name: float(made.stages[0, column]) for column in Stage}
 
 

@@ -17,6 +17,7 @@ from autoturbo.schedule.partition.split import best_split
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.simulate.sequence import simulate
+from tests.schedule.concats import concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import (
     STCP920,
@@ -246,7 +247,7 @@ def test_what_is_sliced_stays_until_its_last_reader() -> None:
         if name.kind != "tensor" or not readers:
             continue
         last = schedule.timeline.steps[max(order[r] for r in readers)]
-        if any(name.tensor == c.tensor for c in last.concats):
+        if any(name.tensor == c.tensor for c in concats(schedule.timeline, last.instance)):
             assert buffers.death[index] >= buffers.birth[index] + len(readers) - 1
 
 

@@ -20,7 +20,7 @@ from autoturbo.graph.arrays import Regions
 from autoturbo.graph.layers import Layer
 from autoturbo.schedule.codegen.stages import Stage, bytes_and_runs, stage_table
 from autoturbo.schedule.codegen.work import Floats
-from autoturbo.schedule.place.bind import Binding, binding_book, extents_in, layer_bindings
+from autoturbo.schedule.place.bind import Binding, extents_in, layer_bindings
 from autoturbo.schedule.place.instances import (
     InstanceGraph,
     PartBook,
@@ -89,7 +89,7 @@ def template_of(book: PartBook, shape: int, binding: Binding) -> Template:
     known = known_templates(book)
     found = known.get((shape, binding))
     if found is None:
-        problem, layers, alike = book.problem, book.shapes[shape].layers, binding_book(book).alike
+        problem, layers, alike = book.problem, book.shapes[shape].layers, book.alike
         if alike[shape] == shape:
             found = stitch(problem, layers, part_shape(book, shape), binding)
         else:

@@ -25,14 +25,7 @@ from autoturbo.schedule.codegen.stitch import Template, shares_weights, template
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Buffers, Zones, allocate
 from autoturbo.schedule.place.bind import Placement, Scope, binding_book
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.place.movement import (
-    STAY,
-    Concat,
-    Movements,
-    concats_of,
-    core_names,
-    move,
-)
+from autoturbo.schedule.place.movement import STAY, Movements, core_names, move
 from autoturbo.schedule.problem import Problem
 
 IN_GB, IN_DDR, OUT_GB, OUT_DDR, LATE_GB, LATE_DDR = range(6)
@@ -79,7 +72,6 @@ class Step:
     Attributes:
         instance: which instance.
         template: its kernel's template.
-        concats: its inputs from other instances.
         streams: array (layers, :data:`STREAM_COLUMNS`) of bytes.
         copied: bytes that movements bring into LB from GB and DDR before the kernel, as a pair.
         crossing: bytes that movements bring to the busiest core from other cores.
@@ -88,7 +80,6 @@ class Step:
 
     instance: int
     template: Template
-    concats: tuple[Concat, ...]
     streams: Ints
     copied: tuple[int, int]
     crossing: int
@@ -141,7 +132,6 @@ class Timeline:
         return Step(
             instance,
             self.templates[instance],
-            concats_of(self.graph, self.movements, instance),
             self.streams[self.rows[kernel] : self.rows[kernel + 1]],
             (copied[1], copied[2]), int(self.crossing[kernel]), int(self.resident[kernel]),
         )  # fmt: skip

@@ -17,7 +17,7 @@ from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, Value, k
 from autoturbo.schedule.partition.clusters import PARTS, cluster_axis
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, box_cost, sink, split_axes
-from autoturbo.schedule.place.instances import box_at
+from autoturbo.schedule.place.instances import boxes_of
 from autoturbo.schedule.problem import Problem
 from autoturbo.stores import remembered
 
@@ -288,5 +288,5 @@ def _middle_bytes(problem: Problem, subgraph: SubGraph) -> int:
     """Return the bytes of local buffers that the middle part needs, remembered."""
     layers, split = subgraph.layers, subgraph.split
     inner, parts = split.inner_factor, math.prod(factor for _, factor in split.axes)
-    middle = box_at(problem, layers, split, parts // inner // 2 * inner + inner // 2)
+    middle = boxes_of(problem, layers, split)[parts // inner // 2 * inner + inner // 2]
     return box_cost(problem, layers, middle.axes, middle.bounds).footprint

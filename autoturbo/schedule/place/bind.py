@@ -16,9 +16,7 @@ from enum import IntEnum
 from autoturbo.graph.arrays import Regions
 from autoturbo.graph.domain import AxisKind
 from autoturbo.graph.operators import Operator
-from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.place.instances import (
-    Cut,
     InstanceGraph,
     PartBook,
     external_inputs,
@@ -286,10 +284,10 @@ def _bindable(problem: Problem, layer: int) -> tuple[bool, ...]:
 
 
 def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) -> Binding:
-    """A plain binding of a class of parts on some cores, from one loop of its output inwards.
+    """Return a plain binding of a class of parts on some cores, from one loop inwards.
 
-    The loops outside that one come last. Where they are samples and it is rows, more rows and then
-    channels are spread, and each core loads its own channels' weights only.
+    The loops of its output outside that one come last. Where they are samples and it is rows, more
+    rows and then channels are spread, and each core loads its own channels' weights only.
 
     Args:
         book: where the class comes from.
@@ -297,26 +295,30 @@ def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) ->
         cores: cores to spread over.
         depth: the loop that spreading begins with; the outermost if None.
     """
-    return _chosen_binding(book, binding_book(book).alike[shape], cores, depth)
+    return _chosen_binding(book, book.alike[shape], cores, depth)
 
 
 @remembered(1 << 16)
 def _chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) -> Binding:
-    problem, layers = book.problem, book.shapes[shape].layers
-    operator = problem.graph.operators[problem.layers[layers[-1]].operators[-1]]
-    extents = extents_in(problem, layers[-1:], part_shape(book, shape))[operator.outputs[0]]
-    order = list(spreading_order(problem, layers[-1]))
+    problem, last = book.problem, book.shapes[shape].layers[-1]
+    order = list(spreading_order(problem, last))
     if depth is not None and depth < len(order):
         order = order[depth:] + order[:depth]
-    return plain_for(problem, layers[-1], extents, order, min(cores, problem.target.cores))
+    most = min(cores, problem.target.cores)
+    return plain_for(problem, last, _output_extents(book, shape), order, most)
+
+
+@remembered(1 << 16)
+def _output_extents(book: PartBook, shape: int) -> list[int]:
+    """Return the elements along each dimension of the first output of a class of parts."""
+    problem, last = book.problem, book.shapes[shape].layers[-1]
+    output = problem.layers[last].outputs[0]
+    return extents_in(problem, (last,), part_shape(book, shape))[output]
 
 
 @dataclass(eq=False)
 class BindingBook:
-    """What is remembered of a problem's bindings.
-
-    Bindings are numbered; classes of parts have the numbers of
-    :class:`autoturbo.schedule.place.instances.PartBook`.
+    """The bindings of a problem, which are numbered.
 
     Attributes:
         rank: most dimensions of a tensor.
@@ -324,10 +326,6 @@ class BindingBook:
         bindings: by number.
         factors: of each, for compiled code, further dimensions 1.
         ranks: number of dimensions of each.
-        extents: per class of parts, most parts of the first output along each dimension.
-        plain: per class of parts, its plain binding.
-        wants: bindings that a class of parts bound so wants of its external inputs.
-        alike: per class of parts, the first that is the same part of an isomorphic sub-graph.
     """
 
     rank: int
@@ -335,52 +333,23 @@ class BindingBook:
     bindings: list[Binding] = field(default_factory=list)
     factors: Store = field(init=False)
     ranks: Store = field(default_factory=Store)
-    extents: list[tuple[int, ...]] = field(default_factory=list)
-    plain: list[Binding] = field(default_factory=list)
-    wants: dict[tuple[int, Binding], tuple[Binding | None, ...]] = field(default_factory=dict)
-    alike: list[int] = field(default_factory=list)
-    _first: dict[tuple[tuple[int, ...], Cut], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.factors = Store((self.rank,))
-
-    def add(self, parts: PartBook, shape: int) -> None:
-        """Note what is known of the next class of parts."""
-        problem, own = parts.problem, parts.shapes[shape]
-        alike = self._first.setdefault((first_alike(problem, own.layers), own.cut), shape)
-        if alike < shape:
-            extents, plain = self.extents[alike], self.plain[alike]
-        else:
-            last = own.layers[-1]
-            output = problem.layers[last].outputs[0]
-            elements = extents_in(problem, (last,), part_shape(parts, shape))[output]
-            extents = tuple(spreadable(problem, last, elements))
-            plain = plain_for(problem, last, elements)
-        self.alike.append(alike)
-        self.extents.append(extents)
-        self.plain.append(plain)
 
     def number(self, binding: Binding) -> int:
         """Return the number of a binding."""
         found = self.index.get(binding)
         if found is None:
-            found = self.ranks.add([len(binding)])
-            self.index[binding] = found
+            found = self.index[binding] = self.ranks.add([len(binding)])
             self.bindings.append(binding)
             self.factors.add([*binding, *(1 for _ in range(self.rank - len(binding)))])
         return found
 
 
-def binding_book(book: PartBook) -> BindingBook:
-    """Return the bindings of a book of parts, with every class that is known by now."""
-    found = _binding_book(book)
-    for shape in range(len(found.plain), len(book.shapes)):
-        found.add(book, shape)
-    return found
-
-
 @remembered(1)
-def _binding_book(book: PartBook) -> BindingBook:
+def binding_book(book: PartBook) -> BindingBook:
+    """Return the bindings of a book of parts."""
     return BindingBook(book.rank)
 
 
@@ -400,7 +369,9 @@ def bind_instances(
             plain binding does, so inference alternates along a chain.
         forced: bindings of instances that are decided already.
     """
-    book, shapes, links = binding_book(graph.book), graph.shape.tolist(), graph.links
+    book, links = graph.book, graph.links
+    shapes = [book.alike[shape] for shape in graph.shape.tolist()]
+    outputs = {shape: _output_of(book, shape) for shape in dict.fromkeys(shapes)}
     columns = (column.tolist() for column in (links.slot, links.maker, links.output))
     start, inputs = links.start.tolist(), list(zip(*columns, strict=True))
     known = forced or {}
@@ -408,16 +379,16 @@ def bind_instances(
     for index in reversed(order):
         shape = shapes[index]
         if index not in known:
-            plain = book.plain[shape]
+            plain = outputs[shape][0]
             taken = bindings.get(index) if scopes[index] == Scope.LB else None
             bindings[index] = plain if taken is None else max(taken, plain, key=cores_used)
             if taken is not None and not always:
                 continue
         own = inputs[start[index] : start[index + 1]]
-        wants = _inputs_wanted(graph.book, book, shape, bindings[index]) if own else ()
+        wants = _inputs_wanted(book, shape, bindings[index]) if own else ()
         for slot, maker, output in own:
             wanted = None if output else wants[slot]
-            if wanted is None or not _divides(wanted, book.extents[shapes[maker]]):
+            if wanted is None or not _divides(wanted, outputs[shapes[maker]][1]):
                 continue
             # Where two readers want it differently it goes to GB.
             if bindings.setdefault(maker, wanted) != wanted:
@@ -425,8 +396,16 @@ def bind_instances(
     return Placement(tuple(map(bindings.__getitem__, range(graph.count))), tuple(scopes))
 
 
+@remembered(1 << 16)
+def _output_of(book: PartBook, shape: int) -> tuple[Binding, list[int]]:
+    """Return a class of parts' plain binding, and into how many parts its output may be bound."""
+    problem, last = book.problem, book.shapes[shape].layers[-1]
+    extents = _output_extents(book, shape)
+    return plain_for(problem, last, extents), spreadable(problem, last, extents)
+
+
 def wanted_inputs(graph: InstanceGraph, index: int, binding: Binding) -> dict[int, Binding]:
-    """Bindings that an instance wants of its inputs when its output is bound in some way."""
+    """Return the bindings that an instance wants of its inputs, its output bound in some way."""
     return _wanted_by(graph.book, int(graph.shape[index]), binding)
 
 
@@ -436,17 +415,11 @@ def _wanted_by(book: PartBook, shape: int, binding: Binding) -> dict[int, Bindin
     return layer_bindings(problem, layers, extents, binding)[1]
 
 
-def _inputs_wanted(
-    parts: PartBook, book: BindingBook, shape: int, binding: Binding
-) -> tuple[Binding | None, ...]:
+@remembered(1 << 16)
+def _inputs_wanted(book: PartBook, shape: int, binding: Binding) -> tuple[Binding | None, ...]:
     """Return what a class of parts bound so wants of its external inputs, remembered."""
-    shape = book.alike[shape]
-    found = book.wants.get((shape, binding))
-    if found is None:
-        inputs = external_inputs(parts.problem, parts.shapes[shape].layers)
-        found = tuple(map(_wanted_by(parts, shape, binding).get, inputs))
-        book.wants[shape, binding] = found
-    return found
+    inputs = external_inputs(book.problem, book.shapes[shape].layers)
+    return tuple(map(_wanted_by(book, shape, binding).get, inputs))
 
 
 def _divides(binding: Binding, extents: Sequence[int]) -> bool:

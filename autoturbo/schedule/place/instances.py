@@ -6,7 +6,7 @@ use the producer's output: their regions do not meet. (The printed sentence says
 clear slip.)
 
 A search meets the same sub-graphs cut in the same way over and over, so everything about one
-(:class:`Parts`), and about one and those that it reads from (:class:`Block`), is remembered with
+(:class:`Parts`), and about one and those that it reads from (a block of links), is remembered with
 the problem; an instance graph is put together from these blocks.
 """
 
@@ -15,8 +15,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numba import njit
@@ -31,6 +32,7 @@ from autoturbo.graph.arrays import (
     seed_in,
 )
 from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, operators_of, sink, workspace
 from autoturbo.schedule.problem import Problem
 from autoturbo.stores import Recent, Store, remembered
@@ -47,6 +49,9 @@ class Cut:
 
     axes: tuple[int, ...]
     bounds: tuple[tuple[int, int], ...]
+
+
+WHOLE: Final = Cut((), ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,16 +90,6 @@ class ShapeKey:
     cut: Cut
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """Links of one sub-graph's parts to those that they read from, reader by reader.
-
-    Columns of ``rows``: reader's part, its input slot, maker's part, maker's output, bytes.
-    """
-
-    rows: Ints
-
-
 @dataclass(eq=False)
 class PartBook:
     """What is known of a problem's cut sub-graphs, which are numbered as they come.
@@ -104,6 +99,7 @@ class PartBook:
         rank: most dimensions of any tensor, at least 1.
         regions: rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
         shapes: classes of parts, by index.
+        alike: per class, the first that is the same part of an isomorphic sub-graph.
         parts: by index.
         number: tells it from the books of other problems.
     """
@@ -112,8 +108,10 @@ class PartBook:
     rank: int = field(init=False)
     regions: Store = field(init=False)
     shapes: list[ShapeKey] = field(default_factory=list)
+    alike: list[int] = field(default_factory=list)
     parts: list[Parts] = field(default_factory=list)
     shape_index: dict[tuple[tuple[int, ...], bytes], int] = field(default_factory=dict)
+    alike_index: dict[ShapeKey, int] = field(default_factory=dict)
     part_index: dict[tuple[object, ...], Parts] = field(default_factory=dict)
     number: int = field(default_factory=itertools.count().__next__)
 
@@ -236,11 +234,6 @@ class InstanceGraph:
         """Per instance, the instances that read its output, ascending."""
         return _rows(self.consumer_start, self.consumer)
 
-    @functools.cached_property
-    def shapes(self) -> dict[int, Regions]:
-        """Distinct part shapes by the index that instances have."""
-        return {s: part_shape(self.book, s) for s in sorted(set(self.shape.tolist()))}
-
 
 def _rows(start: Ints, values: Ints) -> tuple[tuple[int, ...], ...]:
     bounds, flat = start.tolist(), values.tolist()
@@ -255,40 +248,17 @@ def external_inputs(problem: Problem, layers: tuple[int, ...]) -> tuple[int, ...
     return tuple(dict.fromkeys(t for t in read if t not in made))
 
 
-def part_bounds(extent: int, factor: int) -> Ints:
-    """Contiguous parts of near-equal length that cover ``range(extent)``, ``(parts, 2)``.
-
-    Larger ones come first.
-    """
+def part_bounds(extent: int, factor: int) -> list[tuple[int, int]]:
+    """Return contiguous parts of near-equal length that cover ``range(extent)``, larger first."""
     size, rest = divmod(extent, factor)
-    ends = np.arange(factor + 1)
-    ends = ends * size + np.minimum(ends, rest)
-    return np.stack((ends[:-1], ends[1:]), axis=1)
+    return list(itertools.pairwise(n * size + min(n, rest) for n in range(factor + 1)))
 
 
-def boxes_of(
-    problem: Problem, layers: tuple[int, ...], split: Split
-) -> tuple[tuple[int, ...], Ints]:
-    """The axes that a split cuts, and its boxes ``(parts, axes, 2)``, the outer axis slowest."""
-    axes, operator = split.axes, sink(problem, layers)
-    boxes = np.zeros((1, 0, 2), np.int64)
-    for axis, factor in axes:
-        bounds = part_bounds(operator.axes[axis].extent, factor)
-        outer, inner = np.repeat(boxes, factor, axis=0), np.tile(bounds, (len(boxes), 1))
-        boxes = np.concatenate((outer, inner[:, None]), axis=1)
-    return tuple(axis for axis, _ in axes), boxes
-
-
-def box_at(problem: Problem, layers: tuple[int, ...], split: Split, index: int) -> Cut:
-    """One of the boxes of :func:`boxes_of`, without the others."""
-    operator, found = sink(problem, layers), []
-    for axis, factor in reversed(split.axes):
-        index, at = divmod(index, factor)
-        size, rest = divmod(operator.axes[axis].extent, factor)
-        low, high = (end * size + min(end, rest) for end in (at, at + 1))
-        found.append((axis, (low, high)))
-    axes, bounds = zip(*reversed(found), strict=True) if found else ((), ())
-    return Cut(axes, bounds)
+def boxes_of(problem: Problem, layers: tuple[int, ...], split: Split) -> list[Cut]:
+    """Return the boxes that a split makes, the outer axis slowest."""
+    axes, operator = tuple(axis for axis, _ in split.axes), sink(problem, layers)
+    bounds = (part_bounds(operator.axes[axis].extent, factor) for axis, factor in split.axes)
+    return [Cut(axes, box) for box in itertools.product(*bounds)]
 
 
 def parts_of(book: PartBook, subgraph: SubGraph) -> Parts:
@@ -304,18 +274,18 @@ def parts_of(book: PartBook, subgraph: SubGraph) -> Parts:
 
 def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
     problem, layers = book.problem, subgraph.layers
-    axes, boxes = boxes_of(problem, layers, subgraph.split)
+    boxes = boxes_of(problem, layers, subgraph.split)
+    axes, bounds = boxes[0].axes, np.asarray([box.bounds for box in boxes], np.int64)
     inputs = external_inputs(problem, layers)
     outputs = problem.layers[layers[-1]].outputs
     rows = np.zeros((len(boxes), len(outputs) + len(inputs), book.rank, 2), np.int64)
     extents = _cut_up(
-        problem.arrays, operators_of(problem, layers), np.asarray(axes, np.int64), boxes,
-        np.asarray((*outputs, *inputs), np.int64), workspace(problem).regions, rows,
+        problem.arrays, operators_of(problem, layers), np.asarray(axes, np.int64),
+        bounds.reshape(len(boxes), len(axes), 2), np.asarray((*outputs, *inputs), np.int64),
+        workspace(problem).regions, rows,
     )  # fmt: skip
     made, needed = rows[:, : len(outputs)], rows[:, len(outputs) :]
-    known = [
-        _shape_index(book, layers, axes, box, row) for box, row in zip(boxes, extents, strict=True)
-    ]
+    known = [_shape_index(book, layers, box, row) for box, row in zip(boxes, extents, strict=True)]
     element = problem.arrays.element[np.asarray(outputs, np.int64)]
     sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * element[None]
     return Parts(
@@ -324,15 +294,15 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
     )  # fmt: skip
 
 
-def _shape_index(
-    book: PartBook, layers: tuple[int, ...], axes: tuple[int, ...], box: Ints, extents: Ints
-) -> int:
+def _shape_index(book: PartBook, layers: tuple[int, ...], box: Cut, extents: Ints) -> int:
     """Return the class of a box by its extents; a new one's is the first box that has it."""
     key = (layers, hashlib.blake2b(extents.tobytes(), digest_size=16).digest())
     found = book.shape_index.get(key)
     if found is None:
         found = book.shape_index[key] = len(book.shapes)
-        book.shapes.append(ShapeKey(layers, Cut(axes, tuple((x, y) for x, y in box.tolist()))))
+        book.shapes.append(ShapeKey(layers, box))
+        first = ShapeKey(first_alike(book.problem, layers), box)
+        book.alike.append(book.alike_index.setdefault(first, found))
     return found
 
 
@@ -342,15 +312,7 @@ def part_shape(book: PartBook, shape: int) -> Regions:
     return box_regions(book.problem, key.layers, key.cut)
 
 
-def part_regions(
-    problem: Problem, layers: Sequence[int], axis: int, start: int, stop: int
-) -> Regions:
-    """Regions of all tensors and loops of one part (whole if ``axis`` is negative)."""
-    cut = Cut((axis,), ((start, stop),)) if axis >= 0 else Cut((), ())
-    return box_regions(problem, layers, cut)
-
-
-def box_regions(problem: Problem, layers: Sequence[int], cut: Cut) -> Regions:
+def box_regions(problem: Problem, layers: Sequence[int], cut: Cut = WHOLE) -> Regions:
     """Return the regions of all tensors and loops that one box of a sub-graph needs."""
     regions = Regions.of(problem.arrays)
     _find_regions(
@@ -423,8 +385,10 @@ def _cut_up(
     return extents
 
 
-Blocks = Recent[tuple[int, ...], Block]
-"""Blocks that are remembered: by the number of their book, the reader's parts and the makers'."""
+Blocks = Recent[tuple[int, ...], Ints]
+"""Links of one sub-graph's parts that are remembered: by the number of their book, the reader's
+parts and the makers'. Columns: reader's part, its input slot, maker's part, maker's output, bytes;
+reader by reader, then by slot."""
 
 
 def make_instances(
@@ -438,58 +402,91 @@ def make_instances(
         blocks: what is remembered of links between parts.
     """
     parts = tuple(parts_of(book, s) for s in subgraphs)
-    counts = np.asarray([p.count for p in parts], np.int64)
-    first = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    subgraph = np.repeat(np.arange(len(parts)), counts)
-    place = np.arange(first[-1]) - first[subgraph]
-    links = _links(book, parts, first, Recent(1) if blocks is None else blocks)
-    producer_start, producer, consumer_start, consumer = _edges(links.start, links.maker)
+    links = _links(book, parts, Recent(1) if blocks is None else blocks)
+    return _graph(book, subgraphs, parts, [np.arange(p.count) for p in parts], links)
+
+
+def side_by_side(
+    book: PartBook, subgraphs: Sequence[SubGraph], choose: Callable[[Parts], Ints]
+) -> tuple[InstanceGraph, int]:
+    """Return a graph of parts of sub-graphs as if each were alone, and how many layers come first.
+
+    The layers that they read come first, each as one part that reads nothing; no sub-graph reads
+    another.
+
+    Args:
+        book: what is known of parts of the model.
+        subgraphs: each in terms of the problem's layers; they may overlap.
+        choose: which parts of a sub-graph, as indices.
+    """
+    problem, rows = book.problem, list[tuple[int, ...]]()
+    own = [parts_of(book, subgraph) for subgraph in subgraphs]
+    layers = sorted({m for p in own for t in p.inputs if (m := problem.producer[t]) >= 0})
+    whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
+    parts = (*(parts_of(book, s) for s in whole), *own)
+    chosen = [choose(p) for p in parts]
+    maker = {t: (at, n) for at, x in enumerate(layers) for n, t in enumerate(parts[at].outputs)}
+    reader = len(layers)
+    for p, some in zip(own, chosen[len(layers) :], strict=True):
+        read = [(slot, *maker[t], t) for slot, t in enumerate(p.inputs) if t in maker]
+        for row in (p.in_base + some * len(p.inputs)).tolist():
+            rows += [(reader, slot, at, n, row + slot, t) for slot, at, n, t in read]
+            reader += 1
+    table = np.asarray(rows, np.int64).reshape(-1, 6)
+    regions, element = book.regions.rows[table[:, 4]], problem.arrays.element[table[:, 5]]
+    size = (regions[..., 1] - regions[..., 0]).prod(axis=1) * element
+    columns = np.column_stack((table[:, :4], size))[size > 0]
+    return _graph(book, (*whole, *subgraphs), parts, chosen, _joined(columns, reader)), len(layers)
+
+
+def _graph(
+    book: PartBook,
+    subgraphs: tuple[SubGraph, ...],
+    parts: tuple[Parts, ...],
+    chosen: Sequence[Ints],
+    links: Links,
+) -> InstanceGraph:
+    """Return the graph of some parts of each sub-graph."""
+    first = np.append(0, np.cumsum([len(some) for some in chosen])).astype(np.int64)
+    subgraph, part = np.repeat(np.arange(len(parts)), np.diff(first)), np.concatenate(chosen)
+    pairs = list(zip(parts, chosen, strict=True))
+    bases = [(p.out_base, len(p.outputs), p.in_base, len(p.inputs)) for p in parts]
+    out_base, outputs, in_base, inputs = np.asarray(bases, np.int64)[subgraph].T
     return InstanceGraph(
-        book, subgraphs, parts, first, subgraph,
-        _joined([p.shapes for p in parts]),
-        _column(parts, "out_base")[subgraph] + place * _lengths(parts, "outputs")[subgraph],
-        _column(parts, "in_base")[subgraph] + place * _lengths(parts, "inputs")[subgraph],
-        _joined([p.output_bytes for p in parts]),
-        links, producer_start, producer, consumer_start, consumer,
+        book, subgraphs, parts, first, subgraph, np.concatenate([p.shapes[c] for p, c in pairs]),
+        out_base + part * outputs, in_base + part * inputs,
+        np.concatenate([p.output_bytes[c] for p, c in pairs]), links,
+        *_edges(links.start, links.maker),
     )  # fmt: skip
 
 
-def _column(parts: Sequence[Parts], name: str) -> Ints:
-    return np.asarray([getattr(p, name) for p in parts], np.int64)
+def _joined(rows: Ints, count: int) -> Links:
+    """Return links of so many instances from their columns, the reader's first."""
+    reader, *columns = (np.ascontiguousarray(column) for column in rows.T)
+    return Links(np.searchsorted(reader, np.arange(count + 1)), *columns)
 
 
-def _lengths(parts: Sequence[Parts], name: str) -> Ints:
-    return np.asarray([len(getattr(p, name)) for p in parts], np.int64)
-
-
-def _joined(arrays: Sequence[Ints]) -> Ints:
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
-
-
-def _links(book: PartBook, parts: Sequence[Parts], first: Ints, known: Blocks) -> Links:
+def _links(book: PartBook, parts: Sequence[Parts], known: Blocks) -> Links:
     """Put the blocks of all sub-graphs together."""
     maker = {t: index for index, p in enumerate(parts) for t in p.outputs}
-    starts = first.tolist()
-    blocks, offsets, readers = [], [], []
+    starts = list(itertools.accumulate((p.count for p in parts), initial=0))
+    blocks = []
     for index, reader in enumerate(parts):
         makers = [maker.get(t, -1) for t in reader.inputs]
-        block = _block(book, reader, [parts[m] if m >= 0 else None for m in makers], known)
-        blocks.append(block.rows)
-        offsets.append(np.asarray([starts[m] for m in makers], np.int64)[block.rows[:, 1]])
-        readers.append(block.rows[:, 0] + starts[index])
-    rows, reader_of = np.concatenate(blocks), _joined(readers)
-    start = np.searchsorted(reader_of, np.arange(starts[-1] + 1))
-    slot, maker_part, output, size = (np.ascontiguousarray(rows[:, c]) for c in (1, 2, 3, 4))
-    return Links(start, slot, maker_part + _joined(offsets), output, size)
+        rows = _block(book, reader, [parts[m] if m >= 0 else None for m in makers], known).copy()
+        rows[:, 0] += starts[index]
+        rows[:, 2] += np.asarray([starts[m] for m in makers], np.int64)[rows[:, 1]]
+        blocks.append(rows)
+    return _joined(np.concatenate(blocks), starts[-1])
 
 
-def _block(book: PartBook, reader: Parts, makers: Sequence[Parts | None], known: Blocks) -> Block:
+def _block(book: PartBook, reader: Parts, makers: Sequence[Parts | None], known: Blocks) -> Ints:
     key = (book.number, reader.index, *(-1 if m is None else m.index for m in makers))
     return known.get(key, lambda: _make_block(book, reader, makers))
 
 
-def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -> Block:
-    found = []
+def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -> Ints:
+    found = [np.zeros((0, 5), np.int64)]
     for slot, (tensor, maker) in enumerate(zip(reader.inputs, makers, strict=True)):
         if maker is not None:
             output = maker.outputs.index(tensor)
@@ -502,9 +499,8 @@ def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -
             )
             pairs[:, 1], pairs[:, 3] = slot, output
             found.append(pairs)
-    rows = np.concatenate(found) if found else np.zeros((0, 5), np.int64)
-    order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
-    return Block(np.ascontiguousarray(rows[order]))
+    rows = np.concatenate(found)
+    return np.ascontiguousarray(rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))])
 
 
 def _meetings(wanted: Ints, made: Ints, element: int) -> Ints:

@@ -10,7 +10,7 @@ from autoturbo.graph.arrays import Ints, Regions
 from autoturbo.schedule.codegen.work import MATRIX, MOVE, VECTOR
 from autoturbo.schedule.partition.isomorphism import first_alike
 from autoturbo.schedule.partition.split import Split, box_cost, operators_of
-from autoturbo.schedule.place.instances import box_at, box_regions, external_inputs
+from autoturbo.schedule.place.instances import box_regions, boxes_of, external_inputs
 from autoturbo.schedule.problem import Problem
 from autoturbo.stores import remembered
 
@@ -52,7 +52,7 @@ def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) ->
 
 @remembered(1 << 14)
 def _middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
-    cut = box_at(problem, layers, split, split.instances // 2)
+    cut = boxes_of(problem, layers, split)[split.instances // 2]
     part = box_regions(problem, layers, cut)
     g, w = problem.arrays, problem.work
     sizes = _region_bytes(problem, part)
