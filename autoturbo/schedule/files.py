@@ -13,14 +13,16 @@ factors (a vendor's nested list ``[[0, 1], [2, 3]]`` written flat), where they a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from autoturbo import limits
 from autoturbo.errors import KnobsError, Location, ScheduleFileError
@@ -31,12 +33,6 @@ from autoturbo.hardware.target import Target
 from autoturbo.outputs import Kind, Outputs
 from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.codegen.work import MATRIX
-from autoturbo.schedule.documents import (
-    FORMAT,
-    MACHINE_FORMAT,
-    SCHEDULE_SCHEMA,
-    ScheduleDocument,
-)
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.partition.clusters import readers_elsewhere
@@ -46,18 +42,136 @@ from autoturbo.schedule.pipeline import Workbench, assemble
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, cores_used
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
 from autoturbo.schedule.problem import Problem, make_problem
-from autoturbo.schedule.schedule import BATCH, SCHEDULER_VERSION, Schedule, Share
-from autoturbo.schema import InvalidError, checked, dotted, json_schema
+from autoturbo.schedule.schedule import BATCH, SCHEDULER_VERSION, SPLITS, Schedule, Share
+from autoturbo.schema import (
+    MOST,
+    Choice,
+    Index,
+    InvalidError,
+    Version,
+    Whole,
+    checked,
+    dotted,
+    json_schema,
+)
+
+if TYPE_CHECKING:
+    from autoturbo.schedule.units.machine_schedule import MachineSchedule
+
+SCHEDULE_SCHEMA: Final = 1
+"""Version of schedule files."""
+
+FORMAT: Final = "autoturbo-schedule"
+MACHINE_FORMAT: Final = "autoturbo-machine-schedule"
 
 _OTHERS = {
     FORMAT: "a schedule of a target, not of a machine of several units",
     MACHINE_FORMAT: "a schedule of a machine of several units, not of a target",
 }
 
+# What stands in a file: the schema that is published and the checks of what is read follow from
+# these declarations. Indices are exact, ``1.0`` is none; they name operators, layers, sub-graphs
+# and parts. Steps count from 0.
+Positive = Annotated[int, Whole(least=1, exact=True)]
+Size = Annotated[int, Whole(exact=True, unit="bytes")]
+InScope = Annotated[str, Choice(of=tuple(scope.name for scope in Scope), kind="scope")]
+
+
+class MadeFor(TypedDict):
+    """The model or the target that a file is made for."""
+
+    name: str
+    hash: str
+    batch: NotRequired[Positive]
+
+
+class LayerEntry(TypedDict):
+    """A layer: its operators."""
+
+    name: str
+    operators: list[Index]
+
+
+class SubGraphEntry(TypedDict):
+    """A sub-graph and how it is split, perhaps along a second axis inside a part of the first."""
+
+    layers: list[Index]
+    axis: Annotated[int, Whole(least=-MOST, exact=True)]
+    depth: Index
+    instances: Index
+    inner_axis: NotRequired[Index]
+    inner_factor: NotRequired[Positive]
+
+
+class InstanceEntry(TypedDict):
+    """A part of a sub-graph: its cores and the scope of its output."""
+
+    subgraph: Index
+    part: Index
+    cores: list[Index]
+    scope: InScope
+    core_ids: NotRequired[list[Index]]
+    cluster: NotRequired[Index]
+
+
+class BufferEntry(TypedDict):
+    """Where a buffer lies, and from which step to which."""
+
+    kind: str
+    tensor: str
+    subgraph: Index
+    part: Index
+    scope: InScope
+    address: Annotated[int, Whole(least=-MOST, exact=True, unit="bytes")]
+    bytes: Size
+    first_step: Index
+    last_step: Index
+    cluster: NotRequired[Index]
+
+
+class ShareEntry(TypedDict):
+    """How clusters share the batch, or the model, out."""
+
+    clusters: Index
+    samples: Index
+    batches: Index
+    split: NotRequired[Annotated[str, Choice(of=SPLITS[1:], kind="split")]]
+
+
+class ScheduleDocument(TypedDict):
+    """A schedule file."""
+
+    format: Annotated[str, Version(is_=FORMAT)]
+    schema_version: Annotated[int, Version(is_=SCHEDULE_SCHEMA)]
+    scheduler_version: str
+    scheduler: str
+    model: MadeFor
+    target: MadeFor
+    dtype: str
+    knobs: dict[str, Any]
+    share: ShareEntry
+    layers: list[LayerEntry]
+    subgraphs: list[SubGraphEntry]
+    order: list[InstanceEntry]
+    buffers: NotRequired[list[BufferEntry]]
+    expected: NotRequired[dict[str, Any] | None]
+
 
 def schedule_text(schedule: Schedule) -> str:
     """The canonical text of a schedule."""
-    return document_text(_document(schedule))
+    problem, share = schedule.problem, dataclasses.asdict(schedule.share)
+    if schedule.share.split == BATCH:  # named where it is not samples that clusters share out
+        del share["split"]
+    document = {
+        **header(FORMAT, SCHEDULE_SCHEMA, schedule, problem.target, problem.dtype),
+        "share": share,
+        "layers": layer_entries(problem.layers),
+        "subgraphs": [_subgraph(s) for s in schedule.instances.subgraphs],
+        "order": [_instance(schedule, index) for index in schedule.order],
+        "buffers": _buffers(schedule),
+        "expected": None if schedule.expected is None else dict(schedule.expected),
+    }
+    return document_text(document)
 
 
 def document_text(document: Mapping[str, Any]) -> str:
@@ -72,36 +186,26 @@ def _value(value: object) -> str:
     return json.dumps(value)
 
 
-def _document(schedule: Schedule) -> dict[str, Any]:
-    problem = schedule.problem
+def header(
+    form: str, version: int, schedule: Schedule | MachineSchedule, target: AnyTarget, dtype: str
+) -> dict[str, Any]:
+    """What a schedule file of a target or a machine says of what it is made for."""
+    model = schedule.model
     return {
-        "format": FORMAT,
-        "schema_version": SCHEDULE_SCHEMA,
+        "format": form,
+        "schema_version": version,
         "scheduler_version": SCHEDULER_VERSION,
         "scheduler": schedule.scheduler,
-        "model": {
-            "name": schedule.model.name,
-            "hash": schedule.model.hash,
-            "batch": schedule.model.batch,
-        },
-        "target": {"name": problem.target.name, "hash": problem.target.hash},
-        "dtype": problem.dtype,
+        "model": {"name": model.name, "hash": model.hash, "batch": model.batch},
+        "target": {"name": target.name, "hash": target.hash},
+        "dtype": dtype,
         "knobs": schedule.knobs.as_dict(),
-        "share": _share_entry(schedule.share),
-        "layers": [{"name": x.name, "operators": list(x.operators)} for x in problem.layers],
-        "subgraphs": [_subgraph(s) for s in schedule.instances.subgraphs],
-        "order": [_instance(schedule, index) for index in schedule.order],
-        "buffers": _all_buffers(schedule),
-        "expected": None if schedule.expected is None else dict(schedule.expected),
     }
 
 
-def _share_entry(share: Share) -> dict[str, Any]:
-    """What clusters share out is named where it is not samples."""
-    entry = dataclasses.asdict(share)
-    if share.split == BATCH:
-        del entry["split"]
-    return entry
+def layer_entries(layers: Iterable[Layer]) -> list[dict[str, Any]]:
+    """What a file says of layers."""
+    return [{"name": layer.name, "operators": list(layer.operators)} for layer in layers]
 
 
 def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
@@ -118,25 +222,28 @@ def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
     return entry
 
 
-def _instance(schedule: Schedule, index: int) -> dict[str, Any]:
+def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
+    """What files say of an instance and where it runs, but for its cluster."""
     instance, placement = schedule.instances.instances[index], schedule.placement
     named = placement.core_ids[index] if placement.core_ids else ()
-    entry = {
+    return {
         "subgraph": instance.subgraph,
         "part": instance.part,
         "cores": list(placement.bindings[index]),
         **({"core_ids": list(named)} if named else {}),
         "scope": placement.scopes[index].name,
     }
+
+
+def _instance(schedule: Schedule, index: int) -> dict[str, Any]:
+    entry = instance_entry(schedule, index)
     return {**entry, "cluster": schedule.cluster[index]} if schedule.cluster else entry
 
 
-def _all_buffers(schedule: Schedule) -> list[dict[str, Any]]:
+def _buffers(schedule: Schedule) -> list[dict[str, Any]]:
     """Of every cluster in turn, where they do not work alike; steps are each cluster's own."""
-    if not schedule.cluster:
-        return buffer_entries(schedule, schedule.timeline)
     return [
-        {**entry, "cluster": cluster}
+        {**entry, "cluster": cluster} if schedule.cluster else entry
         for cluster, timeline in enumerate(schedule.timelines)
         for entry in buffer_entries(schedule, timeline)
     ]
@@ -144,12 +251,9 @@ def _all_buffers(schedule: Schedule) -> list[dict[str, Any]]:
 
 def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
     """What a schedule file says of the buffers of a cluster, in their order."""
-    buffers = timeline.buffers
-    tensors = schedule.problem.graph.tensors
-    instances = schedule.instances.instances
-    columns = (buffers.scope, buffers.address, buffers.core_bytes, buffers.cluster_bytes)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    lives = zip(buffers.birth.tolist(), buffers.death.tolist(), strict=True)
+    tensors, instances = schedule.problem.graph.tensors, schedule.instances.instances
+    b = timeline.buffers
+    columns = (b.scope, b.address, b.core_bytes, b.cluster_bytes, b.birth, b.death)
     return [
         {
             "kind": name.kind,
@@ -162,8 +266,8 @@ def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any
             "first_step": first,
             "last_step": last,
         }
-        for name, (scope, address, core, cluster), (first, last) in zip(
-            timeline.names, rows, lives, strict=True
+        for name, scope, address, core, cluster, first, last in zip(
+            timeline.names, *(column.tolist() for column in columns), strict=True
         )
     ]
 
@@ -208,23 +312,28 @@ def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> S
         ScheduleFileError: the text is of another version, was made for something else, or describes
             no valid schedule.
     """
-    place = Path(place)
-    document = validated(parsed(text, place), place, ScheduleDocument, FORMAT, SCHEDULE_SCHEMA)
-    check_identity(document, graph, target, place)
-    try:
+    with located(Path(place)):
+        document = read_document(text, ScheduleDocument, FORMAT, SCHEDULE_SCHEMA, graph, target)
         return _rebuild(document, graph, target)
+
+
+@contextlib.contextmanager
+def located(path: Path) -> Iterator[None]:
+    """Name the file in errors of what is in it, and knobs as its field."""
+    try:
+        yield
     except KnobsError as error:
-        raise wrong_knobs(error, place) from None
-    except _InvalidError as invalid:
-        raise ScheduleFileError(invalid.reason, Location(place, field=invalid.field)) from None
+        field = ".".join(part for part in ("knobs", error.at.field) if part)
+        raise ScheduleFileError(error.message, Location(path, field=field), error.hint) from None
+    except ScheduleFileError as error:
+        at = dataclasses.replace(error.at, file=path)
+        raise ScheduleFileError(error.message, at, error.hint) from None
 
 
-class _InvalidError(Exception):
-    """A field that describes no valid schedule."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(reason)
-        self.field, self.reason = field, reason
+def require(valid: bool, field: str, reason: str, hint: str | None = None) -> None:
+    """Refuse a field that describes no valid schedule."""
+    if not valid:
+        raise ScheduleFileError(reason, Location(field=field), hint)
 
 
 def read_text(path: Path) -> str:
@@ -237,98 +346,62 @@ def read_text(path: Path) -> str:
         raise ScheduleFileError("not a schedule file", Location(path)) from None
 
 
-def parsed(text: str, path: Path) -> Any:
-    """The JSON value of a schedule file; raises ScheduleFileError."""
-    try:
-        return limits.parse_json(text)
-    except json.JSONDecodeError as error:
-        at = Location(path, error.lineno, error.colno)
-        hint = "is it the file that 'autoturbo tune' wrote, whole?"
-        raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
-
-
-def validated(document: Any, path: Path, kind: Any, form: str, newest: int) -> Any:
-    """Return a document as it is declared.
+def read_document(
+    text: str, declared: Any, form: str, newest: int, graph: Graph, target: AnyTarget
+) -> dict[str, Any]:
+    """Return what a file says, as it is declared, of this model and target.
 
     Args:
-        document: of the file.
-        path: where it is from, for errors.
-        kind: its declaration.
+        text: of the file.
+        declared: its declaration.
         form: what it says of its format.
         newest: the version that is read.
+        graph: the model.
+        target: what it is to run on.
 
     Raises:
-        ScheduleFileError: it is something else, or of another version.
+        ScheduleFileError: it is something else, of another version or made for something else.
     """
-    at = Location(path, field="format")
-    if not isinstance(document, dict) or document.get("format") != form:
-        found = document.get("format") if isinstance(document, dict) else None
-        if isinstance(found, str) and found in _OTHERS:
-            raise ScheduleFileError(_OTHERS[found], at, "give its own target with --target")
-        raise ScheduleFileError("not a schedule file", at, f"it says {form!r} in ours")
-    version = document.get("schema_version")
-    if version != newest or isinstance(version, bool):
-        at = Location(path, field="schema_version")
-        hint = f"this release reads version {newest}; tune again or use the other release"
-        raise ScheduleFileError(f"format version {version!r:.40}", at, hint)
     try:
-        return checked(kind, document)
+        document = limits.parse_json(text)
+    except json.JSONDecodeError as error:
+        at = Location(None, error.lineno, error.colno)
+        hint = "is it the file that 'autoturbo tune' wrote, whole?"
+        raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
+    found = document.get("format") if isinstance(document, dict) else None
+    other = _OTHERS.get(found) if isinstance(found, str) and found != form else None
+    require(other is None, "format", str(other), "give its own target with --target")
+    require(found == form, "format", "not a schedule file", f"it says {form!r} in ours")
+    version = document.get("schema_version")
+    readable = version == newest and not isinstance(version, bool)
+    hint = f"this release reads version {newest}; tune again or use the other release"
+    require(readable, "schema_version", f"format version {version!r:.40}", hint)
+    try:
+        document = checked(declared, document)
     except InvalidError as error:
-        at = Location(path, field=dotted(error.first.path) or None)
+        at = Location(field=dotted(error.first.path) or None)
         raise ScheduleFileError(error.first.message, at, error.first.hint) from None
+    _check_identity(document, graph, target)
+    return dict(document)
 
 
-def wrong_knobs(error: KnobsError, path: Path) -> ScheduleFileError:
-    """What is wrong with a file whose knobs are wrong."""
-    field = ".".join(part for part in ("knobs", error.at.field) if part)
-    return ScheduleFileError(error.message, Location(path, field=field), error.hint)
-
-
-def check_identity(
-    document: Mapping[str, Any], graph: Graph, target: AnyTarget, path: Path
-) -> None:
-    """The file must be for this model, target and scheduler version.
-
-    Raises:
-        ScheduleFileError: it is not.
-    """
+def _check_identity(document: Mapping[str, Any], graph: Graph, target: AnyTarget) -> None:
+    """The file must be for this model, target and scheduler version."""
     model = document["model"]
-    if model["hash"] != graph.hash:
-        at = Location(path, field="model.hash")
-        made = f"{model['name']} at batch {model.get('batch', '?')}"
-        hint = "give the model, batch and shapes that it was tuned with"
-        message = f"made for {made}, not for {graph.name} at batch {graph.batch}"
-        raise ScheduleFileError(message, at, hint)
-    if document["target"]["hash"] != target.hash:
-        at = Location(path, field="target.hash")
-        made = document["target"]["name"]
-        message = f"made for target {made} as it was described then, not for {target.name}"
-        raise ScheduleFileError(message, at, "give the target file that it was tuned with")
-    if document["scheduler_version"] != SCHEDULER_VERSION:
-        at = Location(path, field="scheduler_version")
-        made = document["scheduler_version"]
-        hint = "tune again with this release"
-        raise ScheduleFileError(f"made by scheduler {made}, this is {SCHEDULER_VERSION}", at, hint)
-    if not target.supports(document["dtype"]):
-        at = Location(path, field="dtype")
-        hint = f"it has {', '.join(target.dtypes)}"
-        raise ScheduleFileError(f"{target.name} does not compute in {document['dtype']}", at, hint)
-
-
-def _same_buffers(schedule: Schedule, document: Mapping[str, Any]) -> bool:
-    """Whether the decisions of a file put buffers where it says.
-
-    Another export of the same network has other names, which its buffers then have as well.
-    """
-    layers = [layer.name for layer in schedule.problem.layers]
-    found, stored = _all_buffers(schedule), document["buffers"]
-    if layers == [entry["name"] for entry in document["layers"]]:
-        return bool(found == stored)
-    return _nameless(found) == _nameless(stored)
-
-
-def _nameless(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: v for k, v in entry.items() if k != "tensor"} for entry in entries]
+    made = f"{model['name']} at batch {model.get('batch', '?')}"
+    reason = f"made for {made}, not for {graph.name} at batch {graph.batch}"
+    hint = "give the model, batch and shapes that it was tuned with"
+    require(model["hash"] == graph.hash, "model.hash", reason, hint)
+    made = document["target"]["name"]
+    reason = f"made for target {made} as it was described then, not for {target.name}"
+    hint = "give the target file that it was tuned with"
+    require(document["target"]["hash"] == target.hash, "target.hash", reason, hint)
+    version, own = document["scheduler_version"], SCHEDULER_VERSION
+    reason, hint = f"made by scheduler {version}, this is {own}", "tune again with this release"
+    require(version == own, "scheduler_version", reason, hint)
+    dtype, hint = document["dtype"], f"it has {', '.join(target.dtypes)}"
+    computes = target.supports(dtype)
+    require(computes, "dtype", f"{target.name} does not compute in {dtype}", hint)
 
 
 def _rebuild(document: dict[str, Any], graph: Graph, target: Target) -> Schedule:
@@ -344,78 +417,85 @@ def _rebuild(document: dict[str, Any], graph: Graph, target: Target) -> Schedule
         graph, problem, document["scheduler"], knobs, share, instances, order, placement, cluster
     )
     schedule = dataclasses.replace(schedule, expected=document.get("expected"))
-    if "buffers" in document and not _same_buffers(schedule, document):
-        raise _InvalidError("buffers", "buffers are not where these decisions put them")
+    same = "buffers" not in document or _same_buffers(schedule, document)
+    require(same, "buffers", "buffers are not where these decisions put them")
     return schedule
+
+
+def _same_buffers(schedule: Schedule, document: Mapping[str, Any]) -> bool:
+    """Whether the decisions of a file put buffers where it says.
+
+    Another export of the same network has other names, which its buffers then have as well.
+    """
+    names = [layer.name for layer in schedule.problem.layers]
+    unsaid = () if names == [entry["name"] for entry in document["layers"]] else ("tensor",)
+    found, stored = (
+        [{k: v for k, v in entry.items() if k not in unsaid} for entry in entries]
+        for entries in (_buffers(schedule), document["buffers"])
+    )
+    return found == stored
 
 
 def _share(bench: Workbench, values: Mapping[str, Any]) -> Share:
     share = Share(**values)
-    whole = bench.share(split=share.split)
-    fewer = share.split != BATCH and 1 <= share.clusters <= whole.clusters
-    if share.samples != whole.samples or not (share.clusters == whole.clusters or fewer):
-        each = "each" if share.split == BATCH else "in all, or fewer clusters"
-        reason = f"{whole.clusters} clusters share out the batch, {whole.samples} samples {each}"
-        raise _InvalidError("share", reason)
-    if share.split != whole.split:
-        raise _InvalidError("share.split", "the target has one cluster, nothing is shared out")
-    if not 1 <= share.batches <= share.samples:
-        owner = "a cluster has" if share.split == BATCH else "there are"
-        raise _InvalidError("share.batches", f"{owner} {share.samples} samples")
-    if bench.trace.obstacle and share.batches != share.samples:
-        raise _InvalidError("share.batches", f"the batch stays whole: {bench.trace.obstacle}")
+    whole, batch = bench.share(split=share.split), share.split == BATCH
+    fewer = not batch and 1 <= share.clusters <= whole.clusters
+    fits = share.samples == whole.samples and (share.clusters == whole.clusters or fewer)
+    each = "each" if batch else "in all, or fewer clusters"
+    reason = f"{whole.clusters} clusters share out the batch, {whole.samples} samples {each}"
+    require(fits, "share", reason)
+    one = "the target has one cluster, nothing is shared out"
+    require(share.split == whole.split, "share.split", one)
+    owner = "a cluster has" if batch else "there are"
+    possible = 1 <= share.batches <= share.samples
+    require(possible, "share.batches", f"{owner} {share.samples} samples")
+    stays = bool(bench.trace.obstacle) and share.batches != share.samples
+    require(not stays, "share.batches", f"the batch stays whole: {bench.trace.obstacle}")
     return share
 
 
 def _problem(bench: Workbench, share: Share, entries: Sequence[Mapping[str, Any]]) -> Problem:
     """Layers as the file cuts them; a compiler that writes normalisations out names more operators.
 
-    Raises:
-        _InvalidError: the layers are not a cut of the model.
+    A layer is computed tile by tile: one product, and one operator whose output is kept.
     """
     problem = bench.problem(share.batches)
     chains = [tuple(entry["operators"]) for entry in entries]
     graph, named = problem.graph, sorted(x for chain in chains for x in chain)
     if len(named) > len(graph.operators):
         graph = simplified(graph)
-    if named != list(range(len(graph.operators))):
-        raise _InvalidError("layers", "every operator must be in exactly one layer")
-    if not all(chains):
-        raise _InvalidError(f"layers[{chains.index(())}].operators", "a layer has an operator")
+    all_once = named == list(range(len(graph.operators)))
+    require(all_once, "layers", "every operator must be in exactly one layer")
+    for index, chain in enumerate(chains):
+        require(bool(chain), f"layers[{index}].operators", "a layer has an operator")
     if chains == [layer.operators for layer in problem.layers]:
         return problem
     layers = layers_from(graph, chains)
-    if [layer.operators for layer in layers] != chains:
-        raise _InvalidError("layers", "layers are not in topological order")
+    sorted_ = [layer.operators for layer in layers] == chains
+    require(sorted_, "layers", "layers are not in topological order")
     problem = make_problem(graph, bench.target, bench.dtype, layers)
     for layer in layers:
-        _check_layer(problem, layer)
+        field = f"layers[{layer.index}].operators"
+        matrix = sum(int(problem.work.engine[op] == MATRIX) for op in layer.operators)
+        several = f"{matrix} operators of the matrix engine; a layer has at most one"
+        require(matrix <= 1, field, several)
+        last = set(problem.graph.operators[layer.operators[-1]].outputs)
+        inner = "only the last operator of a layer may be read from outside"
+        require(last.issuperset(layer.outputs), field, inner)
     return problem
-
-
-def _check_layer(problem: Problem, layer: Layer) -> None:
-    """A layer is computed tile by tile: one product, and one operator whose output is kept."""
-    matrix = sum(int(problem.work.engine[op] == MATRIX) for op in layer.operators)
-    if matrix > 1:
-        reason = f"{matrix} operators of the matrix engine; a layer has at most one"
-        raise _InvalidError(f"layers[{layer.index}].operators", reason)
-    if set(layer.outputs) - set(problem.graph.operators[layer.operators[-1]].outputs):
-        reason = "only the last operator of a layer may be read from outside"
-        raise _InvalidError(f"layers[{layer.index}].operators", reason)
 
 
 def _subgraphs(problem: Problem, entries: Sequence[Mapping[str, Any]]) -> tuple[SubGraph, ...]:
     groups = [tuple(entry["layers"]) for entry in entries]
-    if sorted(x for group in groups for x in group) != list(range(len(problem.layers))):
-        raise _InvalidError("subgraphs", "every layer must be in exactly one sub-graph")
+    all_once = sorted(x for group in groups for x in group) == list(range(len(problem.layers)))
+    require(all_once, "subgraphs", "every layer must be in exactly one sub-graph")
     for index, group in enumerate(groups):
-        if not group:
-            raise _InvalidError(f"subgraphs[{index}].layers", "a sub-graph has a layer")
-        if list(group) != sorted(group) or not _is_closed(problem, group):
-            reason = "only the last layer of a sub-graph may be read from outside"
-            raise _InvalidError(f"subgraphs[{index}].layers", reason)
-    if [g[-1] for g in groups] != sorted(g[-1] for g in groups):
-        raise _InvalidError("subgraphs", "sub-graphs are not in topological order")
+        field = f"subgraphs[{index}].layers"
+        require(bool(group), field, "a sub-graph has a layer")
+        closed = list(group) == sorted(group) and _is_closed(problem, group)
+        require(closed, field, "only the last layer of a sub-graph may be read from outside")
+    ends = [group[-1] for group in groups]
+    require(ends == sorted(ends), "subgraphs", "sub-graphs are not in topological order")
     return tuple(
         SubGraph(index, group, _split(problem, index, group, entry))
         for index, (group, entry) in enumerate(zip(groups, entries, strict=True))
@@ -423,29 +503,24 @@ def _subgraphs(problem: Problem, entries: Sequence[Mapping[str, Any]]) -> tuple[
 
 
 def _is_closed(problem: Problem, group: tuple[int, ...]) -> bool:
-    inside = set(group)
-    outputs = set(problem.graph.outputs)
-
-    def leaves(layer: Layer) -> bool:
-        readers = {r for t in layer.outputs for r in problem.consumers[t]}
-        return bool(readers - inside) or bool(outputs & set(layer.outputs))
-
-    return not any(leaves(problem.layers[x]) for x in group[:-1])
+    made = {tensor for index in group[:-1] for tensor in problem.layers[index].outputs}
+    readers = {reader for tensor in made for reader in problem.consumers[tensor]}
+    return readers.issubset(group) and made.isdisjoint(problem.graph.outputs)
 
 
 def _split(problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[str, Any]) -> Split:
+    axis, instances = entry["axis"], entry["instances"]
     inner_axis, inner = entry.get("inner_axis", -1), entry.get("inner_factor", 1)
-    parts, rest = divmod(max(entry["instances"], 1), inner)
+    parts, rest = divmod(max(instances, 1), inner)
     field = f"subgraphs[{index}].instances"
-    if rest or (inner > 1) != (inner_axis >= 0) or (inner > 1 and inner_axis == entry["axis"]):
-        raise _InvalidError(field, f"{entry['instances']} are not {inner} along a second axis")
+    inside = inner_axis not in (-1, axis) if inner > 1 else inner_axis == -1
+    require(not rest and inside, field, f"{instances} are not {inner} along a second axis")
     allowed = {axis for _, axis in split_axes(problem, group)}
-    for axis, number in ((entry["axis"], parts), (inner_axis, inner)):
-        fits = axis in allowed and number <= sink(problem, group).axes[axis].extent
-        if number > 1 and not fits:
-            raise _InvalidError(field, f"cannot be split into {number} along axis {axis}")
-    axis = entry["axis"] if parts > 1 else -1
-    return Split(axis, parts, entry["depth"], 0, 0, inner_axis, inner)
+    for along, number in ((axis, parts), (inner_axis, inner)):
+        fits = along in allowed and number <= sink(problem, group).axes[along].extent
+        reason = f"cannot be split into {number} along axis {along}"
+        require(number <= 1 or fits, field, reason)
+    return Split(axis if parts > 1 else -1, parts, entry["depth"], 0, 0, inner_axis, inner)
 
 
 def _order(
@@ -453,30 +528,30 @@ def _order(
 ) -> tuple[tuple[int, ...], Placement]:
     known = {(i.subgraph, i.part): i.index for i in instances.instances}
     asked = [(entry["subgraph"], entry["part"]) for entry in entries]
-    if sorted(asked) != sorted(known):
-        raise _InvalidError("order", "every instance must run exactly once")
+    require(sorted(asked) == sorted(known), "order", "every instance must run exactly once")
     order = tuple(known[pair] for pair in asked)
     position = {instance: at for at, instance in enumerate(order)}
     for at, instance in enumerate(order):
-        if any(position[p] > at for p in instances.producers[instance]):
-            raise _InvalidError(f"order[{at}]", "runs before an instance whose output it reads")
-    bindings: list[tuple[int, ...]] = [()] * len(order)
+        ready = all(position[p] <= at for p in instances.producers[instance])
+        require(ready, f"order[{at}]", "runs before an instance whose output it reads")
+    bindings: list[Binding] = [()] * len(order)
     scopes = [Scope.LB] * len(order)
     named: list[tuple[int, ...]] = [()] * len(order)
     for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
-        bindings[instance] = _cores(instances, instance, at, entry["cores"], cores)
-        named[instance] = _core_ids(bindings[instance], at, entry.get("core_ids", ()), cores)
         scopes[instance] = Scope[entry["scope"]]
+        output = next(iter(instances.instances[instance].outputs.values()))
+        factors, field = tuple(entry["cores"]), f"order[{at}].cores"
+        each = f"needs one factor of at least 1 for each of {len(output)} dimensions"
+        require(len(factors) == len(output) and min(factors, default=1) >= 1, field, each)
+        wide = f"spreads over {math.prod(factors)} cores, a cluster has {cores}"
+        require(math.prod(factors) <= cores, field, wide)
+        bindings[instance] = factors
+        ids, parts = tuple(entry.get("core_ids", ())), cores_used(factors)
+        different = set(ids) <= set(range(cores)) and len(ids) == len(set(ids)) == parts
+        reason = f"needs {parts} different cores of 0 to {cores - 1}"
+        require(not ids or different, f"order[{at}].core_ids", reason)
+        named[instance] = () if ids == tuple(range(parts)) else ids
     return order, Placement(tuple(bindings), tuple(scopes), tuple(named) if any(named) else ())
-
-
-def _core_ids(binding: Binding, at: int, ids: Sequence[int], cores: int) -> tuple[int, ...]:
-    parts = cores_used(binding)
-    known = set(ids) <= set(range(cores))
-    if ids and not (known and len(ids) == len(set(ids)) == parts):
-        field = f"order[{at}].core_ids"
-        raise _InvalidError(field, f"needs {parts} different cores of 0 to {cores - 1}")
-    return () if list(ids) == list(range(parts)) else tuple(ids)
 
 
 def _clusters(
@@ -488,38 +563,19 @@ def _clusters(
 ) -> tuple[int, ...]:
     """Per instance, its cluster; nothing where clusters work alike or one has it all."""
     if share.split == BATCH or share.clusters == 1:
-        named = next((at for at, entry in enumerate(entries) if "cluster" in entry), None)
-        if named is not None:
-            raise _InvalidError(f"order[{named}].cluster", "all instances are on every cluster")
+        for at, entry in enumerate(entries):
+            alike = "all instances are on every cluster"
+            require("cluster" not in entry, f"order[{at}].cluster", alike)
         return ()
     found = [-1] * len(order)
     for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
         found[instance] = entry.get("cluster", -1)
-        if not 0 <= found[instance] < share.clusters:
-            reason = f"one of the {share.clusters} clusters of share, counted from 0"
-            raise _InvalidError(f"order[{at}].cluster", reason)
-    if len(set(found)) != share.clusters:
-        raise _InvalidError("share.clusters", f"{len(set(found))} clusters have instances")
+        reason = f"one of the {share.clusters} clusters of share, counted from 0"
+        require(0 <= found[instance] < share.clusters, f"order[{at}].cluster", reason)
+    working = len(set(found))
+    require(working == share.clusters, "share.clusters", f"{working} clusters have instances")
     away = readers_elsewhere(instances, np.asarray(found, np.int64))
     for at, instance in enumerate(order):
-        if away[instance] and placement.scopes[instance] != Scope.DDR:
-            reason = "another cluster reads it, so it is kept in DDR"
-            raise _InvalidError(f"order[{at}].scope", reason)
+        reached = not away[instance] or placement.scopes[instance] == Scope.DDR
+        require(reached, f"order[{at}].scope", "another cluster reads it, so it is kept in DDR")
     return tuple(found)
-
-
-def _cores(
-    instances: InstanceGraph, instance: int, at: int, factors: Sequence[int], cores: int
-) -> tuple[int, ...]:
-    region = next(iter(instances.instances[instance].outputs.values()))
-    if len(factors) != len(region) or min(factors, default=1) < 1:
-        field = f"order[{at}].cores"
-        raise _InvalidError(
-            field, f"needs one factor of at least 1 for each of {len(region)} dimensions"
-        )
-    if math.prod(factors) > cores:
-        field = f"order[{at}].cores"
-        raise _InvalidError(
-            field, f"spreads over {math.prod(factors)} cores, a cluster has {cores}"
-        )
-    return tuple(factors)

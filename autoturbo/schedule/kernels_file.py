@@ -9,17 +9,172 @@ describes it, with a reader of thirty lines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any, Final, NotRequired
+
+from typing_extensions import TypedDict
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Tiling, tile_counts
 from autoturbo.schedule.codegen.work import MATRIX, Floats
-from autoturbo.schedule.documents import KEPT, KERNELS_FORMAT, KERNELS_SCHEMA, KernelsDocument
-from autoturbo.schedule.files import buffer_entries, document_text
+from autoturbo.schedule.files import InScope, Size, buffer_entries, document_text, instance_entry
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.schedule import SCHEDULER_VERSION, Schedule
-from autoturbo.schema import json_schema
+from autoturbo.schedule.schedule import SCHEDULER_VERSION, SPLITS, Schedule
+from autoturbo.schema import Bool, Choice, Entries, Index, Version, Whole, json_schema
+
+KERNELS_SCHEMA: Final = 1
+"""Version of kernels files: raised where a reader of the one before would read it wrongly."""
+
+KERNELS_FORMAT: Final = "autoturbo-kernels"
+
+KEPT: Final = ("nowhere", "GB", "LB")
+"""Where a kernel keeps its inputs."""
+
+
+class KernelsModel(TypedDict):
+    """The model of a kernels file."""
+
+    name: str
+    hash: str
+    batch: Index
+
+
+class KernelsTarget(TypedDict):
+    """The target of a kernels file; buffers per core and per cluster."""
+
+    name: str
+    hash: str
+    clusters: Index
+    cores_per_cluster: Index
+    lb_bytes: Size
+    gb_bytes: Size
+    ddr_bytes: Size
+
+
+class KernelsShare(TypedDict):
+    """How clusters share the work out."""
+
+    clusters: Index
+    split: Annotated[str, Choice(of=SPLITS, kind="split")]
+    samples: Index
+    samples_per_pass: Index
+    passes: Index
+
+
+class KernelTensor(TypedDict):
+    """A tensor of the model."""
+
+    name: str
+    shape: list[Index]
+    dtype: str
+    weight: Bool
+
+
+class KernelOperator(TypedDict):
+    """An operator and its tensors."""
+
+    name: str
+    kind: str
+    inputs: list[Index]
+    outputs: list[Index]
+
+
+class Counts(TypedDict):
+    """A matrix product's extents, and how many of them."""
+
+    products: Index
+    rows: Index
+    columns: Index
+    depth: Index
+
+
+class CoreWork(Counts):
+    """The work of one core."""
+
+    vector_operations: Index
+
+
+class Tiles(Counts):
+    """Into how many tiles a core's work is cut."""
+
+    outer: Annotated[str, Choice(of=("rows", "columns"))]
+    inputs_kept: Annotated[str, Choice(of=KEPT)]
+
+
+class KernelLayer(TypedDict):
+    """A layer of a kernel."""
+
+    name: str
+    operators: list[Index]
+    cores: list[Index]
+    core_work: CoreWork
+    tiles: Tiles
+
+
+Region = list[Annotated[list[Index], Entries(least=2, most=2)]]
+"""Begin and end of each dimension."""
+
+
+class Made(TypedDict):
+    """A region of a tensor that a kernel makes."""
+
+    tensor: Index
+    region: Region
+
+
+class Read(Made):
+    """A region of a tensor that a kernel reads."""
+
+    made_by: list[Index]
+
+
+class Kernel(TypedDict):
+    """A kernel: what it reads and makes, whom it waits for, and where it runs."""
+
+    cluster: Index | None
+    subgraph: Index
+    part: Index
+    cores: list[Index]
+    scope: InScope
+    waits_for: list[Index]
+    inputs: list[Read]
+    outputs: list[Made]
+    layers: list[KernelLayer]
+    first_step: Index
+    last_step: Index
+    core_ids: NotRequired[list[Index]]
+
+
+class KernelBuffer(TypedDict):
+    """Where a buffer of a kernel lies, and from which step to which."""
+
+    kind: str
+    tensor: Index | None
+    kernel: Index
+    cluster: Index | None
+    scope: InScope
+    address: Annotated[int, Whole(least=-1, exact=True, unit="bytes")]
+    bytes: Size
+    first_step: Index
+    last_step: Index
+
+
+class KernelsDocument(TypedDict):
+    """A kernels file."""
+
+    format: Annotated[str, Version(is_=KERNELS_FORMAT)]
+    schema_version: Annotated[int, Version(is_=KERNELS_SCHEMA)]
+    scheduler_version: str
+    model: KernelsModel
+    target: KernelsTarget
+    dtype: str
+    share: KernelsShare
+    tensors: list[KernelTensor]
+    operators: list[KernelOperator]
+    inputs: list[Index]
+    outputs: list[Index]
+    kernels: list[Kernel]
+    buffers: list[KernelBuffer]
 
 
 def kernels_text(schedule: Schedule) -> str:
@@ -80,16 +235,11 @@ def _kernels(schedule: Schedule, number: Mapping[int, int]) -> dict[int, dict[st
 def _kernel(
     schedule: Schedule, number: Mapping[int, int], index: int, cluster: int, place: int
 ) -> dict[str, Any]:
-    instance, placement = schedule.instances.instances[index], schedule.placement
-    named = placement.core_ids[index] if placement.core_ids else ()
+    instance = schedule.instances.instances[index]
     made_by = _makers(schedule, index)
     return {
         "cluster": cluster if schedule.cluster else None,
-        "subgraph": instance.subgraph,
-        "part": instance.part,
-        "cores": list(placement.bindings[index]),
-        **({"core_ids": list(named)} if named else {}),
-        "scope": placement.scopes[index].name,
+        **instance_entry(schedule, index),
         "waits_for": sorted(number[one] for one in schedule.instances.producers[index]),
         "inputs": [
             {"tensor": tensor, "region": _region(region),

@@ -51,7 +51,7 @@ from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_ins
 from autoturbo.schedule.place.order import order_instances
 from autoturbo.schedule.problem import Problem, make_problem
 from autoturbo.schedule.schedule import BATCH, Schedule, Share
-from autoturbo.stores import remembered
+from autoturbo.stores import Recent, remembered
 
 
 @dataclass(eq=False)
@@ -105,9 +105,9 @@ class Workbench:
         samples = batch if jointly else -(-batch // clusters)
         at_once = samples if batches == AUTO or self.trace.obstacle else int(batches)
         if at_once > samples:
-            at, owner = Location(field="batches_per_cluster"), "batch" if jointly else "cluster"
-            message = f"{at_once} is more than {'the' if jointly else 'a'} {owner}'s"
-            raise KnobsError(f"{message} {samples} samples", at)
+            owner = "the batch's" if jointly else "a cluster's"
+            message = f"{at_once} is more than {owner} {samples} samples"
+            raise KnobsError(message, Location(field="batches_per_cluster"))
         if jointly:
             return Share(clusters, samples, at_once, split)
         return Share(-(-batch // samples), samples, at_once)
@@ -215,15 +215,9 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
         (found.number, order, key(knobs, Stage.PLACE, after=Stage.ORDER)),
         lambda: _placement(instances, order, cluster, knobs, overrides),
     )
-    rules = _rules(found.problem, instances, knobs, overrides)
-    buffers = tuple(rule.buffers for rule in rules)
-    timelines = cache.timelines.get(
-        (found.number, order, placement, buffers),  # rules of many settings come to the same
-        lambda: build_timelines(found.problem, instances, order, placement, buffers, cluster),
-    )
-    return _schedule(
+    return assemble(
         bench.model, found.problem, "graphturbo", knobs, share, instances, order, placement,
-        timelines, rules, cluster,
+        cluster, overrides, cache.timelines,
     )  # fmt: skip
 
 
@@ -304,39 +298,34 @@ def assemble(
     instances: InstanceGraph,
     order: tuple[int, ...],
     placement: Placement,
-    cluster: Sequence[int] = (),
+    cluster: Sequence[int] | Ints = (),
+    overrides: Mapping[int, SubGraphKnobs] | None = None,
+    known: Recent[Any, tuple[Timeline, ...]] | None = None,
 ) -> Schedule:
     """From bound instances to a schedule: stitch, concatenate, move, allocate.
 
-    ``cluster`` is the cluster of every instance, empty where clusters work alike.
+    ``cluster`` is the cluster of every instance, empty where clusters work alike; ``overrides`` are
+    the knobs' by sub-graph where they are resolved, and ``known`` timelines that are remembered.
     """
-    rules = _rules(problem, instances, knobs, resolve(problem, instances.subgraphs, knobs))
-    buffers, where = [rule.buffers for rule in rules], np.asarray(cluster, np.int64)
-    timelines = build_timelines(problem, instances, order, placement, buffers, where)
-    return _schedule(
-        model, problem, scheduler, knobs, share, instances, order, placement, timelines, rules,
-        where,
-    )  # fmt: skip
+    if overrides is None:
+        overrides = resolve(problem, instances.subgraphs, knobs)
+    common = rules_of(problem, knobs)
+    own = {index: rules_of(problem, knobs, override) for index, override in overrides.items()}
+    rules = [own.get(subgraph.index, common) for subgraph in instances.subgraphs]
+    buffers, where = tuple(rule.buffers for rule in rules), np.asarray(cluster, np.int64)
 
+    def make() -> tuple[Timeline, ...]:
+        return build_timelines(problem, instances, order, placement, buffers, where)
 
-def _schedule(
-    model: Graph,
-    problem: Problem,
-    scheduler: str,
-    knobs: Knobs,
-    share: Share,
-    instances: InstanceGraph,
-    order: tuple[int, ...],
-    placement: Placement,
-    timelines: tuple[Timeline, ...],
-    rules: Sequence[KernelRules],
-    cluster: Ints,
-) -> Schedule:
-    common = rules_of(problem, knobs).instructions
-    own = {i: r.instructions for i, r in enumerate(rules) if r.instructions is not common}
+    # not key(): rules of many settings come to the same
+    at = instances, order, placement, buffers
+    timelines = make() if known is None else known.get(at, make)
+    others = {
+        i: r.instructions for i, r in own.items() if r.instructions is not common.instructions
+    }
     return Schedule(
-        model, problem, scheduler, knobs, share, instances, order, placement, timelines[0], common,
-        own, None, timelines[1:], tuple(cluster.tolist()),
+        model, problem, scheduler, knobs, share, instances, order, placement, timelines[0],
+        common.instructions, others, None, timelines[1:], tuple(where.tolist()),
     )  # fmt: skip
 
 
@@ -372,16 +361,3 @@ def _make_rules(problem: Problem, values: tuple[Any, ...]) -> KernelRules:
     own = InstructionRules.of(problem, Knobs()).weight_room
     extra = max(instructions.weight_room - own, 0)
     return KernelRules(BufferRules(victim, residence, extra), instructions)
-
-
-def _rules(
-    problem: Problem,
-    instances: InstanceGraph,
-    knobs: Knobs,
-    overrides: Mapping[int, SubGraphKnobs],
-) -> list[KernelRules]:
-    """Per sub-graph, the rules that hold for it."""
-    found = [rules_of(problem, knobs)] * len(instances.subgraphs)
-    for index, override in overrides.items():
-        found[index] = rules_of(problem, knobs, override)
-    return found

@@ -10,32 +10,70 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, NotRequired
 
-from autoturbo.errors import KnobsError, Location, ScheduleFileError
+from typing_extensions import TypedDict
+
 from autoturbo.graph.layers import Layer, layers_of
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
-from autoturbo.schedule.documents import (
-    MACHINE_FORMAT,
-    MACHINE_SCHEDULE_SCHEMA,
-    MachineScheduleDocument,
-)
 from autoturbo.schedule.files import (
-    check_identity,
+    MACHINE_FORMAT,
+    LayerEntry,
+    MadeFor,
+    Size,
     document_text,
-    parsed,
+    header,
+    layer_entries,
+    located,
+    read_document,
     read_text,
-    validated,
-    wrong_knobs,
+    require,
 )
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.schedule import SCHEDULER_VERSION
-from autoturbo.schedule.unit_knobs import IN_TURN, SIDE_BY_SIDE
 from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
 from autoturbo.schedule.units.parts import Assignment, Part, layer_producers
 from autoturbo.schedule.units.support import units_of
-from autoturbo.schema import json_schema
+from autoturbo.schedule.units.unit_knobs import BRANCHES, IN_TURN, SIDE_BY_SIDE
+from autoturbo.schema import Choice, Duration, Index, Version, json_schema
+
+MACHINE_SCHEDULE_SCHEMA: Final = 1
+"""Version of schedule files of machines."""
+
+
+class PartEntry(TypedDict):
+    """Layers that a unit runs together."""
+
+    unit: str
+    layers: list[Index]
+
+
+class RunEntry(TypedDict):
+    """When a part runs on its unit, or is copied to another."""
+
+    part: Index
+    unit: str
+    begin_s: Duration
+    end_s: Duration
+    copied_bytes: NotRequired[Size]
+
+
+class MachineScheduleDocument(TypedDict):
+    """A schedule file of a machine of several processing units."""
+
+    format: Annotated[str, Version(is_=MACHINE_FORMAT)]
+    schema_version: Annotated[int, Version(is_=MACHINE_SCHEDULE_SCHEMA)]
+    scheduler_version: str
+    scheduler: str
+    model: MadeFor
+    target: MadeFor
+    dtype: str
+    knobs: dict[str, Any]
+    layers: list[LayerEntry]
+    parts: list[PartEntry]
+    branches: NotRequired[Annotated[str, Choice(of=BRANCHES, kind="order of branches")]]
+    runs: NotRequired[list[RunEntry]]
+    expected: NotRequired[dict[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +99,18 @@ class Decided:
 
 def machine_schedule_text(schedule: MachineSchedule) -> str:
     """The canonical text: one top-level field a line, one element of a list a line."""
-    model, machine = schedule.model, schedule.machine
+    machine = schedule.machine
     names = [unit.name for unit in machine.units]
     assignment = schedule.assignment
-    return document_text(
-        {
-            "format": MACHINE_FORMAT,
-            "schema_version": MACHINE_SCHEDULE_SCHEMA,
-            "scheduler_version": SCHEDULER_VERSION,
-            "scheduler": schedule.scheduler,
-            "model": {"name": model.name, "hash": model.hash, "batch": model.batch},
-            "target": {"name": machine.name, "hash": machine.hash},
-            "dtype": schedule.dtype,
-            "knobs": schedule.knobs.as_dict(),
-            "layers": [{"name": x.name, "operators": list(x.operators)} for x in schedule.layers],
-            "branches": IN_TURN if assignment.in_turn else SIDE_BY_SIDE,
-            "parts": [{"unit": names[p.unit], "layers": list(p.layers)} for p in assignment.parts],
-            "runs": [_run_entry(run, names) for run in schedule.runs],
-            "expected": None if schedule.expected is None else dict(schedule.expected),
-        }
-    )
+    document = {
+        **header(MACHINE_FORMAT, MACHINE_SCHEDULE_SCHEMA, schedule, machine, schedule.dtype),
+        "layers": layer_entries(schedule.layers),
+        "branches": IN_TURN if assignment.in_turn else SIDE_BY_SIDE,
+        "parts": [{"unit": names[p.unit], "layers": list(p.layers)} for p in assignment.parts],
+        "runs": [_run_entry(run, names) for run in schedule.runs],
+        "expected": None if schedule.expected is None else dict(schedule.expected),
+    }
+    return document_text(document)
 
 
 def _run_entry(run: Run, names: Sequence[str]) -> dict[str, Any]:
@@ -119,56 +149,46 @@ def decided(text: str, graph: Graph, machine: Machine, place: str | Path) -> Dec
         ScheduleFileError: the text is of another version, was made for something else, or describes
             no valid schedule.
     """
-    path = Path(place)
-    document = validated(
-        parsed(text, path), path, MachineScheduleDocument, MACHINE_FORMAT, MACHINE_SCHEDULE_SCHEMA
-    )
-    check_identity(document, graph, machine, path)
-    try:
-        knobs = Knobs.from_dict(document["knobs"])
-    except KnobsError as error:
-        raise wrong_knobs(error, path) from None
-    reader = _Reader(graph, machine, path)
-    parts = reader.parts(document)
-    in_turn = document.get("branches") == IN_TURN
-    return Decided(
-        document["scheduler"], document["dtype"], knobs, Assignment(parts, in_turn),
-        reader.runs(document), document.get("expected"),
-    )  # fmt: skip
+    with located(Path(place)):
+        document = read_document(
+            text, MachineScheduleDocument, MACHINE_FORMAT, MACHINE_SCHEDULE_SCHEMA, graph, machine
+        )
+        reader, in_turn = _Reader(graph, machine), document.get("branches") == IN_TURN
+        return Decided(
+            document["scheduler"], document["dtype"], Knobs.from_dict(document["knobs"]),
+            Assignment(reader.parts(document), in_turn), reader.runs(document),
+            document.get("expected"),
+        )  # fmt: skip
 
 
 class _Reader:
     """Checks what a file says of a model on a machine."""
 
-    def __init__(self, graph: Graph, machine: Machine, path: Path) -> None:
-        self.graph, self.path = graph, path
+    def __init__(self, graph: Graph, machine: Machine) -> None:
+        self.graph = graph
         self.layers: tuple[Layer, ...] = layers_of(graph)
         self.may = units_of(machine, graph, self.layers)
         self.names = {unit.name: index for index, unit in enumerate(machine.units)}
 
-    def wrong(self, field: str, reason: str, hint: str | None = None) -> ScheduleFileError:
-        """An error at a field."""
-        return ScheduleFileError(reason, Location(self.path, field=field), hint)
-
     def unit(self, name: str, field: str) -> int:
         """The index of a unit."""
-        if name not in self.names:
-            raise self.wrong(
-                field, f"no unit is called {name!r}", f"one of {', '.join(self.names)}"
-            )
+        known = f"one of {', '.join(self.names)}"
+        require(name in self.names, field, f"no unit is called {name!r}", known)
         return self.names[name]
 
     def parts(self, document: Mapping[str, Any]) -> tuple[Part, ...]:
         """Parts that hold every layer once, each after those that it reads from."""
-        if [x["operators"] for x in document["layers"]] != [list(x.operators) for x in self.layers]:
-            raise self.wrong("layers", "layers are cut in another way than this release cuts them")
+        alike = [x["operators"] for x in document["layers"]] == [
+            list(x.operators) for x in self.layers
+        ]
+        require(alike, "layers", "layers are cut in another way than this release cuts them")
         found = tuple(
             Part(self.unit(entry["unit"], f"parts[{i}].unit"), tuple(entry["layers"]))
             for i, entry in enumerate(document["parts"])
         )
         held = sorted(layer for part in found for layer in part.layers)
-        if held != list(range(len(self.layers))):
-            raise self.wrong("parts", "every layer must be in exactly one part")
+        all_once = held == list(range(len(self.layers)))
+        require(all_once, "parts", "every layer must be in exactly one part")
         owner = {layer: index for index, part in enumerate(found) for layer in part.layers}
         reads = layer_producers(self.graph, self.layers)
         for index, part in enumerate(found):
@@ -176,16 +196,14 @@ class _Reader:
         return found
 
     def _check(self, index: int, part: Part, read: set[int]) -> None:
-        field = f"parts[{index}]"
-        if not part.layers or list(part.layers) != sorted(part.layers):
-            raise self.wrong(f"{field}.layers", "a part has layers, in ascending order")
-        if max(read, default=0) > index:
-            raise self.wrong(field, f"reads from part {max(read)}, which comes later")
+        field, latest = f"parts[{index}]", max(read, default=0)
+        ascending = bool(part.layers) and list(part.layers) == sorted(part.layers)
+        require(ascending, f"{field}.layers", "a part has layers, in ascending order")
+        require(latest <= index, field, f"reads from part {latest}, which comes later")
         for layer in part.layers:
-            if part.unit not in self.may[layer]:
-                name = list(self.names)[part.unit]
-                reason = f"unit {name} does not take layer {self.layers[layer].name}"
-                raise self.wrong(f"{field}.unit", reason)
+            name = list(self.names)[part.unit]
+            reason = f"unit {name} does not take layer {self.layers[layer].name}"
+            require(part.unit in self.may[layer], f"{field}.unit", reason)
 
     def runs(self, document: Mapping[str, Any]) -> tuple[Run, ...] | None:
         """When everything runs, where the file says so."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from autoturbo.errors import KnobsError, Location
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.unit_knobs import SIDE_BY_SIDE, UnitKnobs
 from autoturbo.schedule.units.parts import layer_producers
+from autoturbo.schedule.units.unit_knobs import SIDE_BY_SIDE, UnitKnobs
 from autoturbo.search.points import Dimension
 from autoturbo.search.space import Space
 from autoturbo.search.units.decisions import Decisions, decisions_of

@@ -1,7 +1,7 @@
 """From knobs to measurements on a machine of several processing units, behind the same door.
 
 ``Knobs()`` assigns layers as PartitionTuner does, the published heuristic for such machines;
-:class:`autoturbo.schedule.unit_knobs.UnitKnobs` say otherwise.
+:class:`autoturbo.schedule.units.unit_knobs.UnitKnobs` say otherwise.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget, Machine
 from autoturbo.schedule.baselines.partition_tuner import SCHEDULERS
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.unit_knobs import IN_TURN, UnitKnobs
 from autoturbo.schedule.units.machine_schedule import MachineSchedule, Run
 from autoturbo.schedule.units.parts import Assignment, assign
+from autoturbo.schedule.units.unit_knobs import IN_TURN, UnitKnobs
 from autoturbo.simulate.contract import PlanStatistics
 from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.measurement import Failure, LowerBound, Measurement, Outcome
