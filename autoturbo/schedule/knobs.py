@@ -32,7 +32,7 @@ from autoturbo.schedule.knob_specs import (
     knob,
     specs_of,
 )
-from autoturbo.schedule.unit_knobs import UnitKnobs
+from autoturbo.schedule.units.unit_knobs import UnitKnobs
 
 KNOBS_SCHEMA = 2
 """Version of the knob set, part of the scheduler version: a record of another one is not reused."""
