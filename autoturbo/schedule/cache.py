@@ -22,14 +22,14 @@ from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.partition.clusters import Home, clusters_at_work
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement
-from autoturbo.schedule.place.instances import Blocks, InstanceGraph, PartBook
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.stores import Recent
 
 MIB = 1 << 20
 
-_RESULTS, _PLANS, _BLOCKS, _TIMELINES = 1024, 4096, 1 << 18, 64
+_RESULTS, _PLANS, _TIMELINES = 1024, 4096, 64
 """Results of most kinds that are kept at most, whatever they take."""
 
 SUBGRAPH = 400
@@ -121,10 +121,6 @@ def _timeline_bytes(found: tuple[Timeline, ...]) -> int:
     return array_bytes(found) + array_bytes(found[0].graph)
 
 
-def _block_bytes(block: Ints) -> int:
-    return 200 + block.nbytes
-
-
 @dataclass(eq=False)
 class SchedulerCache:
     """Results of the passes that many settings share, each kind in bounded memory.
@@ -137,7 +133,6 @@ class SchedulerCache:
             are numbered; whoever holds numbers holds their book, so that one can begin anew.
         plans: by what sharing, splitting and grouping read of a setting.
         graphs: instance graphs by the number of their plan.
-        blocks: links of one sub-graph's parts; an instance graph is put together from them.
         orders: by plan and what ordering reads.
         placements: by order and what binding and placing read.
         timelines: of all clusters, by placement and what buffers read.
@@ -150,7 +145,6 @@ class SchedulerCache:
     graphs: Recent[int, InstanceGraph] = field(
         default_factory=lambda: Recent(_RESULTS, 32 * MIB, array_bytes)
     )
-    blocks: Blocks = field(default_factory=lambda: Recent(_BLOCKS, 32 * MIB, _block_bytes))
     orders: Recent[Any, tuple[int, tuple[int, ...]]] = field(
         default_factory=lambda: Recent(_RESULTS, 16 * MIB, _order_bytes)
     )
@@ -179,7 +173,7 @@ class SchedulerCache:
         """Begin anew with parts, and with all that has numbers of them, at :data:`BOOKS` bytes."""
         if sum(map(book_bytes, self.books.values())) > BOOKS:
             self.books.clear()
-            for store in (self.graphs, self.blocks, self.timelines):
+            for store in (self.graphs, self.timelines):
                 store.forget()
 
     def counts(self) -> dict[str, tuple[int, int]]:

@@ -236,7 +236,7 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
     problem, share, found, overrides = planned(bench, knobs)
     cache, subgraphs = bench.cache, found.subgraphs
     instances = cache.graphs.get(
-        found.number, lambda: make_instances(bench.parts(share.batches), subgraphs, cache.blocks)
+        found.number, lambda: make_instances(bench.parts(share.batches), subgraphs)
     )
     cluster = clusters_of(instances, found.homes)
     place, order = _order(cache, instances, found.number, knobs, overrides)
