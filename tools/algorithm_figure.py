@@ -96,7 +96,7 @@ def _box(schedule: Schedule, kernel: KernelInterval, end: float) -> Iterator[str
 def _kept_in(schedule: Schedule, instance: int) -> Scope:
     """Where an instance's output ended up, spilling included: its buffer that lives longest."""
     graph, timeline = schedule.instances, schedule.timeline
-    if graph.consumer_start[instance] == graph.consumer_start[instance + 1]:
+    if not graph.consumers[instance]:
         return Scope.DDR  # nobody reads it: it leaves the model
     made = np.flatnonzero((timeline.kind == 0) & (timeline.owner == instance))
     last = made[timeline.buffers.death[made].argmax()]

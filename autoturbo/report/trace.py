@@ -179,8 +179,7 @@ def _flows(schedule: Schedule, kernels: Sequence[KernelInterval]) -> Iterator[di
     graph = schedule.instances
     number = 0
     for reader in kernels:
-        first, end = (int(graph.producer_start[reader.instance + i]) for i in (0, 1))
-        for maker in graph.producer[first:end].tolist():
+        for maker in graph.producers[reader.instance]:
             number += 1
             source = at[maker]
             common = {"cat": "data", "name": "reads", "id": number, "tid": _KERNELS}

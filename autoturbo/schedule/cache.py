@@ -22,14 +22,14 @@ from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.partition.clusters import Home, clusters_at_work, homes_of
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement
-from autoturbo.schedule.place.instances import Blocks, InstanceGraph, PartBook
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import BATCH, Share
 from autoturbo.stores import Recent
 
 MIB = 1 << 20
 
-_RESULTS, _PLANS, _BLOCKS, _TIMELINES = 1024, 4096, 1 << 18, 64
+_RESULTS, _PLANS, _TIMELINES = 1024, 4096, 64
 """Results of most kinds that are kept at most, whatever they take."""
 
 _SUBGRAPH, _ORDERED, _PLACED = 400, 40, 16
@@ -116,10 +116,6 @@ def _placement_bytes(placement: Placement) -> int:
     return _PLACED * len(placement.bindings)
 
 
-def _block_bytes(block: Ints) -> int:
-    return 200 + block.nbytes
-
-
 def _timeline_bytes(found: tuple[Timeline, ...]) -> int:
     return array_bytes(found) + array_bytes(found[0].graph)
 
@@ -134,7 +130,6 @@ class SchedulerCache:
         plans: by the same.
         same: plans by what is in them: equal ones are one.
         graphs: instance graphs by the number of their plan.
-        blocks: links of one sub-graph's parts; an instance graph is put together from them.
         orders: by plan and what ordering reads.
         placements: by plan, order and what binding and placing read.
         timelines: of all clusters, by plan, order, placement and what buffers read.
@@ -146,7 +141,6 @@ class SchedulerCache:
         self.plans: Recent[Any, Plan] = Recent(_PLANS, 32 * MIB, _plan_bytes)
         self.same: Recent[Any, Plan] = Recent(_PLANS, 16 * MIB, _plan_bytes)
         self.graphs: Recent[int, InstanceGraph] = Recent(_RESULTS, 32 * MIB, array_bytes)
-        self.blocks: Blocks = Recent(_BLOCKS, 32 * MIB, _block_bytes)
         self.orders: Recent[Any, tuple[int, ...]] = Recent(_RESULTS, 16 * MIB, _order_bytes)
         self.placements: Recent[Any, Placement] = Recent(_RESULTS, 16 * MIB, _placement_bytes)
         self.timelines: Recent[Any, tuple[Timeline, ...]] = Recent(
@@ -175,7 +169,7 @@ class SchedulerCache:
         """Begin anew with parts, and with all that has numbers of them, at :data:`BOOKS` bytes."""
         if sum(map(book_bytes, self.books.values())) > BOOKS:
             self.books.clear()
-            for store in (self.graphs, self.blocks, self.timelines):
+            for store in (self.graphs, self.timelines):
                 store.forget()
 
     def counts(self) -> dict[str, tuple[int, int]]:

@@ -203,8 +203,7 @@ def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
     found = plan(bench, knobs)
     share, overrides = found.share, found.overrides
     instances = cache.graphs.get(
-        found.number,
-        lambda: make_instances(bench.parts(share.batches), found.subgraphs, cache.blocks),
+        found.number, lambda: make_instances(bench.parts(share.batches), found.subgraphs)
     )
     cluster = clusters_of(instances, found.homes)
     order = cache.orders.get(

@@ -119,9 +119,8 @@ def _ready(schedule: Schedule, instance: int, cluster: int, ends: dict[int, floa
     """When what an instance reads from other clusters is known to be there."""
     if not schedule.cluster:
         return 0.0
-    graph = schedule.instances
-    first, last = graph.producer_start[instance], graph.producer_start[instance + 1]
-    others = [int(p) for p in graph.producer[first:last] if schedule.cluster[int(p)] != cluster]
+    producers = schedule.instances.producers[instance]
+    others = [p for p in producers if schedule.cluster[p] != cluster]
     barrier = schedule.problem.target.overheads.barrier
     return max((ends[p] + barrier for p in others), default=0.0)
 

@@ -14,7 +14,7 @@ is found with the published ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -32,9 +32,17 @@ from autoturbo.schedule.memory.timeline import (
     without_outputs,
 )
 from autoturbo.schedule.partition.grouping import SubGraph
+from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import KernelRules
 from autoturbo.schedule.place.bind import Placement, Scope, chosen_binding, cores_used
-from autoturbo.schedule.place.instances import PartBook, Parts, side_by_side
+from autoturbo.schedule.place.instances import (
+    InstanceGraph,
+    PartBook,
+    Parts,
+    graph_of,
+    links_of,
+    parts_of,
+)
 from autoturbo.schedule.problem import Problem
 from autoturbo.simulate.estimate import BUSY, Estimate, estimates
 from autoturbo.simulate.kernels import rates_of
@@ -139,6 +147,40 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
             from_gb[at], tail, shared and one.subgraph.split.instances > 1,
         ))  # fmt: skip
     return found
+
+
+def side_by_side(
+    book: PartBook, subgraphs: Sequence[SubGraph], choose: Callable[[Parts], Ints]
+) -> tuple[InstanceGraph, int]:
+    """Return a graph of parts of sub-graphs as if each were alone, and how many layers come first.
+
+    The layers that they read come first, each as one part that reads nothing; no sub-graph reads
+    another.
+
+    Args:
+        book: what is known of parts of the model.
+        subgraphs: each in terms of the problem's layers; they may overlap.
+        choose: which parts of a sub-graph, as indices.
+    """
+    problem, rows = book.problem, list[tuple[int, ...]]()
+    own = [parts_of(book, subgraph) for subgraph in subgraphs]
+    layers = sorted({m for p in own for t in p.inputs if (m := problem.producer[t]) >= 0})
+    whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
+    parts = (*(parts_of(book, s) for s in whole), *own)
+    chosen = [choose(p) for p in parts]
+    maker = {t: (at, n) for at, x in enumerate(layers) for n, t in enumerate(parts[at].outputs)}
+    reader = len(layers)
+    for p, some in zip(own, chosen[len(layers) :], strict=True):
+        read = [(slot, *maker[t], t) for slot, t in enumerate(p.inputs) if t in maker]
+        for row in (p.in_base + some * len(p.inputs)).tolist():
+            rows += [(reader, slot, at, n, row + slot, t) for slot, at, n, t in read]
+            reader += 1
+    table = np.asarray(rows, np.int64).reshape(-1, 6)
+    regions, element = book.regions.rows[table[:, 4]], problem.arrays.element[table[:, 5]]
+    size = (regions[..., 1] - regions[..., 0]).prod(axis=1) * element
+    columns = np.column_stack((table[:, :4], size))[size > 0]
+    links = links_of(columns, reader)
+    return graph_of(book, (*whole, *subgraphs), parts, chosen, links), len(layers)
 
 
 def isolated_kernels(

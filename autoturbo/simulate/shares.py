@@ -240,8 +240,7 @@ def _through_clusters(schedule: Schedule, own: Floats) -> tuple[Ints, float]:
             launch, mine = (loop, instance), cluster[instance]
             start, by = free.get(mine, (0.0, None))
             away = False
-            first, last = graph.producer_start[instance], graph.producer_start[instance + 1]
-            makers = [int(m) for m in graph.producer[first:last] if cluster[int(m)] != mine]
+            makers = [m for m in graph.producers[instance] if cluster[m] != mine]
             waits = [(ends[loop, m], (loop, m)) for m in makers]
             waits += [w for w in [seen.pop((loop % COPIES, instance), None)] if w is not None]
             for end, other in waits:

@@ -367,11 +367,9 @@ def _edges(schedule: Schedule) -> Iterator[Finding]:
     graph = schedule.instances
     reader = np.repeat(np.arange(graph.count), np.diff(graph.links.start)).tolist()
     linked = set(zip(graph.links.maker.tolist(), reader, strict=True))
-    back = np.repeat(np.arange(graph.count), np.diff(graph.producer_start)).tolist()
-    ahead = np.repeat(np.arange(graph.count), np.diff(graph.consumer_start)).tolist()
     known = {
-        "producers": set(zip(graph.producer.tolist(), back, strict=True)),
-        "consumers": set(zip(ahead, graph.consumer.tolist(), strict=True)),
+        "producers": {(m, i) for i, makers in enumerate(graph.producers) for m in makers},
+        "consumers": {(m, i) for m, readers in enumerate(graph.consumers) for i in readers},
     }
     for word, edges in known.items():
         for maker, index in sorted(linked ^ edges):

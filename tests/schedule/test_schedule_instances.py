@@ -25,9 +25,9 @@ from autoturbo.schedule.place.instances import (
     external_inputs,
     make_instances,
     part_bounds,
-    side_by_side,
 )
 from autoturbo.schedule.problem import Problem, make_problem
+from autoturbo.simulate.isolated import side_by_side
 from autoturbo.verify.regions import part_needs
 from tests.schedule.schedule_checks import as_region
 from tests.schedule.schedule_samples import Net, bench, chain, networks, target, volume_of

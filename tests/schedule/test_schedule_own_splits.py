@@ -92,7 +92,7 @@ def test_clusters_get_the_fewest_parts_that_fit(
             most = sink(problem, subgraph.layers).axes[axis].extent // clusters
             least = min(-(-before // clusters), most)
             doubled = [n for n in (least << at for at in range(6)) if n <= most]
-            own = {n: _needing(problem, subgraph, (axis, clusters * n), (-1, 1)) for n in doubled}
+            own = {n: _needing(problem, subgraph, (axis, clusters * n)) for n in doubled}
             fitting = [n for n, cut in own.items() if cut.split.footprint <= room]
             assert found.factor == clusters * (fitting[0] if fitting else least)
             assert found.footprint == own[int(found.factor) // clusters].split.footprint

@@ -285,7 +285,7 @@ def fingerprint(schedule: Schedule) -> bytes:
         state.update(b"".join(schedule.signatures(cluster)))
         for array in (timeline.copied, timeline.crossing, *_arrays(timeline.buffers)):
             state.update(np.ascontiguousarray(array).tobytes())
-    state.update(schedule.instances.producer.tobytes())
+    state.update(repr(schedule.instances.producers).encode())
     return state.digest()
 
 

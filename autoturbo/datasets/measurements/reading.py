@@ -120,13 +120,11 @@ def _homes(evaluator: Evaluator, schedule: Schedule) -> Ints:
 
 def _reads(instances: InstanceGraph) -> list[list[int]]:
     """From the edges between instances, those between sub-graphs."""
-    consumer = np.repeat(np.arange(instances.count), np.diff(instances.producer_start))
-    pairs = np.stack([instances.subgraph[consumer], instances.subgraph[instances.producer]], axis=1)
-    found: list[list[int]] = [[] for _ in instances.subgraphs]
-    for reader, maker in np.unique(pairs, axis=0).tolist():
-        if reader != maker:
-            found[reader].append(maker)
-    return found
+    owner = instances.subgraph.tolist()
+    found: list[set[int]] = [set() for _ in instances.subgraphs]
+    for reader, makers in zip(owner, instances.producers, strict=True):
+        found[reader].update(owner[maker] for maker in makers)
+    return [sorted(makers - {reader}) for reader, makers in enumerate(found)]
 
 
 def _parts(schedule: Schedule, outcome: Measurement) -> KernelParts:

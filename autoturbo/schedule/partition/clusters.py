@@ -53,7 +53,9 @@ def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph
     """
     subgraphs, cuts = group(problem, rules), rules.cuts
     while split != BATCH:
-        ends = {problem.layers[end].name for end in _ends(problem, subgraphs, split)}
+        layers = (s.layers for s in subgraphs)
+        after = [(own, _cut_after(problem, first_alike(problem, own), split)) for own in layers]
+        ends = {problem.layers[own[at]].name for own, at in after if at >= 0}
         if ends <= cuts:
             break
         cuts |= ends
@@ -61,23 +63,13 @@ def group_for(problem: Problem, rules: GroupRules, split: str) -> tuple[SubGraph
     return subgraphs
 
 
-def _ends(problem: Problem, subgraphs: Sequence[SubGraph], split: str) -> list[int]:
-    """Return the layers to cut after the sub-graphs that are too large.
-
-    One is too large with more than a stage's work, or if it is slower than its halves, or than its
-    layers one by one.
-    """
-    found = ((s.layers, _cut_of_too_large(problem, s.layers, split)) for s in subgraphs)
-    return [layers[after] for layers, after in found if after >= 0]
-
-
-def _cut_of_too_large(problem: Problem, layers: tuple[int, ...], split: str) -> int:
-    """Return the position of the layer to cut after, -1 if a sub-graph is not too large."""
-    return _cut_after(problem, first_alike(problem, layers), split)
-
-
 @remembered(1 << 14)
 def _cut_after(problem: Problem, layers: tuple[int, ...], split: str) -> int:
+    """Return the position of the layer to cut after, -1 if a sub-graph is not too large.
+
+    It is with more than a stage's work, or if it is slower than its halves, or than its layers one
+    by one.
+    """
     narrow = _narrow(problem, layers)
     end = _middle(problem, layers, split, narrow) if len(layers) > 1 else -1
     if end < 0:
@@ -236,10 +228,9 @@ def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
 
 def readers_elsewhere(instances: InstanceGraph, cluster: Ints) -> Ints:
     """Per instance, 1 if an instance on another cluster reads what it makes."""
-    count = np.diff(instances.consumer_start)
-    maker = np.repeat(np.arange(instances.count), count)
-    found = np.zeros(instances.count, np.int64)
-    found[maker[cluster[maker] != cluster[instances.consumer]]] = 1
+    links, found = instances.links, np.zeros(instances.count, np.int64)
+    reader = np.repeat(np.arange(instances.count), np.diff(links.start))
+    found[links.maker[cluster[links.maker] != cluster[reader]]] = 1
     return found
 
 

@@ -28,7 +28,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import or_
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from autoturbo.graph.layers import Layer
 from autoturbo.graph.operators import Operator
@@ -76,19 +76,18 @@ class GroupRules:
     @staticmethod
     def of(knobs: Knobs) -> GroupRules:
         """Read them from a setting."""
+        said: dict[str, Any] = {
+            "producer_ratio": knobs.producer_factor_ratio,
+            "merged_ratio": knobs.merged_factor_ratio,
+            "max_layers": knobs.max_layers,
+            "order": knobs.merge_order,
+        }
         return GroupRules(
-            splits=SplitRules.of(knobs),
-            producer_ratio=_number(knobs.producer_factor_ratio, 1.0),
-            merged_ratio=_number(knobs.merged_factor_ratio, 1.0),
-            max_layers=int(_number(knobs.max_layers, 1 << 30)),
-            order="sdb" if knobs.merge_order == AUTO else knobs.merge_order,
+            SplitRules.of(knobs),
+            **{name: value for name, value in said.items() if value != AUTO},
             cuts=frozenset(o.layer for o in knobs.overrides if o.boundary == "cut"),
             merges=frozenset(o.layer for o in knobs.overrides if o.boundary == "merge"),
         )
-
-
-def _number(value: str | float, default: float) -> float:
-    return default if value == AUTO else float(value)
 
 
 class Run(NamedTuple):

@@ -7,6 +7,7 @@ no other sub-graph's split matters.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,8 +24,6 @@ from autoturbo.stores import remembered
 
 Cut = tuple[int, int]
 """An axis and its parts."""
-
-UNCUT: Final = (-1, 1)
 
 _HALVINGS: Final = 6
 """How often parts for clusters that do not fit are halved."""
@@ -142,10 +141,12 @@ def _extent(problem: Problem, subgraph: SubGraph, axis: int) -> int:
     return sink(problem, subgraph.layers).axes[axis].extent
 
 
-def _recut(subgraph: SubGraph, outer: Cut, depth: int, inner: Cut = UNCUT) -> SubGraph:
+def _recut(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
     """Return a sub-graph cut along one axis or two; what its split was chosen for stays noted."""
-    own = subgraph.split
-    return subgraph.recut(Split(*outer, depth, own.operators, own.footprint, *inner))
+    axis, parts = cuts[0]
+    depth = {axis: depth for depth, axis in split_axes(problem, subgraph.layers)}[axis]
+    own, inner = subgraph.split, itertools.chain.from_iterable(cuts[1:])
+    return subgraph.recut(Split(axis, parts, depth, own.operators, own.footprint, *inner))
 
 
 def _error(problem: Problem, subgraph: SubGraph, reason: str) -> KnobsError:
@@ -155,25 +156,15 @@ def _error(problem: Problem, subgraph: SubGraph, reason: str) -> KnobsError:
 
 def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
     """Return more instances than needed, where the innermost axis that is cut divides."""
-    split = subgraph.split
-    if scale == 1:
+    cuts = (
+        subgraph.split.axes or [(axis, 1) for _, axis in split_axes(problem, subgraph.layers)][:1]
+    )
+    if scale == 1 or not cuts:
         return subgraph
-    if split.inner_axis >= 0:
-        parts = split.inner_factor * scale
-        if _extent(problem, subgraph, split.inner_axis) % parts:
-            return subgraph
-        outer = split.axis, int(split.factor)
-        return _recut(subgraph, outer, split.depth, (split.inner_axis, parts))
-    depth, axis = split.depth, split.axis
-    if axis < 0:
-        ways = split_axes(problem, subgraph.layers)
-        if not ways or split.instances > 1:
-            return subgraph
-        depth, axis = ways[0]
-    parts = split.instances * scale
-    if _extent(problem, subgraph, axis) % parts:
+    *outer, (axis, parts) = cuts
+    if _extent(problem, subgraph, axis) % (parts * scale):
         return subgraph
-    return _recut(subgraph, (axis, parts), depth)
+    return _recut(problem, subgraph, *outer, (axis, parts * scale))
 
 
 @remembered(1 << 14)
@@ -220,9 +211,7 @@ def _cut_inside(problem: Problem, subgraph: SubGraph, own: SubGraphKnobs) -> Sub
     axis = _axis_for(problem, subgraph, depth, parts)
     if parts == 1 or axis == split.axis:
         return subgraph
-    if split.axis < 0:
-        return _recut(subgraph, (axis, parts), depth, (split.inner_axis, split.inner_factor))
-    return _recut(subgraph, (split.axis, int(split.factor)), split.depth, (axis, parts))
+    return _recut(problem, subgraph, *split.axes[:1], (axis, parts))
 
 
 def _axis_for(problem: Problem, subgraph: SubGraph, depth: int, parts: int) -> int:
@@ -246,7 +235,7 @@ def _on_each_cluster(problem: Problem, subgraph: SubGraph, axis: int) -> SubGrap
     parts = own * problem.target.clusters
     if parts > _extent(problem, subgraph, axis):
         raise _error(problem, subgraph, f"into {own} on each of its clusters")
-    return _needing(problem, subgraph, (axis, parts), others[0] if others else UNCUT)
+    return _needing(problem, subgraph, (axis, parts), *others)
 
 
 def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubGraph:
@@ -257,6 +246,7 @@ def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubG
     """
     clusters, extent = problem.target.clusters, _extent(problem, subgraph, axis)
     others = [pair for pair in subgraph.split.axes if pair[0] != axis]
+    tried: list[tuple[Cut, ...]]
     if others:
         inner, parts = others[0]
         along = _extent(problem, subgraph, inner)
@@ -266,21 +256,19 @@ def _divided(problem: Problem, subgraph: SubGraph, axis: int, room: int) -> SubG
         parts, most = dict(subgraph.split.axes).get(axis, 1), extent // clusters
         least = min(math.ceil(parts / clusters), most)
         doubled = [least << n for n in range(_HALVINGS)]
-        counts = [n for n in doubled if n == least or n <= most]
-        tried = [((axis, clusters * n), UNCUT) for n in counts]
-    found = subgraph
-    for cuts in tried:
-        found = _needing(problem, subgraph, *cuts)
-        if found.split.footprint <= room:
-            return found
-    return found if others else _needing(problem, subgraph, *tried[0])
+        tried = [((axis, clusters * n),) for n in doubled if n == least or n <= most]
+    found = (_needing(problem, subgraph, *cuts) for cuts in tried)
+    last = tried[-1] if others else tried[0]
+    fitting = (one for one in found if one.split.footprint <= room)
+    return next(fitting, None) or _needing(problem, subgraph, *last)
 
 
-def _needing(problem: Problem, subgraph: SubGraph, outer: Cut, inner: Cut) -> SubGraph:
+def _needing(problem: Problem, subgraph: SubGraph, *cuts: Cut) -> SubGraph:
     """Return a sub-graph cut along one axis or two, with what its middle part needs."""
-    depth = {axis: depth for depth, axis in split_axes(problem, subgraph.layers)}[outer[0]]
-    found = _recut(subgraph, outer, depth, inner if inner[1] > 1 else UNCUT)
-    return found.recut(dataclasses.replace(found.split, footprint=_middle_bytes(problem, found)))
+    outer, *inner = cuts
+    found = _recut(problem, subgraph, outer, *(pair for pair in inner if pair[1] > 1))
+    footprint = _middle_bytes(problem, found)
+    return found.recut(dataclasses.replace(found.split, footprint=footprint))
 
 
 @remembered(1 << 14)

@@ -33,7 +33,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -77,14 +77,14 @@ class SplitRules:
     @staticmethod
     def of(knobs: Knobs) -> SplitRules:
         """Read them from a setting."""
-        default = SplitRules()
-        return SplitRules(
-            lb_fill=float(_or(knobs.lb_fill, default.lb_fill)),
-            recompute_limit=float(_or(knobs.recompute_limit, default.recompute_limit)),
-            key=str(_or(knobs.split_key, default.key)),
-            dims=str(_or(knobs.split_dims, default.dims)),
-            policy=str(_or(knobs.factor_policy, default.policy)),
-        )
+        said: dict[str, Any] = {
+            "lb_fill": knobs.lb_fill,
+            "recompute_limit": knobs.recompute_limit,
+            "key": knobs.split_key,
+            "dims": knobs.split_dims,
+            "policy": knobs.factor_policy,
+        }
+        return SplitRules(**{name: value for name, value in said.items() if value != AUTO})
 
     @property
     def searched(self) -> tuple[float, str, str]:
@@ -94,10 +94,6 @@ class SplitRules:
     def room(self, problem: Problem) -> int:
         """Return the bytes of a cluster's local buffers that a part may take."""
         return int(problem.cluster_lb_bytes * self.lb_fill)
-
-
-def _or(value: str | float, default: str | float) -> str | float:
-    return default if value == AUTO else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,13 +94,17 @@ def cores_used(binding: Binding) -> int:
     return math.prod(binding)
 
 
-def bindable_dims(operator: Operator, output: int = 0) -> tuple[bool, ...]:
-    """Which dimensions of an output may be spread over cores.
+def bindable_dims(operator: Operator) -> tuple[bool, ...]:
+    """Return which dimensions of the first output may be spread over cores.
 
     Those with a parallel outer axis, or one that the cores of a part may share out.
     """
-    dims = range(len(operator.output_maps[output].dims))
-    return tuple(outer_axis(operator, output, dim, cores=True) is not None for dim in dims)
+    dims = range(len(operator.output_maps[0].dims))
+    return tuple(outer_axis(operator, 0, dim, cores=True) is not None for dim in dims)
+
+
+def _last_operator(problem: Problem, layer: int) -> Operator:
+    return problem.graph.operators[problem.layers[layer].operators[-1]]
 
 
 @remembered(1 << 14)
@@ -110,7 +114,7 @@ def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
     From the outermost loop; what only the cores of a part may share out is first where steps of a
     recurrence then take less time.
     """
-    operator = problem.graph.operators[problem.layers[layer].operators[-1]]
+    operator = _last_operator(problem, layer)
     order = problem.loop_order[operator.outputs[0]]
     if not operator.recurrent:
         return order
@@ -134,15 +138,14 @@ def spreadable(problem: Problem, layer: int, extents: Sequence[int]) -> list[int
     Steps of a recurrence go one after another on all cores: whatever a reader wants, they are not
     spread, or every core would take all of them.
     """
-    operator = problem.graph.operators[problem.layers[layer].operators[-1]]
-    if not operator.recurrent:
+    if not _last_operator(problem, layer).recurrent:
         return list(extents)
-    may = bindable_dims(operator)
+    may = _bindable(problem, layer)
     return [extent if own else 1 for extent, own in zip(extents, may, strict=True)]
 
 
 def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
-    """The binding of an input that an output's binding implies: matching dimensions copy theirs."""
+    """Return the binding of an input that an output's implies: matching dimensions copy theirs."""
     return _copied(binding, _matches(operator, position))
 
 
@@ -151,96 +154,78 @@ def _copied(binding: Binding, matches: Sequence[int]) -> Binding:
 
 
 def _matches(operator: Operator, position: int) -> tuple[int, ...]:
-    """Per dimension of an input, the dimension of the first output that it matches, -1 for none."""
+    """Return, per dimension of an input, the one of the first output that it matches, -1 for none.
+
+    That of the outermost axis in the input's dimension, if it is parallel.
+    """
     outer = [outer_axis(operator, 0, dim) for dim in range(len(operator.output_maps[0].dims))]
     dim_of = {axis: dim for dim, axis in enumerate(outer) if axis is not None}
-    return tuple(_match(operator, dim.terms, dim_of) for dim in operator.input_maps[position].dims)
-
-
-def _match(
-    operator: Operator, terms: tuple[tuple[int, int], ...], dim_of: Mapping[int, int]
-) -> int:
-    """The output dimension of the outermost axis in an input dimension, if it is parallel."""
-    for axis, _ in sorted(terms, key=lambda term: -abs(term[1])):
-        if operator.axes[axis].extent > 1:
-            parallel = operator.axes[axis].kind is AxisKind.PARALLEL
-            return dim_of.get(axis, -1) if parallel else -1
-    return -1
+    found = []
+    for dim in operator.input_maps[position].dims:
+        terms = sorted(dim.terms, key=lambda term: -abs(term[1]))
+        axis = next((axis for axis, _ in terms if operator.axes[axis].extent > 1), -1)
+        parallel = axis >= 0 and operator.axes[axis].kind is AxisKind.PARALLEL
+        found.append(dim_of.get(axis, -1) if parallel else -1)
+    return tuple(found)
 
 
 @remembered(1 << 14)
-def steps_back(
+def _steps_back(
     problem: Problem, layer: int
-) -> tuple[tuple[int, tuple[tuple[int, tuple[int, ...]], ...]], ...]:
-    """A layer's operators from the last to the first, remembered.
+) -> list[tuple[int, list[tuple[int, tuple[int, ...]]]]]:
+    """Return a layer's operators from the last to the first, remembered.
 
     Each as its first output and, per input that is no weight, the tensor and its matches.
     """
-    operators = [problem.graph.operators[i] for i in problem.layers[layer].operators]
-    return tuple(
-        (op.outputs[0], tuple(
-            (tensor, _matches(op, position))
-            for position, tensor in enumerate(op.inputs)
-            if not problem.graph.tensors[tensor].constant
-        ))
-        for op in reversed(operators) if op.outputs and not op.opaque
-    )  # fmt: skip
+    tensors, found = problem.graph.tensors, []
+    for index in reversed(problem.layers[layer].operators):
+        op = problem.graph.operators[index]
+        if op.outputs and not op.opaque:
+            inputs = [(at, t) for at, t in enumerate(op.inputs) if not tensors[t].constant]
+            found.append((op.outputs[0], [(t, _matches(op, at)) for at, t in inputs]))
+    return found
 
 
 def infer_layer(problem: Problem, layer: int, binding: Binding) -> dict[int, Binding]:
-    """Bindings of a layer's inputs that its output's binding implies, by tensor."""
-    last = problem.graph.operators[problem.layers[layer].operators[-1]]
-    wanted: dict[int, Binding] = {}
-    if last.outputs and not last.opaque:
-        wanted[last.outputs[0]] = binding
-    for output, inputs in steps_back(problem, layer):
-        known = wanted.get(output)
-        if known is None:
-            continue
-        for tensor, matches in inputs:
-            if tensor not in wanted:
-                wanted[tensor] = _copied(known, matches)
+    """Return the bindings of a layer's inputs that its output's implies, by tensor."""
+    last = _last_operator(problem, layer)
+    wanted = {last.outputs[0]: binding} if last.outputs and not last.opaque else {}
+    for output, inputs in _steps_back(problem, layer):
+        if output in wanted:
+            for tensor, matches in inputs:
+                if tensor not in wanted:
+                    wanted[tensor] = _copied(wanted[output], matches)
     return {t: wanted[t] for t in problem.layers[layer].inputs if t in wanted}
 
 
+@remembered(1 << 14)
 def layer_bindings(
-    problem: Problem, layers: Sequence[int], extents: Mapping[int, Sequence[int]], last: Binding
+    problem: Problem, layers: tuple[int, ...], extents: tuple[tuple[int, ...], ...], last: Binding
 ) -> tuple[dict[int, Binding], dict[int, Binding]]:
-    """Bindings inside a sub-graph, from its output back (the kernel generator's part), remembered.
+    """Return the bindings inside a sub-graph, from its output back, remembered.
 
-    A layer takes what its first consumer implies unless a plain binding keeps more cores busy.
+    This is the kernel generator's part. A layer takes what its first consumer implies unless a
+    plain binding keeps more cores busy.
 
     Args:
         problem: where the sub-graph comes from.
         layers: its layers in order.
-        extents: elements per dimension of the tensors it touches.
+        extents: elements per dimension of each one's first output.
         last: binding of its output.
 
     Returns:
         Per layer the binding of its output, and per external input the binding wanted of it.
     """
-    sizes = tuple((tensor, tuple(extent)) for tensor, extent in extents.items())
-    return _layer_bindings(problem, tuple(layers), sizes, last)
-
-
-@remembered(1 << 14)
-def _layer_bindings(
-    problem: Problem,
-    layers: tuple[int, ...],
-    sizes: tuple[tuple[int, tuple[int, ...]], ...],
-    last: Binding,
-) -> tuple[dict[int, Binding], dict[int, Binding]]:
-    extents = dict(sizes)
     chosen: dict[int, Binding] = {}
     implied: dict[int, Binding] = {}
-    for layer in reversed(layers):
-        output = problem.layers[layer].outputs[0]
+    for layer, extent in zip(reversed(layers), reversed(extents), strict=True):
         if layer == layers[-1]:
             chosen[layer] = last
         else:
-            plain = plain_for(problem, layer, extents[output])
-            most = spreadable(problem, layer, extents[output])
-            taken = _clipped(implied.get(output, plain), most)
+            plain = plain_for(problem, layer, extent)
+            most = spreadable(problem, layer, extent)
+            wanted = implied.get(problem.layers[layer].outputs[0], plain)
+            taken = tuple(min(f, max(n, 1)) for f, n in zip(wanted, most, strict=True))
             chosen[layer] = plain if cores_used(plain) > cores_used(taken) else taken
         for tensor, binding in infer_layer(problem, layer, chosen[layer]).items():
             implied.setdefault(tensor, binding)
@@ -248,46 +233,36 @@ def _layer_bindings(
     return chosen, {t: implied[t] for t in inputs if t in implied}
 
 
-def _clipped(binding: Binding, extents: Sequence[int]) -> Binding:
-    """A binding with no more parts than elements."""
-    return tuple(min(f, max(extent, 1)) for f, extent in zip(binding, extents, strict=True))
-
-
 def plain_for(
-    problem: Problem,
-    layer: int,
-    extents: Sequence[int],
-    order: Sequence[int] | None = None,
-    cores: int | None = None,
+    problem: Problem, layer: int, extents: Sequence[int], depth: int = 0, cores: int | None = None
 ) -> Binding:
-    """The plain binding of a layer's first output.
+    """Return the plain binding of a layer's first output.
 
     Args:
         problem: where the layer comes from.
         layer: which.
         extents: elements of the output along each dimension.
-        order: its dimensions in the order in which they are spread; that of
-            :func:`spreading_order` if None.
+        depth: the loop that spreading begins with; the loops outside it come last.
         cores: all of a cluster if None.
     """
-    operator = problem.graph.operators[problem.layers[layer].operators[-1]]
-    if operator.opaque:
+    if _last_operator(problem, layer).opaque:
         return (1,) * len(extents)
-    loops = spreading_order(problem, layer) if order is None else order
-    most = problem.target.cores if cores is None else cores
-    return plain_binding(extents, loops, _bindable(problem, layer), most)
+    order, most = spreading_order(problem, layer), problem.target.cores
+    loops = order[depth:] + order[:depth]
+    return plain_binding(extents, loops, _bindable(problem, layer), min(cores or most, most))
 
 
 @remembered(1 << 14)
 def _bindable(problem: Problem, layer: int) -> tuple[bool, ...]:
-    return bindable_dims(problem.graph.operators[problem.layers[layer].operators[-1]])
+    return bindable_dims(_last_operator(problem, layer))
 
 
+@remembered(1 << 16)
 def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) -> Binding:
-    """Return a plain binding of a class of parts on some cores, from one loop inwards.
+    """Return a plain binding of a class of parts on some cores, from one loop inwards; remembered.
 
-    The loops of its output outside that one come last. Where they are samples and it is rows, more
-    rows and then channels are spread, and each core loads its own channels' weights only.
+    Where the loops outside that one are samples and it is rows, more rows and then channels are
+    spread, and each core loads its own channels' weights only.
 
     Args:
         book: where the class comes from.
@@ -295,25 +270,15 @@ def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) ->
         cores: cores to spread over.
         depth: the loop that spreading begins with; the outermost if None.
     """
-    return _chosen_binding(book, book.alike[shape], cores, depth)
+    last, extents = book.shapes[shape].layers[-1], _output_extents(book, book.alike[shape])
+    return plain_for(book.problem, last, extents, depth or 0, cores)
 
 
 @remembered(1 << 16)
-def _chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) -> Binding:
-    problem, last = book.problem, book.shapes[shape].layers[-1]
-    order = list(spreading_order(problem, last))
-    if depth is not None and depth < len(order):
-        order = order[depth:] + order[:depth]
-    most = min(cores, problem.target.cores)
-    return plain_for(problem, last, _output_extents(book, shape), order, most)
-
-
-@remembered(1 << 16)
-def _output_extents(book: PartBook, shape: int) -> list[int]:
+def _output_extents(book: PartBook, shape: int) -> tuple[int, ...]:
     """Return the elements along each dimension of the first output of a class of parts."""
-    problem, last = book.problem, book.shapes[shape].layers[-1]
-    output = problem.layers[last].outputs[0]
-    return extents_in(problem, (last,), part_shape(book, shape))[output]
+    last = book.shapes[shape].layers[-1:]
+    return extents_in(book.problem, last, part_shape(book, shape))[0]
 
 
 @dataclass(eq=False)
@@ -404,12 +369,8 @@ def _output_of(book: PartBook, shape: int) -> tuple[Binding, list[int]]:
     return plain_for(problem, last, extents), spreadable(problem, last, extents)
 
 
-def wanted_inputs(graph: InstanceGraph, index: int, binding: Binding) -> dict[int, Binding]:
-    """Return the bindings that an instance wants of its inputs, its output bound in some way."""
-    return _wanted_by(graph.book, int(graph.shape[index]), binding)
-
-
-def _wanted_by(book: PartBook, shape: int, binding: Binding) -> dict[int, Binding]:
+def wanted_inputs(book: PartBook, shape: int, binding: Binding) -> dict[int, Binding]:
+    """Return the bindings that a class of parts, bound in some way, wants of its inputs."""
     problem, layers = book.problem, book.shapes[shape].layers
     extents = extents_in(problem, layers, part_shape(book, shape))
     return layer_bindings(problem, layers, extents, binding)[1]
@@ -419,7 +380,7 @@ def _wanted_by(book: PartBook, shape: int, binding: Binding) -> dict[int, Bindin
 def _inputs_wanted(book: PartBook, shape: int, binding: Binding) -> tuple[Binding | None, ...]:
     """Return what a class of parts bound so wants of its external inputs, remembered."""
     inputs = external_inputs(book.problem, book.shapes[shape].layers)
-    return tuple(map(_wanted_by(book, shape, binding).get, inputs))
+    return tuple(map(wanted_inputs(book, shape, binding).get, inputs))
 
 
 def _divides(binding: Binding, extents: Sequence[int]) -> bool:
@@ -428,11 +389,10 @@ def _divides(binding: Binding, extents: Sequence[int]) -> bool:
     return all(extent % parts == 0 for extent, parts in pairs)
 
 
-def extents_in(problem: Problem, layers: Sequence[int], shape: Regions) -> dict[int, list[int]]:
-    """Elements per dimension of every layer output in a part."""
-    starts = problem.arrays.dim_start
-    outputs = [t for layer in layers for t in problem.layers[layer].outputs]
+def extents_in(
+    problem: Problem, layers: Sequence[int], shape: Regions
+) -> tuple[tuple[int, ...], ...]:
+    """Return the elements per dimension of each layer's first output in a part."""
+    starts, outputs = problem.arrays.dim_start, [problem.layers[x].outputs[0] for x in layers]
     dims = [slice(starts[t], starts[t + 1]) for t in outputs]
-    return {
-        t: (shape.high[own] - shape.low[own]).tolist() for t, own in zip(outputs, dims, strict=True)
-    }
+    return tuple(tuple((shape.high[own] - shape.low[own]).tolist()) for own in dims)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -60,8 +60,6 @@ class Parts:
 
     Attributes:
         index: its number among all that the problem remembers.
-        layers: the sub-graph's.
-        count: number of parts.
         inputs: external input tensors, in order of first use.
         outputs: output tensors.
         shapes: per part, the index of its shape in :attr:`PartBook.shapes`.
@@ -72,14 +70,17 @@ class Parts:
     """
 
     index: int
-    layers: tuple[int, ...]
-    count: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     shapes: Ints
     out_base: int
     in_base: int
     output_bytes: Ints
+
+    @property
+    def count(self) -> int:
+        """Number of parts."""
+        return len(self.shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,8 @@ class PartBook:
         regions: rows ``(rank, 2)``; a tensor's further dimensions are ``[0, 1)``.
         shapes: classes of parts, by index.
         alike: per class, the first that is the same part of an isomorphic sub-graph.
-        parts: by index.
-        number: tells it from the books of other problems.
+        parts: by layers and the axes that are cut, in the order of their indices.
+        blocks: links of one sub-graph's parts, by the indices of the reader and of what it reads.
     """
 
     problem: Problem
@@ -109,11 +110,12 @@ class PartBook:
     regions: Store = field(init=False)
     shapes: list[ShapeKey] = field(default_factory=list)
     alike: list[int] = field(default_factory=list)
-    parts: list[Parts] = field(default_factory=list)
+    parts: dict[tuple[object, ...], Parts] = field(default_factory=dict)
     shape_index: dict[tuple[tuple[int, ...], bytes], int] = field(default_factory=dict)
     alike_index: dict[ShapeKey, int] = field(default_factory=dict)
-    part_index: dict[tuple[object, ...], Parts] = field(default_factory=dict)
-    number: int = field(default_factory=itertools.count().__next__)
+    blocks: Recent[tuple[int, ...], Ints] = field(
+        default_factory=lambda: Recent(1 << 18, 32 << 20, lambda block: 200 + block.nbytes)
+    )
 
     def __post_init__(self) -> None:
         self.rank = max(1, *(len(t.shape) for t in self.problem.graph.tensors))
@@ -173,11 +175,7 @@ class InstanceGraph:
         shape: per instance, its class of equal extents.
         out_region: per instance, the row of its first output in the book of regions.
         in_region: per instance, the row of its first input.
-        output_bytes: per instance.
         links: what they read from each other.
-        producer_start: ``producer[producer_start[i]:producer_start[i + 1]]`` are the instances that
-            ``i`` reads from, ascending.
-        consumer_start: likewise for the instances that read from ``i``.
     """
 
     book: PartBook
@@ -188,12 +186,7 @@ class InstanceGraph:
     shape: Ints
     out_region: Ints
     in_region: Ints
-    output_bytes: Ints
     links: Links
-    producer_start: Ints
-    producer: Ints
-    consumer_start: Ints
-    consumer: Ints
 
     @property
     def problem(self) -> Problem:
@@ -227,17 +220,17 @@ class InstanceGraph:
     @functools.cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
         """Per instance, the instances whose output it reads, ascending."""
-        return _rows(self.producer_start, self.producer)
+        bounds, maker = self.links.start.tolist(), self.links.maker.tolist()
+        return tuple(tuple(sorted(set(maker[a:b]))) for a, b in itertools.pairwise(bounds))
 
     @functools.cached_property
     def consumers(self) -> tuple[tuple[int, ...], ...]:
         """Per instance, the instances that read its output, ascending."""
-        return _rows(self.consumer_start, self.consumer)
-
-
-def _rows(start: Ints, values: Ints) -> tuple[tuple[int, ...], ...]:
-    bounds, flat = start.tolist(), values.tolist()
-    return tuple(tuple(flat[a:b]) for a, b in itertools.pairwise(bounds))
+        found: list[list[int]] = [[] for _ in range(self.count)]
+        for reader, makers in enumerate(self.producers):
+            for maker in makers:
+                found[maker].append(reader)
+        return tuple(map(tuple, found))
 
 
 @remembered(1 << 16)
@@ -262,14 +255,11 @@ def boxes_of(problem: Problem, layers: tuple[int, ...], split: Split) -> list[Cu
 
 
 def parts_of(book: PartBook, subgraph: SubGraph) -> Parts:
-    """One sub-graph cut as its split says, remembered."""
-    key = (subgraph.layers, subgraph.split.axes)
-    found = book.part_index.get(key)
-    if found is None:
-        found = _make_parts(book, subgraph)
-        book.part_index[key] = found
-        book.parts.append(found)
-    return found
+    """Return one sub-graph cut as its split says, remembered."""
+    key = subgraph.layers, subgraph.split.axes
+    if key not in book.parts:
+        book.parts[key] = _make_parts(book, subgraph)
+    return book.parts[key]
 
 
 def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
@@ -289,7 +279,7 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
     element = problem.arrays.element[np.asarray(outputs, np.int64)]
     sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * element[None]
     return Parts(
-        len(book.parts), layers, len(boxes), inputs, outputs, np.asarray(known, np.int64),
+        len(book.parts), inputs, outputs, np.asarray(known, np.int64),
         book.regions.add(made), book.regions.add(needed), sizes.sum(axis=1).astype(np.int64),
     )  # fmt: skip
 
@@ -330,20 +320,19 @@ def _find_regions(g: GraphArrays, ops: Ints, axes: Ints, bounds: Ints, regions: 
 
 
 @borrowing
-def note_regions(g: GraphArrays, tensors: Ints, regions: Regions, rows: Ints) -> None:
+def _note_regions(g: GraphArrays, tensors: Ints, regions: Regions, rows: Ints) -> None:
     """Note the regions of some tensors, one row each; nothing of those that are not seen."""
-    low, high, seen = regions.low, regions.high, regions.seen
     for index in range(len(tensors)):
         tensor = tensors[index]
-        rows[index, :, 0], rows[index, :, 1] = 0, seen[tensor]
-        for dim in range(g.dim_start[tensor], g.dim_start[tensor + 1]):
-            at = dim - g.dim_start[tensor]
-            rows[index, at, 0] = low[dim] if seen[tensor] else 0
-            rows[index, at, 1] = high[dim] if seen[tensor] else 0
+        seen, first = regions.seen[tensor], g.dim_start[tensor]
+        rows[index, :, 0], rows[index, :, 1] = 0, seen
+        for dim in range(first, g.dim_start[tensor + 1]):
+            rows[index, dim - first, 0] = regions.low[dim] if seen else 0
+            rows[index, dim - first, 1] = regions.high[dim] if seen else 0
 
 
 @borrowing
-def note_extents(g: GraphArrays, ops: Ints, regions: Regions, row: Ints) -> int:
+def _note_extents(g: GraphArrays, ops: Ints, regions: Regions, row: Ints) -> int:
     """Note the extents of all that a part touches, where there is room; return their number."""
     count = 0
     for op in ops:
@@ -374,115 +363,70 @@ def _cut_up(
     rows: Ints,
 ) -> Ints:
     """Note the regions of tensors in every part, and return the extents of all that it touches."""
-    length = note_extents(g, ops, regions, regions.seen[:0])
-    extents = np.zeros((len(bounds), length), np.int64)
+    extents = np.zeros((len(bounds), _note_extents(g, ops, regions, regions.seen[:0])), np.int64)
     for part in range(len(bounds)):
         clear_seen(g, ops, regions.seen)
         seed_in(g, ops[-1], axes, bounds[part], regions)
         propagate_in(g, ops, regions)
-        note_regions(g, tensors, regions, rows[part])
-        note_extents(g, ops, regions, extents[part])
+        _note_regions(g, tensors, regions, rows[part])
+        _note_extents(g, ops, regions, extents[part])
     return extents
 
 
-Blocks = Recent[tuple[int, ...], Ints]
-"""Links of one sub-graph's parts that are remembered: by the number of their book, the reader's
-parts and the makers'. Columns: reader's part, its input slot, maker's part, maker's output, bytes;
-reader by reader, then by slot."""
-
-
-def make_instances(
-    book: PartBook, subgraphs: tuple[SubGraph, ...], blocks: Blocks | None = None
-) -> InstanceGraph:
-    """Split every sub-graph and connect the parts.
-
-    Args:
-        book: what is known of parts of the model.
-        subgraphs: in topological order.
-        blocks: what is remembered of links between parts.
-    """
+def make_instances(book: PartBook, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
+    """Split every sub-graph, each in terms of the book's layers, and connect the parts."""
     parts = tuple(parts_of(book, s) for s in subgraphs)
-    links = _links(book, parts, Recent(1) if blocks is None else blocks)
-    return _graph(book, subgraphs, parts, [np.arange(p.count) for p in parts], links)
+    return graph_of(
+        book, subgraphs, parts, [np.arange(p.count) for p in parts], _links(book, parts)
+    )
 
 
-def side_by_side(
-    book: PartBook, subgraphs: Sequence[SubGraph], choose: Callable[[Parts], Ints]
-) -> tuple[InstanceGraph, int]:
-    """Return a graph of parts of sub-graphs as if each were alone, and how many layers come first.
-
-    The layers that they read come first, each as one part that reads nothing; no sub-graph reads
-    another.
-
-    Args:
-        book: what is known of parts of the model.
-        subgraphs: each in terms of the problem's layers; they may overlap.
-        choose: which parts of a sub-graph, as indices.
-    """
-    problem, rows = book.problem, list[tuple[int, ...]]()
-    own = [parts_of(book, subgraph) for subgraph in subgraphs]
-    layers = sorted({m for p in own for t in p.inputs if (m := problem.producer[t]) >= 0})
-    whole = [SubGraph(0, (layer,), Split(-1, 1, 0, 0, 0)) for layer in layers]
-    parts = (*(parts_of(book, s) for s in whole), *own)
-    chosen = [choose(p) for p in parts]
-    maker = {t: (at, n) for at, x in enumerate(layers) for n, t in enumerate(parts[at].outputs)}
-    reader = len(layers)
-    for p, some in zip(own, chosen[len(layers) :], strict=True):
-        read = [(slot, *maker[t], t) for slot, t in enumerate(p.inputs) if t in maker]
-        for row in (p.in_base + some * len(p.inputs)).tolist():
-            rows += [(reader, slot, at, n, row + slot, t) for slot, at, n, t in read]
-            reader += 1
-    table = np.asarray(rows, np.int64).reshape(-1, 6)
-    regions, element = book.regions.rows[table[:, 4]], problem.arrays.element[table[:, 5]]
-    size = (regions[..., 1] - regions[..., 0]).prod(axis=1) * element
-    columns = np.column_stack((table[:, :4], size))[size > 0]
-    return _graph(book, (*whole, *subgraphs), parts, chosen, _joined(columns, reader)), len(layers)
-
-
-def _graph(
+def graph_of(
     book: PartBook,
     subgraphs: tuple[SubGraph, ...],
     parts: tuple[Parts, ...],
     chosen: Sequence[Ints],
     links: Links,
 ) -> InstanceGraph:
-    """Return the graph of some parts of each sub-graph."""
+    """Return the graph of some parts of each sub-graph, chosen by their indices."""
     first = np.append(0, np.cumsum([len(some) for some in chosen])).astype(np.int64)
     subgraph, part = np.repeat(np.arange(len(parts)), np.diff(first)), np.concatenate(chosen)
-    pairs = list(zip(parts, chosen, strict=True))
     bases = [(p.out_base, len(p.outputs), p.in_base, len(p.inputs)) for p in parts]
     out_base, outputs, in_base, inputs = np.asarray(bases, np.int64)[subgraph].T
+    shapes = np.concatenate([p.shapes[some] for p, some in zip(parts, chosen, strict=True)])
     return InstanceGraph(
-        book, subgraphs, parts, first, subgraph, np.concatenate([p.shapes[c] for p, c in pairs]),
-        out_base + part * outputs, in_base + part * inputs,
-        np.concatenate([p.output_bytes[c] for p, c in pairs]), links,
-        *_edges(links.start, links.maker),
+        book, subgraphs, parts, first, subgraph, shapes,
+        out_base + part * outputs, in_base + part * inputs, links,
     )  # fmt: skip
 
 
-def _joined(rows: Ints, count: int) -> Links:
+def links_of(rows: Ints, count: int) -> Links:
     """Return links of so many instances from their columns, the reader's first."""
     reader, *columns = (np.ascontiguousarray(column) for column in rows.T)
     return Links(np.searchsorted(reader, np.arange(count + 1)), *columns)
 
 
-def _links(book: PartBook, parts: Sequence[Parts], known: Blocks) -> Links:
+def _links(book: PartBook, parts: Sequence[Parts]) -> Links:
     """Put the blocks of all sub-graphs together."""
     maker = {t: index for index, p in enumerate(parts) for t in p.outputs}
     starts = list(itertools.accumulate((p.count for p in parts), initial=0))
     blocks = []
     for index, reader in enumerate(parts):
         makers = [maker.get(t, -1) for t in reader.inputs]
-        rows = _block(book, reader, [parts[m] if m >= 0 else None for m in makers], known).copy()
+        rows = _block(book, reader, [parts[m] if m >= 0 else None for m in makers]).copy()
         rows[:, 0] += starts[index]
         rows[:, 2] += np.asarray([starts[m] for m in makers], np.int64)[rows[:, 1]]
         blocks.append(rows)
-    return _joined(np.concatenate(blocks), starts[-1])
+    return links_of(np.concatenate(blocks), starts[-1])
 
 
-def _block(book: PartBook, reader: Parts, makers: Sequence[Parts | None], known: Blocks) -> Ints:
-    key = (book.number, reader.index, *(-1 if m is None else m.index for m in makers))
-    return known.get(key, lambda: _make_block(book, reader, makers))
+def _block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -> Ints:
+    """Return the links of a sub-graph's parts, remembered, reader by reader and then by slot.
+
+    Columns: reader's part, its input slot, maker's part, maker's output, bytes.
+    """
+    key = (reader.index, *(-1 if m is None else m.index for m in makers))
+    return book.blocks.get(key, lambda: _make_block(book, reader, makers))
 
 
 def _make_block(book: PartBook, reader: Parts, makers: Sequence[Parts | None]) -> Ints:
@@ -533,14 +477,3 @@ def _sorted_dim(regions: Ints) -> int:
     changes = (steps[:, :, 0] > 0).sum(axis=0)
     back = (steps < 0).any(axis=(0, 2))
     return int(np.where(back, -1, changes).argmax())
-
-
-def _edges(start: Ints, maker: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return distinct producers of every instance, ascending, and the consumers they have."""
-    count = len(start) - 1
-    reader = np.repeat(np.arange(count), np.diff(start))
-    reader, producer = np.divmod(np.unique(reader * count + maker), max(count, 1))
-    places = np.arange(count + 1)
-    by_producer = np.argsort(producer, kind="stable")
-    consumer_start = np.searchsorted(producer[by_producer], places)
-    return np.searchsorted(reader, places), producer, consumer_start, reader[by_producer]

@@ -7,7 +7,7 @@ third by footprint, which the paper names as another heuristic; a fourth by prio
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -33,20 +33,28 @@ def depth_first(
         consumers: per instance, what waits for it.
         visit: order in which instances are looked at first; ascending by default.
     """
-    waits, order = list(map(len, producers)), []
     place: dict[int, int] = {}
-    for instance in range(len(producers)) if visit is None else visit:
-        if not waits[instance]:
-            place[instance] = len(place)
-    free = [(-at, instance) for instance, at in place.items()]
-    heapq.heapify(free)
-    while free:
-        order.append(heapq.heappop(free)[1])
+    first = range(len(producers)) if visit is None else visit
+    return _by_rank(producers, consumers, first, lambda i: place.setdefault(i, len(place)))
+
+
+def _by_rank(
+    producers: Edges, consumers: Edges, visit: Iterable[int], rank: Callable[[int], int]
+) -> list[int]:
+    """Return the order in which the highest rank is next of what waits for nothing.
+
+    Ranks are asked for as instances are met, the first ones in the order of ``visit``.
+    """
+    waits, order = list(map(len, producers)), []
+    ready = [(-rank(instance), instance) for instance in visit if not waits[instance]]
+    heapq.heapify(ready)
+    while ready:
+        order.append(heapq.heappop(ready)[1])
         for reader in consumers[order[-1]]:
             waits[reader] -= 1
-            place.setdefault(reader, len(place))
+            entry = (-rank(reader), reader)
             if not waits[reader]:
-                heapq.heappush(free, (-place[reader], reader))
+                heapq.heappush(ready, entry)
     return order
 
 
@@ -64,16 +72,7 @@ def breadth_first(producers: Edges, consumers: Edges) -> list[int]:
 
 def footprint_first(producers: Edges, consumers: Edges, footprints: Sequence[int]) -> list[int]:
     """Return the order in which the largest footprint is next of what waits for nothing."""
-    waits, order = list(map(len, producers)), []
-    ready = [(-footprints[instance], instance) for instance, wait in enumerate(waits) if not wait]
-    heapq.heapify(ready)
-    while ready:
-        order.append(heapq.heappop(ready)[1])
-        for reader in consumers[order[-1]]:
-            waits[reader] -= 1
-            if not waits[reader]:
-                heapq.heappush(ready, (-footprints[reader], reader))
-    return order
+    return _by_rank(producers, consumers, range(len(producers)), footprints.__getitem__)
 
 
 def live_peak(order: Sequence[int], consumers: Edges, sizes: Sequence[int]) -> int:
@@ -120,6 +119,5 @@ def order_instances(
 
 
 def output_sizes(graph: InstanceGraph) -> list[int]:
-    """Bytes of each instance's outputs."""
-    sizes: list[int] = graph.output_bytes.tolist()
-    return sizes
+    """Return the bytes of each instance's outputs."""
+    return [size for parts in graph.parts for size in parts.output_bytes.tolist()]

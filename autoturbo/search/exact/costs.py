@@ -31,12 +31,13 @@ from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split
 from autoturbo.schedule.pipeline import Workbench, rules_of
 from autoturbo.schedule.place.bind import Placement, Scope, chosen_binding
-from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts, side_by_side
+from autoturbo.schedule.place.instances import InstanceGraph, PartBook, Parts
 from autoturbo.schedule.problem import Problem
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.search.exact.bounds import SLACK, least_seconds
 from autoturbo.search.exact.groups import Layers
 from autoturbo.simulate.bound import Needs
+from autoturbo.simulate.isolated import side_by_side
 from autoturbo.simulate.sequence import KernelMemory, kernel_seconds
 from autoturbo.stores import remembered
 

@@ -60,11 +60,9 @@ def _closed(plan: Plan, apart: frozenset[int]) -> list[list[int]]:
 def _mismatched(problem: Problem, kernel: Sequence[int]) -> Iterator[int]:
     """Layers of a kernel whose binding is not what all their readers would have."""
     tensors = problem.graph.tensors
-    extents = {t: tensors[t].shape for x in kernel for t in problem.layers[x].outputs}
-    last = problem.layers[kernel[-1]].outputs[0]
-    bound, _ = layer_bindings(
-        problem, kernel, extents, plain_for(problem, kernel[-1], extents[last])
-    )
+    extents = tuple(tensors[problem.layers[x].outputs[0]].shape for x in kernel)
+    last = plain_for(problem, kernel[-1], extents[-1])
+    bound, _ = layer_bindings(problem, tuple(kernel), extents, last)
     for reader in kernel:
         for tensor, wanted in infer_layer(problem, reader, bound[reader]).items():
             maker = problem.producer[tensor]
@@ -107,7 +105,7 @@ def _scopes(graph: InstanceGraph, bound: Placement) -> list[Scope]:
     scopes = list(bound.scopes)
     maker = {t: i.index for i in graph.instances for t in i.outputs}
     for instance in graph.instances:
-        wanted = wanted_inputs(graph, instance.index, bound.bindings[instance.index])
+        wanted = wanted_inputs(graph.book, instance.shape, bound.bindings[instance.index])
         for tensor, binding in wanted.items():
             if tensor in maker and bound.bindings[maker[tensor]] != binding:
                 scopes[maker[tensor]] = Scope.GB
