@@ -156,7 +156,7 @@ class Schedule:
     def instructions(self, step: Step) -> Instructions:
         """The program of one kernel."""
         kernel = self._kernel(step.instance, step.template, step.streams, step.weights_resident)
-        return instruct(*kernel)
+        return instruct(kernel)
 
     def program(self, kernel: int, cluster: int = 0) -> Instructions:
         """The program of a kernel by its place in the order of a cluster."""

@@ -15,17 +15,16 @@ from enum import IntEnum
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.amounts import Amount, Columns, Role, Roles, weight_tiles
+from autoturbo.schedule.codegen.amounts import Amount, Role, Roles
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
-    DMA_OUT,
+    ENGINE_OF,
     ENGINES,
     MATRIX_ENGINE,
-    TRANSFER,
     VECTOR_ENGINE,
 )
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import IN_LB, Rule, Tiling, tile_counts
+from autoturbo.schedule.codegen.tiling import IN_LB, Rule, Tiling
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.simulate.kernels import Rate, durations, memory_seconds
 
@@ -76,9 +75,7 @@ def estimates(
     """
     owner = np.repeat(np.arange(len(which)), np.diff(rows))
     each, kept = rules[which[owner]], resident[owner]
-    tiles = tile_counts(stages, streams, each, kept)
-    columns = Columns(stages.T, streams.T, tiles.T, each.T)
-    layers = _Layers(columns, Roles(columns, kept), rates)
+    layers = _Layers(Roles(stages, streams, each, kept), rates)
     _work(layers)
     _weights(layers)
     _inputs(layers)
@@ -87,19 +84,11 @@ def estimates(
     return _kernels(layers, fetching, owner, rules[which])
 
 
-_ENGINE_OF = {
-    Role.FETCH_WEIGHTS: DMA_IN, Role.PASS_WEIGHTS: TRANSFER, Role.FETCH_INPUT: DMA_IN,
-    Role.PASS_INPUT: TRANSFER, Role.FETCH_LATE: DMA_IN, Role.PASS_LATE: TRANSFER,
-    Role.MULTIPLY: MATRIX_ENGINE, Role.APPLY: VECTOR_ENGINE, Role.STORE: TRANSFER,
-    Role.SAVE: DMA_OUT,
-}  # fmt: skip
-
-
 class _Layers:
     """Layers of kernels, and what their instructions take.
 
     Attributes:
-        columns: of the layers.
+        roles: of the instructions, with the layers by column.
         results: tiles of results.
         slots: for tiles that are fetched or stored.
         alone: 1 where DDR is read and written without a global buffer between, else 0.
@@ -110,13 +99,12 @@ class _Layers:
         terms: by :class:`Estimate`, what is added up over kernels.
     """
 
-    def __init__(self, columns: Columns, roles: Roles, rates: Floats) -> None:
-        self.columns, self.roles, self.rates = columns, roles, rates
-        count = columns.stages.shape[1]
-        self.slots, self.alone = columns.rules[Rule.AHEAD] + 1.0, ~columns.has_gb
+    def __init__(self, roles: Roles, rates: Floats) -> None:
+        self.roles, self.rates, count = roles, rates, roles.stages.shape[1]
+        self.slots, self.alone = roles.rules[Rule.AHEAD] + 1.0, ~roles.has_gb
         self.busy = np.zeros((len(ENGINES), count))
         self.work, self.least, self.fill = np.zeros((3, count))
-        tiles = columns.tiles
+        tiles = roles.tiles
         self.results = tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.ROWS]].prod(axis=0)
         self.terms = defaultdict[int, list[Floats]](list)
 
@@ -127,7 +115,7 @@ class _Layers:
 
         ``work`` is what follows each before its slot, of so many, is free; None if it needs none.
         """
-        emits, engine = self.roles.emits[role], _ENGINE_OF[role]
+        emits, engine = self.roles.emits[role], ENGINE_OF[role]
         where, amounts = np.flatnonzero(emits), self.roles.amounts[role]
         if not len(where):
             return
@@ -148,17 +136,17 @@ class _Layers:
 
 def _work(k: _Layers) -> None:
     """Add matrix and vector work."""
-    k.issue(Role.MULTIPLY, k.results * k.columns.tiles[Tiling.DEPTHS])
+    k.issue(Role.MULTIPLY, k.results * k.roles.tiles[Tiling.DEPTHS])
     k.issue(Role.APPLY, k.results)
     both = k.busy[MATRIX_ENGINE] + k.busy[VECTOR_ENGINE]
-    steps = k.columns.stages[Stage.SEQUENCE] > 0  # each ends before the next begins
+    steps = k.roles.stages[Stage.SEQUENCE] > 0  # each ends before the next begins
     k.work = np.where(steps, both, np.maximum(k.busy[MATRIX_ENGINE], k.busy[VECTOR_ENGINE]))
     k.least = np.where(steps, both, 0.0)
 
 
 def _weights(k: _Layers) -> None:
     """Add weight tiles from DDR and to the cores."""
-    count = weight_tiles(k.columns.stages, k.columns.tiles)
+    count = k.roles.weight_tiles()
     work = k.work / np.maximum(count, 1)
     k.issue(Role.FETCH_WEIGHTS, count, work * k.alone, k.slots)
     k.issue(Role.PASS_WEIGHTS, count, work, k.slots)
@@ -166,7 +154,7 @@ def _weights(k: _Layers) -> None:
 
 def _inputs(k: _Layers) -> None:
     """Add what tiles read from outside LB."""
-    tiles, steps = k.columns.tiles, k.columns.stages[Stage.SEQUENCE] > 0
+    tiles, steps = k.roles.tiles, k.roles.stages[Stage.SEQUENCE] > 0
     outside = tiles[Tiling.ROWS_OUTSIDE] > 0
     count = tiles[Tiling.PRODUCTS] * tiles[Tiling.ROWS] * np.where(outside, 1, tiles[Tiling.DEPTHS])
     once = outside | (tiles[Tiling.KEPT] == IN_LB)

@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, save
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph, element_bytes
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.instructions import Instructions, instruct
+from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import local_edges, stitch
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import Knobs
@@ -169,4 +169,4 @@ def _program(problem: Problem, grid: tuple[int, int], residence: Residence) -> I
         streams[0, column] = size if moved else 0
     rules = InstructionRules.of(problem, Knobs())
     edges = local_edges(problem, layers)
-    return instruct(template.stages, streams, edges, rules, weights_resident=False)
+    return instruct(Kernel(template.stages, streams, edges, rules, 0))

@@ -18,6 +18,7 @@ from autoturbo.schedule.codegen.instructions import (
     VECTOR_ENGINE,
     Column,
     Instructions,
+    Kernel,
     instruct,
 )
 from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
@@ -55,7 +56,7 @@ def program(
     """Stages one after the other."""
     table = np.zeros((len(stages), STREAM_COLUMNS), np.int64) if streams is None else streams
     edges: list[tuple[int, ...]] = [(), *((i,) for i in range(len(stages) - 1))]
-    return instruct(np.asarray(stages), table, edges, rules(**knobs), weights_resident=False)
+    return instruct(Kernel(np.asarray(stages), table, edges, rules(**knobs), 0))
 
 
 def on(found: Instructions, engine: int) -> np.ndarray:
@@ -124,7 +125,7 @@ def test_streams_are_stored_after_compute() -> None:
 @pytest.mark.full
 def test_resident_weights_are_not_asked_of_ddr() -> None:
     streams = np.zeros((1, STREAM_COLUMNS), np.int64)
-    found = instruct(product(64, 32, 32)[None], streams, [()], rules(), weights_resident=True)
+    found = instruct(Kernel(product(64, 32, 32)[None], streams, [()], rules(), 1))
     assert not len(on(found, DMA_IN))
     assert found.amounts[on(found, TRANSFER), Amount.CORE].sum() == 2048
 

@@ -13,7 +13,7 @@ from autoturbo.datasets import workloads
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware import Target, load_target
-from autoturbo.schedule.codegen.instructions import Instructions, instruct
+from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.codegen.work import Floats
@@ -100,7 +100,7 @@ def program(
     *,
     resident: bool = False,
 ) -> Instructions:
-    return instruct(stages, moved, edges, rules, weights_resident=resident)
+    return instruct(Kernel(stages, moved, edges, rules, resident))
 
 
 def timed(

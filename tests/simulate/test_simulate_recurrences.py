@@ -14,7 +14,7 @@ from autoturbo.graph.layers import layers_of
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target, load_target
-from autoturbo.schedule.codegen.instructions import instruct
+from autoturbo.schedule.codegen.instructions import Kernel, instruct
 from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.stitch import Template, local_edges, stitch
 from autoturbo.schedule.codegen.tiling import FROM_DDR, InstructionRules, Tiling, weight_passes
@@ -275,7 +275,7 @@ def test_the_estimate_is_near_the_simulation(tmp_path: Path, kind: str, target: 
     layers = template.layers
     streams, rates = np.zeros((len(layers), 8), np.int64), rates_of(machine, machine.default_dtype)
     edges = local_edges(schedule.problem, layers)
-    program = instruct(template.stages, streams, edges, schedule.rules, weights_resident=0)
+    program = instruct(Kernel(template.stages, streams, edges, schedule.rules, 0))
     exact = run_kernel(program, rates).seconds
     quick = estimated(template.stages, streams, schedule.rules.as_array(), 0, rates)
     assert quick[Estimate.SECONDS] == pytest.approx(exact, rel=0.15)

@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.schedule.codegen.amounts import Role
-from autoturbo.schedule.codegen.instructions import ENGINES, INSTRUCTION_COLUMNS, Column, instruct
+from autoturbo.schedule.codegen.instructions import (
+    ENGINES,
+    INSTRUCTION_COLUMNS,
+    Column,
+    Kernel,
+    instruct,
+)
 from autoturbo.schedule.codegen.stages import STAGE_COLUMNS, Stage
 from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.knobs import Knobs
@@ -113,10 +119,10 @@ def races_without_clearances(schedule: Schedule) -> list[str]:
     found: list[str] = []
     for kernel, phase in enumerate(p for p in trace_of(schedule).clusters[0] if p.program):
         step = schedule.timeline.step(kernel)
-        made = instruct(
-            step.template.stages, step.streams, local_edges(schedule.problem, step.template.layers),
-            schedule.rules, weights_resident=step.weights_resident,
-        )  # fmt: skip
+        edges = local_edges(schedule.problem, step.template.layers)
+        made = instruct(Kernel(
+            step.template.stages, step.streams, edges, schedule.rules, step.weights_resident
+        ))  # fmt: skip
         assert phase.program
         without = dataclasses.replace(phase.program, where=made.where)
         trace = Trace(((dataclasses.replace(phase, program=without),),), frozenset(), ())

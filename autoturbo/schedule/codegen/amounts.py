@@ -9,13 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import FROM_DDR, IN_LB, TO_CORES, Rule, Tiling, weight_passes
+from autoturbo.schedule.codegen.tiling import (
+    FROM_DDR,
+    IN_LB,
+    TO_CORES,
+    Rule,
+    Tiling,
+    tile_counts,
+    weight_passes,
+)
 from autoturbo.schedule.codegen.work import Flags, Floats
 from autoturbo.schedule.memory.timeline import IN_DDR, IN_GB, LATE_DDR, LATE_GB, OUT_DDR, OUT_GB
 
@@ -72,92 +79,84 @@ class Amount(IntEnum):
 AMOUNT_COLUMNS = len(Amount)
 
 
-class Columns(NamedTuple):
-    """Layers by column: of their stages, of what they stream, of their tiles and of the rules.
-
-    The rules may be one column for all layers.
-    """
-
-    stages: Floats
-    streams: Ints
-    tiles: Ints
-    rules: Ints
-
-    @property
-    def has_gb(self) -> Flags:
-        """Whether there is a global buffer."""
-        return np.asarray(self.rules[Rule.HAS_GB] > 0)
-
-    def reduced(self) -> Floats:
-        """Return the share of a layer's results that one tile of results is."""
-        cut = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.ROWS]]
-        return np.asarray(1.0 / cut.prod(axis=0))
-
-
 class Roles:
     """What the instructions of layers move and compute, the same for all tiles of a layer.
 
     Attributes:
+        stages: of the layers, by column.
+        streams: bytes that they move from and to GB and DDR, by column.
+        rules: by column.
+        tiles: how the layers are cut, by column.
+        has_gb: whether there is a global buffer, per layer.
         amounts: ``(roles, layers, AMOUNT_COLUMNS)``.
         emits: whether tiles of a layer have instructions of a role, ``(roles, layers)``.
     """
 
-    def __init__(self, layers: Columns, resident: Ints) -> None:
+    def __init__(self, stages: Floats, streams: Ints, rules: Ints, resident: Ints) -> None:
         """Find the amounts of all roles.
 
         Args:
-            layers: some.
-            resident: where the weights are already, per layer or one for all: 0 in DDR only, 1 in
-                GB, 2 in LB.
+            stages: of templates.
+            streams: bytes that the layers move from and to GB and DDR.
+            rules: of :meth:`InstructionRules.as_array`, a row for each layer.
+            resident: per layer, where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         """
-        count = layers.stages.shape[1]
-        self.amounts = np.zeros((len(Role), count, AMOUNT_COLUMNS))
-        self.emits = np.zeros((len(Role), count), np.bool_)
-        self._weights(layers, resident)
-        self._inputs(layers)
-        self._work(layers)
-        self._results(layers)
+        self.stages, self.streams, self.rules = stages.T, streams.T, rules.T
+        self.tiles = tile_counts(stages, streams, rules, resident).T
+        self.has_gb: Flags = self.rules[Rule.HAS_GB] > 0
+        self.amounts = np.zeros((len(Role), len(stages), AMOUNT_COLUMNS))
+        self.emits = np.zeros((len(Role), len(stages)), np.bool_)
+        self._weights(resident)
+        self._inputs()
+        self._work()
+        self._results()
+
+    def _reduced(self) -> Floats:
+        """Return the share of a layer's results that one tile of results is."""
+        cut = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.ROWS]]
+        return np.asarray(1.0 / cut.prod(axis=0))
 
     def _note(self, role: Role, emitted: Flags, amounts: Mapping[Amount, Floats]) -> None:
         self.emits[role] = emitted
         for amount, values in amounts.items():
             self.amounts[role, :, amount] = values
 
-    def _move(
-        self, role: Role, layers: Columns, emitted: Flags, size: Floats, run: Stage, core: Floats
-    ) -> None:
+    def _move(self, role: Role, emitted: Flags, size: Floats, run: Stage, core: Floats) -> None:
         """Note moves of bytes between DDR and GB, or the cores where there is none."""
-        far = np.where(layers.has_gb, size, 0.0)
+        far = np.where(self.has_gb, size, 0.0)
         self._note(role, emitted, {
-            Amount.DDR: size, Amount.RUN: np.minimum(layers.stages[run], size), Amount.GB: far,
+            Amount.DDR: size, Amount.RUN: np.minimum(self.stages[run], size), Amount.GB: far,
             Amount.GB_WRITTEN: far if role != Role.SAVE else np.zeros(len(far)),
-            Amount.CORE: np.where(layers.has_gb, 0.0, core),
+            Amount.CORE: np.where(self.has_gb, 0.0, core),
         })  # fmt: skip
 
-    def _weights(self, layers: Columns, resident: Ints) -> None:
+    def _weights(self, resident: Ints) -> None:
         """Note weight tiles: without GB straight to the cores, once for all if broadcast."""
-        stages, rules, has_gb = layers.stages, layers.rules, layers.has_gb
-        weighty, once = stages[Stage.WEIGHTS] > 0, rules[Rule.BROADCAST] > 0
-        share = _weight_share(layers, FROM_DDR)
-        core, size = stages[Stage.CORE_WEIGHTS] * share, stages[Stage.WEIGHTS] * share
-        size = np.where(has_gb | once, size, core * stages[Stage.CORES])
+        stages, tiles, has_gb = self.stages, self.tiles, self.has_gb
+        weighty, once = stages[Stage.WEIGHTS] > 0, self.rules[Rule.BROADCAST] > 0
+        count = tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.DEPTHS]].prod(axis=0)
+
+        def tile(source: int, whole: Flags) -> tuple[Floats, Floats]:
+            share = weight_passes(stages, tiles, self.rules, source) / count
+            core = stages[Stage.CORE_WEIGHTS] * share
+            return np.where(whole, stages[Stage.WEIGHTS] * share, core * stages[Stage.CORES]), core
+
+        size, core = tile(FROM_DDR, has_gb | once)
         emitted = weighty & (resident == 0)
-        self._move(Role.FETCH_WEIGHTS, layers, emitted, size, Stage.RUN_WEIGHTS, core)
-        share = _weight_share(layers, TO_CORES)
-        core, size = stages[Stage.CORE_WEIGHTS] * share, stages[Stage.WEIGHTS] * share
-        size = np.where(once, size, core * stages[Stage.CORES])
+        self._move(Role.FETCH_WEIGHTS, emitted, size, Stage.RUN_WEIGHTS, core)
+        size, core = tile(TO_CORES, once)
         emitted = weighty & has_gb & (resident != IN_LB)
         self._note(Role.PASS_WEIGHTS, emitted, {Amount.GB: size, Amount.CORE: core})
 
-    def _inputs(self, layers: Columns) -> None:
+    def _inputs(self) -> None:
         """Note inputs from before the kernel, and what it spilled or other cores made."""
-        stages, streams, tiles, rules = layers
-        cores, has_gb = rules[Rule.CORES], layers.has_gb
+        stages, streams, tiles, rules = self.stages, self.streams, self.tiles, self.rules
+        cores, has_gb = rules[Rule.CORES], self.has_gb
         share = 1.0 / (tiles[Tiling.PRODUCTS] * tiles[Tiling.ROWS])
         share = share / np.where(tiles[Tiling.ROWS_OUTSIDE] > 0, 1, tiles[Tiling.DEPTHS])
         for role, column in ((Role.FETCH_INPUT, IN_DDR), (Role.FETCH_LATE, LATE_DDR)):
             size = streams[column] * share
-            self._move(role, layers, size > 0, size, Stage.RUN_READ, size / cores)
+            self._move(role, size > 0, size, Stage.RUN_READ, size / cores)
         size = (streams[IN_DDR] + streams[IN_GB]) * share
         amounts = {Amount.GB: size, Amount.CORE: size / cores}
         self._note(Role.PASS_INPUT, has_gb & (size > 0), amounts)
@@ -169,15 +168,15 @@ class Roles:
             Amount.STEPS: steps,
         })  # fmt: skip
 
-    def _work(self, layers: Columns) -> None:
+    def _work(self) -> None:
         """Note matrix and vector work."""
-        stages, share = layers.stages, layers.reduced()
+        stages, share = self.stages, self._reduced()
         matrix = stages[Stage.MACS] > 0
-        self._note(Role.MULTIPLY, matrix, _tile_shape(layers))
+        self._note(Role.MULTIPLY, matrix, self._tile_shape())
         moved, written = stages[Stage.MOVED] * share, stages[Stage.WRITTEN] * share
         work = stages[Stage.VECTOR] + stages[Stage.SPECIAL]
         after = np.where(work > 0, 2.0 * written, 0.0) + moved
-        read = (stages[Stage.READ] + _weight_reads(stages)) * share
+        read = (stages[Stage.READ] + self._weight_reads()) * share
         self._note(Role.APPLY, ~matrix | (work + moved > 0), {
             Amount.VECTOR: stages[Stage.VECTOR] * share,
             Amount.SPECIAL: stages[Stage.SPECIAL] * share,
@@ -185,64 +184,49 @@ class Roles:
             Amount.LOCAL: np.where(matrix, after, np.maximum(read + written, 2.0 * moved)),
         })  # fmt: skip
 
-    def _results(self, layers: Columns) -> None:
+    def _results(self) -> None:
         """Note results that leave LB."""
-        cores, share = layers.rules[Rule.CORES], layers.reduced()
-        gb, ddr = layers.streams[OUT_GB] * share, layers.streams[OUT_DDR] * share
+        cores, share = self.rules[Rule.CORES], self._reduced()
+        gb, ddr = self.streams[OUT_GB] * share, self.streams[OUT_DDR] * share
         size = gb + ddr
         amounts = {Amount.GB: size, Amount.GB_WRITTEN: size, Amount.CORE: size / cores}
-        self._note(Role.STORE, layers.has_gb & (size > 0), amounts)
-        self._move(Role.SAVE, layers, ddr > 0, ddr, Stage.RUN_WRITTEN, ddr / cores)
+        self._note(Role.STORE, self.has_gb & (size > 0), amounts)
+        self._move(Role.SAVE, ddr > 0, ddr, Stage.RUN_WRITTEN, ddr / cores)
 
+    def _weight_reads(self) -> Floats:
+        """Return the bytes of weights that a core reads from LB: of a recurrence, at every step."""
+        steps = np.maximum(self.stages[Stage.SEQUENCE], 1.0)
+        return np.asarray(self.stages[Stage.CORE_WEIGHTS] * steps)
 
-def _weight_share(layers: Columns, source: int) -> Floats:
-    """Return the share of layers' weights that a weight tile brings, to the cores or from DDR."""
-    tiles = layers.tiles
-    count = tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]
-    share: Floats = weight_passes(layers.stages, tiles, layers.rules, source) / count
-    return share
+    def _tile_shape(self) -> dict[Amount, Floats]:
+        """Return the product of one tile and the bytes of LB that it touches.
 
+        Partial sums are read and written at twice the width of the result. Where nothing between
+        LB and the array holds operands, each block of rows reads the weights and each block of
+        columns the inputs.
+        """
+        stages, tiles, rules = self.stages, self.tiles, self.rules
+        products, columns = tiles[Tiling.PRODUCTS], tiles[Tiling.COLUMNS]
+        depths, rows = tiles[Tiling.DEPTHS], tiles[Tiling.ROWS]
+        count = stages[Stage.COUNT]
+        count = np.where(count > 0, count, 1.0)  # a fraction of fast types
+        high, wide = stages[Stage.ROWS] / rows, stages[Stage.COLUMNS] / columns
+        again = rules[Rule.REREADS] > 0
+        down = np.where(again, np.ceil(high / rules[Rule.NATIVE_ROWS]), 1.0)
+        across = np.where(again, np.ceil(wide / rules[Rule.NATIVE_COLUMNS]), 1.0)
+        local = (
+            stages[Stage.READ] / (products * rows * depths) * across
+            + self._weight_reads() / (products * columns * depths) * down
+            + stages[Stage.WRITTEN] / (products * rows * columns) * np.where(depths == 1, 1.0, 4.0)
+        )
+        return {
+            Amount.COUNT: count / products, Amount.ROWS: high, Amount.COLUMNS: wide,
+            Amount.DEPTH: stages[Stage.DEPTH] / depths, Amount.LOCAL: local,
+            Amount.STEPS: stages[Stage.SEQUENCE] / products,
+        }  # fmt: skip
 
-def _weight_reads(stages: Floats) -> Floats:
-    """Return the bytes of weights that a core reads from LB: of a recurrence, at every step."""
-    size: Floats = stages[Stage.CORE_WEIGHTS] * np.maximum(stages[Stage.SEQUENCE], 1.0)
-    return size
-
-
-def _tile_shape(layers: Columns) -> dict[Amount, Floats]:
-    """Return the product of one tile and the bytes of LB that it touches.
-
-    Partial sums are read and written at twice the width of the result. Where nothing between LB and
-    the array holds operands, each block of rows reads the weights and each block of columns the
-    inputs.
-    """
-    stages, _, tiles, rules = layers
-    products, columns = tiles[Tiling.PRODUCTS], tiles[Tiling.COLUMNS]
-    depths, rows = tiles[Tiling.DEPTHS], tiles[Tiling.ROWS]
-    count = np.where(stages[Stage.COUNT] > 0, stages[Stage.COUNT], 1.0)  # a fraction of fast types
-    high, wide = stages[Stage.ROWS] / rows, stages[Stage.COLUMNS] / columns
-    again = rules[Rule.REREADS] > 0
-    down = np.where(again, np.ceil(high / rules[Rule.NATIVE_ROWS]), 1.0)
-    across = np.where(again, np.ceil(wide / rules[Rule.NATIVE_COLUMNS]), 1.0)
-    local = (
-        stages[Stage.READ] / (products * rows * depths) * across
-        + _weight_reads(stages) / (products * columns * depths) * down
-        + stages[Stage.WRITTEN] / (products * rows * columns) * np.where(depths == 1, 1.0, 4.0)
-    )
-    return {
-        Amount.COUNT: count / products, Amount.ROWS: high, Amount.COLUMNS: wide,
-        Amount.DEPTH: stages[Stage.DEPTH] / depths, Amount.LOCAL: local,
-        Amount.STEPS: stages[Stage.SEQUENCE] / products,
-    }  # fmt: skip
-
-
-def weight_tiles(stages: Floats, tiles: Ints) -> Ints:
-    """Return the weight tiles that layers load, repetitions included.
-
-    Args:
-        stages: columns of the layers.
-        tiles: likewise.
-    """
-    once = tiles[Tiling.PRODUCTS] * tiles[Tiling.COLUMNS] * tiles[Tiling.DEPTHS]
-    times = np.where(tiles[Tiling.ROWS_OUTSIDE] > 0, tiles[Tiling.ROWS], 1)
-    return np.where(stages[Stage.WEIGHTS] > 0, once * times, 0)
+    def weight_tiles(self) -> Ints:
+        """Return the weight tiles that layers load, repetitions included."""
+        cut = self.tiles[[Tiling.PRODUCTS, Tiling.COLUMNS, Tiling.DEPTHS]]
+        times = np.where(self.tiles[Tiling.ROWS_OUTSIDE] > 0, self.tiles[Tiling.ROWS], 1)
+        return np.where(self.stages[Stage.WEIGHTS] > 0, cut.prod(axis=0) * times, 0)

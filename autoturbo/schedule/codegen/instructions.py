@@ -18,7 +18,6 @@ How many tiles a layer has is decided in :mod:`autoturbo.schedule.codegen.tiling
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -29,23 +28,22 @@ from numba import njit
 
 from autoturbo.compiled import borrowing
 from autoturbo.graph.arrays import Ints
-from autoturbo.schedule.codegen.amounts import Columns, Role, Roles, weight_tiles
+from autoturbo.schedule.codegen.amounts import Role, Roles
 from autoturbo.schedule.codegen.stages import Stage
-from autoturbo.schedule.codegen.tiling import (
-    IN_LB,
-    InstructionRules,
-    Rule,
-    Tiling,
-    tile_counts,
-)
+from autoturbo.schedule.codegen.tiling import IN_LB, InstructionRules, Rule, Tiling
 from autoturbo.schedule.codegen.work import Flags, Floats
-from autoturbo.schedule.memory.timeline import OUT_DDR, OUT_GB
 
 DMA_IN, TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, DMA_OUT = range(5)
 """Engine codes of instructions."""
 
 ENGINES = ("dma_in", "transfer", "matrix", "vector", "dma_out")
 """Names of the engines, by code."""
+
+ENGINE_OF = np.asarray((
+    DMA_IN, TRANSFER, DMA_IN, TRANSFER, DMA_IN, TRANSFER, MATRIX_ENGINE, VECTOR_ENGINE, TRANSFER,
+    DMA_OUT,
+))  # fmt: skip
+"""Which engine has the instructions of a :class:`Role`."""
 
 
 class Column(IntEnum):
@@ -83,69 +81,18 @@ class Instructions:
     amounts: Floats
 
 
-class _Plan(NamedTuple):
-    """What is known before instructions are emitted.
-
-    ``starts`` and ``befores`` are the edges between layers, ``clear_starts`` and ``clear`` those
-    layers whose work has to be over; ``emits`` says per layer which roles its tiles have,
-    ``leaves`` whether its results leave LB, ``steps`` whether it is a recurrence's; ``first`` and
-    ``first_weight`` count tiles and weight tiles before each layer; ``weight_of`` is the weight
-    tile of a tile (-1 for none), ``first_use`` and ``last_use`` the first and last tile of a
-    weight tile; ``reads`` says of each tile whether it reads its share of the inputs, ``asks``
-    whether DDR has to be asked for it, ``ends`` whether its reduction is complete, and ``follows``
-    whether it is steps of a recurrence that need what the tile before made.
-    """
-
-    rules: Ints
-    tiles: Ints
-    starts: Ints
-    befores: Ints
-    clear_starts: Ints
-    clear: Ints
-    emits: Flags
-    leaves: Flags
-    steps: Flags
-    reads: Flags
-    asks: Flags
-    ends: Flags
-    follows: Flags
-    first: Ints
-    first_weight: Ints
-    owner: Ints
-    weight_of: Ints
-    weight_owner: Ints
-    first_use: Ints
-    last_use: Ints
-
-
-class _Trace(NamedTuple):
-    """What has been emitted: the program, and per tile or weight tile who to wait for.
-
-    ``entered``, ``multiplied``, ``applied``, ``left`` and ``saved`` are the last instructions up to
-    a tile that brought inputs, computed on the matrix and the vector engine, took results out of
-    LB, and to DDR. ``end`` and ``worked`` are the last of a layer and the last that computes it.
-    """
-
-    where: Ints
-    size: Ints
-    weight_dma: Ints
-    weight: Ints
-    input_dma: Ints
-    input: Ints
-    late: Ints
-    computed: Ints
-    stored: Ints
-    entered: Ints
-    multiplied: Ints
-    applied: Ints
-    left: Ints
-    saved: Ints
-    end: Ints
-    worked: Ints
-
-
 class Kernel(NamedTuple):
-    """What the program of a kernel follows from: the arguments of :func:`instruct`."""
+    """What the program of a kernel follows from.
+
+    Attributes:
+        stages: its template's table.
+        streams: bytes that its layers move from and to GB and DDR.
+        edges: per layer, positions of the layers of the kernel that it waits for.
+        rules: knobs and capacities.
+        weights_resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
+        clear: per layer, positions of the layers whose work has to be over before it begins, though
+            it reads nothing of them; none if empty.
+    """
 
     stages: Floats
     streams: Ints
@@ -155,31 +102,13 @@ class Kernel(NamedTuple):
     clear: Sequence[tuple[int, ...]] = ()
 
 
-def instruct(
-    stages: Floats,
-    streams: Ints,
-    edges: Sequence[tuple[int, ...]],
-    rules: InstructionRules,
-    weights_resident: int,
-    clear: Sequence[tuple[int, ...]] = (),
-) -> Instructions:
-    """Return the instructions of one kernel.
-
-    Args:
-        stages: its template's table.
-        streams: bytes that its layers move from and to GB and DDR.
-        edges: per layer, positions of the layers of the kernel that it waits for.
-        rules: knobs and capacities.
-        weights_resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
-        clear: per layer, positions of the layers whose work has to be over before it begins, though
-            it reads nothing of them; none if empty.
-    """
-    kernel = Kernel(stages, streams, edges, rules, weights_resident, clear)
+def instruct(kernel: Kernel) -> Instructions:
+    """Return the instructions of one kernel."""
     return next(instruct_all([kernel]))
 
 
 def instruct_all(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
-    """Yield the instructions of kernels of one target, some at a time: each step for all layers."""
+    """Yield the instructions of kernels of one target, some at a time: amounts for all layers."""
     for at in range(0, len(kernels), TOGETHER):
         yield from _instruct(kernels[at : at + TOGETHER])
 
@@ -190,15 +119,17 @@ def _instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
     resident = np.repeat([int(kernel.weights_resident) for kernel in kernels], layers)
     stages = np.concatenate([kernel.stages for kernel in kernels])
     streams, each = np.concatenate([k.streams for k in kernels]), np.repeat(rules, layers, axis=0)
-    tiles = tile_counts(stages, streams, each, resident)
-    known = Roles(Columns(stages.T, streams.T, tiles.T, each.T), resident)
-    plans = _plans(kernels, stages, streams, tiles, known.emits)
-    for plan, begin in zip(plans, np.cumsum([0, *layers]).tolist(), strict=False):
-        trace = _new_trace(len(plan.owner), len(plan.weight_owner), len(plan.tiles))
-        _emit_all(plan, trace, np.zeros(5, np.int64))
-        where = trace.where[: trace.size[0]].copy()
-        amounts = known.amounts[where[:, Column.ROLE], begin + where[:, Column.LAYER]]
-        if plan.rules[Rule.SERIAL]:
+    known = Roles(stages, streams, each, resident)
+    tiles, weights, end = np.ascontiguousarray(known.tiles.T), known.weight_tiles(), 0
+    emits, steps = np.ascontiguousarray(known.emits.T), stages[:, Stage.SEQUENCE] > 0
+    for kernel, own_rules in zip(kernels, rules, strict=True):
+        own, end = slice(end, end + len(kernel.stages)), end + len(kernel.stages)
+        where = _program(
+            own_rules, tiles[own], weights[own], emits[own], steps[own], _flat(kernel.edges),
+            _flat(kernel.clear or [()] * len(kernel.stages)),
+        )  # fmt: skip
+        amounts = known.amounts[where[:, Column.ROLE], own.start + where[:, Column.LAYER]]
+        if kernel.rules.serial:
             where[:, Column.AFTER :] = -1
             where[:, Column.AFTER] = np.arange(len(where)) - 1
         yield Instructions(where, amounts)
@@ -206,77 +137,123 @@ def _instruct(kernels: Sequence[Kernel]) -> Iterator[Instructions]:
 
 def _flat(positions: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
     """Lists end to end, and where each begins."""
-    starts = [0, *itertools.accumulate(map(len, positions))]
-    return np.asarray(starts, np.int64), np.asarray([p for own in positions for p in own], np.int64)
+    starts = np.cumsum([0, *map(len, positions)])
+    return starts, np.asarray([p for own in positions for p in own], np.int64)
 
 
-def _plans(
-    kernels: Sequence[Kernel], stages: Floats, streams: Ints, tiles: Ints, emits: Flags
-) -> Iterator[_Plan]:
-    """Number the tiles and weight tiles of kernels, whose layers come one after another."""
-    counts = tiles[:, : Tiling.ROWS_OUTSIDE].prod(axis=1)
-    weights = weight_tiles(stages.T, tiles.T)
-    first, first_weight = np.append(0, np.cumsum(counts)), np.append(0, np.cumsum(weights))
-    layers = np.arange(len(tiles))
-    owner, weight_owner = np.repeat(layers, counts), np.repeat(layers, weights)
-    place, steps = np.arange(first[-1]) - first[owner], stages[:, Stage.SEQUENCE] > 0
-    rows = np.where(tiles[:, Tiling.ROWS_OUTSIDE] > 0, 1, tiles[:, Tiling.ROWS])
-    weight_of = first_weight[owner] + place // rows[owner]
-    weight_of = np.where(weights[owner] > 0, weight_of, -1)
-    with_weights = np.flatnonzero(weight_of >= 0)
-    used, numbers = weight_of[with_weights], np.arange(first_weight[-1])  # ascending, both
-    first_use = with_weights[np.searchsorted(used, numbers)]
-    last_use = with_weights[np.searchsorted(used, numbers, side="right") - 1]
-    by_tile = *_reads(tiles[owner].T, place), steps[owner] & (place > 0)
-    by_layer = np.ascontiguousarray(emits.T), streams[:, _OUT].sum(axis=1) > 0, steps
-    end = 0
-    for kernel in kernels:  # each counts from 0
-        begin, end = end, end + len(kernel.stages)
-        own, bounds = slice(begin, end), slice(begin, end + 1)
-        tile, weight = int(first[begin]), int(first_weight[begin])
-        of, of_weights = slice(tile, first[end]), slice(weight, first_weight[end])
-        yield _Plan._make((
-            kernel.rules.as_array(), tiles[own], *_flat(kernel.edges),
-            *_flat(kernel.clear or [()] * len(kernel.stages)), *(a[own] for a in by_layer),
-            *(a[of] for a in by_tile), first[bounds] - tile, first_weight[bounds] - weight,
-            owner[of] - begin, np.maximum(weight_of[of] - weight, -1),
-            weight_owner[of_weights] - begin, first_use[of_weights] - tile,
-            last_use[of_weights] - tile,
-        ))  # fmt: skip
+class _Program(NamedTuple):
+    """What is known of a kernel, its tiles and weight tiles, and what has been emitted so far.
 
+    ``starts`` and ``befores`` are the edges between layers, ``clear_starts`` and ``clear`` those
+    layers whose work has to be over; ``emits`` says per layer which roles its tiles have and
+    ``steps`` whether it is a recurrence's; ``first`` and ``first_weight`` count tiles and weight
+    tiles before each layer. ``owner`` is the layer and ``weight_of`` the weight tile of a tile (-1
+    for none), ``first_use`` and ``last_use`` the first and last tile of a weight tile; ``reads``
+    says of each tile whether it reads its share of the inputs, ``asks`` whether DDR has to be asked
+    for it, and ``ends`` whether its reduction is complete.
 
-_OUT = [OUT_GB, OUT_DDR]
-
-
-def _reads(tiles: Ints, place: Ints) -> tuple[Flags, Flags, Flags]:
-    """Return which tiles read their share of inputs, which ask DDR, and which end a reduction.
-
-    Args:
-        tiles: per tile, how its layer is cut, by column.
-        place: of each tile in its layer.
+    ``where`` is the program and ``size`` its length. Of each tile or weight tile there is the
+    instruction to wait for: ``weight`` and ``input`` that brought it nearest, ``late`` likewise of
+    what the kernel made, ``computed`` and ``stored``; ``entered``, ``multiplied``, ``applied``,
+    ``left`` and ``saved`` are the last instructions up to a tile that brought inputs, computed on
+    the matrix and the vector engine, took results out of LB, and to DDR.
     """
-    outside, kept, depths = tiles[Tiling.ROWS_OUTSIDE] > 0, tiles[Tiling.KEPT], tiles[Tiling.DEPTHS]
-    weights = tiles[Tiling.COLUMNS] * depths
-    inner = place % (weights * tiles[Tiling.ROWS])
-    weight = np.where(outside, inner % weights, inner // tiles[Tiling.ROWS])
-    column, depth = np.divmod(weight, depths)
-    reads = np.where(outside, weight == 0, (column == 0) | (kept != IN_LB))
-    asks = reads & (outside | (column == 0) | (kept == 0))
-    return reads, asks, depth == depths - 1
 
-
-def _new_trace(tiles: int, weights: int, layers: int) -> _Trace:
-    def none(shape: tuple[int, int]) -> Ints:
-        return np.full(shape, -1, np.int64)
-
-    return _Trace._make((
-        none((tiles * 8 + weights * 2, INSTRUCTION_COLUMNS)), np.zeros(1, np.int64),
-        *none((2, weights)), *none((10, tiles)), *none((2, layers)),
-    ))  # fmt: skip
+    rules: Ints
+    tiles: Ints
+    emits: Flags
+    steps: Flags
+    starts: Ints
+    befores: Ints
+    clear_starts: Ints
+    clear: Ints
+    first: Ints
+    first_weight: Ints
+    owner: Ints
+    weight_of: Ints
+    reads: Ints
+    asks: Ints
+    ends: Ints
+    weight_owner: Ints
+    first_use: Ints
+    last_use: Ints
+    where: Ints
+    size: Ints
+    weight: Ints
+    input: Ints
+    late: Ints
+    computed: Ints
+    stored: Ints
+    entered: Ints
+    multiplied: Ints
+    applied: Ints
+    left: Ints
+    saved: Ints
 
 
 @njit(cache=True)
-def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
+def _program(
+    rules: Ints,
+    tiles: Ints,
+    weights: Ints,
+    emits: Flags,
+    steps: Flags,
+    edges: tuple[Ints, Ints],
+    clear: tuple[Ints, Ints],
+) -> Ints:
+    """Return the instructions of a kernel, ``(instructions, INSTRUCTION_COLUMNS)``.
+
+    Args:
+        rules: of :meth:`InstructionRules.as_array`.
+        tiles: how layers are cut.
+        weights: per layer, weight tiles that it loads.
+        emits: per layer, which roles its tiles have.
+        steps: per layer, whether it is a recurrence's.
+        edges: where the layers begin that each layer waits for, and these.
+        clear: likewise, those whose work has to be over.
+    """
+    first, first_weight = np.zeros(len(tiles) + 1, np.int64), np.zeros(len(tiles) + 1, np.int64)
+    for layer in range(len(tiles)):
+        first[layer + 1] = first[layer] + tiles[layer, : Tiling.ROWS_OUTSIDE].prod()
+        first_weight[layer + 1] = first_weight[layer] + weights[layer]
+    count, loads = first[-1], first_weight[-1]
+    a, b = np.full((14, count), -1, np.int64), np.full((4, loads), -1, np.int64)
+    where = np.full((count * 8 + loads * 2, INSTRUCTION_COLUMNS), -1, np.int64)
+    p = _Program(
+        rules, tiles, emits, steps, edges[0], edges[1], clear[0], clear[1], first, first_weight,
+        a[0], a[1], a[2], a[3], a[4], b[0], b[1], b[2], where, np.zeros(1, np.int64), b[3],
+        a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13],
+    )  # fmt: skip
+    for layer in range(len(tiles)):
+        _number_tiles(p, layer)
+    _emit_all(p, np.zeros(5, np.int64))
+    return where[: p.size[0]].copy()
+
+
+@borrowing
+def _number_tiles(p: _Program, layer: int) -> None:
+    """Note what is known of the tiles of a layer, in the order in which they are computed."""
+    columns, depths = p.tiles[layer, Tiling.COLUMNS], p.tiles[layer, Tiling.DEPTHS]
+    rows, kept = p.tiles[layer, Tiling.ROWS], p.tiles[layer, Tiling.KEPT]
+    outside = p.tiles[layer, Tiling.ROWS_OUTSIDE] > 0
+    loads, each = p.first_weight[layer + 1] > p.first_weight[layer], 1 if outside else rows
+    for index in range(p.first[layer], p.first[layer + 1]):
+        place = index - p.first[layer]
+        weight = place // each
+        column, depth = weight // depths % columns, weight % depths
+        p.owner[index] = layer
+        p.reads[index] = column + depth == 0 if outside else column == 0 or kept != IN_LB
+        p.asks[index] = p.reads[index] and (column == 0 or kept == 0)
+        p.ends[index] = depth == depths - 1
+        p.weight_of[index] = number = p.first_weight[layer] + weight if loads else -1
+        if loads:
+            p.weight_owner[number], p.last_use[number] = layer, index
+            if place % each == 0:
+                p.first_use[number] = index
+
+
+@borrowing
+def _emit_all(p: _Program, done: Ints) -> None:
     """Emit all tiles of all layers in issue order; ``done`` counts what is fetched by kind."""
     total = len(p.owner)
     ahead, across = p.rules[Rule.AHEAD], p.rules[Rule.ACROSS]
@@ -288,30 +265,27 @@ def _emit_all(p: _Plan, t: _Trace, done: Ints) -> None:
         tiles = total if across else p.first[layer + 1]
         weights = len(p.weight_owner) if across else p.first_weight[layer + 1]
         while done[0] < min(weight + far, weights):
-            _weight_dma(p, t, done[0])
+            _weight_dma(p, done[0])
             done[0] += 1
         while done[1] < min(tile + far, tiles) and _has_room(p, done[1], done[3]):
-            _input_dma(p, t, done[1])
+            _input_dma(p, done[1])
             done[1] += 1
         while done[2] < min(weight + ahead + 1, weights) and p.first_use[done[2]] <= tile + ahead:
-            _weight_transfer(p, t, done[2])
+            _weight_transfer(p, done[2])
             done[2] += 1
         while done[3] < min(tile + ahead + 1, tiles, done[1]):
-            _input_transfer(p, t, done[3])
+            _input_transfer(p, done[3])
             done[3] += 1
         early = 1 if p.steps[layer] else 2  # steps exchange what tiles made
         while done[4] < min(tile + early, p.first[layer + 1]):
-            _bring(p, t, done[4])
+            _bring(p, done[4])
             done[4] += 1
-        _compute(p, t, tile)
-        _store(p, t, tile)
-        if tile == p.first[layer + 1] - 1:
-            t.end[layer] = max(t.computed[tile], t.stored[tile])
-            t.worked[layer] = t.computed[tile]
+        _compute(p, tile)
+        _store(p, tile)
 
 
 @borrowing
-def _has_room(p: _Plan, index: int, passed: int) -> bool:
+def _has_room(p: _Program, index: int, passed: int) -> bool:
     """Whether inputs of a tile may be fetched now that those of so many tiles have left GB.
 
     The inputs of two layers are kept in GB at a time: those of the one before last must have left.
@@ -322,22 +296,24 @@ def _has_room(p: _Plan, index: int, passed: int) -> bool:
 
 
 @borrowing
-def _emit(where: Ints, size: Ints, engine: int, layer: int, tile: int, role: int) -> int:
-    at = int(size[0])
-    where[at, Column.ENGINE], where[at, Column.LAYER] = engine, layer
-    where[at, Column.TILE], where[at, Column.ROLE] = tile, role
-    size[0] = at + 1
+def _emit(p: _Program, role: int, layer: int, tile: int) -> int:
+    """Emit an instruction for a tile of a layer; return its number."""
+    at = int(p.size[0])
+    p.where[at, Column.ENGINE], p.where[at, Column.ROLE] = ENGINE_OF[role], role
+    p.where[at, Column.LAYER], p.where[at, Column.TILE] = layer, tile
+    p.size[0] = at + 1
     return at
 
 
 @borrowing
-def _wait(where: Ints, at: int, before: int) -> None:
+def _wait(p: _Program, at: int, before: int) -> None:
     """Let an instruction wait for another (-1 for none).
 
     Engines issue in order, so of two on one engine the later is enough.
     """
     if before < 0:
         return
+    where = p.where
     for column in range(Column.AFTER, INSTRUCTION_COLUMNS):
         other = where[at, column]
         if other < 0:
@@ -349,37 +325,44 @@ def _wait(where: Ints, at: int, before: int) -> None:
 
 
 @borrowing
-def _wait_for_work(t: _Trace, at: int, tile: int) -> None:
+def _wait_for_work(p: _Program, at: int, tile: int) -> None:
     """Wait until a tile and all before it are computed, whatever engines they are on."""
     if tile >= 0:
-        _wait(t.where, at, t.multiplied[tile])
-        _wait(t.where, at, t.applied[tile])
+        _wait(p, at, p.multiplied[tile])
+        _wait(p, at, p.applied[tile])
 
 
 @borrowing
-def _wait_for_layer_before(p: _Plan, t: _Trace, at: int, layer: int) -> None:
+def _wait_for_layer(p: _Program, at: int, layer: int) -> None:
+    """Wait until a layer has ended: its last tile is computed, and stored if it leaves LB."""
+    last = p.first[layer + 1] - 1
+    _wait(p, at, max(p.computed[last], p.stored[last]))
+
+
+@borrowing
+def _wait_for_layer_before(p: _Program, at: int, layer: int) -> None:
     """Without overlap across layers, nothing of a layer starts before the one before it ended."""
     if layer and not p.rules[Rule.ACROSS]:
-        _wait(t.where, at, t.end[layer - 1])
+        _wait_for_layer(p, at, layer - 1)
 
 
 @borrowing
-def _wait_for_layers(p: _Plan, t: _Trace, at: int, layer: int) -> None:
+def _wait_for_layers(p: _Program, at: int, layer: int) -> None:
     """Wait for the layers whose results a layer reads, or for the one before it without overlap."""
     for position in range(p.starts[layer], p.starts[layer + 1]):
-        _wait(t.where, at, t.end[p.befores[position]])
-    _wait_for_layer_before(p, t, at, layer)
+        _wait_for_layer(p, at, p.befores[position])
+    _wait_for_layer_before(p, at, layer)
 
 
 @borrowing
-def _slot(p: _Plan, t: _Trace, weight: int) -> int:
+def _slot(p: _Program, weight: int) -> int:
     """The instruction after which a weight tile's slot in LB is free."""
     before = weight - p.rules[Rule.AHEAD] - 1
-    return int(t.computed[p.last_use[before]]) if before >= 0 else -1
+    return int(p.computed[p.last_use[before]]) if before >= 0 else -1
 
 
 @borrowing
-def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
+def _weight_dma(p: _Program, weight: int) -> None:
     """Emit a weight tile from DDR; its slot in GB is free once an earlier one has left.
 
     Without GB it goes straight to the cores that work on the layer, once for all where the target
@@ -388,157 +371,157 @@ def _weight_dma(p: _Plan, t: _Trace, weight: int) -> None:
     layer = p.weight_owner[weight]
     if not p.emits[layer, Role.FETCH_WEIGHTS]:
         return
-    at = _emit(t.where, t.size, DMA_IN, layer, weight - p.first_weight[layer], Role.FETCH_WEIGHTS)
+    at = _emit(p, Role.FETCH_WEIGHTS, layer, weight - p.first_weight[layer])
     before = weight - p.rules[Rule.AHEAD] - 1
     if p.rules[Rule.HAS_GB]:
-        _wait(t.where, at, t.weight[before] if before >= 0 else -1)
+        _wait(p, at, p.weight[before] if before >= 0 else -1)
     else:
-        _wait(t.where, at, _slot(p, t, weight))
-    _wait_for_layer_before(p, t, at, layer)
-    t.weight_dma[weight] = t.weight[weight] = at
+        _wait(p, at, _slot(p, weight))
+    _wait_for_layer_before(p, at, layer)
+    p.weight[weight] = at
 
 
 @borrowing
-def _weight_transfer(p: _Plan, t: _Trace, weight: int) -> None:
+def _weight_transfer(p: _Program, weight: int) -> None:
     """Emit a weight tile from GB to the cores, unless weights stay in LB."""
     layer = p.weight_owner[weight]
     if not p.emits[layer, Role.PASS_WEIGHTS]:
         return
-    at = _emit(t.where, t.size, TRANSFER, layer, weight - p.first_weight[layer], Role.PASS_WEIGHTS)
-    _wait(t.where, at, t.weight_dma[weight])
-    _wait(t.where, at, _slot(p, t, weight))
-    _wait_for_layer_before(p, t, at, layer)
-    t.weight[weight] = at
+    at = _emit(p, Role.PASS_WEIGHTS, layer, weight - p.first_weight[layer])
+    _wait(p, at, p.weight[weight])
+    _wait(p, at, _slot(p, weight))
+    _wait_for_layer_before(p, at, layer)
+    p.weight[weight] = at
 
 
 @borrowing
-def _entered(t: _Trace, tile: int) -> int:
+def _entered(p: _Program, tile: int) -> int:
     """The last instruction that brought inputs of a tile, or of one before it, from GB to LB.
 
     The tile itself may be yet to come where fetching begins; its slot in GB is another one then.
     """
-    found = int(t.entered[tile]) if tile >= 0 else -1
-    return int(t.entered[tile - 1]) if found < 0 < tile else found
+    found = int(p.entered[tile]) if tile >= 0 else -1
+    return int(p.entered[tile - 1]) if found < 0 < tile else found
 
 
 @borrowing
-def _input_dma(p: _Plan, t: _Trace, index: int) -> None:
+def _input_dma(p: _Program, index: int) -> None:
     """Emit inputs of a tile that are in DDR before the kernel starts."""
     layer = p.owner[index]
     tile = index - p.first[layer]
     if not (p.emits[layer, Role.FETCH_INPUT] and p.asks[index]):
         return
-    at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_INPUT)
+    at = _emit(p, Role.FETCH_INPUT, layer, tile)
     before = index - p.rules[Rule.AHEAD] - 1
     if p.rules[Rule.HAS_GB]:
-        _wait(t.where, at, _entered(t, before))
+        _wait(p, at, _entered(p, before))
         if p.tiles[layer, Tiling.KEPT] == 1 and layer > 1:
-            _wait(t.where, at, _entered(t, p.first[layer - 1] - 1))
+            _wait(p, at, _entered(p, p.first[layer - 1] - 1))
     else:
-        _wait_for_work(t, at, before)
-    _wait_for_layer_before(p, t, at, layer)
-    t.input_dma[index] = t.input[index] = at
+        _wait_for_work(p, at, before)
+    _wait_for_layer_before(p, at, layer)
+    p.input[index] = at
 
 
 @borrowing
-def _input_transfer(p: _Plan, t: _Trace, index: int) -> None:
+def _input_transfer(p: _Program, index: int) -> None:
     """Emit inputs of a tile from GB to the cores."""
     layer = p.owner[index]
     tile = index - p.first[layer]
-    t.entered[index] = t.entered[index - 1] if index else -1
+    p.entered[index] = p.entered[index - 1] if index else -1
     if not (p.emits[layer, Role.PASS_INPUT] and p.reads[index]):
         return
-    at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.PASS_INPUT)
-    _wait(t.where, at, t.input_dma[index])
-    _wait_for_work(t, at, index - p.rules[Rule.AHEAD] - 1)
-    _wait_for_layer_before(p, t, at, layer)
-    t.input[index] = t.entered[index] = at
+    at = _emit(p, Role.PASS_INPUT, layer, tile)
+    _wait(p, at, p.input[index])
+    _wait_for_work(p, at, index - p.rules[Rule.AHEAD] - 1)
+    _wait_for_layer_before(p, at, layer)
+    p.input[index] = p.entered[index] = at
 
 
 @borrowing
-def _bring(p: _Plan, t: _Trace, index: int) -> None:
+def _bring(p: _Program, index: int) -> None:
     """Emit what a tile needs from other cores, and inputs that this kernel itself spilled."""
     layer = p.owner[index]
     tile = index - p.first[layer]
     if not p.reads[index]:
         return
     if p.emits[layer, Role.FETCH_LATE]:
-        at = _emit(t.where, t.size, DMA_IN, layer, tile, Role.FETCH_LATE)
-        _wait_for_layers(p, t, at, layer)
-        _wait_for_work(t, at, index - 2)
-        t.late[index] = at
+        at = _emit(p, Role.FETCH_LATE, layer, tile)
+        _wait_for_layers(p, at, layer)
+        _wait_for_work(p, at, index - 2)
+        p.late[index] = at
     if p.emits[layer, Role.PASS_LATE]:
-        at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.PASS_LATE)
-        _wait_for_layers(p, t, at, layer)
-        _wait_for_work(t, at, index - (1 if p.follows[index] else 2))
-        _wait(t.where, at, t.late[index])
-        t.late[index] = at
+        at = _emit(p, Role.PASS_LATE, layer, tile)
+        _wait_for_layers(p, at, layer)
+        _wait_for_work(p, at, index - (1 if (p.steps[layer] and tile) else 2))
+        _wait(p, at, p.late[index])
+        p.late[index] = at
 
 
 @borrowing
-def _wait_for_inputs(p: _Plan, t: _Trace, at: int, index: int) -> None:
+def _wait_for_inputs(p: _Program, at: int, index: int) -> None:
     """What a tile's first compute instruction waits for.
 
     Operands, the layers that they come from and those whose space it may write to, and, where its
     result leaves LB, room for it.
     """
     weight = p.weight_of[index]
-    _wait(t.where, at, t.weight[weight] if weight >= 0 else -1)
-    _wait(t.where, at, t.input[index])
-    _wait(t.where, at, t.late[index])
+    _wait(p, at, p.weight[weight] if weight >= 0 else -1)
+    _wait(p, at, p.input[index])
+    _wait(p, at, p.late[index])
     layer = p.owner[index]
-    _wait_for_layers(p, t, at, layer)
+    _wait_for_layers(p, at, layer)
     for position in range(p.clear_starts[layer], p.clear_starts[layer + 1]):
-        _wait(t.where, at, t.worked[p.clear[position]])
+        _wait(p, at, p.computed[p.first[p.clear[position] + 1] - 1])
     before = index - p.rules[Rule.AHEAD] - 1
-    if before >= 0 and p.leaves[layer]:
-        _wait(t.where, at, t.left[before])
+    if before >= 0 and (p.emits[layer, Role.STORE] or p.emits[layer, Role.SAVE]):
+        _wait(p, at, p.left[before])
 
 
 @borrowing
-def _compute(p: _Plan, t: _Trace, index: int) -> None:
+def _compute(p: _Program, index: int) -> None:
     """Emit matrix work of a tile, then, once its reduction is complete, its vector work."""
     layer = p.owner[index]
     tile = index - p.first[layer]
     if index:
-        t.multiplied[index], t.applied[index] = t.multiplied[index - 1], t.applied[index - 1]
+        p.multiplied[index], p.applied[index] = p.multiplied[index - 1], p.applied[index - 1]
     last = -1
     if p.emits[layer, Role.MULTIPLY]:
-        last = _emit(t.where, t.size, MATRIX_ENGINE, layer, tile, Role.MULTIPLY)
-        _wait_for_inputs(p, t, last, index)
-        _wait_for_work(t, last, index - (1 if p.follows[index] else 2))
-        t.computed[index] = t.multiplied[index] = last
+        last = _emit(p, Role.MULTIPLY, layer, tile)
+        _wait_for_inputs(p, last, index)
+        _wait_for_work(p, last, index - (1 if (p.steps[layer] and tile) else 2))
+        p.computed[index] = p.multiplied[index] = last
         if not p.ends[index]:
             return
     if p.emits[layer, Role.APPLY]:
-        at = _emit(t.where, t.size, VECTOR_ENGINE, layer, tile, Role.APPLY)
+        at = _emit(p, Role.APPLY, layer, tile)
         if last < 0:
-            _wait_for_inputs(p, t, at, index)
+            _wait_for_inputs(p, at, index)
         else:
-            _wait(t.where, at, last)
-        t.computed[index] = t.applied[index] = at
+            _wait(p, at, last)
+        p.computed[index] = p.applied[index] = at
 
 
 @borrowing
-def _store(p: _Plan, t: _Trace, index: int) -> None:
+def _store(p: _Program, index: int) -> None:
     """Emit outputs of a tile that are kept in GB or DDR, once its reduction is complete."""
     layer = p.owner[index]
     tile = index - p.first[layer]
     if index:
-        t.left[index], t.saved[index] = t.left[index - 1], t.saved[index - 1]
+        p.left[index], p.saved[index] = p.left[index - 1], p.saved[index - 1]
     if not p.ends[index]:
         return
-    done, saves = t.computed[index], p.emits[layer, Role.SAVE]
+    done, saves = p.computed[index], p.emits[layer, Role.SAVE]
     if p.emits[layer, Role.STORE]:
-        at = _emit(t.where, t.size, TRANSFER, layer, tile, Role.STORE)
-        _wait(t.where, at, done)
+        at = _emit(p, Role.STORE, layer, tile)
+        _wait(p, at, done)
         before = index - p.rules[Rule.AHEAD] - 1
         if saves and before >= 0:
-            _wait(t.where, at, t.saved[before])
-        t.stored[index] = t.left[index] = done = at
+            _wait(p, at, p.saved[before])
+        p.stored[index] = p.left[index] = done = at
     if saves:
-        at = _emit(t.where, t.size, DMA_OUT, layer, tile, Role.SAVE)
-        _wait(t.where, at, done)
-        t.stored[index] = t.saved[index] = at
+        at = _emit(p, Role.SAVE, layer, tile)
+        _wait(p, at, done)
+        p.stored[index] = p.saved[index] = at
         if not p.rules[Rule.HAS_GB]:
-            t.left[index] = at
+            p.left[index] = at

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -289,7 +290,12 @@ def _core_table(
 
 
 def stage_table(
-    problem: Problem, layers: tuple[int, ...], shape: Regions, held: Mapping[int, Binding]
+    problem: Problem,
+    layers: tuple[int, ...],
+    shape: Regions,
+    extents: Mapping[int, Sequence[int]],
+    held: Mapping[int, Binding],
+    memory: PartMemory,
 ) -> tuple[Floats, tuple[tuple[int, ...], ...]]:
     """Return the stages of a part, and per layer what a core gets of each input from others.
 
@@ -297,14 +303,16 @@ def stage_table(
         problem: the model on the target.
         layers: of the part.
         shape: its regions.
+        extents: of what it makes, along each dimension.
         held: bindings of tensors.
+        memory: what it has of the tensors that it touches.
     """
     own = [problem.layers[layer] for layer in layers]
     outputs = [layer.outputs[0] for layer in own]
     table = np.zeros((len(problem.graph.tensors), MAX_RANK), np.int64)
     for tensor, binding in held.items():
         table[tensor, : len(binding)] = binding
-    spread = [_spread(problem, shape, tensor, held[tensor]) for tensor in outputs]
+    spread = [_spread(extents[tensor], held[tensor]) for tensor in outputs]
     foreign = np.zeros(sum(len(layer.inputs) for layer in own), np.int64)
     rows = _core_table(
         problem.arrays, problem.layer_arrays, problem.work, np.asarray(layers, np.int64),
@@ -314,23 +322,21 @@ def stage_table(
     rows[:, Stage.CORES] = [cores for _, cores in spread]
     sharing = [max(problem.work.sharing[list(layer.operators)]) for layer in own]
     _share_out(rows, np.where(rows[:, Stage.MACS] > 0, 1, sharing))
-    rows[:, [Stage.RUN_READ, Stage.RUN_WRITTEN, Stage.RUN_WEIGHTS]] = _runs(problem, layers, shape)
+    runs = [_runs(problem, layer, memory) for layer in layers]
+    rows[:, [Stage.RUN_READ, Stage.RUN_WRITTEN, Stage.RUN_WEIGHTS]] = runs
     element = np.maximum(problem.arrays.element[outputs], 1)
     rows[:, Stage.STEPS] = np.maximum(rows[:, Stage.WRITTEN] // element, 1)
     sizes = iter(foreign.tolist())
     return rows, tuple(tuple(itertools.islice(sizes, len(x.inputs))) for x in own)
 
 
-def _spread(problem: Problem, shape: Regions, tensor: int, binding: Binding) -> tuple[int, int]:
+def _spread(extents: Sequence[int], binding: Binding) -> tuple[int, int]:
     """Return a core with a full part of a tensor, and the number of cores that have a part of it.
 
     The core is inside where there is one: its halo has all sides. Parts of equal size may leave
     some cores without.
     """
-    start = problem.arrays.dim_start
-    dims = slice(int(start[tensor]), int(start[tensor + 1]))
     core, cores = 0, 1
-    extents = (shape.high[dims] - shape.low[dims]).tolist()
     for extent, parts in zip(extents, binding, strict=True):
         size = max(-(-extent // parts), 1)
         core = core * parts + min(parts // 2, max(extent // size - 1, 0))
@@ -352,39 +358,40 @@ def _share_out(rows: Floats, cores: Ints) -> None:
     rows[shared, Stage.EXCHANGED] += PARTIAL_BYTES * (cores[shared] - 1)
 
 
-def _runs(problem: Problem, layers: tuple[int, ...], shape: Regions) -> Floats:
-    """Return the consecutive bytes that a part's inputs, outputs and weights have in memory.
+def _runs(problem: Problem, layer: int, memory: PartMemory) -> list[float]:
+    """Return the consecutive bytes that the inputs, outputs and weights of a layer have in memory.
 
-    Per layer and kind of tensor, bytes of the regions over the number of their runs, ``(layers,
-    3)``; of weights each time that they are read.
+    Bytes of their regions over the number of their runs; of weights each time that they are read.
     """
-    tensors, ends = _tensors_in_memory(problem, layers)
-    size, run = bytes_and_runs(problem, tensors, shape)
-    count = np.where(size > 0, np.ceil(size / run), 0)  # scales are part of the instructions
-    total, runs = (np.diff(np.append(0, np.cumsum(own))[ends]) for own in (size, count))
-    each: Floats = (total / np.maximum(runs, 1)).reshape(-1, 3)
-    return each
+    found = []
+    for tensors in _touched(problem, layer):
+        own = [memory[t] for t in tensors]
+        runs = sum(math.ceil(size / run) for size, run in own)
+        # scales are part of the instructions: they may be no bytes
+        found.append(sum(size for size, _ in own) / max(runs, 1))
+    return found
 
 
 @remembered(1 << 14)
-def _tensors_in_memory(problem: Problem, layers: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """Return the inputs, the outputs and, each time that they are read, the weights of layers.
-
-    Layer by layer, end to end, and where each of these groups begins and ends; remembered.
-    """
-    graph, groups = problem.graph, list[list[int]]()
-    for layer in (problem.layers[index] for index in layers):
-        read = [t for op in layer.operators for t in graph.operators[op].inputs]
-        kinds = (layer.inputs, layer.outputs)
-        groups += [[t for t in kind if not graph.tensors[t].constant] for kind in kinds]
-        groups.append([t for t in read if graph.tensors[t].constant])
-    tensors = np.asarray([t for group in groups for t in group], np.int64)
-    return tensors, np.cumsum([0, *map(len, groups)])
+def _touched(problem: Problem, layer: int) -> tuple[list[int], list[int], list[int]]:
+    """Return the inputs, the outputs and, each time that they are read, the weights of a layer."""
+    own, tensors = problem.layers[layer], problem.graph.tensors
+    read = [t for op in own.operators for t in problem.graph.operators[op].inputs]
+    inputs, outputs = (
+        [t for t in kind if not tensors[t].constant] for kind in (own.inputs, own.outputs)
+    )
+    return inputs, outputs, [t for t in read if tensors[t].constant]
 
 
-def bytes_and_runs(problem: Problem, tensors: Ints, shape: Regions) -> tuple[Ints, Ints]:
-    """Return the bytes of tensors in a part, and how many of them are consecutive in memory."""
-    arrays, dims = problem.arrays, _memory_layout(problem)[tensors]
+PartMemory = dict[int, tuple[int, int]]
+"""By tensor, the bytes that a part has of it, and how many of them are consecutive in memory."""
+
+
+def part_memory(problem: Problem, layers: tuple[int, ...], shape: Regions) -> PartMemory:
+    """Return what a part has of the tensors that some layers touch."""
+    touched = (t for layer in layers for own in _touched(problem, layer) for t in own)
+    tensors, arrays = list(dict.fromkeys(touched)), problem.arrays
+    dims = _memory_layout(problem)[tensors]
     there = dims >= 0
     own, part, cut = dims[there], np.ones_like(dims), np.zeros(dims.shape, np.bool_)
     part[there] = shape.high[own] - shape.low[own]
@@ -393,7 +400,8 @@ def bytes_and_runs(problem: Problem, tensors: Ints, shape: Regions) -> tuple[Int
     run: Flags = np.cumsum(cut, axis=1) - cut == 0
     element = np.where(shape.seen[tensors] != 0, arrays.element[tensors], 0)
     size: Ints = element * np.maximum(part, 0).prod(axis=1)
-    return size, np.maximum(element * np.where(run, np.maximum(part, 1), 1).prod(axis=1), 1)
+    runs = np.maximum(element * np.where(run, np.maximum(part, 1), 1).prod(axis=1), 1)
+    return dict(zip(tensors, zip(size.tolist(), runs.tolist(), strict=True), strict=True))
 
 
 @remembered(1)

@@ -14,11 +14,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from autoturbo.graph.arrays import Regions
 from autoturbo.graph.layers import Layer
-from autoturbo.schedule.codegen.stages import Stage, bytes_and_runs, stage_table
+from autoturbo.schedule.codegen.stages import Stage, part_memory, stage_table
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.place.bind import Binding, extents_in, layer_bindings
 from autoturbo.schedule.place.instances import (
@@ -119,23 +117,22 @@ def _touched(layer: Layer) -> tuple[int, ...]:
 
 def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: Binding) -> Template:
     """Return the template of a part, its output bound in some way."""
-    extents, touched = extents_in(problem, layers, shape), _tensors(problem, layers)
+    extents, memory = extents_in(problem, layers, shape), part_memory(problem, layers, shape)
     chosen, wanted = layer_bindings(problem, layers, extents, binding)
     bindings, own = tuple(map(chosen.__getitem__, layers)), [problem.layers[x] for x in layers]
     held = dict[int, Binding]()
     for layer, first in zip(own, bindings, strict=True):
         for tensor in layer.outputs:  # dimension by dimension like the first; one has no more parts
             held[tensor] = (*first, *(1,) * len(extents[tensor]))[: len(extents[tensor])]
-    stages, exchanged = stage_table(problem, layers, shape, held | wanted)
-    each = bytes_and_runs(problem, np.asarray(touched, np.int64), shape)[0].tolist()
-    sizes = dict(zip(touched, each, strict=True))
+    stages, exchanged = stage_table(problem, layers, shape, extents, held | wanted, memory)
     digest = hashlib.blake2b(stages.tobytes(), digest_size=16)
-    digest.update(_waits(problem, layers))
+    waits = local_edges(problem, layers), clearances(problem, layers)
+    digest.update(repr(waits).encode())
     return Template(
         layers, binding, stages, bindings, external_inputs(problem, layers), wanted,
-        tuple(tuple((t, sizes[t]) for t in layer.inputs) for layer in own),
+        tuple(tuple((t, memory[t][0]) for t in layer.inputs) for layer in own),
         tuple(tuple(
-            (t, sizes[t], _core_bytes(problem, shape, t, extents[t], held[t]))
+            (t, memory[t][0], _core_bytes(problem, shape, t, extents[t], held[t]))
             for t in layer.outputs
         ) for layer in own),
         exchanged, _reused(problem, layers, exchanged),
@@ -181,12 +178,6 @@ def shares_weights(problem: Problem, template: Template) -> bool:
         own = [t for t in operators[index].inputs if tensors[t].constant]
         total += sum(tensors[t].elements * int(problem.arrays.element[t]) for t in own)
     return 0 < total == int(template.stages[:, Stage.WEIGHTS].sum())
-
-
-@remembered(1 << 14)
-def _waits(problem: Problem, layers: tuple[int, ...]) -> bytes:
-    """Return text of what the layers of a kernel wait for, remembered."""
-    return repr((local_edges(problem, layers), clearances(problem, layers))).encode()
 
 
 @remembered(1 << 14)

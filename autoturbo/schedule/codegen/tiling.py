@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoturbo.graph.arrays import Ints
-from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import AUTO, Knobs
@@ -86,7 +85,7 @@ class InstructionRules:
         divisor: tiles per largest tile that fits.
         across: fetch over layer boundaries.
         serial: no software pipeline at all: one instruction after another.
-        weight_room: bytes of LB per core for weights.
+        weight_room: bytes of LB per core for weight tiles.
         staging: bytes of LB per core for streams.
         tile_bytes: largest result of a tile per core.
         cores: cores of a cluster.
@@ -121,13 +120,17 @@ class InstructionRules:
         target = problem.target
         zones = Zones.of(target)
         serial = knobs.instruction_scheduling == "off"
+        # of LB for weight tiles: what is more than the target's buffer for them is taken from the
+        # room for tensors
+        asked = 0.0 if knobs.weight_share == AUTO else float(knobs.weight_share)
+        share = int(asked * target.lb.capacity)
         ahead = 1 if knobs.prefetch_depth == AUTO else int(knobs.prefetch_depth)
         return InstructionRules(
             ahead=0 if serial else ahead,
             divisor=1 if knobs.tile_divisor == AUTO else int(knobs.tile_divisor),
             across=knobs.instruction_scheduling == AUTO,
             serial=serial,
-            weight_room=_weight_room(target, zones, knobs),
+            weight_room=max(share, target.lb.weight_capacity, zones.lb_staging),
             staging=zones.lb_staging,
             tile_bytes=max(target.lb.capacity // STAGING_SHARE, 1),
             cores=target.cores,
@@ -142,24 +145,7 @@ class InstructionRules:
 
     def as_array(self) -> Ints:
         """For compiled code, in the order of the fields (:class:`Rule`)."""
-        values = (
-            self.ahead, self.divisor, self.across, self.weight_room, self.staging,
-            self.tile_bytes, self.cores, self.has_gb, self.broadcast, self.native_rows,
-            self.native_columns, self.gb_staging, self.ddr_cost, self.serial, self.rereads,
-        )  # fmt: skip
-        return np.asarray([int(v) for v in values], np.int64)
-
-
-def _weight_room(target: Target, zones: Zones, knobs: Knobs) -> int:
-    """Bytes of LB per core for weight tiles.
-
-    The target's weight buffer (or the staging zone, where it has none); a share asked for that is
-    larger is taken from the room for tensors.
-    """
-    own = max(target.lb.weight_capacity, zones.lb_staging)
-    if knobs.weight_share == AUTO:
-        return own
-    return max(int(float(knobs.weight_share) * target.lb.capacity), own)
+        return np.asarray([getattr(self, name) for name in self.__slots__], np.int64)
 
 
 def _best_cut(extent: float, native: int, least: int) -> int:
@@ -177,15 +163,18 @@ def _best_cut(extent: float, native: int, least: int) -> int:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _product_tiles(
-    shape: tuple[float, ...], parts: int, tiles: int, rows: int, columns: int
-) -> tuple[int, ...]:
+    count: float, m: float, n: float, depth: float, parts: int, tiles: int, rows: int, columns: int
+) -> tuple[int, int, int, int]:
     """Cut a matrix layer into at least ``parts`` weight tiles and ``tiles`` results.
 
     Products first, then columns, then the reduction for the weights; rows, then columns again for
     the results. A tile falls below the native width only when no other way to cut is left.
 
     Args:
-        shape: count of products, their rows, columns and depth.
+        count: of products.
+        m: their rows.
+        n: their columns.
+        depth: of their reduction.
         parts: weight tiles at least.
         tiles: of results at least.
         rows: of the matrix engine.
@@ -194,7 +183,6 @@ def _product_tiles(
     Returns:
         Parts over products, columns, depths and rows.
     """
-    count, m, n, depth = shape
     wide = rows if m <= columns else columns
     products = min(max(parts, tiles), int(max(count, 1.0)))
     parts, tiles = -(-parts // products), -(-tiles // products)
@@ -234,7 +222,11 @@ def tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: Ints | int
     counts[Tiling.PRODUCTS] = np.where(recurrent, steps, np.maximum(plain, 1))
     products = np.flatnonzero(~recurrent & (row[Stage.MACS] > 0))
     if len(products):
-        counts[: Tiling.ROWS + 1, products] = _all_product_tiles(row, parts, tiles, rule, products)
+        shape = row[[Stage.COUNT, Stage.ROWS, Stage.COLUMNS, Stage.DEPTH]][:, products].tolist()
+        least = parts[products].tolist(), tiles[products].tolist()
+        native = rule[[Rule.NATIVE_ROWS, Rule.NATIVE_COLUMNS], 0].tolist()
+        cuts = [_product_tiles(*own, *native) for own in zip(*shape, *least, strict=True)]
+        counts[: Tiling.ROWS + 1, products] = np.transpose(cuts)
     in_lb = read / counts[Tiling.PRODUCTS] * slots <= rule[Rule.STAGING]
     in_gb = (stream[IN_DDR] * 2 <= rule[Rule.GB_STAGING]) & (rule[Rule.HAS_GB] > 0)
     counts[Tiling.KEPT] = np.where(in_lb, IN_LB, in_gb)
@@ -245,16 +237,6 @@ def tile_counts(stages: Floats, streams: Ints, rules: Ints, resident: Ints | int
 def _ceil(a: Floats, b: Ints) -> Ints:
     """Return quotients, rounded up; 1 where there is nothing to divide by."""
     return np.where(b > 0, np.ceil(a / np.maximum(b, 1)), 1).astype(np.int64)
-
-
-def _all_product_tiles(
-    row: Floats, parts: Ints, tiles: Ints, rules: Ints, products: Ints
-) -> list[tuple[int, ...]]:
-    """Return parts over products, columns, depths and rows, a row of all layers each."""
-    shape = row[[Stage.COUNT, Stage.ROWS, Stage.COLUMNS, Stage.DEPTH]][:, products].T.tolist()
-    native = rules[[Rule.NATIVE_ROWS, Rule.NATIVE_COLUMNS], 0].tolist()
-    own = zip(map(tuple, shape), parts[products].tolist(), tiles[products].tolist(), strict=True)
-    return list(zip(*(_product_tiles(*each, *native) for each in own), strict=True))
 
 
 def _rows_outside(
@@ -287,8 +269,6 @@ def weight_passes(stages: Floats, tiles: Ints, rules: Ints, source: int) -> Floa
     """
     core, again = stages[Stage.CORE_WEIGHTS], stages[Stage.STEP_WEIGHTS]
     often = (stages[Stage.SEQUENCE] > 0) & (core > rules[Rule.WEIGHT_ROOM])
-    if not often.any():
-        return np.ones_like(core)
     core = np.where(often, core, 1.0)  # the others are 1 in the end
     steps = np.where(again <= rules[Rule.WEIGHT_ROOM], 1.0, stages[Stage.SEQUENCE])
     tiled = tiles[Tiling.PRODUCTS].astype(np.float64)

@@ -33,13 +33,8 @@ _CODES = {Engine.NONE: NONE, Engine.MATRIX: MATRIX, Engine.VECTOR: VECTOR, Engin
 OUTPUT_STATIONARY, WEIGHT_STATIONARY, INPUT_STATIONARY, IDEAL, CHANNEL_STATIONARY = range(5)
 """Codes of matrix dataflows for compiled code."""
 
-DATAFLOWS = {
-    "output_stationary": OUTPUT_STATIONARY,
-    "weight_stationary": WEIGHT_STATIONARY,
-    "input_stationary": INPUT_STATIONARY,
-    "ideal": IDEAL,
-    "channel_stationary": CHANNEL_STATIONARY,
-}
+_NAMES = "output_stationary", "weight_stationary", "input_stationary", "ideal", "channel_stationary"
+DATAFLOWS = {name: code for code, name in enumerate(_NAMES)}
 """The same by name. A channel-stationary array streams like a weight-stationary one, but its
 weights come to all of it at once, not row by row; that its rows take channels only is in the depth
 of its products."""
@@ -83,14 +78,15 @@ def shown_points(g: GraphArrays, w: WorkArrays, op: int, regions: Regions) -> in
 def work_arrays(graph: Graph, target: Target, dtype: str) -> WorkArrays:
     """Flatten the work of a graph's operators for one target."""
     operators = graph.operators
-    own = [priced(op, target, dtype) for op in operators]
+    own = np.asarray([priced(op, target, dtype) for op in operators], np.float64)
+    engine, macs, vector, special, per_point = own.reshape(-1, len(Priced._fields)).T.copy()
     axes = [axis for op in operators for axis in op.axes]
     return WorkArrays(
-        engine=np.asarray([one.engine for one in own], np.int64),
-        vector=np.asarray([one.vector for one in own], np.float64),
-        special=np.asarray([one.special for one in own], np.float64),
-        per_point=np.asarray([one.per_point for one in own], np.float64),
-        macs=np.asarray([one.macs for one in own], np.float64),
+        engine.astype(np.int64),
+        vector,
+        special,
+        per_point,
+        macs,
         role=np.asarray([role for op in operators for role in axis_roles(op)], np.int64),
         shown=np.asarray([int(axis.kind in SHOWN) for axis in axes], np.int64),
         whole=np.full(len(operators), whole_depth(target), np.int64),
@@ -153,15 +149,8 @@ def axis_roles(operator: Operator) -> list[int]:
     if operator.engine is not Engine.MATRIX or len(operator.inputs) < 2:  # noqa: PLR2004
         return [OTHER] * len(operator.axes)
     first, second = operator.input_axes(0), operator.input_axes(second_operand(operator))
-    out = operator.output_axes
-    roles = [_role(axis, first, second, out) for axis in range(len(operator.axes))]
-    return [_by_kind(role, axis.kind) for role, axis in zip(roles, operator.axes, strict=True)]
-
-
-def _by_kind(role: int, kind: AxisKind) -> int:
-    if kind is AxisKind.STEP:
-        return STEP
-    return WINDOW if role == DEPTH and kind is AxisKind.WINDOW else role
+    own, out = enumerate(operator.axes), operator.output_axes
+    return [_role(axis.kind, at, first, second, out) for at, axis in own]
 
 
 def second_operand(operator: Operator) -> int:
@@ -174,9 +163,12 @@ def second_operand(operator: Operator) -> int:
     return max(range(1, len(operator.inputs)), key=lambda at: len(operator.input_axes(at)))
 
 
-def _role(axis: int, first: set[int], second: set[int], out: set[int]) -> int:
+def _role(kind: AxisKind, axis: int, first: set[int], second: set[int], out: set[int]) -> int:
+    """Return the role of an axis of a product, given those of its operands and its output."""
+    if kind is AxisKind.STEP:
+        return STEP
     if axis not in out or (axis not in first and axis not in second):
-        return DEPTH
+        return WINDOW if kind is AxisKind.WINDOW else DEPTH
     if axis in first and axis in second:
         return COUNT
     return ROWS if axis in first else COLUMNS
@@ -257,12 +249,11 @@ def array_of(engine: MatrixEngine) -> Floats:
 
 def matrix_cycles_of(operator: Operator, target: Target, dtype: str) -> float:
     """Cycles of one core's array for a whole matrix operator, start-up left out."""
-    engine = target.matrix
     count, m, n, _ = (float(x) for x in matrix_shape(operator))
     shape = _extents_by_role(operator)
     k = depth_of(float(shape[DEPTH]), float(shape[WINDOW]), whole_depth(target))
-    cycles = matrix_cycles(count, m, n, k, array_of(engine))
-    return float(cycles) / dict(engine.rate).get(dtype, 1.0)
+    cycles = matrix_cycles(count, m, n, k, array_of(target.matrix))
+    return float(cycles) / dict(target.matrix.rate).get(dtype, 1.0)
 
 
 @borrowing

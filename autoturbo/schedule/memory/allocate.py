@@ -14,6 +14,7 @@ reads it, tile by tile; likewise weights and streams pass a staging zone at the 
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,15 +121,15 @@ def _leaving(born: Ints, lives: Ints, fixed: Flags, victims: Sequence[str], room
         room: the capacity.
     """
     birth, death, size = lives.tolist()
-    alive, left = list[int](), list[int]()
+    alive, ends, live, left = dict[int, int](), list[tuple[int, int]](), 0, list[int]()
     for buffer in born.tolist():
-        alive = [other for other in alive if death[other] >= birth[buffer]]
-        alive.append(buffer)
-        live, rule = sum(size[other] for other in alive), VICTIMS[victims[buffer]]
+        while ends and ends[0][0] < birth[buffer]:
+            live -= alive.pop(heapq.heappop(ends)[1], 0)
+        alive[buffer], live, rule = size[buffer], live + size[buffer], VICTIMS[victims[buffer]]
+        heapq.heappush(ends, (death[buffer], buffer))
         while live > room and (free := [other for other in alive if not fixed[other]]):
             left.append(max(free, key=lambda x: rule(death[x] - birth[x] + 1, size[x])))
-            alive.remove(left[-1])
-            live -= size[left[-1]]
+            live -= alive.pop(left[-1])
     return left
 
 

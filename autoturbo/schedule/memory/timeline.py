@@ -213,7 +213,8 @@ def handed_over(timeline: Timeline) -> Ints:
     subgraph = graph.subgraph.tolist()
     read = {(maker, graph.parts[subgraph[maker]].outputs[output]) for maker, output in set(pairs)}
     held = zip(timeline.owner.tolist(), timeline.tensor.tolist(), strict=True)
-    return np.flatnonzero((timeline.kind == TENSOR) & np.asarray([one in read for one in held]))
+    kept = np.asarray([one in read for one in held], np.bool_)
+    return np.flatnonzero((timeline.kind == TENSOR) & kept)
 
 
 def build_timelines(
@@ -232,33 +233,23 @@ def build_timelines(
     return tuple(build_timeline(problem, graph, one, placement, rules) for one in own)
 
 
-class _Kept(NamedTuple):
-    """Weights that stay: where, at which address, and their bytes there."""
-
-    scope: Scope
-    address: int
-    core: int
-    cluster: int
-
-
 def _kept(
     graph: InstanceGraph,
     order: Ints,
     templates: Sequence[Template],
     rules: Sequence[BufferRules],
     zones: Zones,
-) -> dict[int, _Kept]:
-    """Return the weights that stay, of sub-graphs with several instances, most instances first."""
-    if all(rule.residence == "stream" for rule in rules):
-        return {}
+) -> dict[int, _Buffer]:
+    """Return buffers of weights that stay: of sub-graphs with several instances, by sub-graph."""
     kernels = defaultdict[int, list[Template]](list)
     for index, subgraph in zip(order.tolist(), graph.subgraph[order].tolist(), strict=True):
         kernels[subgraph].append(templates[index])
-    tops, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Kept]()
+    tops, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Buffer]()
     for subgraph in sorted(kernels, key=lambda one: (-len(kernels[one]), one)):
         own, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
-        shared = all(shares_weights(graph.problem, template) for template in own)
-        if residence == "stream" or len(kernels[subgraph]) == 1 or not shared:
+        if residence == "stream" or len(kernels[subgraph]) == 1:
+            continue
+        if not all(shares_weights(graph.problem, template) for template in own):
             continue
         # parts that are not alike may be spread over the cores in other ways: the largest has room
         columns = [Stage.WEIGHTS, Stage.CORE_WEIGHTS]
@@ -269,7 +260,7 @@ def _kept(
         at = (tops[scope] - core - cluster) // ALIGNMENT * ALIGNMENT
         if core + cluster and at >= zone - zone // WEIGHTS_SHARE:
             tops[scope] = at
-            kept[subgraph] = _Kept(scope, at, core, cluster)
+            kept[subgraph] = _Buffer(WEIGHTS, -1, -1, -1, -1, core, cluster, scope, address=at)
     return kept
 
 
@@ -302,19 +293,7 @@ class _Link(NamedTuple):
     core_bytes: int
 
 
-class _Use(NamedTuple):
-    """A layer reads or writes a buffer.
-
-    ``row`` is the layer's of the streams and ``column`` the one of its columns where bytes count if
-    the buffer is in GB; if it is in DDR they count in the next. ``source`` is who is read instead
-    if the buffer found no room.
-    """
-
-    row: list[int]
-    column: int
-    buffer: _Buffer
-    size: int
-    source: _Buffer | None
+_Use = tuple[list[int], int, _Buffer, int, _Buffer | None]
 
 
 class _Walk:
@@ -324,9 +303,10 @@ class _Walk:
         clock: the step.
         buffers: so far.
         made: buffers of instances' outputs, by instance and output.
-        weights: buffers of kept weights, by sub-graph.
         rows: streams of the layers so far; those of buffers are added once these have a place.
-        uses: of buffers by layers.
+        uses: of buffers by layers: a row of the streams, its column where bytes count if the buffer
+            is in GB (in DDR they count in the next), buffer, bytes, and what is read instead if the
+            buffer found no room.
         moved: per kernel, pieces that are brought in before: from where and into which buffer.
     """
 
@@ -335,7 +315,7 @@ class _Walk:
         problem: Problem,
         graph: InstanceGraph,
         movements: Movements,
-        kept: Mapping[int, _Kept],
+        kept: Mapping[int, _Buffer],
         zones: Zones,
     ) -> None:
         self._problem, self._graph, self._kept, self._zones = problem, graph, kept, zones
@@ -345,9 +325,8 @@ class _Walk:
             movements.crossing, movements.core_bytes,
         )  # fmt: skip
         self._links = list(map(_Link, *(column.tolist() for column in columns)))
-        self.clock, self.buffers, self.uses = 0, list[_Buffer](), list[_Use]()
-        self.made, self.weights = dict[tuple[int, int], _Buffer](), dict[int, _Buffer]()
-        self.rows = list[list[int]]()
+        self.clock, self.buffers, self.made = 0, list[_Buffer](), dict[tuple[int, int], _Buffer]()
+        self.rows, self.uses = list[list[int]](), list[_Use]()
         self.moved = list[list[tuple[_Link, _Buffer, _Buffer]]]()
 
     def kernel(self, index: int, template: Template, scope: Scope, rules: BufferRules) -> int:
@@ -401,7 +380,7 @@ class _Walk:
             self.rows[-1][column + 1] += size
         else:
             buffer.death = self.clock
-            self.uses.append(_Use(self.rows[-1], column, buffer, size, source))
+            self.uses.append((self.rows[-1], column, buffer, size, source))
 
     def _bring(
         self, index: int, template: Template, rules: BufferRules
@@ -433,7 +412,7 @@ class _Walk:
 
     def _pin(self, index: int, layers: int, rules: BufferRules) -> int:
         """Note weights that stay and room for weight tiles; return where the weights are."""
-        end, subgraph = self.clock + layers - 1, int(self._graph.subgraph[index])
+        end, kept = self.clock + layers - 1, self._kept.get(int(self._graph.subgraph[index]))
         if rules.tiles:
             in_lb = [one.address for one in self._kept.values() if one.scope is Scope.LB]
             top = min(in_lb, default=self._zones.lb)
@@ -441,15 +420,14 @@ class _Walk:
             if size > 0:
                 tiles = self._add(TILES, -1, index, size, 0, Scope.LB)
                 tiles.address, tiles.death = (top - size) // ALIGNMENT * ALIGNMENT, end
-        if subgraph not in self._kept:
+        if kept is None:
             return 0
-        there = RESIDENCES[rules.residence] if subgraph in self.weights else 0
-        if not there:
-            scope, address, core, cluster = self._kept[subgraph]
-            self.weights[subgraph] = own = self._add(WEIGHTS, -1, index, core, cluster, scope)
-            own.address = address
-        self.weights[subgraph].death = end
-        return there
+        known = kept.birth >= 0
+        if not known:
+            kept.owner, kept.birth = index, self.clock
+            self.buffers.append(kept)
+        kept.death = end
+        return RESIDENCES[rules.residence] if known else 0
 
     def place(self) -> Buffers:
         """Place buffers until every piece that is brought in has room in LB.
