@@ -117,9 +117,12 @@ def _touched(layer: Layer) -> tuple[int, ...]:
 
 def stitch(problem: Problem, layers: tuple[int, ...], shape: Regions, binding: Binding) -> Template:
     """Return the template of a part, its output bound in some way."""
-    extents, memory = extents_in(problem, layers, shape), part_memory(problem, layers, shape)
-    chosen, wanted = layer_bindings(problem, layers, extents, binding)
-    bindings, own = tuple(map(chosen.__getitem__, layers)), [problem.layers[x] for x in layers]
+    own, memory = [problem.layers[x] for x in layers], part_memory(problem, layers, shape)
+    outputs = [t for layer in own for t in layer.outputs]
+    extents = dict(zip(outputs, extents_in(problem, outputs, shape), strict=True))
+    firsts = tuple(extents[layer.outputs[0]] for layer in own)
+    chosen, wanted = layer_bindings(problem, layers, firsts, binding)
+    bindings = tuple(map(chosen.__getitem__, layers))
     held = dict[int, Binding]()
     for layer, first in zip(own, bindings, strict=True):
         for tensor in layer.outputs:  # dimension by dimension like the first; one has no more parts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -277,8 +277,8 @@ def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) ->
 @remembered(1 << 16)
 def _output_extents(book: PartBook, shape: int) -> tuple[int, ...]:
     """Return the elements along each dimension of the first output of a class of parts."""
-    last = book.shapes[shape].layers[-1:]
-    return extents_in(book.problem, last, part_shape(book, shape))[0]
+    output = book.problem.layers[book.shapes[shape].layers[-1]].outputs[:1]
+    return extents_in(book.problem, output, part_shape(book, shape))[0]
 
 
 @dataclass(eq=False)
@@ -372,7 +372,8 @@ def _output_of(book: PartBook, shape: int) -> tuple[Binding, list[int]]:
 def wanted_inputs(book: PartBook, shape: int, binding: Binding) -> dict[int, Binding]:
     """Return the bindings that a class of parts, bound in some way, wants of its inputs."""
     problem, layers = book.problem, book.shapes[shape].layers
-    extents = extents_in(problem, layers, part_shape(book, shape))
+    outputs = [problem.layers[layer].outputs[0] for layer in layers]
+    extents = extents_in(problem, outputs, part_shape(book, shape))
     return layer_bindings(problem, layers, extents, binding)[1]
 
 
@@ -390,9 +391,9 @@ def _divides(binding: Binding, extents: Sequence[int]) -> bool:
 
 
 def extents_in(
-    problem: Problem, layers: Sequence[int], shape: Regions
+    problem: Problem, tensors: Iterable[int], shape: Regions
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the elements per dimension of each layer's first output in a part."""
-    starts, outputs = problem.arrays.dim_start, [problem.layers[x].outputs[0] for x in layers]
-    dims = [slice(starts[t], starts[t + 1]) for t in outputs]
+    """Return the elements per dimension of tensors in a part."""
+    starts = problem.arrays.dim_start
+    dims = [slice(starts[t], starts[t + 1]) for t in tensors]
     return tuple(tuple((shape.high[own] - shape.low[own]).tolist()) for own in dims)
