@@ -30,7 +30,6 @@ from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
-from autoturbo.outputs import Kind, Outputs
 from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.codegen.work import MATRIX
 from autoturbo.schedule.knobs import Knobs
@@ -270,17 +269,6 @@ def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any
             timeline.names, *(column.tolist() for column in columns), strict=True
         )
     ]
-
-
-def write_schedule(schedule: Schedule, path: Path, *, force: bool = False) -> None:
-    """Write a schedule file; the old one stays until the new one is whole.
-
-    Raises:
-        ScheduleFileError: the path cannot be written, or a file of another kind is there and
-            ``force`` is not given, or it is the model's.
-    """
-    outputs = Outputs(force=force).reading(schedule.model.source)
-    outputs.write(path, Kind.SCHEDULE, schedule_text(schedule), ScheduleFileError)
 
 
 def schedule_schema() -> dict[str, Any]:
