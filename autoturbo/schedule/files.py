@@ -166,7 +166,7 @@ def schedule_text(schedule: Schedule) -> str:
         "share": share,
         "layers": layer_entries(problem.layers),
         "subgraphs": [_subgraph(s) for s in schedule.instances.subgraphs],
-        "order": [_instance(schedule, index) for index in schedule.order],
+        "order": [instance_entry(schedule, index) for index in schedule.order],
         "buffers": _buffers(schedule),
         "expected": None if schedule.expected is None else dict(schedule.expected),
     }
@@ -222,7 +222,7 @@ def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
 
 
 def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
-    """What files say of an instance and where it runs, but for its cluster."""
+    """What files say of an instance and where it runs."""
     instance, placement = schedule.instances.instances[index], schedule.placement
     named = placement.core_ids[index] if placement.core_ids else ()
     return {
@@ -231,12 +231,8 @@ def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
         "cores": list(placement.bindings[index]),
         **({"core_ids": list(named)} if named else {}),
         "scope": placement.scopes[index].name,
+        **({"cluster": schedule.cluster[index]} if schedule.cluster else {}),
     }
-
-
-def _instance(schedule: Schedule, index: int) -> dict[str, Any]:
-    entry = instance_entry(schedule, index)
-    return {**entry, "cluster": schedule.cluster[index]} if schedule.cluster else entry
 
 
 def _buffers(schedule: Schedule) -> list[dict[str, Any]]:

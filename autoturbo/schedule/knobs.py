@@ -323,8 +323,7 @@ class Knobs:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values that differ from the published heuristic."""
-        values = {name: getattr(self, name) for name in knob_specs()}
-        chosen: dict[str, Any] = {n: value for n, value in values.items() if value != AUTO}
+        chosen = {name: v for name in knob_specs() if (v := getattr(self, name)) != AUTO}
         if self.overrides:
             chosen["overrides"] = [o.as_dict() for o in self.overrides]
         if self.units is not None:

@@ -162,29 +162,27 @@ class Schedule:
 
     def programs(self, kernels: Iterable[int], cluster: int = 0) -> Iterator[Instructions]:
         """Yield the programs of kernels by their places in the order of a cluster."""
-        timeline, templates = self.timelines[cluster], template_book(self.instances.book).templates
+        return instruct_all([self.kernel(place, cluster) for place in kernels])
 
-        def kernel(place: int) -> Kernel:
-            instance = int(timeline.order[place])
-            template = templates[int(timeline.templates[instance])]
-            return Kernel(
-                template.stages,
-                timeline.streams[timeline.rows[place] : timeline.rows[place + 1]],
-                local_edges(self.problem, template.layers),
-                self.rules_of(int(self.instances.subgraph[instance])),
-                int(timeline.resident[place]),
-                clearances(self.problem, template.layers),
-            )
-
-        return instruct_all([kernel(place) for place in kernels])
+    def kernel(self, place: int, cluster: int = 0) -> Kernel:
+        """What the program of a kernel follows from, by its place in the order of a cluster."""
+        timeline, instance = self.timelines[cluster], int(self.timelines[cluster].order[place])
+        book = template_book(self.instances.book)
+        template = book.templates[int(timeline.templates[instance])]
+        return Kernel(
+            template.stages,
+            timeline.streams[timeline.rows[place] : timeline.rows[place + 1]],
+            local_edges(self.problem, template.layers),
+            self.rules_of(int(self.instances.subgraph[instance])),
+            int(timeline.resident[place]),
+            clearances(self.problem, template.layers),
+        )
 
     def signatures(self, cluster: int = 0) -> list[bytes]:
         """A stable hash of all that a kernel's time depends on, 16 bytes each, in order."""
         timeline, problem = self.timelines[cluster], self.problem
-        order, digest = (
-            timeline.order,
-            functools.partial(digest_of, problem.target.hash, problem.dtype),
-        )
+        order = timeline.order
+        digest = functools.partial(digest_of, problem.target.hash, problem.dtype)
         digests = np.tile(digest(self.rules), (len(self.instances.subgraphs), 1))
         for subgraph, rules in self.own_rules.items():
             digests[subgraph] = digest(rules)
