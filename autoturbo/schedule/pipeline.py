@@ -289,15 +289,13 @@ def _declare(
     overrides: Mapping[int, SubGraphKnobs],
 ) -> Placement:
     """Scopes asked for by knobs: for all outputs, then for single sub-graphs."""
-    wanted = {index: Scope[o.scope] for index, o in overrides.items() if o.scope != AUTO}
-    if knobs.output_scope == AUTO and not wanted:
-        return placement
     scopes = list(placement.scopes)
     if knobs.output_scope != AUTO:
-        scopes = [max(s, Scope[knobs.output_scope]) for s in scopes]
-    for subgraph, scope in wanted.items():
-        for index in range(int(instances.first[subgraph]), int(instances.first[subgraph + 1])):
-            scopes[index] = scope
+        scopes = [max(scope, Scope[knobs.output_scope]) for scope in scopes]
+    for subgraph, override in overrides.items():
+        if override.scope != AUTO:
+            first, end = instances.first[subgraph : subgraph + 2].tolist()
+            scopes[first:end] = [Scope[override.scope]] * (end - first)
     return Placement(placement.bindings, tuple(scopes))
 
 
