@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from autoturbo.schedule.knob_specs import KnobSpec, Stage
-from autoturbo.schedule.knobs import KNOBS_SCHEMA, knob_specs, subgraph_knob_specs
+from autoturbo.schedule.knobs import KNOBS_SCHEMA, KnobSpec, Stage, knob_specs, subgraph_knob_specs
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "knobs.md"
 

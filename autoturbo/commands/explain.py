@@ -22,7 +22,7 @@ from autoturbo.commands.of_run import not_of_machines
 from autoturbo.commands.values import whole_number, wrong
 from autoturbo.errors import RunError
 from autoturbo.report.units import percent
-from autoturbo.schedule.knob_specs import AUTO
+from autoturbo.schedule.knobs import AUTO
 
 if TYPE_CHECKING:
     import argparse

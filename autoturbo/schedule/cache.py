@@ -7,9 +7,10 @@ forgets what was not asked for longest when its results would take more than the
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import itertools
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,24 +18,20 @@ import numpy as np
 
 from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stitch import known_templates
-from autoturbo.schedule.knobs import SubGraphKnobs
+from autoturbo.schedule.knobs import AUTO, Knobs, Stage, SubGraphKnobs, knob_names
 from autoturbo.schedule.memory.timeline import Timeline
-from autoturbo.schedule.partition.clusters import Home, clusters_at_work, homes_of
+from autoturbo.schedule.partition.clusters import Home
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook
 from autoturbo.schedule.problem import Problem
-from autoturbo.schedule.schedule import BATCH, Share
+from autoturbo.schedule.schedule import Share
 from autoturbo.stores import Recent
 
 MIB = 1 << 20
 
 _RESULTS, _PLANS, _TIMELINES = 1024, 4096, 64
 """Results of most kinds that are kept at most, whatever they take."""
-
-_SUBGRAPH, _ORDERED, _PLACED = 400, 40, 16
-"""Bytes, about, of a sub-graph with its split, of an instance in an order (an integer and where it
-is), and of one in a placement, where binding and scope are shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,62 +63,54 @@ class Plan:
         return np.asarray(-(-found // np.asarray(self.homes, np.int64)[:, 1]), np.int64)
 
 
-def array_bytes(value: object) -> int:
-    """Return the bytes of the arrays in a value's fields, those of values inside it included.
+def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, ...]:
+    """Return what passes read of a setting, to remember their results by.
 
-    An instance graph or a problem inside is not counted: others hold it too.
+    An override counts with its layer where it says anything to these passes. Who runs what on a
+    machine of several units is no part of it.
+
+    Args:
+        knobs: the setting.
+        upto: the last of the passes.
+        after: the pass before the first; from the first one if None.
     """
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, tuple):
-        return sum(map(array_bytes, value))
-    if not dataclasses.is_dataclass(value):
-        return 0
-    held = (getattr(value, f.name) for f in dataclasses.fields(value) if f.name not in _SHARED)
-    return sum(map(array_bytes, held))
+    model, own, unsaid = _read(upto, after)
+    said = [values for o in knobs.overrides if (values := own(o))[1:] != unsaid]
+    return model(knobs), *said
 
 
-_SHARED = ("problem", "graph", "parts", "subgraphs", "templates")
-"""Fields that are shared among results, or are no arrays."""
+@functools.cache
+def _read(
+    upto: Stage, after: Stage | None
+) -> tuple[Callable[[Knobs], Any], Callable[[SubGraphKnobs], tuple[Any, ...]], tuple[str, ...]]:
+    """Readers of the knobs of some passes, and what an override that says nothing to them has."""
+    model = operator.attrgetter(*knob_names("model", upto=upto, after=after))
+    own = knob_names("layer", "subgraph", upto=upto, after=after)
+    read = operator.attrgetter("layer", *own) if own else lambda override: (override.layer,)
+    return model, read, (AUTO,) * len(own)
 
 
 BOOKS = 64 * MIB
 """Bytes, about, that all books of parts may take before they begin anew."""
 
-_PART, _TEMPLATE, _ROW = 1 << 10, 1 << 10, 3 << 10
-"""Bytes of a cut sub-graph or class of its parts, of a template, and of a layer of one, about."""
+_PART, _ROW = 1 << 10, 3 << 10
+"""Bytes of a cut sub-graph, class of its parts or template, and of a layer of one, about."""
 
 
 def book_bytes(parts: PartBook) -> int:
     """Return how much memory what is known of parts and their templates takes, about."""
     templates = known_templates(parts).values()
     regions = 16 * parts.rank * parts.regions.count
-    known = _PART * (len(parts.parts) + len(parts.shapes))
-    return regions + known + sum(_TEMPLATE + _ROW * len(own.layers) for own in templates)
-
-
-def _subgraph_bytes(subgraphs: tuple[SubGraph, ...]) -> int:
-    return _SUBGRAPH * len(subgraphs)
-
-
-def _plan_bytes(plan: Plan) -> int:
-    return _subgraph_bytes(plan.subgraphs)
-
-
-def _order_bytes(order: tuple[int, ...]) -> int:
-    return _ORDERED * len(order)
-
-
-def _placement_bytes(placement: Placement) -> int:
-    return _PLACED * len(placement.bindings)
-
-
-def _timeline_bytes(found: tuple[Timeline, ...]) -> int:
-    return array_bytes(found) + array_bytes(found[0].graph)
+    known = _PART * (len(parts.parts) + len(parts.shapes) + len(templates))
+    return regions + known + _ROW * sum(len(own.layers) for own in templates)
 
 
 class SchedulerCache:
     """Results of the passes that many settings share, each kind in bounded memory.
+
+    What results take is known about, from a few models: 400 bytes for a sub-graph with its split,
+    40 for an instance in an order (an integer and where it is), 16 for one in a placement, where
+    binding and scope are shared.
 
     Attributes:
         books: what is known of parts, by samples that are processed at once. Parts and templates
@@ -129,41 +118,31 @@ class SchedulerCache:
         groups: sub-graphs before they are split, by what sharing, splitting and grouping read.
         plans: by the same.
         same: plans by what is in them: equal ones are one.
+        numbers: of the plans to come.
         graphs: instance graphs by the number of their plan.
         orders: by plan and what ordering reads.
         placements: by plan, order and what binding and placing read.
-        timelines: of all clusters, by plan, order, placement and what buffers read.
+        timelines: of all clusters, by instance graph, order, placement and what buffers read.
     """
 
     def __init__(self, books: dict[int, PartBook] | None = None) -> None:
         self.books = {} if books is None else books
-        self.groups: Recent[Any, tuple[SubGraph, ...]] = Recent(_PLANS, 16 * MIB, _subgraph_bytes)
-        self.plans: Recent[Any, Plan] = Recent(_PLANS, 32 * MIB, _plan_bytes)
-        self.same: Recent[Any, Plan] = Recent(_PLANS, 16 * MIB, _plan_bytes)
-        self.graphs: Recent[int, InstanceGraph] = Recent(_RESULTS, 32 * MIB, array_bytes)
-        self.orders: Recent[Any, tuple[int, ...]] = Recent(_RESULTS, 16 * MIB, _order_bytes)
-        self.placements: Recent[Any, Placement] = Recent(_RESULTS, 16 * MIB, _placement_bytes)
-        self.timelines: Recent[Any, tuple[Timeline, ...]] = Recent(
-            _TIMELINES, 48 * MIB, _timeline_bytes
+        self.groups: Recent[Any, tuple[SubGraph, ...]] = Recent(
+            _PLANS, 16 * MIB, lambda subgraphs: 400 * len(subgraphs)
         )
-        self._numbers = itertools.count(1)
-
-    def same_plan(self, problem: Problem, share: Share, subgraphs: tuple[SubGraph, ...]) -> Plan:
-        """Return the one plan of some sub-graphs that clusters share out in some way."""
-
-        def make() -> Plan:
-            homes = homes_of(problem, subgraphs, share.split)
-            clusters = share.clusters if share.split == BATCH else clusters_at_work(homes)
-            at_work = dataclasses.replace(share, clusters=clusters)
-            return Plan(next(self._numbers), problem, at_work, subgraphs, homes)
-
-        return self.same.get((share, subgraphs), make)
-
-    def parts(self, samples: int, problem: Problem) -> PartBook:
-        """Return what is known of the parts of a model at some samples at once."""
-        if samples not in self.books:
-            self.books[samples] = PartBook(problem)
-        return self.books[samples]
+        self.plans: Recent[Any, Plan] = Recent(_PLANS, 32 * MIB, lambda p: 400 * len(p.subgraphs))
+        self.same: Recent[Any, Plan] = Recent(_PLANS, 16 * MIB, lambda p: 400 * len(p.subgraphs))
+        self.numbers = itertools.count(1)
+        self.graphs: Recent[int, InstanceGraph] = Recent(_RESULTS, 32 * MIB, graph_bytes)
+        self.orders: Recent[Any, tuple[int, ...]] = Recent(
+            _RESULTS, 16 * MIB, lambda order: 40 * len(order)
+        )
+        self.placements: Recent[Any, Placement] = Recent(
+            _RESULTS, 16 * MIB, lambda placement: 16 * len(placement.bindings)
+        )
+        self.timelines: Recent[Any, tuple[Timeline, ...]] = Recent(
+            _TIMELINES, 48 * MIB, timeline_bytes
+        )
 
     def forget_when_full(self) -> None:
         """Begin anew with parts, and with all that has numbers of them, at :data:`BOOKS` bytes."""
@@ -172,6 +151,14 @@ class SchedulerCache:
             for store in (self.graphs, self.timelines):
                 store.forget()
 
-    def counts(self) -> dict[str, tuple[int, int]]:
-        """Return hits and misses of each kind of result, by the name of its field."""
-        return {n: (s.hits, s.misses) for n, s in vars(self).items() if isinstance(s, Recent)}
+
+def graph_bytes(graph: InstanceGraph) -> int:
+    """Return the bytes of an instance graph, about: of its instances and of what they read."""
+    return 80 * graph.count + 48 * len(graph.links.maker)
+
+
+def timeline_bytes(timelines: tuple[Timeline, ...]) -> int:
+    """Return the bytes of timelines with their instance graph, about: of layers and kernels."""
+    graph = timelines[0].graph
+    rows = sum(len(timeline.streams) for timeline in timelines)
+    return 104 * rows + 150 * graph.count + 80 * len(graph.links.maker) + graph_bytes(graph)

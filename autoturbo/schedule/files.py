@@ -30,7 +30,6 @@ from autoturbo.graph.layers import Layer, layers_from
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import AnyTarget
 from autoturbo.hardware.target import Target
-from autoturbo.outputs import Kind, Outputs
 from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.codegen.work import MATRIX
 from autoturbo.schedule.knobs import Knobs
@@ -167,7 +166,7 @@ def schedule_text(schedule: Schedule) -> str:
         "share": share,
         "layers": layer_entries(problem.layers),
         "subgraphs": [_subgraph(s) for s in schedule.instances.subgraphs],
-        "order": [_instance(schedule, index) for index in schedule.order],
+        "order": [instance_entry(schedule, index) for index in schedule.order],
         "buffers": _buffers(schedule),
         "expected": None if schedule.expected is None else dict(schedule.expected),
     }
@@ -223,7 +222,7 @@ def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
 
 
 def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
-    """What files say of an instance and where it runs, but for its cluster."""
+    """What files say of an instance and where it runs."""
     instance, placement = schedule.instances.instances[index], schedule.placement
     named = placement.core_ids[index] if placement.core_ids else ()
     return {
@@ -232,12 +231,8 @@ def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
         "cores": list(placement.bindings[index]),
         **({"core_ids": list(named)} if named else {}),
         "scope": placement.scopes[index].name,
+        **({"cluster": schedule.cluster[index]} if schedule.cluster else {}),
     }
-
-
-def _instance(schedule: Schedule, index: int) -> dict[str, Any]:
-    entry = instance_entry(schedule, index)
-    return {**entry, "cluster": schedule.cluster[index]} if schedule.cluster else entry
 
 
 def _buffers(schedule: Schedule) -> list[dict[str, Any]]:
@@ -270,17 +265,6 @@ def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any
             timeline.names, *(column.tolist() for column in columns), strict=True
         )
     ]
-
-
-def write_schedule(schedule: Schedule, path: Path, *, force: bool = False) -> None:
-    """Write a schedule file; the old one stays until the new one is whole.
-
-    Raises:
-        ScheduleFileError: the path cannot be written, or a file of another kind is there and
-            ``force`` is not given, or it is the model's.
-    """
-    outputs = Outputs(force=force).reading(schedule.model.source)
-    outputs.write(path, Kind.SCHEDULE, schedule_text(schedule), ScheduleFileError)
 
 
 def schedule_schema() -> dict[str, Any]:

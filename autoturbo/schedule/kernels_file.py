@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final, NotRequired
 
 from typing_extensions import TypedDict
 
-from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.tiling import Tiling, tile_counts
 from autoturbo.schedule.codegen.work import MATRIX, Floats
@@ -242,12 +241,12 @@ def _kernel(
         **instance_entry(schedule, index),
         "waits_for": sorted(number[one] for one in schedule.instances.producers[index]),
         "inputs": [
-            {"tensor": tensor, "region": _region(region),
+            {"tensor": tensor, "region": region.tolist(),
              "made_by": sorted(number[one] for one in made_by.get(tensor, ()))}
             for tensor, region in instance.inputs.items()
         ],
         "outputs": [
-            {"tensor": tensor, "region": _region(region)}
+            {"tensor": tensor, "region": region.tolist()}
             for tensor, region in instance.outputs.items()
         ],
         "layers": _layers(schedule, index, cluster, place),
@@ -268,9 +267,8 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
     """Of a kernel: operators, the work of one core and into how many tiles it is cut."""
     problem, timeline = schedule.problem, schedule.timelines[cluster]
     template = timeline.templates[index]
-    rules = schedule.rules_of(int(schedule.instances.subgraph[index])).as_array()
-    streams = timeline.streams[timeline.rows[place] : timeline.rows[place + 1]]
-    counts = tile_counts(template.stages, streams, rules, int(timeline.resident[place]))
+    stages, streams, _, rules, resident, _ = schedule.kernel(place, cluster)
+    counts = tile_counts(stages, streams, rules.as_array(), resident)
     return [
         {
             "name": problem.layers[layer].name,
@@ -289,7 +287,7 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
             },
         }
         for layer, binding, stage, tiles in zip(
-            template.layers, template.bindings, template.stages, counts, strict=True
+            template.layers, template.bindings, stages, counts, strict=True
         )
     ]  # fmt: skip
 
@@ -311,11 +309,6 @@ def _buffers(schedule: Schedule) -> Iterable[tuple[dict[str, Any], int]]:
         for entry, tensor, instance in columns:
             del entry["subgraph"], entry["part"]  # of its kernel
             yield {**entry, **of, "tensor": tensor if tensor >= 0 else None}, instance
-
-
-def _region(region: Ints) -> list[list[int]]:
-    found: list[list[int]] = region.tolist()
-    return found
 
 
 def kernels_schema() -> dict[str, Any]:

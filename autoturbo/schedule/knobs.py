@@ -4,12 +4,13 @@
 ``Knobs()`` is GraphTurbo as published. :class:`SubGraphKnobs` overrides the model's setting for one
 sub-graph, named by a layer, since sub-graphs exist only once the cuts are known. Command-line help,
 knob files, the search space and ``docs/knobs.md`` derive from the fields'
-:class:`autoturbo.schedule.knob_specs.KnobSpec`.
+:class:`KnobSpec`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import hashlib
 import json
@@ -17,21 +18,10 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 from autoturbo.errors import KnobsError, Location, did_you_mean
 from autoturbo.limits import read_json
-from autoturbo.schedule.knob_specs import (
-    AUTO,
-    KnobGroup,
-    KnobScope,
-    KnobSpec,
-    Stage,
-    Value,
-    check_value,
-    knob,
-    specs_of,
-)
 from autoturbo.schedule.units.unit_knobs import UnitKnobs
 
 KNOBS_SCHEMA = 2
@@ -40,172 +30,109 @@ KNOBS_SCHEMA = 2
 MIDDLE_PRIORITY = 5
 """Priority of a sub-graph that has none of its own."""
 
-_own_knob = functools.partial(knob, scope="subgraph")
+AUTO: Final = "auto"
+Value = str | int | float
+
+KnobScope = Literal["model", "subgraph", "layer"]
+"""What a knob is about: all sub-graphs, the one that a layer ends up in, or the layer alone."""
+
+KnobGroup = Literal["outer", "inner"]
+"""Knobs that mean something together: the axis that is cut first and its parts, and the second."""
+
+
+class Stage(enum.IntEnum):
+    """The passes, in their order."""
+
+    SHARE = enum.auto()
+    PARTITION = enum.auto()
+    ORDER = enum.auto()
+    BIND = enum.auto()
+    PLACE = enum.auto()
+    MEMORY = enum.auto()
+    CODEGEN = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
-class SubGraphKnobs:
-    """Decisions for the sub-graph that holds one layer, overriding the model's.
-
-    ``"auto"`` is what the model's knob of the same name says or, where there is none, the
-    heuristic. Where several layers with overrides end up in one sub-graph, each field is that of
-    the last such layer in topological order
-    (:func:`autoturbo.schedule.partition.overrides.resolve`); ``boundary`` is about the layer
-    itself. Dimensions are counted from the outermost loop (samples 0, then rows and columns,
-    channels last, whatever the file's layout).
+class KnobSpec:
+    """What a knob means and which values it takes.
 
     Attributes:
-        layer: name of a layer; the override holds for the sub-graph that it ends up in.
+        stage: the first pass that reads it; nothing before depends on it.
+        help: one line.
+        choices: the values the search tries besides ``"auto"``; empty where they depend on model
+            and target (filled in by the search space).
+        published: what ``"auto"`` stands for, for people.
+        low: least value accepted from a file, for numbers; None for words.
+        high: greatest value accepted from a file; None for no limit.
+        word: a further word that is accepted: the name of what ``"auto"`` stands for.
+        scope: what it is about.
+        group: what it belongs to, of the knobs that split a sub-graph.
+        over: the model's knob that says what ``"auto"`` is, where its name is another one.
     """
 
-    layer: str
-    boundary: str = knob(
-        Stage.PARTITION,
-        "cut or merge where the layer meets its consumers, whatever the rules say",
-        ("cut", "merge"),
-        "as the rules say",
-        scope="layer",
-    )
-    dim: int | str = _own_knob(
-        Stage.PARTITION,
-        "output dimension to split, counted from the outermost loop",
-        (),
-        "the one that the split keys choose",
-        low=0,
-        group="outer",
-    )
-    factor: int | str = _own_knob(
-        Stage.PARTITION,
-        "instances along that dimension",
-        (),
-        "the smallest number that fits",
-        low=1,
-        group="outer",
-    )
-    inner_dim: int | str = _own_knob(
-        Stage.PARTITION,
-        "second output dimension to split, inside the first",
-        (),
-        "none; with inner_factor the outermost other one",
-        low=0,
-        group="inner",
-    )
-    inner_factor: int | str = _own_knob(
-        Stage.PARTITION,
-        "instances along the second dimension; all are factor x inner_factor",
-        (),
-        "1",
-        low=1,
-        group="inner",
-    )
-    cores: int | str = _own_knob(
-        Stage.BIND,
-        "cores of the cluster that work on an instance; a divisor of them",
-        (),
-        "all of them",
-        low=1,
-    )
-    core_dim: int | str = _own_knob(
-        Stage.BIND,
-        "output dimension spread over cores first, then those inside it",
-        (),
-        "as Algorithm 4 binds it",
-        low=0,
-    )
-    priority: int | str = _own_knob(
-        Stage.ORDER,
-        "which goes first where the instance order is by priority; 9 before 0",
-        (1, 3, 7, 9),
-        str(MIDDLE_PRIORITY),
-        low=0,
-        high=9,
-    )
-    scope: str = _own_knob(
-        Stage.PLACE,
-        "where the output is kept",
-        ("LB", "GB", "DDR"),
-        "as output_scope says",
-        over="output_scope",
-    )
-    spill_victim: str = _own_knob(
-        Stage.MEMORY,
-        "which tensor leaves the local buffer first",
-        ("longest", "largest", "size_x_life"),
-        "as the model's",
-    )
-    weight_residency: str = _own_knob(
-        Stage.MEMORY,
-        "where its weights stay between its instances",
-        ("stream", "GB", "LB"),
-        "as the model's",
-    )
-    weight_share: float | str = _own_knob(
-        Stage.MEMORY,
-        "share of a core's local buffer for weight tiles",
-        (0.1, 0.2, 0.3, 0.5),
-        "as the model's",
-        low=0.01,
-        high=0.9,
-    )
-    prefetch_depth: int | str = _own_knob(
-        Stage.CODEGEN,
-        "tiles loaded ahead of the one computed",
-        (1, 2, 3, 4),
-        "as the model's",
-        low=1,
-        high=16,
-    )
-    tile_divisor: int | str = _own_knob(
-        Stage.CODEGEN,
-        "anchor tiles per largest tile that fits",
-        (1, 2, 4, 8),
-        "as the model's",
-        low=1,
-        high=256,
-    )
-    instruction_scheduling: str = _own_knob(
-        Stage.CODEGEN,
-        "overlap transfers and compute: across layers, inside a layer, not at all",
-        ("on", "layer", "off"),
-        "as the model's",
-    )
+    stage: Stage
+    help: str
+    choices: tuple[Value, ...]
+    published: str
+    low: float | None = None
+    high: float | None = None
+    word: str | None = None
+    scope: KnobScope = "model"
+    group: KnobGroup | None = None
+    over: str | None = None
 
-    def __post_init__(self) -> None:
-        """Bring equal overrides into one form.
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that are accepted; for numbers only ``"auto"``."""
+        if self.low is not None:
+            return (AUTO,)
+        return (AUTO, *map(str, self.choices), *((self.word,) if self.word else ()))
 
-        The middle priority is "auto"; so is a second axis in one part or along the first one, and
-        a dimension that is not cut. The only axis that is cut is the first.
-        """
-        chosen: dict[str, Value] = {}  # what is to change: mostly nothing, and a search makes many
-        if self.priority == MIDDLE_PRIORITY:
-            chosen["priority"] = AUTO
-        factor, inner_factor = self.factor, self.inner_factor
-        if factor == 1 and AUTO not in (self.inner_dim, inner_factor):
-            chosen |= {"dim": self.inner_dim, "factor": inner_factor}
-            factor, inner_factor = inner_factor, AUTO
-        if inner_factor in (1, AUTO) or self.inner_dim == self.dim != AUTO:
-            chosen |= {"inner_dim": AUTO, "inner_factor": AUTO}
-        if factor == 1:
-            chosen["dim"] = AUTO
-        for name, value in chosen.items():
-            object.__setattr__(self, name, value)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The layer and the plain values that differ from ``"auto"``."""
-        values = zip(subgraph_knob_specs(), _own_values(self), strict=True)
-        return {"layer": self.layer, **{n: v for n, v in values if v != AUTO}}
-
-    def over(self, other: SubGraphKnobs) -> SubGraphKnobs:
-        """Its own choices, and the other's where it has none."""
-        pairs = zip(_own_values(self), _own_values(other), strict=True)
-        values: list[Any] = [theirs if mine == AUTO else mine for mine, theirs in pairs]
-        return SubGraphKnobs(self.layer, *values)
+    @property
+    def whole(self) -> bool:
+        """Whether its numbers have no fractions."""
+        return not any(isinstance(choice, float) for choice in self.choices)
 
 
-_own_values: Callable[[SubGraphKnobs], tuple[Value, ...]] = operator.attrgetter(
-    *specs_of(SubGraphKnobs)
-)
-_UNSAID = _own_values(SubGraphKnobs(""))
+def knob(stage: Stage, text: str, choices: tuple[Value, ...], published: str, **others: Any) -> Any:
+    """A field of a dataclass of knobs with its specification, ``"auto"`` by default."""
+    spec = KnobSpec(stage, text, choices, published, **others)
+    return field(default=AUTO, metadata={"spec": spec})
+
+
+@functools.cache
+def specs_of(knobs: type) -> dict[str, KnobSpec]:
+    """The knobs among the fields of a dataclass, in their order."""
+    fields = dataclasses.fields(knobs)
+    return {f.name: f.metadata["spec"] for f in fields if "spec" in f.metadata}
+
+
+def check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> None:
+    """Refuse a value that a knob does not take.
+
+    Args:
+        value: as a file has it.
+        spec: of the knob.
+        at: where it stands.
+        prefix: of the message, where the location does not name the knob.
+
+    Raises:
+        KnobsError: with the values or the range that it takes.
+    """
+    if isinstance(value, str) and value == AUTO:
+        return
+    if spec.low is None:
+        if value not in spec.words:
+            words = ", ".join(spec.words)
+            raise KnobsError(f"{prefix}{value!r} is not a value of it", at, f"one of {words}")
+        return
+    kinds = (int,) if spec.whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        kind = "a whole number" if spec.whole else "a number"
+        raise KnobsError(f"{prefix}{value!r} is not {kind}", at)
+    high = float("inf") if spec.high is None else spec.high
+    if not spec.low <= value <= high:
+        raise KnobsError(f"{prefix}{value!r} is out of range", at, f"from {spec.low} to {high}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,8 +305,10 @@ class Knobs:
         """
         for name, spec in knob_specs().items():
             value = getattr(self, name)
-            if value != AUTO and (normal := _normal(value, spec)) is not value:
-                object.__setattr__(self, name, normal)
+            if value == spec.word:
+                object.__setattr__(self, name, AUTO)
+            elif isinstance(value, float) and value.is_integer():
+                object.__setattr__(self, name, int(value))
         if self.overrides != ():
             object.__setattr__(self, "overrides", _one_per_layer(self.overrides))
 
@@ -394,8 +323,7 @@ class Knobs:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values that differ from the published heuristic."""
-        values = {name: getattr(self, name) for name in knob_specs()}
-        chosen: dict[str, Any] = {n: value for n, value in values.items() if value != AUTO}
+        chosen = {name: v for name in knob_specs() if (v := getattr(self, name)) != AUTO}
         if self.overrides:
             chosen["overrides"] = [o.as_dict() for o in self.overrides]
         if self.units is not None:
@@ -409,22 +337,172 @@ class Knobs:
         Raises:
             KnobsError: an unknown knob, or a value that it does not take.
         """
-        place = at or Location()
-        known = dict(values)
-        overrides = tuple(_override(item, place) for item in _items(known, place))
+        place, known = at or Location(), dict(values)
+        items = known.pop("overrides", [])
+        if not isinstance(items, list):
+            raise KnobsError("expected a list", dataclasses.replace(place, field="overrides"))
+        overrides = tuple(_override(item, place) for item in items)
         units = UnitKnobs.from_dict(known.pop("units"), place) if "units" in known else None
         for name, value in known.items():
-            _check(name, value, place)
+            own, spec = dataclasses.replace(place, field=name), knob_specs().get(name)
+            if spec is None:
+                raise KnobsError("unknown knob", own, did_you_mean(name, knob_specs()))
+            check_value(value, spec, own)
         return Knobs(**known, overrides=overrides, units=units)
 
 
-@functools.cache
+_own_knob = functools.partial(knob, scope="subgraph")
+
+
+def _overriding(name: str, *published: Value) -> Any:
+    """A field that is the model's knob of the same name for one sub-graph.
+
+    Its ``"auto"`` being the model's value, what the model's ``"auto"`` stands for is a choice too.
+    """
+    spec = specs_of(Knobs)[name]
+    limits, choices = {"low": spec.low, "high": spec.high}, (*published, *spec.choices)
+    return _own_knob(spec.stage, spec.help, choices, "as the model's", **limits)
+
+
+@dataclass(frozen=True, slots=True)
+class SubGraphKnobs:
+    """Decisions for the sub-graph that holds one layer, overriding the model's.
+
+    ``"auto"`` is what the model's knob of the same name says or, where there is none, the
+    heuristic. Where several layers with overrides end up in one sub-graph, each field is that of
+    the last such layer in topological order
+    (:func:`autoturbo.schedule.partition.overrides.resolve`); ``boundary`` is about the layer
+    itself. Dimensions are counted from the outermost loop (samples 0, then rows and columns,
+    channels last, whatever the file's layout).
+
+    Attributes:
+        layer: name of a layer; the override holds for the sub-graph that it ends up in.
+    """
+
+    layer: str
+    boundary: str = knob(
+        Stage.PARTITION,
+        "cut or merge where the layer meets its consumers, whatever the rules say",
+        ("cut", "merge"),
+        "as the rules say",
+        scope="layer",
+    )
+    dim: int | str = _own_knob(
+        Stage.PARTITION,
+        "output dimension to split, counted from the outermost loop",
+        (),
+        "the one that the split keys choose",
+        low=0,
+        group="outer",
+    )
+    factor: int | str = _own_knob(
+        Stage.PARTITION,
+        "instances along that dimension",
+        (),
+        "the smallest number that fits",
+        low=1,
+        group="outer",
+    )
+    inner_dim: int | str = _own_knob(
+        Stage.PARTITION,
+        "second output dimension to split, inside the first",
+        (),
+        "none; with inner_factor the outermost other one",
+        low=0,
+        group="inner",
+    )
+    inner_factor: int | str = _own_knob(
+        Stage.PARTITION,
+        "instances along the second dimension; all are factor x inner_factor",
+        (),
+        "1",
+        low=1,
+        group="inner",
+    )
+    cores: int | str = _own_knob(
+        Stage.BIND,
+        "cores of the cluster that work on an instance; a divisor of them",
+        (),
+        "all of them",
+        low=1,
+    )
+    core_dim: int | str = _own_knob(
+        Stage.BIND,
+        "output dimension spread over cores first, then those inside it",
+        (),
+        "as Algorithm 4 binds it",
+        low=0,
+    )
+    priority: int | str = _own_knob(
+        Stage.ORDER,
+        "which goes first where the instance order is by priority; 9 before 0",
+        (1, 3, 7, 9),
+        str(MIDDLE_PRIORITY),
+        low=0,
+        high=9,
+    )
+    scope: str = _own_knob(
+        Stage.PLACE,
+        "where the output is kept",
+        ("LB", "GB", "DDR"),
+        "as output_scope says",
+        over="output_scope",
+    )
+    spill_victim: str = _overriding("spill_victim", "longest")
+    weight_residency: str = _overriding("weight_residency", "stream")
+    weight_share: float | str = _overriding("weight_share")
+    prefetch_depth: int | str = _overriding("prefetch_depth", 1)
+    tile_divisor: int | str = _overriding("tile_divisor", 1)
+    instruction_scheduling: str = _overriding("instruction_scheduling", "on")
+
+    def __post_init__(self) -> None:
+        """Bring equal overrides into one form.
+
+        The middle priority is "auto"; so is a second axis in one part or along the first one, and
+        a dimension that is not cut. The only axis that is cut is the first.
+        """
+        chosen: dict[str, Value] = {}  # what is to change: mostly nothing, and a search makes many
+        if self.priority == MIDDLE_PRIORITY:
+            chosen["priority"] = AUTO
+        factor, inner_factor = self.factor, self.inner_factor
+        if factor == 1 and AUTO not in (self.inner_dim, inner_factor):
+            chosen |= {"dim": self.inner_dim, "factor": inner_factor}
+            factor, inner_factor = inner_factor, AUTO
+        if inner_factor in (1, AUTO) or self.inner_dim == self.dim != AUTO:
+            chosen |= {"inner_dim": AUTO, "inner_factor": AUTO}
+        if factor == 1:
+            chosen["dim"] = AUTO
+        for name, value in chosen.items():
+            object.__setattr__(self, name, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The layer and the plain values that differ from ``"auto"``."""
+        values = zip(subgraph_knob_specs(), _own_values(self), strict=True)
+        return {"layer": self.layer, **{n: v for n, v in values if v != AUTO}}
+
+    def over(self, other: SubGraphKnobs) -> SubGraphKnobs:
+        """Its own choices, and the other's where it has none."""
+        values: tuple[Any, ...] = _overlaid(_own_values(other), _own_values(self))
+        return SubGraphKnobs(self.layer, *values)
+
+
+_own_values: Callable[[SubGraphKnobs], tuple[Value, ...]] = operator.attrgetter(
+    *specs_of(SubGraphKnobs)
+)
+_UNSAID = _own_values(SubGraphKnobs(""))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _overlaid(below: tuple[Value, ...], own: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Own values, and those below where they are ``"auto"``."""
+    return tuple(b if v == AUTO else v for v, b in zip(own, below, strict=True))
+
+
 def knob_specs() -> dict[str, KnobSpec]:
     """The model's knobs and their specifications, in the order of the dataclass."""
     return specs_of(Knobs)
 
 
-@functools.cache
 def subgraph_knob_specs() -> dict[str, KnobSpec]:
     """The knobs of one sub-graph and their specifications, in the order of the dataclass."""
     return specs_of(SubGraphKnobs)
@@ -446,41 +524,13 @@ def knob_names(
         after: the pass after which they begin to count; from the first one if None.
         group: only those of a group.
     """
-    specs = [*knob_specs().items(), *subgraph_knob_specs().items()]
     return tuple(
         name
-        for name, spec in specs
+        for name, spec in (*knob_specs().items(), *subgraph_knob_specs().items())
         if spec.scope in scopes
         and (after or 0) < spec.stage <= upto
         and group in (None, spec.group)
     )
-
-
-def key(knobs: Knobs, upto: Stage, after: Stage | None = None) -> tuple[object, ...]:
-    """Return what passes read of a setting, to remember their results by.
-
-    An override counts with its layer where it says anything to these passes. Who runs what on a
-    machine of several units is no part of it.
-
-    Args:
-        knobs: the setting.
-        upto: the last of the passes.
-        after: the pass before the first; from the first one if None.
-    """
-    model, own, unsaid = _read(upto, after)
-    said = [values for o in knobs.overrides if (values := own(o))[1:] != unsaid]
-    return model(knobs), *said
-
-
-@functools.cache
-def _read(
-    upto: Stage, after: Stage | None
-) -> tuple[Callable[[Knobs], Any], Callable[[SubGraphKnobs], tuple[Any, ...]], tuple[str, ...]]:
-    """Readers of the knobs of some passes, and what an override that says nothing to them has."""
-    model = operator.attrgetter(*knob_names("model", upto=upto, after=after))
-    own = knob_names("layer", "subgraph", upto=upto, after=after)
-    read = operator.attrgetter("layer", *own) if own else lambda override: (override.layer,)
-    return model, read, (AUTO,) * len(own)
 
 
 KernelKnobs = tuple[Value, ...]
@@ -488,24 +538,14 @@ KernelKnobs = tuple[Value, ...]
 
 
 def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
-    """Return the kernel knobs that hold for a sub-graph: its own, or the model's where it has none.
-
-    Args:
-        knobs: of the model.
-        own: what overrides them; None for nothing.
-    """
+    """Return the kernel knobs of a sub-graph: its own, or the model's where it has none."""
     model = tuple(getattr(knobs, name, AUTO) for name in _MODEL_NAMES)
     return model if own is None else overridden(model, own)
 
 
 def overridden(model: KernelKnobs, own: SubGraphKnobs) -> KernelKnobs:
     """Return the model's kernel knobs with those that a sub-graph has of its own."""
-    return _overridden(model, _kernel_values(own))
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _overridden(model: KernelKnobs, own: KernelKnobs) -> KernelKnobs:
-    return tuple(m if v == AUTO else v for v, m in zip(own, model, strict=True))
+    return _overlaid(model, _kernel_values(own))
 
 
 _KERNEL_NAMES = knob_names("subgraph")
@@ -532,29 +572,6 @@ def load_knobs(path: Path) -> Knobs:
     return Knobs.from_dict(values, Location(path))
 
 
-def _items(values: dict[str, Any], at: Location) -> list[Any]:
-    items = values.pop("overrides", [])
-    if not isinstance(items, list):
-        raise KnobsError("expected a list", dataclasses.replace(at, field="overrides"))
-    return items
-
-
-def _check(name: str, value: Any, at: Location) -> None:
-    """Raise unless ``value`` is one that knob ``name`` takes."""
-    at = dataclasses.replace(at, field=name)
-    spec = knob_specs().get(name)
-    if spec is None:
-        raise KnobsError("unknown knob", at, did_you_mean(name, knob_specs()))
-    check_value(value, spec, at)
-
-
-def _normal(value: Value, spec: KnobSpec) -> Value:
-    """The one way to write a value."""
-    if spec.word is not None and value == spec.word:
-        return AUTO
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _one_per_layer(overrides: Iterable[SubGraphKnobs]) -> tuple[SubGraphKnobs, ...]:
     merged: dict[str, SubGraphKnobs] = {}
     for override in overrides:
@@ -570,34 +587,13 @@ def _override(item: Any, at: Location) -> SubGraphKnobs:
         raise KnobsError("an override needs the name of a layer", at, '{"layer": "conv1", ...}')
     specs = subgraph_knob_specs()
     for name, value in item.items():
-        if name != "layer" and name not in specs:
-            message, names = f"unknown field {name!r}", ("layer", *specs)
-            raise KnobsError(message, at, did_you_mean(name, names))
-        if name != "layer":
-            check_value(value, specs[name], at, f"{name}: ")
+        if name == "layer":
+            continue
+        if name not in specs:
+            raise KnobsError(f"unknown field {name!r}", at, did_you_mean(name, ("layer", *specs)))
+        check_value(value, specs[name], at, f"{name}: ")
     inner = item.get("inner_dim", AUTO)
     if inner != AUTO and inner == item.get("dim"):
         message = f"inner_dim: {inner} is the dimension that dim splits already"
         raise KnobsError(message, at, "take another one, or a larger factor")
     return SubGraphKnobs(**item)
-
-
-__all__ = [
-    "AUTO",
-    "KNOBS_SCHEMA",
-    "MIDDLE_PRIORITY",
-    "KernelKnobs",
-    "KnobSpec",
-    "Knobs",
-    "Stage",
-    "SubGraphKnobs",
-    "UnitKnobs",
-    "Value",
-    "kernel_knobs",
-    "key",
-    "knob_names",
-    "knob_specs",
-    "load_knobs",
-    "overridden",
-    "subgraph_knob_specs",
-]

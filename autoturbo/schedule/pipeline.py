@@ -12,7 +12,6 @@ bounded :class:`~autoturbo.schedule.cache.SchedulerCache` of the workbench.
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +23,7 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.graph.batch import BatchTrace, rebatch, trace_batch
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.target import Target
-from autoturbo.schedule.cache import Plan, SchedulerCache
+from autoturbo.schedule.cache import Plan, SchedulerCache, key
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import (
     AUTO,
@@ -32,11 +31,17 @@ from autoturbo.schedule.knobs import (
     Knobs,
     Stage,
     SubGraphKnobs,
-    key,
+    kernel_knobs,
     knob_names,
 )
 from autoturbo.schedule.memory.timeline import BufferRules, Timeline, build_timelines
-from autoturbo.schedule.partition.clusters import clusters_of, group_for, hand_over
+from autoturbo.schedule.partition.clusters import (
+    clusters_at_work,
+    clusters_of,
+    group_for,
+    hand_over,
+    homes_of,
+)
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph
 from autoturbo.schedule.partition.overrides import (
     UNSPLIT,
@@ -87,7 +92,10 @@ class Workbench:
 
     def parts(self, batches: int) -> PartBook:
         """What is known of the parts of the model for some samples."""
-        return self.cache.parts(batches, self.problem(batches))
+        books = self.cache.books
+        if batches not in books:
+            books[batches] = PartBook(self.problem(batches))
+        return books[batches]
 
     def share(self, batches: int | str = AUTO, split: str = AUTO) -> Share:
         """How the clusters share out the work.
@@ -141,7 +149,12 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
         subgraphs = tuple(
             settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in grouped
         )
-        return cache.same_plan(problem, share, subgraphs)
+        homes = homes_of(problem, subgraphs, share.split)
+        clusters = share.clusters if share.split == BATCH else clusters_at_work(homes)
+        busy = dataclasses.replace(share, clusters=clusters)
+        return cache.same.get(
+            (share, subgraphs), lambda: Plan(next(cache.numbers), problem, busy, subgraphs, homes)
+        )
 
     found = cache.plans.get(at, make)
     return dataclasses.replace(found, overrides=overrides) if overrides else found
@@ -276,15 +289,13 @@ def _declare(
     overrides: Mapping[int, SubGraphKnobs],
 ) -> Placement:
     """Scopes asked for by knobs: for all outputs, then for single sub-graphs."""
-    wanted = {index: Scope[o.scope] for index, o in overrides.items() if o.scope != AUTO}
-    if knobs.output_scope == AUTO and not wanted:
-        return placement
     scopes = list(placement.scopes)
     if knobs.output_scope != AUTO:
-        scopes = [max(s, Scope[knobs.output_scope]) for s in scopes]
-    for subgraph, scope in wanted.items():
-        for index in range(int(instances.first[subgraph]), int(instances.first[subgraph + 1])):
-            scopes[index] = scope
+        scopes = [max(scope, Scope[knobs.output_scope]) for scope in scopes]
+    for subgraph, override in overrides.items():
+        if override.scope != AUTO:
+            first, end = instances.first[subgraph : subgraph + 2].tolist()
+            scopes[first:end] = [Scope[override.scope]] * (end - first)
     return Placement(placement.bindings, tuple(scopes))
 
 
@@ -331,8 +342,6 @@ def assemble(
 RULE_KNOBS = knob_names("subgraph", after=Stage.PLACE)
 """Knobs of the model that a sub-graph may have otherwise; what buffers and instructions read."""
 
-_RULES_OF = operator.attrgetter(*RULE_KNOBS)
-
 
 @dataclass(frozen=True, slots=True)
 class KernelRules:
@@ -344,11 +353,7 @@ class KernelRules:
 
 def rules_of(problem: Problem, knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelRules:
     """The rules of a setting, or of a sub-graph with knobs of its own, remembered."""
-    values = _RULES_OF(knobs)
-    if own is not None:
-        said = [getattr(own, name, AUTO) for name in RULE_KNOBS]
-        values = tuple(v if s == AUTO else s for s, v in zip(said, values, strict=True))
-    return _make_rules(problem, values)
+    return _make_rules(problem, kernel_knobs(knobs, own)[-len(RULE_KNOBS) :])
 
 
 @remembered(1 << 12)

@@ -132,15 +132,15 @@ def _layer_arrays(graph: Graph, layers: tuple[Layer, ...], *, integers: bool) ->
     in_start, in_tensor = flat([layer.inputs for layer in layers])
     out_start, out_tensor = flat([layer.outputs for layer in layers])
     in_place = np.asarray([layer.in_place for layer in layers], dtype=np.int64)
-    works = [work_of(operator, integers=integers) for operator in graph.operators]
-    work = np.asarray([_work(one) for one in works], dtype=np.int64)
+    points = [_point_work(work_of(one, integers=integers)) for one in graph.operators]
+    work = np.asarray(points, dtype=np.int64)
     recurrent = np.asarray([operator.recurrent for operator in graph.operators], dtype=np.int64)
     return LayerArrays(
         op_start, op, in_start, in_tensor, out_start, out_tensor, in_place, work, recurrent
     )
 
 
-def _work(work: Work) -> int:
+def _point_work(work: Work) -> int:
     """Cost of one domain point in vector-lane operations; a matrix engine is many lanes wide."""
     if work.macs:
         return work.macs
@@ -149,18 +149,18 @@ def _work(work: Work) -> int:
 
 def loop_orders(graph: Graph) -> tuple[tuple[int, ...], ...]:
     """Dimensions of every tensor from the outermost loop to the innermost, channels last."""
-    channel: list[int] = [_last(len(t.shape)) for t in graph.tensors]
+    channel = [len(t.shape) - 1 for t in graph.tensors]
     for tensor in graph.inputs:
-        rank = len(graph.tensors[tensor].shape)
-        image = rank >= 4 and _is_image(graph, tensor)  # noqa: PLR2004  NCHW, NCDHW
-        channel[tensor] = 1 if image else _last(rank)
+        if len(graph.tensors[tensor].shape) >= 4 and _is_image(graph, tensor):  # noqa: PLR2004
+            channel[tensor] = 1  # NCHW, NCDHW
     for operator in graph.operators:
         axis = _channel_axis(graph, operator, channel)
         for tensor, access in zip(operator.outputs, operator.output_maps, strict=True):
             dims = [d for d, one in enumerate(access.dims) if any(a == axis for a, _ in one.terms)]
-            channel[tensor] = dims[0] if dims else _last(len(graph.tensors[tensor].shape))
+            channel[tensor] = dims[0] if dims else len(graph.tensors[tensor].shape) - 1
     return tuple(
-        _order(len(tensor.shape), channel[index]) for index, tensor in enumerate(graph.tensors)
+        (*(d for d in range(len(t.shape)) if d != last), *([last] if t.shape else []))
+        for t, last in zip(graph.tensors, channel, strict=True)
     )
 
 
@@ -185,14 +185,6 @@ def _is_image(graph: Graph, tensor: int) -> bool:
     return windows or not products
 
 
-def _last(rank: int) -> int:
-    return rank - 1
-
-
-def _order(rank: int, channel: int) -> tuple[int, ...]:
-    return (*(d for d in range(rank) if d != channel), *((channel,) if rank else ()))
-
-
 def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int | None:
     """The axis of an operator along which its output has channels.
 
@@ -200,20 +192,16 @@ def _channel_axis(graph: Graph, operator: Operator, channel: list[int]) -> int |
     is next to each other in memory stays so.
     """
     if operator.engine is Engine.MATRIX and len(operator.inputs) > 1:
-        return _second_operand_axis(operator)
+        # the axis that only the second operand and the output have: output channels, columns
+        second = operator.input_axes(second_operand(operator))
+        own = (second - operator.input_axes(0)) & operator.output_axes
+        return max(own, default=None)
     for tensor, access in zip(operator.inputs, operator.input_maps, strict=True):
         if graph.tensors[tensor].constant or not access.dims:
             continue
         terms = access.dims[channel[tensor]].terms if channel[tensor] < len(access.dims) else ()
         return min(terms, key=lambda term: abs(term[1]))[0] if terms else None
     return None
-
-
-def _second_operand_axis(operator: Operator) -> int | None:
-    """The axis that only the second operand and the output have: output channels, columns."""
-    second = operator.input_axes(second_operand(operator))
-    own = sorted((second - operator.input_axes(0)) & operator.output_axes)
-    return own[-1] if own else None
 
 
 def outer_axis(operator: Operator, output: int, dim: int, *, cores: bool = False) -> int | None:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
-from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct, instruct_all
-from autoturbo.schedule.codegen.stitch import Template, clearances, local_edges
+from autoturbo.outputs import Kind, Outputs
+from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct_all
+from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.timeline import Step, Timeline
+from autoturbo.schedule.memory.timeline import Timeline
 from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.problem import Problem
@@ -128,11 +130,10 @@ class Schedule:
             force: replace a file of another kind.
 
         Raises:
-            ScheduleFileError: the path cannot be written.
+            ScheduleFileError: the path cannot be written, or a file of another kind is there.
         """
-        from autoturbo.schedule.files import write_schedule
-
-        write_schedule(self, Path(path), force=force)
+        outputs = Outputs(force=force).reading(self.model.source)
+        outputs.write(Path(path), Kind.SCHEDULE, self.text, ScheduleFileError)
 
     def __repr__(self) -> str:
         of = f"{self.model.name!r} on {self.problem.target.name!r}"
@@ -153,54 +154,36 @@ class Schedule:
         """How the kernels of a sub-graph become instructions."""
         return self.own_rules.get(subgraph, self.rules)
 
-    def instructions(self, step: Step) -> Instructions:
-        """The program of one kernel."""
-        kernel = self._kernel(step.instance, step.template, step.streams, step.weights_resident)
-        return instruct(kernel)
-
     def program(self, kernel: int, cluster: int = 0) -> Instructions:
         """The program of a kernel by its place in the order of a cluster."""
         return next(self.programs([kernel], cluster))
 
     def programs(self, kernels: Iterable[int], cluster: int = 0) -> Iterator[Instructions]:
         """Yield the programs of kernels by their places in the order of a cluster."""
-        timeline = self.timelines[cluster]
-        return instruct_all([
-            self._kernel(
-                int(timeline.order[kernel]),
-                timeline.templates[timeline.order[kernel]],
-                timeline.streams[timeline.rows[kernel] : timeline.rows[kernel + 1]],
-                int(timeline.resident[kernel]),
-            )
-            for kernel in kernels
-        ])  # fmt: skip
+        return instruct_all([self.kernel(place, cluster) for place in kernels])
 
-    def _kernel(self, instance: int, template: Template, streams: Ints, resident: int) -> Kernel:
-        """What the program of an instance follows from."""
-        edges = local_edges(self.problem, template.layers)
-        rules = self.rules_of(int(self.instances.subgraph[instance]))
-        clear = clearances(self.problem, template.layers)
-        return Kernel(template.stages, streams, edges, rules, resident, clear)
-
-    def signature(self, step: Step) -> str:
-        """A stable hash of all that one kernel's time depends on, as in :meth:`signatures`."""
-        rules = self.rules_of(int(self.instances.subgraph[step.instance]))
-        template = np.frombuffer(step.template.digest, np.int64)
-        found = hash_kernels(
-            self._digest(rules)[None], template[None], np.asarray([step.weights_resident]),
-            np.asarray([0, len(step.streams)]), step.streams,
-        )  # fmt: skip
-        return found.tobytes().hex()
+    def kernel(self, place: int, cluster: int = 0) -> Kernel:
+        """What the program of a kernel follows from, by its place in the order of a cluster."""
+        timeline, instance = self.timelines[cluster], int(self.timelines[cluster].order[place])
+        template = timeline.templates[instance]
+        return Kernel(
+            template.stages,
+            timeline.streams[timeline.rows[place] : timeline.rows[place + 1]],
+            local_edges(self.problem, template.layers),
+            self.rules_of(int(self.instances.subgraph[instance])),
+            int(timeline.resident[place]),
+            clearances(self.problem, template.layers),
+        )
 
     def signatures(self, cluster: int = 0) -> list[bytes]:
-        """The hash of every kernel of a cluster in order, 16 bytes each."""
-        timeline = self.timelines[cluster]
+        """A stable hash of all that a kernel's time depends on, 16 bytes each, in order."""
+        timeline, problem = self.timelines[cluster], self.problem
         order = timeline.order
         templates = b"".join(timeline.templates[index].digest for index in order.tolist())
-        digests = np.empty((len(self.instances.subgraphs), 2), np.int64)
-        digests[:] = self._digest(self.rules)
+        digest = functools.partial(digest_of, problem.target.hash, problem.dtype)
+        digests = np.tile(digest(self.rules), (len(self.instances.subgraphs), 1))
         for subgraph, rules in self.own_rules.items():
-            digests[subgraph] = self._digest(rules)
+            digests[subgraph] = digest(rules)
         found = hash_kernels(
             digests[self.instances.subgraph[order]],
             np.frombuffer(templates, np.int64).reshape(-1, 2),
@@ -209,12 +192,9 @@ class Schedule:
         text = found.tobytes()
         return [text[at : at + 16] for at in range(0, len(text), 16)]
 
-    def _digest(self, rules: InstructionRules) -> Ints:
-        return _digest(self.problem.target.hash, self.problem.dtype, rules)
-
 
 @functools.lru_cache(maxsize=1024)
-def _digest(target: str, dtype: str, rules: InstructionRules) -> Ints:
+def digest_of(target: str, dtype: str, rules: InstructionRules) -> Ints:
     """Two integers that stand for all that is the same for all kernels of a sub-graph."""
     text = f"{target} {dtype} {rules.as_array().tolist()}".encode()
     return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), np.int64)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from autoturbo.simulate.kernels import rates_of, run_kernel
 from autoturbo.simulate.sequence import movement_time, simulate
+from tests.schedule.steps import program_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,7 +97,7 @@ def check_latency(schedule: Schedule) -> None:
     rates = rates_of(target, schedule.problem.dtype)
     fixed = target.overheads.kernel_launch + target.overheads.barrier
     seconds = {
-        s.instance: run_kernel(schedule.instructions(s), rates).seconds
+        s.instance: run_kernel(program_of(schedule, s), rates).seconds
         + movement_time(s, target).seconds + fixed
         for s in steps_of(schedule)
     }  # fmt: skip

@@ -37,6 +37,7 @@ from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.regions import Regions, check_regions, needs_of, part_needs
 from tests.schedule.cluster_checks import check_clusters, check_latency, close, steps_of
+from tests.schedule.steps import program_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -171,7 +172,7 @@ def _loose_operators(
 
 def check_instructions(schedule: Schedule, step: Step) -> None:
     """A kernel's program does all the work of its template and moves all of its streams."""
-    program = schedule.instructions(step)
+    program = program_of(schedule, step)
     where, amounts = program.where, program.amounts
     stages, streams = step.template.stages, step.streams
     engine, layer = where[:, Column.ENGINE], where[:, Column.LAYER]

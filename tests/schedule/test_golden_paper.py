@@ -23,6 +23,7 @@ from autoturbo.schedule.problem import make_problem
 from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, capacity, target
+from tests.schedule.steps import program_of
 
 if TYPE_CHECKING:
     from autoturbo.schedule.codegen.instructions import Instructions
@@ -295,7 +296,7 @@ def products(count: int, scheduling: str) -> dict[tuple[int, str], int]:
     (step,) = (
         schedule := build_schedule(workbench, Knobs(instruction_scheduling=scheduling))
     ).timeline.steps
-    return beginnings(schedule.instructions(step))
+    return beginnings(program_of(schedule, step))
 
 
 def test_figure_13_is_a_staircase() -> None:
@@ -325,7 +326,7 @@ def test_the_next_layers_weights_come_under_the_compute_of_a_real_kernel() -> No
     """In b3 every convolution's first weights are asked for before the one before it has ended."""
     schedule = build_schedule(bench("resnet50"), Knobs())
     (b3,) = [s for s in schedule.timeline.steps if label(schedule, s.instance) == "b3"]
-    found = slots(schedule.instructions(b3))
+    found = slots(program_of(schedule, b3))
     layers = sorted({layer for layer, engine in found if engine == "matrix"})
     for before, after in itertools.pairwise(layers):
         fetched, hoisted = found[after, "dma_in"][0], found[after, "transfer"][0]

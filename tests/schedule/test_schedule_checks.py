@@ -16,6 +16,7 @@ from autoturbo.schedule.place.bind import Placement
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule import schedule_checks as checks
 from tests.schedule.schedule_samples import block, target
+from tests.schedule.steps import program_of
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_the_honest_schedule_has_what_lies_need(honest: Schedule) -> None:
 def test_a_program_that_breaks_its_dependences_is_found(honest: Schedule, column: int) -> None:
     """No waits at all: a vector engine would run before the product that feeds it."""
     step = max(honest.timeline.steps, key=lambda s: len(s.template.layers))
-    program = honest.instructions(step)
+    program = program_of(honest, step)
     where = program.where.copy()
     where[:, Column.AFTER + column :] = -1
     if column == 0:

@@ -31,6 +31,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_instructions
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
+from tests.schedule.steps import program_of
 
 
 def rules(**knobs: object) -> InstructionRules:
@@ -65,7 +66,7 @@ def on(found: Instructions, engine: int) -> np.ndarray:
 
 def only(schedule: Schedule) -> Instructions:
     (step,) = schedule.timeline.steps
-    return schedule.instructions(step)
+    return program_of(schedule, step)
 
 
 @pytest.mark.full

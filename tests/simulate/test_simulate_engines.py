@@ -26,6 +26,7 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.kernels import PAIRS, Quantity, rates_of, run_kernel
+from tests.schedule.steps import program_of, signature_of
 from tests.simulate.simulate_samples import PRESETS, evaluator, target_of
 
 
@@ -258,9 +259,9 @@ def test_real_kernels_against_the_plain_simulator(workload: str, preset: str) ->
     schedule = bench.schedule(Knobs())
     seen = set()
     for step in schedule.timeline.steps:
-        if schedule.signature(step) not in seen:
-            seen.add(schedule.signature(step))
-            found = schedule.instructions(step)
+        if signature_of(schedule, step) not in seen:
+            seen.add(signature_of(schedule, step))
+            found = program_of(schedule, step)
             if len(found.where) < 3000:
                 check(found, target_of(preset))
     assert seen

@@ -10,6 +10,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.estimate import BUSY, Estimate
 from autoturbo.simulate.kernels import BUSY as SIMULATED
 from autoturbo.simulate.kernels import Quantity, rates_of, run_kernel
+from tests.schedule.steps import program_of
 from tests.simulate.simulate_samples import (
     estimated,
     evaluator,
@@ -38,7 +39,7 @@ def both(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
         rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance])).as_array()
         own = step.template.stages, step.streams, rules, step.weights_resident
         estimates.append(estimated(*own, rates))
-        simulated.append(run_kernel(schedule.instructions(step), rates).totals)
+        simulated.append(run_kernel(program_of(schedule, step), rates).totals)
     return np.asarray(estimates), np.asarray(simulated)
 
 

@@ -16,6 +16,7 @@ from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.sequence import KernelMemory, movement_time, simulate
+from tests.schedule.steps import program_of
 from tests.simulate.simulate_samples import changed, evaluator, target_of, with_target
 
 
@@ -33,7 +34,7 @@ def test_totals_are_sums_over_kernels_and_movements(workload: str) -> None:
     rates = rates_of(target, "float16")
     seconds = ddr = gb = 0.0
     for step in schedule.timeline.steps:
-        kernel = run_kernel(schedule.instructions(step), rates)
+        kernel = run_kernel(program_of(schedule, step), rates)
         move = movement_time(step, target)
         seconds += kernel.seconds + move.seconds
         seconds += target.overheads.kernel_launch + target.overheads.barrier
@@ -96,7 +97,7 @@ def test_movements_occupy_dma_and_transfer_engines() -> None:
     assert move.gb_bytes == from_gb + 2 * from_ddr
     assert move.seconds > move.dma + move.transfer > 0
     kernels = sum(
-        run_kernel(schedule.instructions(s), rates_of(target, "float16")).busy[0]
+        run_kernel(program_of(schedule, s), rates_of(target, "float16")).busy[0]
         for s in schedule.timeline.steps
     )
     copies = sum(movement_time(s, target).dma for s in schedule.timeline.steps)

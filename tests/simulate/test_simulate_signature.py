@@ -14,6 +14,7 @@ from autoturbo.schedule.memory.timeline import Step
 from autoturbo.schedule.pipeline import build_schedule
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.evaluator import Evaluator
+from tests.schedule.steps import signature_of
 from tests.simulate.simulate_samples import changed, evaluator, with_target
 
 
@@ -41,7 +42,7 @@ FIGURES: dict[str, Any] = {
 def test_changes_with_every_figure_of_the_target(schedule: Schedule) -> None:
     for path, value in FIGURES.items():
         other = with_target(schedule, changed(schedule.problem.target, path, value))
-        assert other.signature(first(schedule)) != schedule.signature(first(schedule)), path
+        assert signature_of(other, first(schedule)) != signature_of(schedule, first(schedule)), path
 
 
 def test_changes_with_every_rule(schedule: Schedule) -> None:
@@ -50,7 +51,9 @@ def test_changes_with_every_rule(schedule: Schedule) -> None:
         value = not now if isinstance(now, bool) else now + 1
         rules = dataclasses.replace(schedule.rules, **{field.name: value})
         other = dataclasses.replace(schedule, rules=rules)
-        assert other.signature(first(schedule)) != schedule.signature(first(schedule)), field.name
+        assert signature_of(other, first(schedule)) != signature_of(schedule, first(schedule)), (
+            field.name
+        )
 
 
 def test_changes_with_streams_residency_and_work(schedule: Schedule) -> None:
@@ -63,14 +66,14 @@ def test_changes_with_streams_residency_and_work(schedule: Schedule) -> None:
         dataclasses.replace(step, weights_resident=not step.weights_resident),
         dataclasses.replace(step, template=template),
     ]
-    found = {schedule.signature(other) for other in (step, *others)}
+    found = {signature_of(schedule, other) for other in (step, *others)}
     assert len(found) == 4
 
 
 def test_changes_with_the_data_type(schedule: Schedule) -> None:
     problem = dataclasses.replace(schedule.problem, dtype="int8")
     other = dataclasses.replace(schedule, problem=problem)
-    assert other.signature(first(schedule)) != schedule.signature(first(schedule))
+    assert signature_of(other, first(schedule)) != signature_of(schedule, first(schedule))
 
 
 def renamed(graph: Graph) -> Graph:
@@ -83,12 +86,12 @@ def test_does_not_change_with_names(schedule: Schedule) -> None:
     target = dataclasses.replace(schedule.problem.target, name="another", description="else")
     other = Evaluator(renamed(schedule.model), target, "float16")
     again = build_schedule(other.bench, Knobs())
-    mine = [schedule.signature(step) for step in schedule.timeline.steps]
-    assert [again.signature(step) for step in again.timeline.steps] == mine
+    mine = [signature_of(schedule, step) for step in schedule.timeline.steps]
+    assert [signature_of(again, step) for step in again.timeline.steps] == mine
 
 
 def test_like_instances_share_one(schedule: Schedule) -> None:
     split = build_schedule(evaluator("resnet18").bench, Knobs(factor_scale=4))
-    signatures = [split.signature(step) for step in split.timeline.steps]
+    signatures = [signature_of(split, step) for step in split.timeline.steps]
     assert len(set(signatures)) < len(signatures)
     assert len(signatures) > len(schedule.timeline.steps)

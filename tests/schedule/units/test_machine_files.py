@@ -13,9 +13,10 @@ import pytest
 from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware.machine_file import load_machine
-from autoturbo.schedule.knobs import Knobs, UnitKnobs
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.units.files import machine_schedule_schema, read_machine_schedule
 from autoturbo.schedule.units.machine_schedule import MachineSchedule
+from autoturbo.schedule.units.unit_knobs import UnitKnobs
 from autoturbo.simulate.units.evaluator import MachineEvaluator
 from tests.search.fork_model import save_fork
 

@@ -10,7 +10,8 @@ import pytest
 from autoturbo.errors import KnobsError
 from autoturbo.graph.onnx_import import import_model
 from autoturbo.hardware.machine_file import load_machine
-from autoturbo.schedule.knobs import Knobs, UnitKnobs
+from autoturbo.schedule.knobs import Knobs
+from autoturbo.schedule.units.unit_knobs import UnitKnobs
 from autoturbo.search.objectives import OBJECTIVES
 from autoturbo.search.units import every_assignment
 from autoturbo.search.units.asking import AnnealingAsker

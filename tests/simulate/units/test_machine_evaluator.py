@@ -14,8 +14,9 @@ from autoturbo.graph.onnx_import import import_model
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware.machine import Machine
 from autoturbo.hardware.machine_file import load_machine
-from autoturbo.schedule.knobs import Knobs, UnitKnobs
+from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.units.parts import assign
+from autoturbo.schedule.units.unit_knobs import UnitKnobs
 from autoturbo.simulate.measurement import Failure, Measurement
 from autoturbo.simulate.units.evaluator import MachineEvaluator, scheduler_names
 from autoturbo.simulate.units.machine import MachineMeasurement, measure_assignment

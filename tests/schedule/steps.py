@@ -1,0 +1,35 @@
+"""Programs and signatures of kernels by their steps, which tests may change."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
+from autoturbo.schedule.codegen.stitch import clearances, local_edges
+from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.memory.timeline import Step
+from autoturbo.schedule.schedule import Schedule, digest_of, hash_kernels
+
+
+def program_of(schedule: Schedule, step: Step) -> Instructions:
+    """The program of one kernel."""
+    layers, rules = step.template.layers, rules_at(schedule, step)
+    edges, clear = local_edges(schedule.problem, layers), clearances(schedule.problem, layers)
+    resident = step.weights_resident
+    stages, streams = step.template.stages, step.streams
+    return instruct(Kernel(stages, streams, edges, rules, resident, clear))
+
+
+def signature_of(schedule: Schedule, step: Step) -> str:
+    """A stable hash of all that one kernel's time depends on, as in ``Schedule.signatures``."""
+    problem = schedule.problem
+    digest = digest_of(problem.target.hash, problem.dtype, rules_at(schedule, step))
+    template = np.frombuffer(step.template.digest, np.int64)
+    resident, rows = np.asarray([step.weights_resident]), np.asarray([0, len(step.streams)])
+    found = hash_kernels(digest[None], template[None], resident, rows, step.streams)
+    return found.tobytes().hex()
+
+
+def rules_at(schedule: Schedule, step: Step) -> InstructionRules:
+    """How a kernel becomes instructions."""
+    return schedule.rules_of(int(schedule.instances.subgraph[step.instance]))
