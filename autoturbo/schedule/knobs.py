@@ -107,28 +107,15 @@ def specs_of(knobs: type) -> dict[str, KnobSpec]:
     return {f.name: f.metadata["spec"] for f in fields if "spec" in f.metadata}
 
 
-def check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> None:
-    """Refuse a value that a knob does not take.
-
-    Args:
-        value: as a file has it.
-        spec: of the knob.
-        at: where it stands.
-        prefix: of the message, where the location does not name the knob.
-
-    Raises:
-        KnobsError: with the values or the range that it takes.
-    """
-    if isinstance(value, str) and value == AUTO:
+def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> None:
+    """Refuse a value that a knob does not take; a prefix names it where the location does not."""
+    if isinstance(value, str) and value in spec.words:
         return
     if spec.low is None:
-        if value not in spec.words:
-            words = ", ".join(spec.words)
-            raise KnobsError(f"{prefix}{value!r} is not a value of it", at, f"one of {words}")
-        return
-    kinds = (int,) if spec.whole else (int, float)
+        words = ", ".join(spec.words)
+        raise KnobsError(f"{prefix}{value!r} is not a value of it", at, f"one of {words}")
+    kinds, kind = ((int,), "a whole number") if spec.whole else ((int, float), "a number")
     if isinstance(value, bool) or not isinstance(value, kinds):
-        kind = "a whole number" if spec.whole else "a number"
         raise KnobsError(f"{prefix}{value!r} is not {kind}", at)
     high = float("inf") if spec.high is None else spec.high
     if not spec.low <= value <= high:
@@ -347,7 +334,7 @@ class Knobs:
             own, spec = dataclasses.replace(place, field=name), knob_specs().get(name)
             if spec is None:
                 raise KnobsError("unknown knob", own, did_you_mean(name, knob_specs()))
-            check_value(value, spec, own)
+            _check_value(value, spec, own)
         return Knobs(**known, overrides=overrides, units=units)
 
 
@@ -540,12 +527,7 @@ KernelKnobs = tuple[Value, ...]
 def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
     """Return the kernel knobs of a sub-graph: its own, or the model's where it has none."""
     model = tuple(getattr(knobs, name, AUTO) for name in _MODEL_NAMES)
-    return model if own is None else overridden(model, own)
-
-
-def overridden(model: KernelKnobs, own: SubGraphKnobs) -> KernelKnobs:
-    """Return the model's kernel knobs with those that a sub-graph has of its own."""
-    return _overlaid(model, _kernel_values(own))
+    return model if own is None else _overlaid(model, _kernel_values(own))
 
 
 _KERNEL_NAMES = knob_names("subgraph")
@@ -586,12 +568,10 @@ def _override(item: Any, at: Location) -> SubGraphKnobs:
     if not isinstance(item, dict) or not isinstance(item.get("layer"), str):
         raise KnobsError("an override needs the name of a layer", at, '{"layer": "conv1", ...}')
     specs = subgraph_knob_specs()
-    for name, value in item.items():
-        if name == "layer":
-            continue
+    for name in (name for name in item if name != "layer"):
         if name not in specs:
             raise KnobsError(f"unknown field {name!r}", at, did_you_mean(name, ("layer", *specs)))
-        check_value(value, specs[name], at, f"{name}: ")
+        _check_value(item[name], specs[name], at, f"{name}: ")
     inner = item.get("inner_dim", AUTO)
     if inner != AUTO and inner == item.get("dim"):
         message = f"inner_dim: {inner} is the dimension that dim splits already"

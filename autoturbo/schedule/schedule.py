@@ -84,12 +84,11 @@ class Schedule:
         instances: sub-graphs, their parts and the edges between them.
         order: instances in order of execution, of all clusters.
         placement: bindings and declared scopes.
-        timeline: kernels in order, their inputs and streams, buffers and their addresses; of the
-            first cluster where clusters do not work alike.
+        timelines: kernels in order, their inputs and streams, buffers and their addresses; of
+            every cluster where clusters do not work alike, otherwise one.
         rules: how kernels become instructions.
         own_rules: of sub-graphs that have others.
         expected: what a measurement of it gave (the object M of ``--json``), or None.
-        others: the further clusters' timelines; empty where clusters work alike.
         cluster: per instance, its cluster; empty where clusters work alike.
         on_units: what runs each instance, of a schedule on a machine of several units.
     """
@@ -102,18 +101,17 @@ class Schedule:
     instances: InstanceGraph
     order: tuple[int, ...]
     placement: Placement
-    timeline: Timeline
+    timelines: tuple[Timeline, ...]
     rules: InstructionRules
     own_rules: Mapping[int, InstructionRules] = field(default_factory=dict)
     expected: Mapping[str, Any] | None = None
-    others: tuple[Timeline, ...] = ()
     cluster: tuple[int, ...] = ()
     on_units: OnUnits | None = None
 
     @property
-    def timelines(self) -> tuple[Timeline, ...]:
-        """Of every cluster that has one of its own."""
-        return (self.timeline, *self.others)
+    def timeline(self) -> Timeline:
+        """Of the first cluster."""
+        return self.timelines[0]
 
     @functools.cached_property
     def text(self) -> str:

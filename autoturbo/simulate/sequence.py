@@ -315,7 +315,7 @@ def _subgraph_times(schedule: Schedule, seconds: Floats) -> tuple[float, ...]:
 
 def _launched(schedule: Schedule) -> Ints:
     """Instances in order, cluster by cluster."""
-    if not schedule.others:
+    if len(schedule.timelines) == 1:
         return schedule.timeline.order
     return np.concatenate([timeline.order for timeline in schedule.timelines])
 

@@ -30,12 +30,12 @@ def check_clusters(schedule: Schedule) -> None:
     share, problem = schedule.share, schedule.problem
     clusters = problem.target.clusters
     if share.split == "batch":
-        assert (schedule.cluster, schedule.others) == ((), ())
+        assert (schedule.cluster, len(schedule.timelines)) == ((), 1)
         return
     assert (share.samples, share.copies) == (schedule.model.batch, 1)
     assert share.batches * (share.loops - 1) < share.samples <= share.batches * share.loops
     if share.clusters == 1:
-        assert (schedule.cluster, schedule.others) == ((), ())
+        assert (schedule.cluster, len(schedule.timelines)) == ((), 1)
         return
     assert clusters > 1
     assert set(schedule.cluster) == set(range(share.clusters))

@@ -35,7 +35,9 @@ def with_views(what: Any, **views: Any) -> Any:
 def with_step(schedule: Schedule, index: int, **changes: Any) -> Schedule:
     steps = list(schedule.timeline.steps)
     steps[index] = dataclasses.replace(steps[index], **changes)
-    return dataclasses.replace(schedule, timeline=with_views(schedule.timeline, steps=tuple(steps)))
+    return dataclasses.replace(
+        schedule, timelines=(with_views(schedule.timeline, steps=tuple(steps)),)
+    )
 
 
 def wide(schedule: Schedule) -> Schedule:
@@ -56,7 +58,7 @@ def lazy(schedule: Schedule) -> Schedule:
 def always_resident(schedule: Schedule) -> Schedule:
     resident = np.ones_like(schedule.timeline.resident)
     return dataclasses.replace(
-        schedule, timeline=dataclasses.replace(schedule.timeline, resident=resident)
+        schedule, timelines=(dataclasses.replace(schedule.timeline, resident=resident),)
     )
 
 

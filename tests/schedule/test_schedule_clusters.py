@@ -145,7 +145,7 @@ def test_what_cannot_be_shared_out_runs_on_one_cluster() -> None:
     for split in ("spatial", "pipeline"):
         schedule = built(net.graph(), target(clusters=4), cluster_split=split)
         assert schedule.share == Share(1, 3, 3, split)
-        assert not schedule.others
+        assert len(schedule.timelines) == 1
         assert set(simulate(schedule).kernel_counts.values()) == {1}
 
 
@@ -438,7 +438,7 @@ def test_bytes_and_busy_times_are_those_of_all_clusters() -> None:
     found = simulate(schedule)
     assert schedule.share.clusters == 2
     alone = [
-        simulate(dataclasses.replace(schedule, timeline=t, others=(), cluster=()))
+        simulate(dataclasses.replace(schedule, timelines=(t,), cluster=()))
         for t in schedule.timelines
     ]
     assert found.ddr_bytes == pytest.approx(sum(a.ddr_bytes for a in alone), abs=1)

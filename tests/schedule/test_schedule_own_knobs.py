@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from autoturbo.errors import KnobsError
 from autoturbo.graph.operators import Graph
 from autoturbo.hardware import Target
-from autoturbo.schedule.cache import key
 from autoturbo.schedule.knobs import (
     AUTO,
     Knobs,
@@ -27,7 +26,7 @@ from autoturbo.schedule.knobs import (
     knob_specs,
     subgraph_knob_specs,
 )
-from autoturbo.schedule.pipeline import Workbench, build_schedule, plan
+from autoturbo.schedule.pipeline import Workbench, build_schedule, key, plan
 from autoturbo.schedule.place.bind import Scope, cores_used
 from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate

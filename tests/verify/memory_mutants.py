@@ -75,15 +75,14 @@ CLUSTERED = (
 def with_instances(schedule: Schedule, **changes: Any) -> Schedule:
     """A schedule with other instances, in its timelines too."""
     instances = dataclasses.replace(schedule.instances, **changes)
-    lines = [dataclasses.replace(t, graph=instances) for t in schedule.timelines]
-    return dataclasses.replace(
-        schedule, instances=instances, timeline=lines[0], others=tuple(lines[1:])
-    )
+    lines = tuple(dataclasses.replace(t, graph=instances) for t in schedule.timelines)
+    return dataclasses.replace(schedule, instances=instances, timelines=lines)
 
 
 def with_timeline(schedule: Schedule, **changes: Any) -> Schedule:
     """A schedule whose first cluster has another timeline."""
-    return dataclasses.replace(schedule, timeline=dataclasses.replace(schedule.timeline, **changes))
+    timeline = dataclasses.replace(schedule.timeline, **changes)
+    return dataclasses.replace(schedule, timelines=(timeline, *schedule.timelines[1:]))
 
 
 def with_buffer(schedule: Schedule, buffer: int, **values: int) -> Schedule:

@@ -140,7 +140,7 @@ class Costs:
         )
         schedule = Schedule(
             self.bench.model, self.problem, "graphturbo", self.knobs, self.share, graph,
-            tuple(order.tolist()), placement, timeline, rules[0].instructions,
+            tuple(order.tolist()), placement, (timeline,), rules[0].instructions,
             {i: r.instructions for i, r in enumerate(rules)},
         )  # fmt: skip
         return Laid(schedule, layout)
