@@ -280,18 +280,11 @@ def load_schedule(path: str | Path, graph: Graph, target: Target) -> Schedule:
         ScheduleFileError: the file cannot be read, is of another version, was made for something
             else, or describes no valid schedule.
     """
-    place = Path(path)
-    return schedule_of(read_text(place), graph, target, place)
+    return schedule_of(read_text(Path(path)), graph, target, path)
 
 
 def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> Schedule:
-    """Rebuild a schedule from the text of its file.
-
-    Args:
-        text: as :func:`schedule_text` writes it.
-        graph: the model.
-        target: the accelerator.
-        place: where the text is from, for errors.
+    """Rebuild a schedule from the text of its file, and from where that is for errors.
 
     Raises:
         ScheduleFileError: the text is of another version, was made for something else, or describes
@@ -348,15 +341,7 @@ def read_text(path: Path) -> str:
 def read_document(
     text: str, declared: Any, form: str, newest: int, graph: Graph, target: AnyTarget
 ) -> dict[str, Any]:
-    """Return what a file says, as it is declared, of this model and target.
-
-    Args:
-        text: of the file.
-        declared: its declaration.
-        form: what it says of its format.
-        newest: the version that is read.
-        graph: the model.
-        target: what it is to run on.
+    """Return what a file of a format and its newest version says of this model and target.
 
     Raises:
         ScheduleFileError: it is something else, of another version or made for something else.
@@ -368,8 +353,8 @@ def read_document(
         hint = "is it the file that 'autoturbo tune' wrote, whole?"
         raise ScheduleFileError(f"not JSON: {error.msg}", at, hint) from None
     found = document.get("format") if isinstance(document, dict) else None
-    other = _OTHERS.get(found) if isinstance(found, str) and found != form else None
-    require(other is None, "format", str(other), "give its own target with --target")
+    other = "" if found == form else _OTHERS.get(str(found), "")
+    require(not other, "format", other, "give its own target with --target")
     require(found == form, "format", "not a schedule file", f"it says {form!r} in ours")
     version = document.get("schema_version")
     readable = version == newest and not isinstance(version, bool)

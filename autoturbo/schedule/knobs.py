@@ -100,6 +100,11 @@ def knob(stage: Stage, text: str, choices: tuple[Value, ...], published: str, **
     return field(default=AUTO, metadata={"spec": spec})
 
 
+_share, _partition, _order, _bind, _place, _memory, _codegen = (
+    functools.partial(knob, stage) for stage in Stage
+)
+
+
 @functools.cache
 def specs_of(knobs: type) -> dict[str, KnobSpec]:
     """The knobs among the fields of a dataclass, in their order."""
@@ -126,154 +131,114 @@ def _check_value(value: Any, spec: KnobSpec, at: Location, prefix: str = "") -> 
 class Knobs:
     """A complete setting of the scheduler."""
 
-    batches_per_cluster: int | str = knob(
-        Stage.SHARE,
+    batches_per_cluster: int | str = _share(
         "samples that a cluster processes at once; the loop count follows",
         (),
         "the cluster's whole share of the batch",
         low=1,
     )
-    producer_factor_ratio: float | str = knob(
-        Stage.PARTITION,
-        "rule (i): f(consumer) >= this x f(producer)",
-        (0.125, 0.25, 0.5, 2.0),
-        "1",
-        low=0,
-        high=64,
+    producer_factor_ratio: float | str = _partition(
+        "rule (i): f(consumer) >= this x f(producer)", (0.125, 0.25, 0.5, 2.0), "1", low=0, high=64
     )
-    merged_factor_ratio: float | str = knob(
-        Stage.PARTITION,
+    merged_factor_ratio: float | str = _partition(
         "rules (i) and (ii): f(merged) <= this x f(consumer)",
         (0.5, 2.0, 4.0, 8.0),
         "1",
         low=0,
         high=64,
     )
-    max_layers: int | str = knob(
-        Stage.PARTITION,
-        "most layers in one sub-graph",
-        (1, 2, 4, 8, 16, 32),
-        "no limit",
-        low=1,
+    max_layers: int | str = _partition(
+        "most layers in one sub-graph", (1, 2, 4, 8, 16, 32), "no limit", low=1
     )
-    lb_fill: float | str = knob(
-        Stage.PARTITION,
+    lb_fill: float | str = _partition(
         "share of the local buffer that counts as full when splitting",
         (0.25, 0.5, 0.75, 0.9),
         "1",
         low=0.05,
         high=1,
     )
-    recompute_limit: float | str = knob(
-        Stage.PARTITION,
+    recompute_limit: float | str = _partition(
         "most work of a split sub-graph over the work of the whole one",
         (1.0, 1.5, 2.0, 4.0),
         "1.25",
         low=1,
         high=16,
     )
-    merge_order: str = knob(
-        Stage.PARTITION,
+    merge_order: str = _partition(
         "order of the merge patterns (straight, diamond, branch)",
         ("sbd", "dsb", "dbs", "bsd", "bds"),
         "sdb",
         word="sdb",
     )
-    split_key: str = knob(
-        Stage.PARTITION,
+    split_key: str = _partition(
         "order of the keys that choose a split (operators cut, factor, depth)",
         ("odf", "fod", "fdo", "dof", "dfo"),
         "ofd",
         word="ofd",
     )
-    split_dims: str = knob(
-        Stage.PARTITION,
+    split_dims: str = _partition(
         "which output dimensions may be split",
         ("batch", "spatial", "channel"),
         "all of them",
         word="all",
     )
-    factor_policy: str = knob(
-        Stage.PARTITION,
+    factor_policy: str = _partition(
         "factors tried: the paper's list, all divisors, or ragged parts too",
         ("divisors", "ragged"),
         "the paper's list 1, 2, 4, 8, 9, 10, ...",
         word="published",
     )
-    factor_scale: int | str = knob(
-        Stage.PARTITION,
-        "instances per sub-graph over the smallest number that fits",
-        (2, 4, 8),
-        "1",
-        low=1,
-        high=64,
+    factor_scale: int | str = _partition(
+        "instances per sub-graph over the smallest number that fits", (2, 4, 8), "1", low=1, high=64
     )
-    instance_order: str = knob(
-        Stage.ORDER,
+    instance_order: str = _order(
         "order of the instances",
         ("bfs", "dfs", "footprint", "priority"),
         "breadth- or depth-first, whichever needs less memory",
     )
-    binding: str = knob(
-        Stage.BIND,
+    binding: str = _bind(
         "how core bindings reach producers",
         ("always",),
         "as printed in Algorithm 4",
         word="printed",
     )
-    output_scope: str = knob(
-        Stage.PLACE,
+    output_scope: str = _place(
         "where the outputs of sub-graphs are kept",
         ("GB", "DDR"),
         "LB, GB where bindings differ",
         word="LB",
     )
-    spill_victim: str = knob(
-        Stage.MEMORY,
+    spill_victim: str = _memory(
         "which tensor leaves the local buffer first",
         ("largest", "size_x_life"),
         "longest-lived",
         word="longest",
     )
-    weight_residency: str = knob(
-        Stage.MEMORY,
+    weight_residency: str = _memory(
         "where the weights of a sub-graph stay between its instances",
         ("GB", "LB"),
         "streamed each time",
         word="stream",
     )
-    prefetch_depth: int | str = knob(
-        Stage.CODEGEN,
-        "tiles loaded ahead of the one computed",
-        (2, 3, 4),
-        "1",
-        low=1,
-        high=16,
+    prefetch_depth: int | str = _codegen(
+        "tiles loaded ahead of the one computed", (2, 3, 4), "1", low=1, high=16
     )
-    tile_divisor: int | str = knob(
-        Stage.CODEGEN,
-        "anchor tiles per largest tile that fits",
-        (2, 4, 8),
-        "1",
-        low=1,
-        high=256,
+    tile_divisor: int | str = _codegen(
+        "anchor tiles per largest tile that fits", (2, 4, 8), "1", low=1, high=256
     )
-    instruction_scheduling: str = knob(
-        Stage.CODEGEN,
+    instruction_scheduling: str = _codegen(
         "overlap transfers and compute: across layers, inside a layer, not at all",
         ("layer", "off"),
         "on",
         word="on",
     )
-    cluster_split: str = knob(
-        Stage.SHARE,
+    cluster_split: str = _share(
         "what the clusters share out: samples, rows, channels or sub-graphs in a pipeline",
         ("spatial", "channel", "pipeline"),
         "samples",
         word="batch",
     )
-    weight_share: float | str = knob(
-        Stage.MEMORY,
+    weight_share: float | str = _memory(
         "share of a core's local buffer for weight tiles",
         (0.1, 0.2, 0.3, 0.5),
         "the target's weight buffer",

@@ -350,8 +350,6 @@ def _order(
     instances: InstanceGraph, knobs: Knobs, overrides: Mapping[int, SubGraphKnobs]
 ) -> tuple[int, ...]:
     """Algorithm 3, or the order that knobs ask for."""
-    if knobs.instance_order != "priority":
-        return order_instances(instances, knobs.instance_order)
     priority = np.full(len(instances.subgraphs), MIDDLE_PRIORITY, np.int64)
     for index, override in overrides.items():
         if override.priority != AUTO:
@@ -366,50 +364,32 @@ def _placement(
     knobs: Knobs,
     overrides: Mapping[int, SubGraphKnobs],
 ) -> Placement:
-    """Algorithm 4, with the bindings and scopes decided for single sub-graphs.
+    """Algorithm 4, with the bindings and scopes that knobs ask for: of all, then of sub-graphs.
 
     What another cluster reads goes to DDR whatever was decided.
     """
-    forced = {
-        index: binding
-        for subgraph, override in overrides.items()
-        if override.cores != AUTO or override.core_dim != AUTO
-        for index, binding in _chosen(instances, subgraph, override)
-    }
-    placement = bind_instances(instances, order, always=knobs.binding == "always", forced=forced)
-    return hand_over(instances, _declare(instances, placement, knobs, overrides), cluster)
-
-
-def _chosen(
-    instances: InstanceGraph, subgraph: int, override: SubGraphKnobs
-) -> list[tuple[int, Binding]]:
-    """Bindings of a sub-graph's instances on some cores, one dimension first."""
-    whole = instances.problem.target.cores
-    cores = whole if override.cores == AUTO else int(override.cores)
-    if whole % cores:
-        at = Location(field="overrides")
-        message = f"cores: {cores} does not divide the {whole} cores of a cluster"
-        raise KnobsError(message, at)
-    depth = None if override.core_dim == AUTO else int(override.core_dim)
-    own = range(int(instances.first[subgraph]), int(instances.first[subgraph + 1]))
-    return [(i, chosen_binding(instances.book, int(instances.shape[i]), cores, depth)) for i in own]
-
-
-def _declare(
-    instances: InstanceGraph,
-    placement: Placement,
-    knobs: Knobs,
-    overrides: Mapping[int, SubGraphKnobs],
-) -> Placement:
-    """Scopes asked for by knobs: for all outputs, then for single sub-graphs."""
-    scopes = list(placement.scopes)
-    if knobs.output_scope != AUTO:
-        scopes = [max(scope, Scope[knobs.output_scope]) for scope in scopes]
-    for subgraph, override in overrides.items():
-        if override.scope != AUTO:
-            first, end = instances.first[subgraph : subgraph + 2].tolist()
-            scopes[first:end] = [Scope[override.scope]] * (end - first)
-    return Placement(placement.bindings, tuple(scopes))
+    whole, first = instances.problem.target.cores, instances.first.tolist()
+    parts = {subgraph: range(first[subgraph], first[subgraph + 1]) for subgraph in overrides}
+    forced: dict[int, Binding] = {}
+    for subgraph, own in overrides.items():
+        if own.cores == AUTO == own.core_dim:
+            continue
+        cores = whole if own.cores == AUTO else int(own.cores)
+        if whole % cores:
+            message = f"cores: {cores} does not divide the {whole} cores of a cluster"
+            raise KnobsError(message, Location(field="overrides"))
+        depth = None if own.core_dim == AUTO else int(own.core_dim)
+        for index in parts[subgraph]:
+            shape = int(instances.shape[index])
+            forced[index] = chosen_binding(instances.book, shape, cores, depth)
+    bound = bind_instances(instances, order, always=knobs.binding == "always", forced=forced)
+    least = Scope.LB if knobs.output_scope == AUTO else Scope[knobs.output_scope]
+    scopes = [max(scope, least) for scope in bound.scopes]
+    for subgraph, own in overrides.items():
+        if own.scope != AUTO:
+            for index in parts[subgraph]:
+                scopes[index] = Scope[own.scope]
+    return hand_over(instances, Placement(bound.bindings, tuple(scopes)), cluster)
 
 
 def assemble(
