@@ -297,8 +297,7 @@ def schedule_of(text: str, graph: Graph, target: Target, place: str | Path) -> S
         problem = _problem(bench, share, document["layers"])
         subgraphs = _subgraphs(problem, document["subgraphs"])
         instances = make_instances(PartBook(problem), subgraphs)
-        order, placement = _order(instances, document["order"])
-        cluster = _clusters(instances, share, order, placement, document["order"])
+        order, placement, cluster = _order(instances, share, document["order"])
         knobs, scheduler = Knobs.from_dict(document["knobs"]), document["scheduler"]
         schedule = assemble(
             graph, problem, scheduler, knobs, share, instances, order, placement, cluster
@@ -484,8 +483,9 @@ def _split(problem: Problem, index: int, group: tuple[int, ...], entry: Mapping[
 
 
 def _order(
-    instances: InstanceGraph, entries: Sequence[Mapping[str, Any]]
-) -> tuple[tuple[int, ...], Placement]:
+    instances: InstanceGraph, share: Share, entries: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[int, ...], Placement, tuple[int, ...]]:
+    """In which order instances run, where, and on which clusters where those do not work alike."""
     known = {(i.subgraph, i.part): i.index for i in instances.instances}
     asked = [(entry["subgraph"], entry["part"]) for entry in entries]
     require(sorted(asked) == sorted(known), "order", "every instance must run exactly once")
@@ -494,7 +494,8 @@ def _order(
     for at, instance in enumerate(order):
         ready = all(position[p] <= at for p in instances.producers[instance])
         require(ready, f"order[{at}]", "runs before an instance whose output it reads")
-    cores, placed = instances.problem.target.cores, [((), Scope.LB, ())] * len(order)
+    apart, cores = share.split != BATCH and share.clusters > 1, instances.problem.target.cores
+    placed, cluster = [((), Scope.LB, ())] * len(order), np.zeros(len(order), np.int64)
     for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
         output = next(iter(instances.instances[instance].outputs.values()))
         factors, field = tuple(entry["cores"]), f"order[{at}].cores"
@@ -508,32 +509,18 @@ def _order(
         require(not ids or different, f"order[{at}].core_ids", reason)
         named = () if ids == tuple(range(parts)) else ids
         placed[instance] = factors, Scope[entry["scope"]], named
-    bindings, scopes, core_ids = zip(*placed, strict=True)
-    return order, Placement(bindings, scopes, core_ids if any(core_ids) else ())
-
-
-def _clusters(
-    instances: InstanceGraph,
-    share: Share,
-    order: Sequence[int],
-    placement: Placement,
-    entries: Sequence[Mapping[str, Any]],
-) -> tuple[int, ...]:
-    """Per instance, its cluster; nothing where clusters work alike or one has it all."""
-    if share.split == BATCH or share.clusters == 1:
-        for at, entry in enumerate(entries):
-            alike = "all instances are on every cluster"
-            require("cluster" not in entry, f"order[{at}].cluster", alike)
-        return ()
-    found = np.zeros(len(order), np.int64)
-    for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
         own, field = entry.get("cluster", -1), f"order[{at}].cluster"
+        require(apart or "cluster" not in entry, field, "all instances are on every cluster")
         reason = f"one of the {share.clusters} clusters of share, counted from 0"
-        require(0 <= own < share.clusters, field, reason)
-        found[instance] = own
-    working = len(set(found.tolist()))
+        require(not apart or 0 <= own < share.clusters, field, reason)
+        cluster[instance] = own
+    bindings, scopes, core_ids = zip(*placed, strict=True)
+    placement = Placement(bindings, scopes, core_ids if any(core_ids) else ())
+    if not apart:
+        return order, placement, ()
+    working = len(set(cluster.tolist()))
     require(working == share.clusters, "share.clusters", f"{working} clusters have instances")
-    for at, away in enumerate(readers_elsewhere(instances, found)[list(order)].tolist()):
-        kept = not away or placement.scopes[order[at]] == Scope.DDR
+    for at, away in enumerate(readers_elsewhere(instances, cluster)[list(order)].tolist()):
+        kept = not away or scopes[order[at]] == Scope.DDR
         require(kept, f"order[{at}].scope", "another cluster reads it, so it is kept in DDR")
-    return tuple(found.tolist())
+    return order, placement, tuple(cluster.tolist())

@@ -303,7 +303,10 @@ class Knobs:
         return Knobs(**known, overrides=overrides, units=units)
 
 
-_own_knob = functools.partial(knob, scope="subgraph")
+_own_partition, _own_order, _own_bind, _own_place = (
+    functools.partial(knob, stage, scope="subgraph")
+    for stage in (Stage.PARTITION, Stage.ORDER, Stage.BIND, Stage.PLACE)
+)
 
 
 def _overriding(name: str, *published: Value) -> Any:
@@ -313,7 +316,7 @@ def _overriding(name: str, *published: Value) -> Any:
     """
     spec = specs_of(Knobs)[name]
     limits, choices = {"low": spec.low, "high": spec.high}, (*published, *spec.choices)
-    return _own_knob(spec.stage, spec.help, choices, "as the model's", **limits)
+    return knob(spec.stage, spec.help, choices, "as the model's", scope="subgraph", **limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,62 +342,54 @@ class SubGraphKnobs:
         "as the rules say",
         scope="layer",
     )
-    dim: int | str = _own_knob(
-        Stage.PARTITION,
+    dim: int | str = _own_partition(
         "output dimension to split, counted from the outermost loop",
         (),
         "the one that the split keys choose",
         low=0,
         group="outer",
     )
-    factor: int | str = _own_knob(
-        Stage.PARTITION,
+    factor: int | str = _own_partition(
         "instances along that dimension",
         (),
         "the smallest number that fits",
         low=1,
         group="outer",
     )
-    inner_dim: int | str = _own_knob(
-        Stage.PARTITION,
+    inner_dim: int | str = _own_partition(
         "second output dimension to split, inside the first",
         (),
         "none; with inner_factor the outermost other one",
         low=0,
         group="inner",
     )
-    inner_factor: int | str = _own_knob(
-        Stage.PARTITION,
+    inner_factor: int | str = _own_partition(
         "instances along the second dimension; all are factor x inner_factor",
         (),
         "1",
         low=1,
         group="inner",
     )
-    cores: int | str = _own_knob(
-        Stage.BIND,
+    cores: int | str = _own_bind(
         "cores of the cluster that work on an instance; a divisor of them",
         (),
         "all of them",
         low=1,
     )
-    core_dim: int | str = _own_knob(
-        Stage.BIND,
+    core_dim: int | str = _own_bind(
         "output dimension spread over cores first, then those inside it",
         (),
         "as Algorithm 4 binds it",
         low=0,
     )
-    priority: int | str = _own_knob(
-        Stage.ORDER,
+    priority: int | str = _own_order(
         "which goes first where the instance order is by priority; 9 before 0",
         (1, 3, 7, 9),
         str(MIDDLE_PRIORITY),
         low=0,
         high=9,
     )
-    scope: str = _own_knob(
-        Stage.PLACE,
+    scope: str = _own_place(
         "where the output is kept",
         ("LB", "GB", "DDR"),
         "as output_scope says",
@@ -521,9 +516,8 @@ def load_knobs(path: Path) -> Knobs:
 
 def _one_per_layer(overrides: Iterable[SubGraphKnobs]) -> tuple[SubGraphKnobs, ...]:
     merged: dict[str, SubGraphKnobs] = {}
-    for override in overrides:
-        before = merged.get(override.layer)
-        merged[override.layer] = override if before is None else override.over(before)
+    for o in overrides:
+        merged[o.layer] = o.over(merged[o.layer]) if o.layer in merged else o
     said = (o for o in merged.values() if _own_values(o) != _UNSAID)
     return tuple(sorted(said, key=lambda o: o.layer))
 

@@ -46,13 +46,7 @@ from autoturbo.schedule.partition.clusters import (
     homes_of,
 )
 from autoturbo.schedule.partition.grouping import GroupRules, SubGraph
-from autoturbo.schedule.partition.overrides import (
-    UNSPLIT,
-    possible_split,
-    resolve,
-    settled,
-    split_fields,
-)
+from autoturbo.schedule.partition.overrides import resolve, settled
 from autoturbo.schedule.partition.split import SplitRules, divisors
 from autoturbo.schedule.place.bind import Binding, Placement, Scope, bind_instances, chosen_binding
 from autoturbo.schedule.place.instances import InstanceGraph, PartBook, make_instances
@@ -263,7 +257,8 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
     overrides = resolve(problem, grouped, knobs)
 
     def make() -> Plan:
-        scale, room = _scale(knobs), SplitRules.of(knobs).room(problem)
+        scale = 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
+        room = SplitRules.of(knobs).room(problem)
         subgraphs = tuple(
             settled(problem, s, scale, overrides.get(s.index), share.split, room) for s in grouped
         )
@@ -276,43 +271,6 @@ def plan(bench: Workbench, knobs: Knobs) -> Plan:
 
     found = cache.plans.get(at, make)
     return dataclasses.replace(found, overrides=overrides) if overrides else found
-
-
-def _scale(knobs: Knobs) -> int:
-    """Instances over the smallest number that fits."""
-    return 1 if knobs.factor_scale == AUTO else int(knobs.factor_scale)
-
-
-def with_possible_splits(bench: Workbench, knobs: Knobs) -> tuple[Knobs, tuple[str, ...]]:
-    """Return a setting whose sub-graphs can be cut as it says, and the layers that it changed.
-
-    A sub-graph that cannot be cut into as many parts is cut into as many as divide its extent; one
-    that cannot be cut along the dimension at all is left to the rules.
-
-    Args:
-        bench: the model on the target.
-        knobs: a setting that may have been made for another model.
-
-    Raises:
-        KnobsError: it names a layer or a number of samples that the model has not.
-    """
-    share = bench.share(knobs.batches_per_cluster, knobs.cluster_split)
-    problem = bench.problem(share.batches)
-    subgraphs = group_for(problem, GroupRules.of(knobs), share.split)
-    room = SplitRules.of(knobs).room(problem)
-    found: dict[str, SubGraphKnobs] = {}
-    for index, said in sorted(resolve(problem, subgraphs, knobs).items()):
-        subgraph = subgraphs[index]
-        own = possible_split(problem, subgraph, _scale(knobs), said, share.split, room)
-        if own != said:
-            found |= {problem.layers[x].name: UNSPLIT for x in subgraph.layers}
-            found[own.layer] = own
-    overrides = tuple(
-        dataclasses.replace(o, **split_fields(found[o.layer])) if o.layer in found else o
-        for o in knobs.overrides
-    )
-    changed = tuple(o.layer for o in found.values() if o.layer)
-    return dataclasses.replace(knobs, overrides=overrides), changed
 
 
 def build_schedule(bench: Workbench, knobs: Knobs) -> Schedule:
