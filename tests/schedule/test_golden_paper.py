@@ -148,7 +148,7 @@ def figure_9() -> Concat:
     output = (4, 1, 2, 1)
     template = stitch(problem, (1,), box_regions(problem, (1,)), output)
     placement = Placement(((2, 1, 2, 1), (2, 1, 4, 1), output), (Scope.GB, Scope.LB, Scope.LB))
-    (concat,) = concatenations(problem, graph, placement, 2, template)
+    (concat,) = concatenations(graph, placement, 2, template)
     assert template.wanted[concat.tensor] == output
     return concat
 

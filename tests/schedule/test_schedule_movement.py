@@ -34,7 +34,7 @@ def pieces(
     graph = make_instances(PartBook(problem), subgraphs)
     template = stitch(problem, (1,), box_regions(problem, (1,)), wanted)
     placement = Placement((*bindings, wanted), (*scopes, Scope.LB))
-    (concat,) = concatenations(problem, graph, placement, 2, template)
+    (concat,) = concatenations(graph, placement, 2, template)
     return concat
 
 
@@ -109,8 +109,7 @@ def test_crossing_against_sets_of_points(data: st.DataObject) -> None:
         for core, box in enumerate(mine)
     )
     pieces = Pieces(made[None], need[None], np.asarray([wanted], np.int64))
-    names = np.asarray(same, np.int64)
-    found = most_crossing(pieces, np.asarray([held], np.int64), lambda _, core: names[core])
+    found = most_crossing(pieces, np.asarray([held], np.int64), np.asarray([same], np.int64))
     assert found.tolist() == [expected]
     shared = [len(box & common) for box in mine]
     cores = np.arange(len(mine))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 from autoturbo.graph.arrays import Regions
@@ -24,7 +24,7 @@ from autoturbo.schedule.place.instances import (
 )
 from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.schedule.problem import Problem, outer_axis
-from autoturbo.stores import Store, remembered
+from autoturbo.stores import remembered
 
 Binding = tuple[int, ...]
 """Parts per dimension of a tensor; empty for "no valid binding"."""
@@ -279,43 +279,6 @@ def _output_extents(book: PartBook, shape: int) -> tuple[int, ...]:
     """Return the elements along each dimension of the first output of a class of parts."""
     output = book.problem.layers[book.shapes[shape].layers[-1]].outputs[:1]
     return extents_in(book.problem, output, part_shape(book, shape))[0]
-
-
-@dataclass(eq=False)
-class BindingBook:
-    """The bindings of a problem, which are numbered.
-
-    Attributes:
-        rank: most dimensions of a tensor.
-        index: number of a binding.
-        bindings: by number.
-        factors: of each, for compiled code, further dimensions 1.
-        ranks: number of dimensions of each.
-    """
-
-    rank: int
-    index: dict[Binding, int] = field(default_factory=dict)
-    bindings: list[Binding] = field(default_factory=list)
-    factors: Store = field(init=False)
-    ranks: Store = field(default_factory=Store)
-
-    def __post_init__(self) -> None:
-        self.factors = Store((self.rank,))
-
-    def number(self, binding: Binding) -> int:
-        """Return the number of a binding."""
-        found = self.index.get(binding)
-        if found is None:
-            found = self.index[binding] = self.ranks.add([len(binding)])
-            self.bindings.append(binding)
-            self.factors.add([*binding, *(1 for _ in range(self.rank - len(binding)))])
-        return found
-
-
-@remembered(1)
-def binding_book(book: PartBook) -> BindingBook:
-    """Return the bindings of a book of parts."""
-    return BindingBook(book.rank)
 
 
 def bind_instances(
