@@ -234,7 +234,7 @@ def _kernels(schedule: Schedule, number: Mapping[int, int]) -> dict[int, dict[st
 def _kernel(
     schedule: Schedule, number: Mapping[int, int], index: int, cluster: int, place: int
 ) -> dict[str, Any]:
-    instance = schedule.instances.instances[index]
+    outputs, inputs = schedule.instances.regions_of(index)
     made_by = _makers(schedule, index)
     return {
         "cluster": cluster if schedule.cluster else None,
@@ -243,11 +243,11 @@ def _kernel(
         "inputs": [
             {"tensor": tensor, "region": region.tolist(),
              "made_by": sorted(number[one] for one in made_by.get(tensor, ()))}
-            for tensor, region in instance.inputs.items()
+            for tensor, region in inputs.items()
         ],
         "outputs": [
             {"tensor": tensor, "region": region.tolist()}
-            for tensor, region in instance.outputs.items()
+            for tensor, region in outputs.items()
         ],
         "layers": _layers(schedule, index, cluster, place),
     }  # fmt: skip
@@ -256,7 +256,7 @@ def _kernel(
 def _makers(schedule: Schedule, index: int) -> dict[int, set[int]]:
     """Per input tensor of an instance, the instances that make what it reads of it."""
     graph, links = schedule.instances, schedule.instances.links
-    inputs = tuple(graph.instances[index].inputs)
+    inputs = graph.parts[int(graph.subgraph[index])].inputs
     found: dict[int, set[int]] = {}
     for at in range(int(links.start[index]), int(links.start[index + 1])):
         found.setdefault(inputs[int(links.slot[at])], set()).add(int(links.maker[at]))

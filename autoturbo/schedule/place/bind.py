@@ -89,11 +89,13 @@ def cores_used(binding: Binding) -> int:
     return math.prod(binding)
 
 
-def bindable_dims(operator: Operator) -> tuple[bool, ...]:
-    """Return which dimensions of the first output may be spread over cores.
+@remembered(1 << 14)
+def bindable_dims(problem: Problem, layer: int) -> tuple[bool, ...]:
+    """Return which dimensions of a layer's first output may be spread over cores; remembered.
 
     Those with a parallel outer axis, or one that the cores of a part may share out.
     """
+    operator = sink(problem, (layer,))
     dims = range(len(operator.output_maps[0].dims))
     return tuple(outer_axis(operator, 0, dim, cores=True) is not None for dim in dims)
 
@@ -115,7 +117,7 @@ def spreading_order(problem: Problem, layer: int) -> tuple[int, ...]:
     recurrence = Recurrence(operator, problem.target, problem.dtype)
 
     def seconds(loops: Sequence[int]) -> float:
-        bound = plain_binding(shape, loops, bindable_dims(operator), problem.target.cores)
+        bound = plain_binding(shape, loops, bindable_dims(problem, layer), problem.target.cores)
         parts = {axis: n for axis, n in zip(axes, bound, strict=True) if axis is not None}
         return recurrence.bound_seconds(parts)
 
@@ -131,8 +133,8 @@ def spreadable(problem: Problem, layer: int, extents: Sequence[int]) -> list[int
     """
     if not sink(problem, (layer,)).recurrent:
         return list(extents)
-    may = _bindable(problem, layer)
-    return [extent if own else 1 for extent, own in zip(extents, may, strict=True)]
+    pairs = zip(extents, bindable_dims(problem, layer), strict=True)
+    return [extent if own else 1 for extent, own in pairs]
 
 
 def infer_input(operator: Operator, position: int, binding: Binding) -> Binding:
@@ -218,12 +220,7 @@ def plain_for(
         return (1,) * len(extents)
     order, most = spreading_order(problem, layer), problem.target.cores
     loops = order[depth:] + order[:depth]
-    return plain_binding(extents, loops, _bindable(problem, layer), min(cores or most, most))
-
-
-@remembered(1 << 14)
-def _bindable(problem: Problem, layer: int) -> tuple[bool, ...]:
-    return bindable_dims(sink(problem, (layer,)))
+    return plain_binding(extents, loops, bindable_dims(problem, layer), min(cores or most, most))
 
 
 @remembered(1 << 16)

@@ -120,27 +120,6 @@ class PartBook:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Instance:
-    """One part of a sub-graph.
-
-    Attributes:
-        index: position in the list of instances (not in the order of execution).
-        subgraph: index of its sub-graph.
-        part: which part.
-        shape: index of its class of equal extents.
-        outputs: per output tensor of the sub-graph, the region made: array (rank, 2).
-        inputs: per external input tensor, the region needed.
-    """
-
-    index: int
-    subgraph: int
-    part: int
-    shape: int
-    outputs: dict[int, Ints]
-    inputs: dict[int, Ints]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Links:
     """What instances read from each other: one entry per reader, input slot and maker.
 
@@ -171,6 +150,7 @@ class InstanceGraph:
         parts: per sub-graph, how.
         first: per sub-graph, its first instance; one entry more than sub-graphs.
         subgraph: per instance, its sub-graph.
+        part: per instance, which part of that.
         shape: per instance, its class of equal extents.
         out_region: per instance, the row of its first output in the book of regions.
         in_region: per instance, the row of its first input.
@@ -182,6 +162,7 @@ class InstanceGraph:
     parts: tuple[Parts, ...]
     first: Ints
     subgraph: Ints
+    part: Ints
     shape: Ints
     out_region: Ints
     in_region: Ints
@@ -197,24 +178,18 @@ class InstanceGraph:
         """Number of instances."""
         return len(self.subgraph)
 
-    @functools.cached_property
-    def instances(self) -> tuple[Instance, ...]:
-        """All parts of all sub-graphs, sub-graph by sub-graph, as objects."""
-        return tuple(self._instance(index) for index in range(self.count))
-
-    def _instance(self, index: int) -> Instance:
-        subgraph = int(self.subgraph[index])
-        parts = self.parts[subgraph]
-        out, inn = int(self.out_region[index]), int(self.in_region[index])
-        return Instance(
-            index, subgraph, index - int(self.first[subgraph]), int(self.shape[index]),
-            {t: self._region(t, out + n) for n, t in enumerate(parts.outputs)},
-            {t: self._region(t, inn + n) for n, t in enumerate(parts.inputs)},
-        )  # fmt: skip
-
-    def _region(self, tensor: int, row: int) -> Ints:
-        region: Ints = self.book.regions.rows[row]
-        return region[: len(self.problem.graph.tensors[tensor].shape)].copy()
+    def regions_of(self, index: int) -> tuple[dict[int, Ints], dict[int, Ints]]:
+        """Return what an instance makes of each output and needs of each input, ``(rank, 2)``."""
+        parts, tensors = self.parts[int(self.subgraph[index])], self.problem.graph.tensors
+        rows: Ints = self.book.regions.rows
+        made, needed = (
+            {t: rows[row, : len(tensors[t].shape)].copy() for row, t in enumerate(own, first)}
+            for own, first in (
+                (parts.outputs, int(self.out_region[index])),
+                (parts.inputs, int(self.in_region[index])),
+            )
+        )
+        return made, needed
 
     @functools.cached_property
     def producers(self) -> tuple[tuple[int, ...], ...]:
@@ -356,7 +331,7 @@ def graph_of(
     out_base, outputs, in_base, inputs = np.asarray(bases, np.int64)[subgraph].T
     shapes = np.concatenate([p.shapes[some] for p, some in zip(parts, chosen, strict=True)])
     return InstanceGraph(
-        book, subgraphs, parts, first, subgraph, shapes,
+        book, subgraphs, parts, first, subgraph, part, shapes,
         out_base + part * outputs, in_base + part * inputs, links,
     )  # fmt: skip
 
