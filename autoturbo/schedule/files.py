@@ -224,11 +224,11 @@ def _subgraph(subgraph: SubGraph) -> dict[str, Any]:
 
 def instance_entry(schedule: Schedule, index: int) -> dict[str, Any]:
     """What files say of an instance and where it runs."""
-    instance, placement = schedule.instances.instances[index], schedule.placement
+    graph, placement = schedule.instances, schedule.placement
     named = placement.core_ids[index] if placement.core_ids else ()
     return {
-        "subgraph": instance.subgraph,
-        "part": instance.part,
+        "subgraph": int(graph.subgraph[index]),
+        "part": int(graph.part[index]),
         "cores": list(placement.bindings[index]),
         **({"core_ids": list(named)} if named else {}),
         "scope": placement.scopes[index].name,
@@ -247,15 +247,16 @@ def _buffers(schedule: Schedule) -> list[dict[str, Any]]:
 
 def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any]]:
     """What a schedule file says of the buffers of a cluster, in their order."""
-    tensors, instances = schedule.problem.graph.tensors, schedule.instances.instances
+    tensors = schedule.problem.graph.tensors
+    subgraph, part = schedule.instances.subgraph.tolist(), schedule.instances.part.tolist()
     b = timeline.buffers
     columns = (b.scope, b.address, b.core_bytes, b.cluster_bytes, b.birth, b.death)
     return [
         {
             "kind": name.kind,
             "tensor": tensors[name.tensor].name if name.tensor >= 0 else "weights",
-            "subgraph": instances[name.instance].subgraph,
-            "part": instances[name.instance].part,
+            "subgraph": subgraph[name.instance],
+            "part": part[name.instance],
             "scope": Scope(scope).name,
             "address": address,
             "bytes": core if scope == Scope.LB else cluster,
@@ -486,7 +487,8 @@ def _order(
     instances: InstanceGraph, share: Share, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[int, ...], Placement, tuple[int, ...]]:
     """In which order instances run, where, and on which clusters where those do not work alike."""
-    known = {(i.subgraph, i.part): i.index for i in instances.instances}
+    pairs = zip(instances.subgraph.tolist(), instances.part.tolist(), strict=True)
+    known = {pair: index for index, pair in enumerate(pairs)}
     asked = [(entry["subgraph"], entry["part"]) for entry in entries]
     require(sorted(asked) == sorted(known), "order", "every instance must run exactly once")
     order = tuple(known[pair] for pair in asked)
@@ -497,10 +499,11 @@ def _order(
     apart, cores = share.split != BATCH and share.clusters > 1, instances.problem.target.cores
     placed, cluster = [((), Scope.LB, ())] * len(order), np.zeros(len(order), np.int64)
     for at, (instance, entry) in enumerate(zip(order, entries, strict=True)):
-        output = next(iter(instances.instances[instance].outputs.values()))
+        output = instances.parts[entry["subgraph"]].outputs[0]
+        rank = len(instances.problem.graph.tensors[output].shape)
         factors, field = tuple(entry["cores"]), f"order[{at}].cores"
-        each = f"needs one factor of at least 1 for each of {len(output)} dimensions"
-        require(len(factors) == len(output) and min(factors, default=1) >= 1, field, each)
+        each = f"needs one factor of at least 1 for each of {rank} dimensions"
+        require(len(factors) == rank and min(factors, default=1) >= 1, field, each)
         wide = f"spreads over {math.prod(factors)} cores, a cluster has {cores}"
         require(math.prod(factors) <= cores, field, wide)
         ids, parts = tuple(entry.get("core_ids", ())), cores_used(factors)

@@ -218,7 +218,7 @@ def _kernels(schedule: Schedule, number: Mapping[int, int]) -> Iterator[tuple[in
     for cluster, timeline in enumerate(schedule.timelines):
         step = 0
         for place, index in enumerate(timeline.order.tolist()):
-            instance, own = graph.instances[index], slice(*links.start[index : index + 2])
+            own, (outputs, inputs) = slice(*links.start[index : index + 2]), graph.regions_of(index)
             made_by: dict[int, set[int]] = {}
             for slot, maker in zip(links.slot[own], links.maker[own].tolist(), strict=True):
                 made_by.setdefault(slot, set()).add(number[maker])
@@ -231,11 +231,11 @@ def _kernels(schedule: Schedule, number: Mapping[int, int]) -> Iterator[tuple[in
                 "inputs": [
                     {"tensor": tensor, "region": region.tolist(),
                      "made_by": sorted(made_by.get(slot, ()))}
-                    for slot, (tensor, region) in enumerate(instance.inputs.items())
+                    for slot, (tensor, region) in enumerate(inputs.items())
                 ],
                 "outputs": [
                     {"tensor": tensor, "region": region.tolist()}
-                    for tensor, region in instance.outputs.items()
+                    for tensor, region in outputs.items()
                 ],
                 "layers": layers,
                 "first_step": step,

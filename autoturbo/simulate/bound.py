@@ -27,7 +27,15 @@ from autoturbo.graph.arrays import (
 from autoturbo.graph.domain import SHOWN
 from autoturbo.graph.operators import Engine, Graph, Operator
 from autoturbo.hardware.target import Target, storage_ratio
-from autoturbo.schedule.codegen.work import MATRIX, VECTOR, in_integers, priced
+from autoturbo.schedule.codegen.work import (
+    COLUMNS,
+    MATRIX,
+    ROWS,
+    STEP,
+    VECTOR,
+    in_integers,
+    priced,
+)
 from autoturbo.schedule.place.recurrence import Recurrence
 from autoturbo.simulate.measurement import LowerBound
 
@@ -126,7 +134,24 @@ def _steps_seconds(needs: Needs, index: int, target: Target, dtype: str) -> floa
     pairs = zip(operator.axes, steps, strict=True)
     axes = tuple(dataclasses.replace(axis, extent=extent) for axis, extent in pairs)
     needed = dataclasses.replace(operator, axes=axes)
-    return Recurrence(needed, target, dtype).least_seconds()
+    return least_steps_seconds(Recurrence(needed, target, dtype))
+
+
+def least_steps_seconds(recurrence: Recurrence) -> float:
+    """Return the seconds of all steps that no binding of a recurrence's parts to cores can beat.
+
+    Hidden units are shared out within a cluster, samples and directions over all of them.
+    """
+    target, hidden = recurrence.target, recurrence.hidden
+    cores = target.clusters * target.cores
+    steps, directions, samples = map(recurrence.extent, (STEP, COLUMNS, ROWS))
+    return steps * min(
+        recurrence.step_seconds(
+            max(samples * parts * own / cores, 1.0), directions / own, hidden / parts
+        )
+        for own in range(1, directions + 1)
+        for parts in range(1, min(target.cores, hidden) + 1)
+    )
 
 
 def _work(needs: Needs, target: Target, dtype: str) -> tuple[float, float, float]:

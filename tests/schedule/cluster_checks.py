@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from autoturbo.simulate.kernels import rates_of, run_kernel
 from autoturbo.simulate.sequence import movement_time, simulate
-from tests.schedule.steps import program_of
+from tests.schedule.steps import instances_of, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def _check_assignment(schedule: Schedule) -> None:
     Along that axis no two clusters have a part of the same rows, or channels.
     """
     at: list[list[int]] = [[] for _ in schedule.instances.subgraphs]
-    for instance, cluster in zip(schedule.instances.instances, schedule.cluster, strict=True):
+    for instance, cluster in zip(instances_of(schedule.instances), schedule.cluster, strict=True):
         at[instance.subgraph].append(cluster)
     if schedule.share.split == "pipeline":
         stages = [set(own) for own in at]
@@ -75,7 +75,7 @@ def _check_axis(schedule: Schedule, layer: int, subgraph: int) -> None:
     tensor = problem.layers[layer].outputs[0]
     loops = problem.loop_order[tensor]
     dims = loops[-1:] if split == "channel" else loops[1:-1]
-    parts = [i for i in schedule.instances.instances if i.subgraph == subgraph]
+    parts = [i for i in instances_of(schedule.instances) if i.subgraph == subgraph]
 
     def separates(dim: int) -> bool:
         spans = [

@@ -37,7 +37,7 @@ from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.regions import Regions, check_regions, needs_of, part_needs
 from tests.schedule.cluster_checks import check_clusters, check_latency, close, steps_of
-from tests.schedule.steps import program_of
+from tests.schedule.steps import instance_of, instances_of, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,13 +75,13 @@ def check_subgraphs(schedule: Schedule) -> None:
             if problem.graph.operators[op].opaque
         ]  # fmt: skip
         assert not opaque or len(subgraph.layers) == 1
-        parts = [i.part for i in schedule.instances.instances if i.subgraph == subgraph.index]
+        parts = [i.part for i in instances_of(schedule.instances) if i.subgraph == subgraph.index]
         assert parts == list(range(subgraph.split.instances))
 
 
 def check_halos(schedule: Schedule) -> None:
     """No part reads more than its outputs need."""
-    for instance, needs in zip(schedule.instances.instances, needs_of(schedule), strict=True):
+    for instance, needs in zip(instances_of(schedule.instances), needs_of(schedule), strict=True):
         for tensor, array in instance.inputs.items():
             need = as_region(array)
             assert needs[tensor] == need if tensor in needs else not (need and volume(need))
@@ -91,7 +91,7 @@ def check_bindings(schedule: Schedule) -> None:
     """No instance and no layer of a kernel is spread over more cores than there are."""
     cores = schedule.problem.target.cores
     for instance, binding in zip(
-        schedule.instances.instances, schedule.placement.bindings, strict=True
+        instances_of(schedule.instances), schedule.placement.bindings, strict=True
     ):
         assert len(binding) == len(next(iter(instance.outputs.values())))
         assert 1 <= cores_used(binding) <= cores
@@ -103,7 +103,7 @@ def check_bindings(schedule: Schedule) -> None:
 def check_work(schedule: Schedule, step: Step) -> None:
     """The busiest core's work, times the cores at work, is no less than a kernel's work."""
     problem, template = schedule.problem, step.template
-    instance = schedule.instances.instances[step.instance]
+    instance = instance_of(schedule.instances, step.instance)
     outputs = {t: as_region(r) for t, r in instance.outputs.items()}
     needs = part_needs(problem, template.layers, outputs)
     regions, boxes = needs.regions, needs.boxes

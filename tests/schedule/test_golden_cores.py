@@ -14,7 +14,7 @@ from autoturbo.schedule.files import load_schedule
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, assemble, build_schedule
 from autoturbo.schedule.place.bind import Placement, Scope
-from autoturbo.schedule.place.movement import Pieces, core_names, most_crossing
+from autoturbo.schedule.place.movement import Pieces, most_crossing
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule.concats import concats
 from tests.schedule.schedule_samples import STCP920, bench, block, target
@@ -58,10 +58,9 @@ def test_seven_transfers_or_four(ids: tuple[int, ...], count: int, most: int) ->
     placement = gathered(*ids)
     assert transfers(placement) == count
     held, wanted = np.asarray([(4, 2)], np.int64), np.asarray([(4, 1)], np.int64)
-    names = core_names(placement, 8)
-    same = np.argsort(names[0])[names[1]]
+    same = np.argsort(placement.cores_of(0, 8))[list(placement.cores_of(1, 8))]
     pieces = Pieces(ROWS[None], ROWS[None], wanted)
-    assert most_crossing(pieces, held, lambda _, core: same[core]).tolist() == [most]
+    assert most_crossing(pieces, held, same[None]).tolist() == [most]
 
 
 def test_cores_that_are_not_named_follow_in_order() -> None:

@@ -23,7 +23,7 @@ from autoturbo.schedule.problem import make_problem
 from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, capacity, target
-from tests.schedule.steps import program_of
+from tests.schedule.steps import instance_of, program_of
 
 if TYPE_CHECKING:
     from autoturbo.schedule.codegen.instructions import Instructions
@@ -111,7 +111,7 @@ def test_a_diamond_leaves_its_entry_out() -> None:
 
 def label(schedule: Schedule, index: int) -> str:
     """The paper's name: a letter per sub-graph, parts from 1."""
-    instance = schedule.instances.instances[index]
+    instance = instance_of(schedule.instances, index)
     return "abcd"[instance.subgraph] + str(instance.part + 1)
 
 
@@ -148,7 +148,7 @@ def figure_9() -> Concat:
     output = (4, 1, 2, 1)
     template = stitch(problem, (1,), box_regions(problem, (1,)), output)
     placement = Placement(((2, 1, 2, 1), (2, 1, 4, 1), output), (Scope.GB, Scope.LB, Scope.LB))
-    (concat,) = concatenations(problem, graph, placement, 2, template)
+    (concat,) = concatenations(graph, placement, 2, template)
     assert template.wanted[concat.tensor] == output
     return concat
 

@@ -21,6 +21,7 @@ from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule.schedule_samples import STCP920, workload
+from tests.schedule.steps import instance_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "schedule-format.md"
 SETTINGS = {
@@ -54,7 +55,7 @@ def test_every_kernel_of_the_schedule_is_there_in_order(schedule: Schedule) -> N
     kernels = document(schedule)["kernels"]
     assert len(kernels) == len(schedule.order)
     for kernel, index in zip(kernels, schedule.order, strict=True):
-        instance = schedule.instances.instances[index]
+        instance = instance_of(schedule.instances, index)
         assert (kernel["subgraph"], kernel["part"]) == (instance.subgraph, instance.part)
         layers = schedule.instances.subgraphs[instance.subgraph].layers
         names = [schedule.problem.layers[layer].name for layer in layers]

@@ -40,6 +40,7 @@ from tests.schedule.schedule_samples import (
     targets,
     workload,
 )
+from tests.schedule.steps import instances_of
 from tests.schedule.test_schedule_properties import drawn
 
 SPLITS = ("spatial", "channel", "pipeline")
@@ -175,9 +176,11 @@ def test_halves_of_an_image_with_a_halo() -> None:
     first, second = schedule.instances.subgraphs
     assert (first.split.instances, second.split.instances) == (2, 2)
     assert schedule.cluster == (0, 1, 0, 1)
-    rows = [i.outputs[next(iter(i.outputs))][2].tolist() for i in schedule.instances.instances]
+    rows = [i.outputs[next(iter(i.outputs))][2].tolist() for i in instances_of(schedule.instances)]
     assert rows == [[0, 4], [4, 8]] * 2
-    needs = [i.inputs[next(iter(i.inputs))][2].tolist() for i in schedule.instances.instances[2:]]
+    needs = [
+        i.inputs[next(iter(i.inputs))][2].tolist() for i in instances_of(schedule.instances)[2:]
+    ]
     assert needs == [[0, 5], [3, 8]]
     assert schedule.placement.scopes[:2] == (Scope.DDR, Scope.DDR)
     row = 4 * 8 * 2

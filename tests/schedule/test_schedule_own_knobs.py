@@ -32,7 +32,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import Net, block, capacity, chain, networks, target
-from tests.schedule.steps import signature_of
+from tests.schedule.steps import instance_of, instances_of, signature_of
 
 
 def two_convolutions() -> Graph:
@@ -54,13 +54,13 @@ def built(
 
 
 def parts(schedule: Schedule, subgraph: int = 0) -> list[int]:
-    return [i.index for i in schedule.instances.instances if i.subgraph == subgraph]
+    return [i.index for i in instances_of(schedule.instances) if i.subgraph == subgraph]
 
 
 def test_a_second_axis_is_cut_inside_the_first() -> None:
     schedule = built(dim=0, factor=2, inner_dim=1, inner_factor=4)
     assert len(parts(schedule)) == 8
-    first = [schedule.instances.instances[i].outputs for i in parts(schedule)]
+    first = [instance_of(schedule.instances, i).outputs for i in parts(schedule)]
     regions = [next(iter(o.values())).tolist() for o in first]
     assert [r[0] for r in regions] == [[0, 2]] * 4 + [[2, 4]] * 4
     assert [r[2] for r in regions] == [[0, 2], [2, 4], [4, 6], [6, 8]] * 2
@@ -118,7 +118,7 @@ def test_priority_goes_before_depth() -> None:
     def owners(order: str) -> list[int]:
         schedule = build_schedule(workbench, Knobs(instance_order=order, overrides=overrides))
         check_schedule(schedule)
-        return [schedule.instances.instances[i].subgraph for i in schedule.order]
+        return [instance_of(schedule.instances, i).subgraph for i in schedule.order]
 
     assert owners("dfs") == [0, 1] * 4
     assert owners("priority") == [0] * 4 + [1] * 4

@@ -16,6 +16,7 @@ from autoturbo.schedule.place.bind import Binding
 from autoturbo.schedule.place.instances import Cut, box_regions
 from autoturbo.schedule.problem import make_problem
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
+from tests.schedule.steps import instance_of
 
 
 def template(graph: Graph, binding: Binding, machine: Target | None = None) -> Template:
@@ -154,7 +155,7 @@ def test_parts_of_equal_extents_share_a_template() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
     by_subgraph: dict[int, set[bytes]] = {}
     for step in schedule.timeline.steps:
-        index = schedule.instances.instances[step.instance].subgraph
+        index = instance_of(schedule.instances, step.instance).subgraph
         by_subgraph.setdefault(index, set()).add(step.template.digest)
     assert {index: len(digests) for index, digests in by_subgraph.items()} == {
         0: 1,

@@ -28,6 +28,7 @@ from tests.schedule.schedule_samples import (
     targets,
     volume_of,
 )
+from tests.schedule.steps import instance_of, instances_of
 from tests.schedule.test_schedule_properties import drawn
 
 if TYPE_CHECKING:
@@ -225,9 +226,9 @@ def test_several_parts_read_slices_of_one() -> None:
     schedule = one_to_many()
     assert [s.split.instances for s in schedule.instances.subgraphs] == [1, 4]
     graph = schedule.instances
-    for instance in graph.instances:
+    for instance in instances_of(graph):
         for tensor, region in instance.outputs.items():
-            readers = [graph.instances[c] for c in graph.consumers[instance.index]]
+            readers = [instance_of(graph, c) for c in graph.consumers[instance.index]]
             taken = [volume_of(_common(r.inputs[tensor], region)) for r in readers]
             assert not readers or sum(taken) == volume_of(region)
     check_schedule(schedule)

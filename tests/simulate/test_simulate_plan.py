@@ -34,6 +34,7 @@ from tests.schedule.schedule_samples import (
     target,
     targets,
 )
+from tests.schedule.steps import instances_of
 
 
 def statistics_of(
@@ -87,7 +88,7 @@ def test_against_the_schedule(graph: Graph, machine: Target, data: st.DataObject
     assert column(rows, "instances") == runs.max(axis=0).tolist()
     for subgraph in schedule.instances.subgraphs:
         row = dict(zip(COLUMNS, rows[subgraph.index].tolist(), strict=True))
-        parts = [i for i in schedule.instances.instances if i.subgraph == subgraph.index]
+        parts = [i for i in instances_of(schedule.instances) if i.subgraph == subgraph.index]
         middle = parts[len(parts) // 2]
         outputs = {t: as_region(r) for t, r in middle.outputs.items()}
         needs = part_needs(problem, subgraph.layers, outputs)

@@ -16,7 +16,7 @@ from autoturbo.simulate.evaluator import Evaluator
 from autoturbo.simulate.kernels import dma_bandwidth, rates_of, run_kernel
 from autoturbo.simulate.measurement import Measurement
 from autoturbo.simulate.sequence import KernelMemory, movement_time, simulate
-from tests.schedule.steps import program_of
+from tests.schedule.steps import instance_of, program_of
 from tests.simulate.simulate_samples import changed, evaluator, target_of, with_target
 
 
@@ -157,7 +157,7 @@ def test_kernel_counts_and_times_add_up() -> None:
 def test_sub_graph_times_add_up_to_the_latency() -> None:
     schedule = schedule_of("resnet18")
     found = simulate(schedule)
-    counts = np.bincount([schedule.instances.instances[i].subgraph for i in schedule.order])
+    counts = np.bincount([instance_of(schedule.instances, i).subgraph for i in schedule.order])
     total = float(np.dot(found.subgraph_times, counts)) * schedule.share.loops
     assert total == pytest.approx(found.latency)
 

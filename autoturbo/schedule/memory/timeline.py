@@ -23,9 +23,9 @@ from autoturbo.graph.arrays import Ints
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import Template, shares_weights, templates_of
 from autoturbo.schedule.memory.allocate import ALIGNMENT, Buffers, Zones, allocate
-from autoturbo.schedule.place.bind import Placement, Scope, binding_book
+from autoturbo.schedule.place.bind import Placement, Scope
 from autoturbo.schedule.place.instances import InstanceGraph
-from autoturbo.schedule.place.movement import STAY, Movements, core_names, move
+from autoturbo.schedule.place.movement import STAY, Movements, move
 from autoturbo.schedule.problem import Problem
 
 IN_GB, IN_DDR, OUT_GB, OUT_DDR, LATE_GB, LATE_DDR = range(6)
@@ -176,12 +176,9 @@ def build_timeline(
             declared in DDR.
         rules: per sub-graph.
     """
-    book, zones = binding_book(graph.book), Zones.of(problem.target)
-    bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
+    zones = Zones.of(problem.target)
     templates, steps = templates_of(graph, placement.bindings), np.asarray(order, np.int64)
-    scopes = np.asarray(placement.scopes, np.int64)
-    names = core_names(placement, problem.target.cores)
-    movements = move(graph, steps, bindings, scopes, templates, names)
+    movements = move(graph, steps, placement, templates)
     kept = _kept(graph, steps, templates, rules, zones)
     walk = _Walk(problem, graph, movements, kept, zones)
     resident = [
@@ -207,8 +204,7 @@ def handed_over(timeline: Timeline) -> Ints:
     graph, links = timeline.graph, timeline.graph.links
     here = np.zeros(graph.count, np.bool_)
     here[timeline.order] = True
-    reader = np.repeat(np.arange(graph.count), np.diff(links.start))
-    away = here[links.maker] & ~here[reader]
+    away = here[links.maker] & ~here[links.reader]
     pairs = zip(links.maker[away].tolist(), links.output[away].tolist(), strict=True)
     subgraph = graph.subgraph.tolist()
     read = {(maker, graph.parts[subgraph[maker]].outputs[output]) for maker, output in set(pairs)}

@@ -229,8 +229,7 @@ def clusters_of(instances: InstanceGraph, homes: Sequence[Home]) -> Ints:
 def readers_elsewhere(instances: InstanceGraph, cluster: Ints) -> Ints:
     """Per instance, 1 if an instance on another cluster reads what it makes."""
     links, found = instances.links, np.zeros(instances.count, np.int64)
-    reader = np.repeat(np.arange(instances.count), np.diff(links.start))
-    found[links.maker[cluster[links.maker] != cluster[reader]]] = 1
+    found[links.maker[cluster[links.maker] != cluster[links.reader]]] = 1
     return found
 
 
