@@ -325,7 +325,7 @@ def assemble(
     buffers, where = tuple(rule.buffers for rule in rules), np.asarray(cluster, np.int64)
 
     def make() -> tuple[Timeline, ...]:
-        return build_timelines(problem, instances, order, placement, buffers, where)
+        return build_timelines(instances, order, placement, buffers, where)
 
     # not key(): rules of many settings come to the same
     at = instances, order, placement, buffers

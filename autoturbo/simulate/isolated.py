@@ -122,7 +122,7 @@ def lay_out(book: PartBook, wanted: Sequence[Bound]) -> list[Layout]:
     chosen = [chosen_binding(book, s, *own) for s, own in zip(graph.shape, spread, strict=True)]
     rules = [BufferRules()] * len(graph.subgraphs)
     placement = Placement(tuple(chosen), (Scope.DDR,) * graph.count)
-    laid = build_timeline(problem, graph, range(graph.count), placement, rules)
+    laid = build_timeline(graph, range(graph.count), placement, rules)
     moved = laid.copied.sum(axis=1)
     nothing, rates = np.zeros_like(moved), MovementRates.of(problem.target)
     from_ddr, from_gb = (

@@ -31,7 +31,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_instructions
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
-from tests.schedule.steps import program_of
+from tests.schedule.steps import program_of, steps_of
 
 
 def rules(**knobs: object) -> InstructionRules:
@@ -65,7 +65,7 @@ def on(found: Instructions, engine: int) -> np.ndarray:
 
 
 def only(schedule: Schedule) -> Instructions:
-    (step,) = schedule.timeline.steps
+    (step,) = steps_of(schedule.timeline)
     return program_of(schedule, step)
 
 
@@ -250,7 +250,7 @@ def test_amounts_are_conserved(
 def test_programs_of_real_kernels(name: str, scheduling: str) -> None:
     """Among them layers that read several others: a pooling branch beside convolutions."""
     schedule = build_schedule(bench(name), Knobs(instruction_scheduling=scheduling))
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         check_instructions(schedule, step)
 
 
@@ -262,7 +262,7 @@ def test_a_reader_of_several_layers_waits_for_all_of_them() -> None:
     net.conv(both, 32)
     workbench = Workbench(net.graph(), target(cores=4, lb=1 << 20, gb=1 << 22), "float16")
     schedule = build_schedule(workbench, Knobs())
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         check_instructions(schedule, step)
 
 

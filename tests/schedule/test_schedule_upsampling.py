@@ -28,6 +28,7 @@ from tests.schedule.schedule_samples import (
     targets,
     volume_of,
 )
+from tests.schedule.steps import steps_of
 from tests.schedule.test_schedule_properties import drawn
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def test_what_is_sliced_stays_until_its_last_reader() -> None:
         readers = schedule.instances.consumers[name.instance]
         if name.kind != "tensor" or not readers:
             continue
-        last = schedule.timeline.steps[max(order[r] for r in readers)]
+        last = steps_of(schedule.timeline)[max(order[r] for r in readers)]
         if any(name.tensor == c.tensor for c in concats(schedule.timeline, last.instance)):
             assert buffers.death[index] >= buffers.birth[index] + len(readers) - 1
 

@@ -10,7 +10,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.estimate import BUSY, Estimate
 from autoturbo.simulate.kernels import BUSY as SIMULATED
 from autoturbo.simulate.kernels import Quantity, rates_of, run_kernel
-from tests.schedule.steps import program_of
+from tests.schedule.steps import program_of, steps_of
 from tests.simulate.simulate_samples import (
     estimated,
     evaluator,
@@ -35,7 +35,7 @@ def both(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     """Of every kernel, the estimate and what the simulator says."""
     rates = rates_of(schedule.problem.target, schedule.problem.dtype)
     estimates, simulated = [], []
-    for step in schedule.timeline.steps[:40]:
+    for step in steps_of(schedule.timeline)[:40]:
         rules = schedule.rules_of(int(schedule.instances.subgraph[step.instance])).as_array()
         own = step.template.stages, step.streams, rules, step.weights_resident
         estimates.append(estimated(*own, rates))

@@ -23,7 +23,7 @@ from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB
-from tests.schedule.steps import program_of
+from tests.schedule.steps import program_of, steps_of
 from tests.simulate.simulate_samples import (
     chain,
     evaluator,
@@ -118,7 +118,7 @@ def test_a_weight_tile_has_a_slot(rows: Floats, rules: InstructionRules) -> None
 def test_a_layer_starts_after_the_layers_that_it_reads(workload: str) -> None:
     """All results of all producers, not just of the last one in the list."""
     schedule = evaluator(workload).schedule(Knobs())
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         found = program_of(schedule, step)
         edges = local_edges(schedule.problem, step.template.layers)
         if len(found.where) < 4000:

@@ -34,6 +34,7 @@ from tests.schedule.schedule_samples import (
     target,
     targets,
 )
+from tests.schedule.steps import steps_of
 
 
 def statistics_of(
@@ -121,7 +122,9 @@ def test_the_footprint_is_that_of_the_split() -> None:
 def test_weights_are_those_that_kernels_load() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
     rows, launches, _ = statistics_of(bench("resnet50"), Knobs())
-    loaded = sum(float(s.template.stages[:, Stage.WEIGHTS].sum()) for s in schedule.timeline.steps)
+    loaded = sum(
+        float(s.template.stages[:, Stage.WEIGHTS].sum()) for s in steps_of(schedule.timeline)
+    )
     assert (rows[:, COLUMNS.index("weight_bytes")] * launches).sum() == loaded
 
 

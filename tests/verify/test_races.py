@@ -29,6 +29,7 @@ from autoturbo.verify.memory import check_memory
 from autoturbo.verify.races import check_races, clocks_of, unordered_pairs
 from autoturbo.verify.trace import Access, Event, RingBuffer, Trace, tiles_of, trace_of
 from tests.schedule.schedule_samples import bench, block, chain, target
+from tests.schedule.steps import steps_of
 
 
 def program(length: int, seed: int) -> np.ndarray:
@@ -118,7 +119,7 @@ def races_without_clearances(schedule: Schedule) -> list[str]:
     """Races of kernels whose layers wait only for those that they read from."""
     found: list[str] = []
     for kernel, phase in enumerate(p for p in trace_of(schedule).clusters[0] if p.program):
-        step = schedule.timeline.step(kernel)
+        step = steps_of(schedule.timeline)[kernel]
         edges = local_edges(schedule.problem, step.template.layers)
         made = instruct(Kernel(
             step.template.stages, step.streams, edges, schedule.rules, step.weights_resident

@@ -3,8 +3,7 @@
 The timeline is written once per schedule: a walk over the order notes who makes and who reads each
 buffer, the allocator decides where each is kept, and the streams follow: whoever writes or reads a
 buffer that is not in LB moves its bytes from or to GB or DDR. Time counts steps: one for the
-movements before a kernel, then one per layer. A timeline is flat arrays; :class:`Step` and
-:class:`BufferName` are views of them.
+movements before a kernel, then one per layer. A timeline is flat arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from autoturbo.schedule.memory.allocate import ALIGNMENT, Buffers, Zones, alloca
 from autoturbo.schedule.place.bind import Placement, Scope, binding_book
 from autoturbo.schedule.place.instances import InstanceGraph
 from autoturbo.schedule.place.movement import STAY, Movements, core_names, move
-from autoturbo.schedule.problem import Problem
 
 IN_GB, IN_DDR, OUT_GB, OUT_DDR, LATE_GB, LATE_DDR = range(6)
 """Columns of a kernel's stream table: bytes of the cluster per layer, read and written. What is
@@ -65,27 +63,6 @@ class BufferName:
     instance: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """One kernel of the order with what comes before it.
-
-    Attributes:
-        instance: which instance.
-        template: its kernel's template.
-        streams: array (layers, :data:`STREAM_COLUMNS`) of bytes.
-        copied: bytes that movements bring into LB from GB and DDR before the kernel, as a pair.
-        crossing: bytes that movements bring to the busiest core from other cores.
-        weights_resident: where the weights are already: 0 in DDR only, 1 in GB, 2 in LB.
-    """
-
-    instance: int
-    template: Template
-    streams: Ints
-    copied: tuple[int, int]
-    crossing: int
-    weights_resident: int
-
-
 @dataclass(frozen=True, eq=False)
 class Timeline:
     """Kernels in order with their buffers placed.
@@ -121,22 +98,6 @@ class Timeline:
     buffers: Buffers
 
     @functools.cached_property
-    def steps(self) -> tuple[Step, ...]:
-        """One per kernel."""
-        return tuple(self.step(kernel) for kernel in range(len(self.order)))
-
-    def step(self, kernel: int) -> Step:
-        """One kernel of the order."""
-        instance = int(self.order[kernel])
-        copied = self.copied[kernel].tolist()
-        return Step(
-            instance,
-            self.templates[instance],
-            self.streams[self.rows[kernel] : self.rows[kernel + 1]],
-            (copied[1], copied[2]), int(self.crossing[kernel]), int(self.resident[kernel]),
-        )  # fmt: skip
-
-    @functools.cached_property
     def names(self) -> tuple[BufferName, ...]:
         """What each buffer holds."""
         columns = zip(self.kind.tolist(), self.tensor.tolist(), self.owner.tolist(), strict=True)
@@ -159,7 +120,6 @@ class BufferRules:
 
 
 def build_timeline(
-    problem: Problem,
     graph: InstanceGraph,
     order: Sequence[int],
     placement: Placement,
@@ -168,7 +128,6 @@ def build_timeline(
     """Write the timeline, place its buffers and derive the streams.
 
     Args:
-        problem: where the instances come from.
         graph: instances and what they read from each other.
         order: order of execution; instances that are not in it run on other clusters, and what they
             make is read from DDR.
@@ -176,14 +135,14 @@ def build_timeline(
             declared in DDR.
         rules: per sub-graph.
     """
-    book, zones = binding_book(graph.book), Zones.of(problem.target)
+    book, zones = binding_book(graph.book), Zones.of(graph.problem.target)
     bindings = np.asarray([book.number(b) for b in placement.bindings], np.int64)
     templates, steps = templates_of(graph, placement.bindings), np.asarray(order, np.int64)
     scopes = np.asarray(placement.scopes, np.int64)
-    names = core_names(placement, problem.target.cores)
+    names = core_names(placement, graph.problem.target.cores)
     movements = move(graph, steps, bindings, scopes, templates, names)
     kept = _kept(graph, steps, templates, rules, zones)
-    walk = _Walk(problem, graph, movements, kept, zones)
+    walk = _Walk(graph, movements, kept, zones)
     resident = [
         walk.kernel(index, templates[index], placement.scopes[index], rules[subgraph])
         for index, subgraph in zip(steps.tolist(), graph.subgraph[steps].tolist(), strict=True)
@@ -218,7 +177,6 @@ def handed_over(timeline: Timeline) -> Ints:
 
 
 def build_timelines(
-    problem: Problem,
     graph: InstanceGraph,
     order: Sequence[int],
     placement: Placement,
@@ -227,10 +185,10 @@ def build_timelines(
 ) -> tuple[Timeline, ...]:
     """One timeline per cluster, or a single one where ``cluster`` (per instance) is empty."""
     if not len(cluster):
-        return (build_timeline(problem, graph, order, placement, rules),)
+        return (build_timeline(graph, order, placement, rules),)
     steps = np.asarray(order, np.int64)
     own = [steps[cluster[steps] == one].tolist() for one in range(int(cluster.max()) + 1)]
-    return tuple(build_timeline(problem, graph, one, placement, rules) for one in own)
+    return tuple(build_timeline(graph, one, placement, rules) for one in own)
 
 
 def _kept(
@@ -312,13 +270,12 @@ class _Walk:
 
     def __init__(
         self,
-        problem: Problem,
         graph: InstanceGraph,
         movements: Movements,
         kept: Mapping[int, _Buffer],
         zones: Zones,
     ) -> None:
-        self._problem, self._graph, self._kept, self._zones = problem, graph, kept, zones
+        self._graph, self._kept, self._zones = graph, kept, zones
         links, self._start = graph.links, graph.links.start.tolist()
         columns = (
             links.slot, links.maker, links.output, links.size, movements.kind != STAY,
@@ -338,7 +295,8 @@ class _Walk:
         self.clock += 1
         resident = self._pin(index, len(template.layers), rules)
         inner: dict[int, _Buffer] = {}
-        consumers, outputs = self._problem.consumers, self._problem.graph.outputs
+        problem = self._graph.problem
+        consumers, outputs = problem.consumers, problem.graph.outputs
         for position, reused in enumerate(template.reuse):
             free = inner.get(reused)
             self.rows.append([0] * STREAM_COLUMNS)
