@@ -197,7 +197,7 @@ def isolated_kernels(
     stages = np.concatenate([own.stages for own in layouts])
     numbers = {own: number for number, own in enumerate(dict.fromkeys(rules))}
     which = np.asarray([numbers[own] for own in rules], np.int64)
-    table = np.asarray([own.instructions.as_array() for own in numbers], np.int64)
+    table = np.asarray([own.instructions for own in numbers], np.int64)
     resident = np.asarray([
         RESIDENCES[own.buffers.residence] if layout.weights_stay else 0
         for layout, own in zip(layouts, rules, strict=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoturbo.graph.domain import Interval, Region, volume
-from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -24,6 +23,7 @@ from autoturbo.schedule.codegen.instructions import (
     Instructions,
 )
 from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.codegen.work import MATRIX, VECTOR
 from autoturbo.schedule.memory.timeline import (
     IN_DDR,

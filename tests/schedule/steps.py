@@ -79,7 +79,7 @@ def program_of(schedule: Schedule, step: Step) -> Instructions:
     edges, clear = local_edges(schedule.problem, layers), clearances(schedule.problem, layers)
     resident = step.weights_resident
     stages, streams = step.template.stages, step.streams
-    return instruct(Kernel(stages, streams, edges, rules, resident, clear))
+    return next(instruct([Kernel(stages, streams, edges, rules, resident, clear)]))
 
 
 def signature_of(schedule: Schedule, step: Step) -> str:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoturbo.hardware import Target
-from autoturbo.schedule.codegen.amounts import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -24,6 +23,7 @@ from autoturbo.schedule.codegen.instructions import (
     Column,
     Instructions,
 )
+from autoturbo.schedule.codegen.tiling import AMOUNT_COLUMNS, Amount
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.simulate.kernels import PAIRS, Quantity, rates_of, run_kernel
 from tests.schedule.steps import program_of, signature_of, steps_of

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -19,7 +18,7 @@ from autoturbo.schedule.codegen.instructions import (
 )
 from autoturbo.schedule.codegen.stages import Stage
 from autoturbo.schedule.codegen.stitch import local_edges
-from autoturbo.schedule.codegen.tiling import InstructionRules
+from autoturbo.schedule.codegen.tiling import Amount, InstructionRules
 from autoturbo.schedule.codegen.work import Floats
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.memory.timeline import IN_DDR, LATE_DDR, OUT_DDR, OUT_GB

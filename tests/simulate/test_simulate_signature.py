@@ -45,13 +45,13 @@ def test_changes_with_every_figure_of_the_target(schedule: Schedule) -> None:
 
 
 def test_changes_with_every_rule(schedule: Schedule) -> None:
-    for field in dataclasses.fields(InstructionRules):
-        now = getattr(schedule.rules, field.name)
+    for field in InstructionRules._fields:
+        now = getattr(schedule.rules, field)
         value = not now if isinstance(now, bool) else now + 1
-        rules = dataclasses.replace(schedule.rules, **{field.name: value})
+        rules = schedule.rules._replace(**{field: value})
         other = dataclasses.replace(schedule, rules=rules)
         assert signature_of(other, first(schedule)) != signature_of(schedule, first(schedule)), (
-            field.name
+            field
         )
 
 

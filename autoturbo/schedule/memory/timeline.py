@@ -164,13 +164,10 @@ def build_timeline(
 def handed_over(timeline: Timeline) -> Ints:
     """Buffers in DDR that instances on other clusters read: they live until the pass ends."""
     graph, links = timeline.graph, timeline.graph.links
-    here = np.zeros(graph.count, np.bool_)
-    here[timeline.order] = True
-    reader = np.repeat(np.arange(graph.count), np.diff(links.start))
-    away = here[links.maker] & ~here[reader]
-    pairs = zip(links.maker[away].tolist(), links.output[away].tolist(), strict=True)
-    subgraph = graph.subgraph.tolist()
-    read = {(maker, graph.parts[subgraph[maker]].outputs[output]) for maker, output in set(pairs)}
+    here = np.isin(np.arange(graph.count), timeline.order)
+    away = here[links.maker] & ~here[np.repeat(np.arange(graph.count), np.diff(links.start))]
+    pairs = set(zip(links.maker[away].tolist(), links.output[away].tolist(), strict=True))
+    read = {(i, graph.parts[int(graph.subgraph[i])].outputs[output]) for i, output in pairs}
     held = zip(timeline.owner.tolist(), timeline.tensor.tolist(), strict=True)
     kept = np.asarray([one in read for one in held], np.bool_)
     return np.flatnonzero((timeline.kind == TENSOR) & kept)
@@ -202,7 +199,8 @@ def _kept(
     kernels = defaultdict[int, list[Template]](list)
     for index, subgraph in zip(order.tolist(), graph.subgraph[order].tolist(), strict=True):
         kernels[subgraph].append(templates[index])
-    tops, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Buffer]()
+    zone, kept = {Scope.GB: zones.gb, Scope.LB: zones.lb}, dict[int, _Buffer]()
+    tops, columns = dict(zone), [Stage.WEIGHTS, Stage.CORE_WEIGHTS]
     for subgraph in sorted(kernels, key=lambda one: (-len(kernels[one]), one)):
         own, residence = dict.fromkeys(kernels[subgraph]), rules[subgraph].residence
         if residence == "stream" or len(kernels[subgraph]) == 1:
@@ -210,13 +208,12 @@ def _kept(
         if not all(shares_weights(graph.problem, template) for template in own):
             continue
         # parts that are not alike may be spread over the cores in other ways: the largest has room
-        columns = [Stage.WEIGHTS, Stage.CORE_WEIGHTS]
-        sums = [template.stages[:, columns].sum(axis=0).tolist() for template in own]
-        cluster, core = (int(max(sizes)) for sizes in zip(*sums, strict=True))
-        scope, zone = Scope[residence], zones.gb if residence == "GB" else zones.lb
+        sums = [template.stages[:, columns].sum(axis=0) for template in own]
+        cluster, core = np.max(sums, axis=0).astype(np.int64).tolist()
+        scope = Scope[residence]
         core, cluster = (core, 0) if scope is Scope.LB else (0, cluster)
         at = (tops[scope] - core - cluster) // ALIGNMENT * ALIGNMENT
-        if core + cluster and at >= zone - zone // WEIGHTS_SHARE:
+        if core + cluster and at >= zone[scope] - zone[scope] // WEIGHTS_SHARE:
             tops[scope] = at
             kept[subgraph] = _Buffer(WEIGHTS, -1, -1, -1, -1, core, cluster, scope, address=at)
     return kept
