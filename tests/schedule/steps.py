@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import Template, clearances, local_edges
 from autoturbo.schedule.codegen.tiling import InstructionRules
-from autoturbo.schedule.memory.timeline import Timeline
+from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.schedule import Schedule, digest_of, hash_kernels
 from autoturbo.simulate.sequence import MovementRates, movement_times
 
@@ -48,6 +49,21 @@ def steps_of(timeline: Timeline) -> tuple[Step, ...]:
         )
         for kernel, index in enumerate(timeline.order.tolist())
     )  # fmt: skip
+
+
+class BufferName(NamedTuple):
+    """What a buffer holds, of which tensor (-1 for none), and for which instance."""
+
+    kind: str
+    tensor: int
+    instance: int
+
+
+def names_of(timeline: Timeline) -> tuple[BufferName, ...]:
+    """What each buffer holds."""
+    columns = (timeline.kind, timeline.tensor, timeline.owner)
+    held = zip(*(column.tolist() for column in columns), strict=True)
+    return tuple(BufferName(KINDS[kind], tensor, owner) for kind, tensor, owner in held)
 
 
 @dataclass(frozen=True, slots=True)

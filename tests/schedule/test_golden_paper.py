@@ -23,7 +23,7 @@ from autoturbo.schedule.problem import make_problem
 from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, capacity, target
-from tests.schedule.steps import program_of, steps_of
+from tests.schedule.steps import names_of, program_of, steps_of
 
 if TYPE_CHECKING:
     from autoturbo.schedule.codegen.instructions import Instructions
@@ -243,7 +243,7 @@ def spilled(tensors: float) -> dict[str, str]:
         workbench.model, problem, "test", Knobs(), workbench.share(), instances, (0,), placement
     )
     check_schedule(schedule)
-    names = [problem.graph.tensors[n.tensor].name for n in schedule.timeline.names]
+    names = [problem.graph.tensors[n.tensor].name for n in names_of(schedule.timeline)]
     scopes = schedule.timeline.buffers.scope.tolist()
     return {name: Scope(scope).name for name, scope in zip(names, scopes, strict=True)}
 

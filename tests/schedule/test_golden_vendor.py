@@ -19,7 +19,7 @@ from autoturbo.simulate.sequence import simulate
 from tests.schedule.concats import MovementKind, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920
-from tests.schedule.steps import steps_of
+from tests.schedule.steps import names_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +116,7 @@ def test_what_waits_in_llb_is_copied_and_what_is_in_l1_redistributed(vendor: Sch
         assert second.movement in (MovementKind.REDISTRIBUTE, None)
     kept = {i: Scope(s) for i, s in enumerate(vendor.placement.scopes)}
     for name, scope in zip(
-        vendor.timeline.names, vendor.timeline.buffers.scope.tolist(), strict=True
+        names_of(vendor.timeline), vendor.timeline.buffers.scope.tolist(), strict=True
     ):
         last = vendor.instances.subgraphs[vendor.instances.instances[name.instance].subgraph]
         if name.tensor in vendor.problem.layers[last.layers[-1]].outputs and name.kind == "tensor":

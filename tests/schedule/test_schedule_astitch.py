@@ -27,7 +27,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, chain, networks, target
-from tests.schedule.steps import steps_of
+from tests.schedule.steps import names_of, steps_of
 
 Names = list[str]
 
@@ -306,7 +306,7 @@ def scopes(schedule: Schedule) -> dict[str, str]:
     timeline, tensors = schedule.timeline, schedule.problem.graph.tensors
     return {
         tensors[name.tensor].name: Scope(scope).name
-        for name, scope in zip(timeline.names, timeline.buffers.scope.tolist(), strict=True)
+        for name, scope in zip(names_of(timeline), timeline.buffers.scope.tolist(), strict=True)
         if name.kind == "tensor"
     }
 

@@ -33,7 +33,7 @@ from autoturbo.schedule.schedule import Schedule
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import Net, block, capacity, chain, networks, target
-from tests.schedule.steps import signature_of, steps_of
+from tests.schedule.steps import names_of, signature_of, steps_of
 
 
 def two_convolutions() -> Graph:
@@ -133,7 +133,7 @@ def test_weights_that_stay_in_lb_are_loaded_once() -> None:
         own = [s.weights_resident for s in steps_of(kept.timeline) if s.instance in parts(kept)]
         assert own == [0, resident, resident, resident]
         assert simulate(kept).ddr_bytes == simulate(streamed).ddr_bytes - 3 * 4 * 4 * 2
-        (buffer,) = [i for i, n in enumerate(kept.timeline.names) if n.kind == "weights"]
+        (buffer,) = [i for i, n in enumerate(names_of(kept.timeline)) if n.kind == "weights"]
         assert kept.timeline.buffers.scope[buffer] == Scope[residency]
     in_gb = built(dim=0, factor=4, weight_residency="GB")
     in_lb = built(dim=0, factor=4, weight_residency="LB")
@@ -161,7 +161,7 @@ def test_a_share_for_weight_tiles_is_taken_from_the_room_for_tensors() -> None:
     schedule = built(machine, weight_share=0.5)
     assert schedule.rules_of(0).weight_room == 1 << 13
     assert schedule.rules_of(1).weight_room == schedule.rules.weight_room == 1 << 10
-    tiles = [i for i, n in enumerate(schedule.timeline.names) if n.kind == "tiles"]
+    tiles = [i for i, n in enumerate(names_of(schedule.timeline)) if n.kind == "tiles"]
     assert [int(schedule.timeline.buffers.core_bytes[i]) for i in tiles] == [(1 << 13) - (1 << 10)]
 
 

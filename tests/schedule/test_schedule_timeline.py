@@ -25,7 +25,7 @@ from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import Net, bench, block, chain, target
-from tests.schedule.steps import steps_of
+from tests.schedule.steps import names_of, steps_of
 
 
 def built(graph: Graph, machine: Target | None = None, **knobs: Any) -> Schedule:
@@ -42,7 +42,9 @@ def lives(schedule: Schedule) -> list[tuple[str, str, int, int]]:
     buffers = schedule.timeline.buffers
     return [
         (name.kind, tensors[name.tensor].name if name.tensor >= 0 else "", int(b), int(d))
-        for name, b, d in zip(schedule.timeline.names, buffers.birth, buffers.death, strict=True)
+        for name, b, d in zip(
+            names_of(schedule.timeline), buffers.birth, buffers.death, strict=True
+        )
     ]
 
 
@@ -118,7 +120,7 @@ def test_a_scope_asked_for_one_layer(scope: str) -> None:
     first = schedule.order[0]
     assert schedule.placement.scopes[first] is Scope[scope]
     buffer = next(
-        i for i, n in enumerate(schedule.timeline.names)
+        i for i, n in enumerate(names_of(schedule.timeline))
         if n.kind == "tensor" and n.instance == first
     )  # fmt: skip
     assert Scope(int(schedule.timeline.buffers.scope[buffer])) is Scope[scope]
@@ -159,7 +161,7 @@ def test_kept_weights_have_a_zone_of_their_own(victim: str) -> None:
     """Stage 1's weights stay, those of the other stages are larger than half of GB has left."""
     knobs = Knobs(weight_residency="GB", spill_victim=victim)
     schedule = build_schedule(bench("resnet50"), knobs)
-    buffers, names = schedule.timeline.buffers, schedule.timeline.names
+    buffers, names = schedule.timeline.buffers, names_of(schedule.timeline)
     (kept,) = [i for i, name in enumerate(names) if name.kind == "weights"]
     top = Zones.of(schedule.problem.target).gb
     assert buffers.scope[kept] == Scope.GB
@@ -191,7 +193,7 @@ def test_weights_do_not_stay_where_there_is_no_room() -> None:
 @pytest.mark.full
 def test_one_instance_has_no_weights_to_keep() -> None:
     schedule = built(chain("conv"), weight_residency="GB")
-    assert all(name.kind != "weights" for name in schedule.timeline.names)
+    assert all(name.kind != "weights" for name in names_of(schedule.timeline))
 
 
 def test_steps_follow_the_order() -> None:

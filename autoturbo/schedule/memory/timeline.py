@@ -8,7 +8,6 @@ movements before a kernel, then one per layer. A timeline is flat arrays.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections import defaultdict
@@ -36,31 +35,13 @@ RESIDENCES = {"stream": 0, "GB": 1, "LB": 2}
 """Codes of where weights stay between the instances of a sub-graph."""
 
 KINDS = ("tensor", "moved", "streamed", "weights", "tiles")
-"""What buffers hold, by code."""
-
 TENSOR, MOVED, STREAMED, WEIGHTS, TILES = range(5)
-"""Codes of what buffers hold."""
+"""What buffers hold, by name and code: what a kernel makes; what a movement brings in, or was to
+bring in and is read where it lies, for want of room in LB; weights kept between the instances of a
+sub-graph; room for weight tiles beyond the target's weight buffer while a kernel runs."""
 
 WEIGHTS_SHARE = 2
 """Kept weights take at most half of a buffer, from its top: the rest holds tensors."""
-
-
-@dataclass(frozen=True, slots=True)
-class BufferName:
-    """What a buffer holds.
-
-    Attributes:
-        kind: ``"tensor"`` (made by a kernel), ``"moved"`` (brought in by a movement),
-            ``"streamed"`` (was to be brought in, found no room in LB, is read where it lies),
-            ``"weights"`` (kept between the instances of a sub-graph), ``"tiles"`` (room for weight
-            tiles beyond the target's weight buffer while a kernel runs).
-        tensor: index of the tensor, -1 for weights and tiles.
-        instance: the instance that makes it or that it is brought in for.
-    """
-
-    kind: str
-    tensor: int
-    instance: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +59,8 @@ class Timeline:
         crossing: per kernel, bytes that movements bring to the busiest core from other cores.
         resident: per kernel, where its weights are already: 0 in DDR only, 1 in GB, 2 in LB.
         kind: per buffer, index into :data:`KINDS`.
-        tensor: per buffer, the tensor or -1.
-        owner: per buffer, the instance.
+        tensor: per buffer, the tensor, -1 for weights and tiles.
+        owner: per buffer, the instance that makes it or that it is brought in for.
         buffers: placed.
     """
 
@@ -96,12 +77,6 @@ class Timeline:
     tensor: Ints
     owner: Ints
     buffers: Buffers
-
-    @functools.cached_property
-    def names(self) -> tuple[BufferName, ...]:
-        """What each buffer holds."""
-        columns = zip(self.kind.tolist(), self.tensor.tolist(), self.owner.tolist(), strict=True)
-        return tuple(BufferName(KINDS[kind], tensor, owner) for kind, tensor, owner in columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +234,7 @@ class _Walk:
         buffers: so far.
         made: buffers of instances' outputs, by instance and output.
         rows: streams of the layers so far; those of buffers are added once these have a place.
+        ddr: what is not made here and what leaves for good.
         uses: of buffers by layers: a row of the streams, its column where bytes count if the buffer
             is in GB (in DDR they count in the next), buffer, bytes, and what is read instead if the
             buffer found no room.
@@ -279,6 +255,7 @@ class _Walk:
             movements.crossing, movements.core_bytes,
         )  # fmt: skip
         self._links = list(map(_Link, *(column.tolist() for column in columns)))
+        self.ddr = _Buffer(TENSOR, -1, -1, -1, -1, 0, 0, Scope.DDR)
         self.clock, self.buffers, self.made = 0, list[_Buffer](), dict[tuple[int, int], _Buffer]()
         self.rows, self.uses = list[list[int]](), list[_Use]()
         self.moved = list[list[tuple[_Link, _Buffer, _Buffer]]]()
@@ -301,7 +278,7 @@ class _Walk:
                 if tensor in inner:
                     self._use(LATE_GB, inner[tensor], size)
                 else:
-                    for buffer, part, source in pieces.get(tensor, [(None, size, None)]):
+                    for buffer, part, source in pieces.get(tensor, [(self.ddr, size, None)]):
                         self._use(IN_GB, buffer, part, source)
             for output, (tensor, size, core) in enumerate(template.writes[position]):
                 declared = Scope.LB
@@ -314,7 +291,7 @@ class _Walk:
                     own, free = free, None
                 self._use(OUT_GB, own, size)
                 if consumers[tensor] and tensor in outputs:
-                    self._use(OUT_GB, None, size)
+                    self._use(OUT_GB, self.ddr, size)
                 inner[tensor] = self.made[index, output] = own
             self.clock += 1
         return resident
@@ -327,19 +304,14 @@ class _Walk:
         self.buffers.append(_Buffer(kind, tensor, owner, now, now, core, cluster, scope))
         return self.buffers[-1]
 
-    def _use(
-        self, column: int, buffer: _Buffer | None, size: int, source: _Buffer | None = None
-    ) -> None:
-        """Note that the last layer so far uses a buffer, which lives until then, or else DDR."""
-        if buffer is None:
-            self.rows[-1][column + 1] += size
-        else:
-            buffer.death = self.clock
-            self.uses.append((self.rows[-1], column, buffer, size, source))
+    def _use(self, column: int, buffer: _Buffer, size: int, instead: _Buffer | None = None) -> None:
+        """Note that the last layer so far uses a buffer, which lives until then."""
+        buffer.death = self.clock
+        self.uses.append((self.rows[-1], column, buffer, size, instead))
 
     def _bring(
         self, index: int, template: Template, rules: BufferRules
-    ) -> dict[int, list[tuple[_Buffer | None, int, _Buffer | None]]]:
+    ) -> dict[int, list[tuple[_Buffer, int, _Buffer | None]]]:
         """Note a buffer for what moves into each input: pieces of different cores share it.
 
         Returns:
@@ -361,7 +333,8 @@ class _Walk:
                     source.death = self.clock
                     self.moved[-1].append((link, source, moved))
             pieces[template.inputs[slot]] = [
-                (moved if link.moves else source, link.size, source) for link, source in own
+                ((moved if link.moves else source) or self.ddr, link.size, source)
+                for link, source in own
             ]
         return pieces
 
