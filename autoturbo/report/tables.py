@@ -155,7 +155,7 @@ def checked_sizes(schedule: Schedule | MachineSchedule) -> dict[str, int]:
         "subgraphs": len(schedule.instances.subgraphs),
         "instances": schedule.instances.count,
         "kernels": sum(len(timeline.order) for timeline in schedule.timelines),
-        "buffers": sum(len(timeline.names) for timeline in schedule.timelines),
+        "buffers": sum(len(timeline.kind) for timeline in schedule.timelines),
     }
 
 

@@ -34,7 +34,7 @@ from autoturbo.hardware.target import Target
 from autoturbo.schedule.baselines.simplify import simplified
 from autoturbo.schedule.codegen.work import MATRIX
 from autoturbo.schedule.knobs import Knobs
-from autoturbo.schedule.memory.timeline import Timeline
+from autoturbo.schedule.memory.timeline import KINDS, Timeline
 from autoturbo.schedule.partition.clusters import readers_elsewhere
 from autoturbo.schedule.partition.grouping import SubGraph
 from autoturbo.schedule.partition.split import Split, sink, split_axes
@@ -250,21 +250,24 @@ def buffer_entries(schedule: Schedule, timeline: Timeline) -> list[dict[str, Any
     tensors = schedule.problem.graph.tensors
     subgraph, part = schedule.instances.subgraph.tolist(), schedule.instances.part.tolist()
     b = timeline.buffers
-    columns = (b.scope, b.address, b.core_bytes, b.cluster_bytes, b.birth, b.death)
+    columns = (
+        timeline.kind, timeline.tensor, timeline.owner,
+        b.scope, b.address, b.core_bytes, b.cluster_bytes, b.birth, b.death,
+    )  # fmt: skip
     return [
         {
-            "kind": name.kind,
-            "tensor": tensors[name.tensor].name if name.tensor >= 0 else "weights",
-            "subgraph": subgraph[name.instance],
-            "part": part[name.instance],
+            "kind": KINDS[kind],
+            "tensor": tensors[tensor].name if tensor >= 0 else "weights",
+            "subgraph": subgraph[owner],
+            "part": part[owner],
             "scope": Scope(scope).name,
             "address": address,
             "bytes": core if scope == Scope.LB else cluster,
             "first_step": first,
             "last_step": last,
         }
-        for name, scope, address, core, cluster, first, last in zip(
-            timeline.names, *(column.tolist() for column in columns), strict=True
+        for kind, tensor, owner, scope, address, core, cluster, first, last in zip(
+            *(column.tolist() for column in columns), strict=True
         )
     ]
 

@@ -249,7 +249,7 @@ def _layers(schedule: Schedule, index: int, cluster: int, place: int) -> list[di
     problem, timeline = schedule.problem, schedule.timelines[cluster]
     template = timeline.templates[index]
     stages, streams, _, rules, resident, _ = schedule.kernel(place, cluster)
-    counts = tile_counts(stages, streams, rules.as_array(), resident)
+    counts = tile_counts(stages, streams, rules, resident)
     return [
         {
             "name": problem.layers[layer].name,

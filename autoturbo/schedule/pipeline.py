@@ -377,7 +377,7 @@ def assemble(
     # not key(): rules of many settings come to the same
     timelines = (Recent[Any, tuple[Timeline, ...]](1) if known is None else known).get(
         (instances, order, placement, buffers),
-        lambda: build_timelines(problem, instances, order, placement, buffers, where),
+        lambda: build_timelines(instances, order, placement, buffers, where),
     )
     rules = {i: r.instructions for i, r in own.items() if r.instructions != common.instructions}
     return Schedule(

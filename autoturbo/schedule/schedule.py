@@ -15,7 +15,7 @@ from autoturbo.errors import ScheduleFileError
 from autoturbo.graph.arrays import Ints
 from autoturbo.graph.operators import Graph
 from autoturbo.outputs import Kind, Outputs
-from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct_all
+from autoturbo.schedule.codegen.instructions import Instructions, Kernel, instruct
 from autoturbo.schedule.codegen.stitch import clearances, local_edges
 from autoturbo.schedule.codegen.tiling import InstructionRules
 from autoturbo.schedule.knobs import Knobs
@@ -158,7 +158,7 @@ class Schedule:
 
     def programs(self, kernels: Iterable[int], cluster: int = 0) -> Iterator[Instructions]:
         """Yield the programs of kernels by their places in the order of a cluster."""
-        return instruct_all([self.kernel(place, cluster) for place in kernels])
+        return instruct([self.kernel(place, cluster) for place in kernels])
 
     def kernel(self, place: int, cluster: int = 0) -> Kernel:
         """What the program of a kernel follows from, by its place in the order of a cluster."""
@@ -194,7 +194,7 @@ class Schedule:
 @functools.lru_cache(maxsize=1024)
 def digest_of(target: str, dtype: str, rules: InstructionRules) -> Ints:
     """Two integers that stand for all that is the same for all kernels of a sub-graph."""
-    text = f"{target} {dtype} {rules.as_array().tolist()}".encode()
+    text = f"{target} {dtype} {list(map(int, rules))}".encode()
     return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), np.int64)
 
 

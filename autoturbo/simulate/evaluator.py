@@ -335,8 +335,7 @@ def _largest(schedule: Schedule, timeline: Timeline, count: int = 5) -> Iterable
     buffers = timeline.buffers
     order = (-buffers.cluster_bytes).argsort(kind="stable")[:count]
     tensors = schedule.problem.graph.tensors
-    held = (timeline.names[i].tensor for i in order.tolist())
-    return (tensors[tensor].name for tensor in held if tensor >= 0)
+    return (tensors[tensor].name for tensor in timeline.tensor[order].tolist() if tensor >= 0)
 
 
 __all__ = [

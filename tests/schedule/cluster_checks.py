@@ -6,19 +6,18 @@ import itertools
 from typing import TYPE_CHECKING
 
 from autoturbo.simulate.kernels import rates_of, run_kernel
-from autoturbo.simulate.sequence import movement_time, simulate
-from tests.schedule.steps import instances_of, program_of
+from autoturbo.simulate.sequence import simulate
+from tests.schedule.steps import Step, instances_of, movement_time, program_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from autoturbo.schedule.memory.timeline import Step
     from autoturbo.schedule.schedule import Schedule
 
 
-def steps_of(schedule: Schedule) -> list[Step]:
+def all_steps(schedule: Schedule) -> list[Step]:
     """Kernels of all clusters, cluster by cluster."""
-    return [step for timeline in schedule.timelines for step in timeline.steps]
+    return [step for timeline in schedule.timelines for step in steps_of(timeline)]
 
 
 def close(got: float, wanted: float) -> None:
@@ -99,7 +98,7 @@ def check_latency(schedule: Schedule) -> None:
     seconds = {
         s.instance: run_kernel(program_of(schedule, s), rates).seconds
         + movement_time(s, target).seconds + fixed
-        for s in steps_of(schedule)
+        for s in all_steps(schedule)
     }  # fmt: skip
     queues = [t.order.tolist() for t in schedule.timelines]
     graph = schedule.instances

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoturbo.graph.domain import Interval, Region, volume
-from autoturbo.schedule.codegen.amounts import Amount
 from autoturbo.schedule.codegen.instructions import (
     DMA_IN,
     DMA_OUT,
@@ -24,20 +23,20 @@ from autoturbo.schedule.codegen.instructions import (
     Instructions,
 )
 from autoturbo.schedule.codegen.stages import Stage
+from autoturbo.schedule.codegen.tiling import Amount
 from autoturbo.schedule.codegen.work import MATRIX, VECTOR
 from autoturbo.schedule.memory.timeline import (
     IN_DDR,
     LATE_DDR,
     LATE_GB,
     OUT_DDR,
-    Step,
 )
 from autoturbo.schedule.place.bind import cores_used
 from autoturbo.simulate.sequence import simulate
 from autoturbo.verify.memory import check_memory
 from autoturbo.verify.regions import Regions, check_regions, needs_of, part_needs
-from tests.schedule.cluster_checks import check_clusters, check_latency, close, steps_of
-from tests.schedule.steps import instance_of, instances_of, program_of
+from tests.schedule.cluster_checks import all_steps, check_clusters, check_latency, close
+from tests.schedule.steps import Step, instance_of, instances_of, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +53,7 @@ def check_schedule(schedule: Schedule) -> None:
     check_halos(schedule)
     check_bindings(schedule)
     check_clusters(schedule)
-    for step in steps_of(schedule):
+    for step in all_steps(schedule):
         check_work(schedule, step)
         check_instructions(schedule, step)
     check_bound(schedule)
@@ -95,7 +94,7 @@ def check_bindings(schedule: Schedule) -> None:
     ):
         assert len(binding) == len(next(iter(instance.outputs.values())))
         assert 1 <= cores_used(binding) <= cores
-    for step in steps_of(schedule):
+    for step in all_steps(schedule):
         assert step.template.binding == schedule.placement.bindings[step.instance]
         assert all(1 <= cores_used(b) <= cores for b in step.template.bindings)
 

@@ -18,6 +18,7 @@ from autoturbo.schedule.place.movement import Pieces, most_crossing
 from autoturbo.schedule.schedule import Schedule
 from tests.schedule.concats import concats
 from tests.schedule.schedule_samples import STCP920, bench, block, target
+from tests.schedule.steps import steps_of
 
 ROWS = np.asarray([(0, 4), (0, 2)], np.int64)
 """Four samples of two halves; held 4 x 2 by cores [[0, 1], [2, 3], [4, 5], [6, 7]]."""
@@ -81,8 +82,8 @@ def test_renaming_all_cores_alike_changes_nothing() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs())
     turned = tuple(range(7, -1, -1))
     again = renamed(schedule, (turned,) * len(schedule.order))
-    assert [s.crossing for s in again.timeline.steps] == [
-        s.crossing for s in schedule.timeline.steps
+    assert [s.crossing for s in steps_of(again.timeline)] == [
+        s.crossing for s in steps_of(schedule.timeline)
     ]
 
 
@@ -97,7 +98,7 @@ def test_the_vendors_cores_halve_what_crosses() -> None:
     crossing = [
         [
             p.crossing_bytes
-            for s in made.timeline.steps
+            for s in steps_of(made.timeline)
             for c in concats(made.timeline, s.instance)
             for p in c.moved
             if p.crossing_bytes

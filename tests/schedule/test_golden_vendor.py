@@ -19,7 +19,7 @@ from autoturbo.simulate.sequence import simulate
 from tests.schedule.concats import MovementKind, concats
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920
-from tests.schedule.steps import instance_of, instances_of
+from tests.schedule.steps import instance_of, instances_of, names_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +105,9 @@ def test_the_published_grouping_is_what_our_algorithms_find(model: Graph, vendor
 
 def test_what_waits_in_llb_is_copied_and_what_is_in_l1_redistributed(vendor: Schedule) -> None:
     """Seven concatenations in L1, as published, each of one part from either memory."""
-    every = (c for step in vendor.timeline.steps for c in concats(vendor.timeline, step.instance))
+    every = (
+        c for step in steps_of(vendor.timeline) for c in concats(vendor.timeline, step.instance)
+    )
     joined = [c for c in every if len(c.pieces) > 1]
     assert len(joined) == 7
     for concat in joined:
@@ -114,7 +116,7 @@ def test_what_waits_in_llb_is_copied_and_what_is_in_l1_redistributed(vendor: Sch
         assert second.movement in (MovementKind.REDISTRIBUTE, None)
     kept = {i: Scope(s) for i, s in enumerate(vendor.placement.scopes)}
     for name, scope in zip(
-        vendor.timeline.names, vendor.timeline.buffers.scope.tolist(), strict=True
+        names_of(vendor.timeline), vendor.timeline.buffers.scope.tolist(), strict=True
     ):
         last = vendor.instances.subgraphs[instance_of(vendor.instances, name.instance).subgraph]
         if name.tensor in vendor.problem.layers[last.layers[-1]].outputs and name.kind == "tensor":
@@ -123,7 +125,7 @@ def test_what_waits_in_llb_is_copied_and_what_is_in_l1_redistributed(vendor: Sch
 
 def test_it_is_a_valid_schedule(vendor: Schedule) -> None:
     check_schedule(vendor)
-    assert len(vendor.timeline.steps) == 15
+    assert len(steps_of(vendor.timeline)) == 15
     assert (vendor.share.samples, vendor.share.batches, vendor.share.loops) == (16, 16, 1)
 
 

@@ -14,8 +14,8 @@ import jsonschema
 import numpy as np
 import pytest
 
-from autoturbo.schedule.codegen.amounts import Amount, Role
 from autoturbo.schedule.codegen.instructions import Column
+from autoturbo.schedule.codegen.tiling import Amount, Role
 from autoturbo.schedule.kernels_file import kernels_schema, kernels_text
 from autoturbo.schedule.knobs import Knobs
 from autoturbo.schedule.pipeline import Workbench, build_schedule

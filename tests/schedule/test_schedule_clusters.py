@@ -40,7 +40,7 @@ from tests.schedule.schedule_samples import (
     targets,
     workload,
 )
-from tests.schedule.steps import instances_of
+from tests.schedule.steps import instances_of, steps_of
 from tests.schedule.test_schedule_properties import drawn
 
 SPLITS = ("spatial", "channel", "pipeline")
@@ -185,7 +185,7 @@ def test_halves_of_an_image_with_a_halo() -> None:
     assert schedule.placement.scopes[:2] == (Scope.DDR, Scope.DDR)
     row = 4 * 8 * 2
     for timeline in schedule.timelines:
-        own, other = timeline.steps
+        own, other = steps_of(timeline)
         assert own.streams[0].tolist() == [0, 5 * row, 0, 4 * row, 0, 0]
         moved = other.copied[1] + int(other.streams[0, 1])
         assert moved == 5 * row
@@ -204,14 +204,14 @@ def test_halves_without_a_halo_stay_in_local_buffers() -> None:
     )
     assert spatial.cluster == (0, 1, 0, 1)
     assert spatial.placement.scopes[:2] == (Scope.LB, Scope.LB)
-    assert all(not t.steps[1].streams[0, :2].any() for t in spatial.timelines)
+    assert all(not steps_of(t)[1].streams[0, :2].any() for t in spatial.timelines)
     channel = built(
         net.graph(), machine, cluster_split="channel", max_layers=1, instance_order="bfs"
     )
     assert channel.cluster == (0, 1, 0, 1)
     assert channel.placement.scopes[:2] == (Scope.DDR, Scope.DDR)
     half = 2 * 8 * 8 * 2
-    assert all(int(t.steps[1].streams[0, 1]) >= half for t in channel.timelines)
+    assert all(int(steps_of(t)[1].streams[0, 1]) >= half for t in channel.timelines)
 
 
 def test_channels_are_shared_out_with_their_weights() -> None:

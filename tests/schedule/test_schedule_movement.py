@@ -20,7 +20,7 @@ from autoturbo.schedule.place.movement import Pieces, most_crossing
 from autoturbo.schedule.problem import make_problem
 from tests.schedule.concats import Concat, MovementKind, concatenations, concats
 from tests.schedule.schedule_samples import STCP920, Net, bench
-from tests.schedule.steps import instance_of
+from tests.schedule.steps import instance_of, steps_of
 
 
 def pieces(
@@ -121,7 +121,7 @@ def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
     """Four before b, two before c, one before d (section 3.5)."""
     schedule = build_schedule(bench("resnet50"), Knobs())
     joined: dict[int, int] = {}
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         subgraph = instance_of(schedule.instances, step.instance).subgraph
         several = sum(len(c.pieces) > 1 for c in concats(schedule.timeline, step.instance))
         joined[subgraph] = joined.get(subgraph, 0) + several
@@ -131,7 +131,7 @@ def test_seven_inputs_are_put_together_in_the_resnet_example() -> None:
 @pytest.mark.full
 def test_what_movements_copy_is_the_whole_input() -> None:
     schedule = build_schedule(bench("resnet50"), Knobs(output_scope="GB"))
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         for concat in concats(schedule.timeline, step.instance):
             assert all(p.movement is MovementKind.COPY for p in concat.pieces)
             need = instance_of(schedule.instances, step.instance).inputs[concat.tensor]
@@ -143,7 +143,7 @@ def test_what_movements_copy_is_the_whole_input() -> None:
 @pytest.mark.parametrize("order", ["dfs"])
 def test_crossing_never_exceeds_what_a_core_reads(order: str) -> None:
     schedule = build_schedule(bench("resnet50"), Knobs(instance_order=order))
-    for step in schedule.timeline.steps:
+    for step in steps_of(schedule.timeline):
         for concat in concats(schedule.timeline, step.instance):
             for piece in concat.moved:
                 assert 0 <= piece.crossing_bytes <= concat.core_bytes

@@ -16,7 +16,7 @@ from autoturbo.schedule.schedule import Share
 from autoturbo.simulate.sequence import simulate
 from tests.schedule.schedule_checks import check_schedule
 from tests.schedule.schedule_samples import STCP920, Net, bench, block, chain, target
-from tests.schedule.steps import instance_of, signature_of
+from tests.schedule.steps import instance_of, signature_of, steps_of
 
 
 def forced(**override: object) -> Knobs:
@@ -195,7 +195,7 @@ def test_signatures_depend_on_target_type_and_rules() -> None:
         (target(lb=1 << 16), "float16", Knobs(prefetch_depth=2)),
     ):
         schedule = build_schedule(Workbench(model, machine, dtype), knobs)
-        steps.append(signature_of(schedule, schedule.timeline.steps[0]))
+        steps.append(signature_of(schedule, steps_of(schedule.timeline)[0]))
     assert len(set(steps)) == 4
     assert all(len(s) == 32 for s in steps)
 

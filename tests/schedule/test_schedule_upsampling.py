@@ -28,7 +28,7 @@ from tests.schedule.schedule_samples import (
     targets,
     volume_of,
 )
-from tests.schedule.steps import instance_of, instances_of
+from tests.schedule.steps import instance_of, instances_of, names_of, steps_of
 from tests.schedule.test_schedule_properties import drawn
 
 if TYPE_CHECKING:
@@ -241,13 +241,13 @@ def _common(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def test_what_is_sliced_stays_until_its_last_reader() -> None:
     schedule = one_to_many()
-    names, buffers = schedule.timeline.names, schedule.timeline.buffers
+    names, buffers = names_of(schedule.timeline), schedule.timeline.buffers
     order = {instance: at for at, instance in enumerate(schedule.order)}
     for index, name in enumerate(names):
         readers = schedule.instances.consumers[name.instance]
         if name.kind != "tensor" or not readers:
             continue
-        last = schedule.timeline.steps[max(order[r] for r in readers)]
+        last = steps_of(schedule.timeline)[max(order[r] for r in readers)]
         if any(name.tensor == c.tensor for c in concats(schedule.timeline, last.instance)):
             assert buffers.death[index] >= buffers.birth[index] + len(readers) - 1
 

@@ -113,12 +113,8 @@ def allocate(buffers: Buffers, zones: Zones, victims: Sequence[str]) -> Buffers:
 def _leaving(born: Ints, lives: Ints, fixed: Flags, victims: Sequence[str], room: int) -> list[int]:
     """Return who leaves a level while the live set passes its capacity, of equals the first born.
 
-    Args:
-        born: buffers of the level in order of birth.
-        lives: birth, death and bytes of all buffers.
-        fixed: whether each stays in any case.
-        victims: as :func:`allocate` takes them.
-        room: the capacity.
+    ``born`` are its buffers in order of birth, ``lives`` birth, death and bytes of all buffers;
+    those that are ``fixed`` stay in any case.
     """
     birth, death, size = lives.tolist()
     alive, ends, live, left = dict[int, int](), list[tuple[int, int]](), 0, list[int]()

@@ -115,12 +115,9 @@ def _scopes(graph: InstanceGraph, bound: Placement) -> list[Scope]:
 
 def _spilled(schedule: Schedule) -> list[int]:
     """Instances whose result was to be in LB and is written to GB, for want of room."""
-    declared = schedule.placement.scopes
-    return [
-        step.instance
-        for step in schedule.timeline.steps
-        if declared[step.instance] is Scope.LB and step.streams[-1, OUT_GB]
-    ]
+    declared, timeline = schedule.placement.scopes, schedule.timeline
+    order, spilled = timeline.order.tolist(), timeline.streams[timeline.rows[1:] - 1, OUT_GB] > 0
+    return [i for i, out in zip(order, spilled, strict=True) if declared[i] is Scope.LB and out]
 
 
 def _at_boundary(problem: Problem, graph: InstanceGraph, index: int) -> bool:
