@@ -76,7 +76,8 @@ def forget_schedules(bench: Evaluator) -> None:
     """Forget plans, orders, placements, timelines and outcomes; keep what is known of kernels."""
     bench.bench.cache = SchedulerCache(books=bench.bench.cache.books)
     for problem in bench.bench.problems.values():
-        groupings(problem).forget()
+        groupings(problem).known.forget()
+        groupings(problem).runs.clear()
     assert isinstance(bench.measurer, Simulator)  # noqa: S101  for the type checker
     bench.measurer = Simulator(bench.measurer.memory)
 

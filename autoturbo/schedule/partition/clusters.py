@@ -8,6 +8,7 @@ own (``"pipeline"``). What one cluster makes for another lies in DDR, which all 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -65,18 +66,17 @@ def _cut_after(problem: Problem, layers: tuple[int, ...], split: str) -> int:
     by one.
     """
     narrow = _narrow(problem, layers)
-    end = _middle(problem, layers, split, narrow) if len(layers) > 1 else -1
-    if end < 0:
+    at = _middle(problem, layers, split, narrow)
+    if at < 0:
         return -1
     if split == PIPELINE:
         seconds = layer_seconds(problem)
         large = seconds[list(layers)].sum() * problem.target.clusters > seconds.sum()
-        return layers.index(end) if large else -1
-    at = layers.index(end) + 1
-    whole, *halves = (shared_seconds(problem, x, split) for x in (layers, layers[:at], layers[at:]))
+        return at if large else -1
+    parts = layers, layers[: at + 1], layers[at + 1 :]
+    whole, *halves = (shared_seconds(problem, part, split) for part in parts)
     single = sum(shared_seconds(problem, (layer,), split) for layer in layers)
-    closed = at - 1 in narrow
-    return at - 1 if single < whole or (closed and sum(halves) < whole) else -1
+    return at if single < whole or (at in narrow and sum(halves) < whole) else -1
 
 
 @remembered(1 << 16)
@@ -96,7 +96,7 @@ def shared_seconds(problem: Problem, layers: tuple[int, ...], kind: str) -> floa
 
 
 def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[int]) -> int:
-    """Return the layer nearest to half of the work, -1 for none.
+    """Return the position of the layer nearest to half of the work, -1 for none.
 
     One that all later layers depend on alone (``narrow``), if there is one; in a sub-graph whose
     end clusters cannot share out, the last one that they can.
@@ -105,24 +105,22 @@ def _middle(problem: Problem, layers: tuple[int, ...], split: str, narrow: set[i
     if split != PIPELINE:
         ends = [at for at in ends if cluster_axis(problem, layers[: at + 1], split) >= 0]
         if ends and cluster_axis(problem, layers, split) < 0:
-            return layers[ends[-1]]
+            return ends[-1]
     if not ends:
         return -1
     done = np.cumsum(layer_seconds(problem)[list(layers)])
     chosen = np.asarray([at for at in ends if at in narrow] or ends, np.int64)
-    return layers[int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])]
+    return int(chosen[np.abs(2 * done[chosen] - done[-1]).argmin()])
 
 
 def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
     """Return the positions after which nothing before is read but the last output, and inputs."""
     place = {layer: at for at, layer in enumerate(layers)}
-    reach, found = 0, set()
-    for at, layer in enumerate(layers):
-        if reach <= at:
-            found.add(at)
-        readers = (r for t in problem.layers[layer].outputs for r in problem.consumers[t])
-        reach = max([reach, *(place.get(reader, 0) for reader in readers)])
-    return found
+    made = (problem.layers[layer].outputs for layer in layers)
+    readers = ((r for t in outputs for r in problem.consumers[t]) for outputs in made)
+    last = (max((place.get(reader, 0) for reader in some), default=0) for some in readers)
+    reached = itertools.accumulate(last, max, initial=0)
+    return {at for at, reach in zip(range(len(layers)), reached, strict=False) if reach <= at}
 
 
 Home = tuple[int, int]

@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -94,14 +95,12 @@ def group(problem: Problem, rules: GroupRules) -> tuple[SubGraph, ...]:
         # where no layer reads from several all patterns but the straight one match nothing
         branching = any(len(node.producers) > 1 for node in model.alone)
         own = rules if branching else dataclasses.replace(rules, merge_order="s")
-        known = (subgraphs for asked, subgraphs in model.runs if asked.holds(own))
-        found = next(known, None)
-        if found is None:
-            merging = Merging(problem, own)
-            found = merging.subgraphs()
-            if len(model.runs) >= _RUNS:
-                model.runs.clear()
-            model.runs.append((merging.asked, found))
+        for asked, subgraphs in model.runs:
+            if asked.holds(own):
+                return subgraphs
+        merging = Merging(problem, own)
+        found = merging.subgraphs()
+        model.runs.append((merging.asked, found))
         return found
 
     return model.known.get(rules, make)
@@ -180,12 +179,9 @@ class Groupings:
     known: Recent[GroupRules, tuple[SubGraph, ...]] = field(
         default_factory=lambda: Recent(_GROUPINGS, _SUBGRAPHS, len)
     )
-    runs: list[tuple[Asked, tuple[SubGraph, ...]]] = field(default_factory=list)
-
-    def forget(self) -> None:
-        """Drop all groupings."""
-        self.known.forget()
-        self.runs.clear()
+    runs: deque[tuple[Asked, tuple[SubGraph, ...]]] = field(
+        default_factory=lambda: deque(maxlen=_RUNS)
+    )
 
 
 @remembered(1)
@@ -297,31 +293,25 @@ class Merging:
         if name in self._rules.merges:
             merged = self._try(nodes, None)
         else:
-            after = self._factor(self.nodes[consumer])
-            smaller = self._is_smaller(after, self._factor(self.nodes[producer]))
-            merged = not smaller and self._try(nodes, after)
-            if merged:
+            before, after = (self._factor(self.nodes[node]) for node in nodes)
+            # infinity is below every multiple of infinity but that by 0, which is no number: a
+            # threshold below every ratio but 0
+            threshold = 1e-300 if math.isinf(before) or math.isinf(after) else after / before
+            self.asked.side("producer_factor_ratio", threshold)
+            smaller = after < self._rules.producer_factor_ratio * before
+            if not smaller and self._try(nodes, after):
                 return True
+            merged = False
         self.asked.layers["merges"].add(name)
         return merged
-
-    def _is_smaller(self, after: float, before: float) -> bool:
-        """Return whether a consumer's factor is too small for its producer's."""
-        # infinity is below every multiple of infinity but that by 0, which is no number
-        threshold = _NEVER if math.isinf(before) or math.isinf(after) else after / before
-        self.asked.side("producer_factor_ratio", threshold)
-        return after < self._rules.producer_factor_ratio * before
 
     def _ceiling(self, nodes: Iterable[int], bits: int) -> float:
         """Return the smallest factor that a producer had which the merged nodes up-sample."""
         found = min(self.nodes[node].ceiling for node in nodes)
         for node in nodes if self._model.enlarging else ():
-            readers = {
-                reader
-                for tensor in self._problem.layers[node].outputs
-                for reader in self._problem.consumers[tensor]
-            }
-            if any(bits >> reader & 1 for reader in readers & self._model.enlarging):
+            made, consumers = self._problem.layers[node].outputs, self._problem.consumers
+            readers = self._model.enlarging & set().union(*(consumers[t] for t in made))
+            if any(bits >> reader & 1 for reader in readers):
                 found = min(found, self._factor(self.nodes[node]))
         return found
 
@@ -341,7 +331,7 @@ class Merging:
             ceiling = self._ceiling(nodes, bits)
             union = Node(bits, frozenset(), frozenset(), self._need(merged), ceiling)
             most = math.inf if before is None else min(before, ceiling)
-            if self._may_have(self._factor(union), most) and not self._is_cut(nodes):
+            if self._may_have(self._factor(union), most) and not self._are_cut(nodes):
                 self._join(nodes, union)
                 return True
         self._refused.add(bits)
@@ -364,7 +354,7 @@ class Merging:
         self.asked.side("merged_factor_ratio", factor / before)
         return factor <= self._rules.merged_factor_ratio * before
 
-    def _is_cut(self, nodes: list[int]) -> bool:
+    def _are_cut(self, nodes: list[int]) -> bool:
         """Return whether one of some nodes but the last must not be merged with its consumers."""
         names = {self._problem.layers[node].name for node in nodes[:-1]}
         self.asked.layers["cuts"] |= names
@@ -394,41 +384,37 @@ class Merging:
         return node.split
 
 
-_NEVER: Final = 1e-300
-"""Below every ratio but 0."""
-
-
 def upsamples(problem: Problem, layer: Layer) -> bool:
     """Whether a layer makes several output positions out of one input position.
 
     A layer is a straight line, so what it reads passes all of its operators.
     """
-    return any(_enlarges(problem, problem.graph.operators[index]) for index in layer.operators)
-
-
-def _enlarges(problem: Problem, operator: Operator) -> bool:
-    """Along a dimension other than channels the output advances faster than an input, and grows.
-
-    A reshape or a pixel shuffle also advances faster, but has as many elements as before; where the
-    whole of a dimension is read (a resize by a fraction), its extents are compared.
-    """
-    if operator.opaque or not operator.outputs:
-        return False
+    tensors = problem.graph.tensors
+    operators = (problem.graph.operators[index] for index in layer.operators)
     return any(
-        not problem.graph.tensors[tensor].constant and _stretches(problem, operator, position)
+        not operator.opaque
+        and bool(operator.outputs)
+        and not tensors[tensor].constant
+        and _stretches(problem, operator, position)
+        for operator in operators
         for position, tensor in enumerate(operator.inputs)
     )
 
 
 def _stretches(problem: Problem, operator: Operator, position: int) -> bool:
+    """Along a dimension other than channels the output advances faster than an input, and grows.
+
+    A reshape or a pixel shuffle also advances faster, but has as many elements as before; where the
+    whole of a dimension is read (a resize by a fraction), its extents are compared.
+    """
     source = problem.graph.tensors[operator.inputs[position]]
     made = problem.graph.tensors[operator.outputs[0]]
     if made.elements <= source.elements or len(made.shape) != len(source.shape):
         return False
     read, written = operator.input_maps[position].dims, operator.output_maps[0].dims
     steps = {axis: abs(step) for dim in read for axis, step in dim.terms}
-    for dim in problem.loop_order[operator.outputs[0]][:-1]:
-        faster = any(abs(step) > steps.get(axis, abs(step)) for axis, step in written[dim].terms)
-        if faster or (read[dim].whole and made.shape[dim] > source.shape[dim]):
-            return True
-    return False
+    return any(
+        any(abs(step) > steps.get(axis, abs(step)) for axis, step in written[dim].terms)
+        or (read[dim].whole and made.shape[dim] > source.shape[dim])
+        for dim in problem.loop_order[operator.outputs[0]][:-1]
+    )

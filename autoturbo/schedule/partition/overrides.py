@@ -38,22 +38,17 @@ def resolve(
     a sub-graph, each field is that of the last of them, in topological order, that sets it; the
     result carries that layer's name.
 
-    Args:
-        problem: the model.
-        subgraphs: all of them.
-        knobs: the setting.
-
     Raises:
         KnobsError: an override names a layer that the model has not.
     """
     if not knobs.overrides:
         return {}
-    layers = problem.layer_index
+    layers, named = problem.layer_index, set[int]()
     for override in knobs.overrides:
         if override.layer not in layers:
             at = Location(field="overrides")
             raise KnobsError(f"the model has no layer {override.layer!r}", at)
-    named = {layers[override.layer] for override in knobs.overrides}
+        named.add(layers[override.layer])
     owner = {layer: s.index for s in subgraphs for layer in named.intersection(s.layers)}
     found: dict[int, SubGraphKnobs] = {}
     for override in sorted(knobs.overrides, key=lambda o: layers[o.layer]):
@@ -122,8 +117,8 @@ def possible_split(
     once = {"factor": fewer(own.dim, own.factor)}
     twice = {**once, "inner_factor": fewer(own.inner_dim, own.inner_factor)}
     whole = {**once, **dict.fromkeys(knob_names("subgraph", group="inner"), AUTO)}
-    tries: tuple[dict[str, Any], ...] = ({}, twice, whole, split_fields(UNSPLIT))
-    for changes in tries:
+    none: dict[str, Any] = {}
+    for changes in (none, twice, whole):
         tried = dataclasses.replace(own, **changes)
         with suppress(KnobsError):
             settled(problem, subgraph, scale, tried, kind, room)
@@ -150,9 +145,8 @@ def _error(problem: Problem, subgraph: SubGraph, reason: str) -> KnobsError:
 
 def _scaled(problem: Problem, subgraph: SubGraph, scale: int) -> SubGraph:
     """Return more instances than needed, where the innermost axis that is cut divides."""
-    cuts = (
-        subgraph.split.axes or [(axis, 1) for _, axis in split_axes(problem, subgraph.layers)][:1]
-    )
+    ways = split_axes(problem, subgraph.layers)
+    cuts = subgraph.split.axes or tuple((axis, 1) for _, axis in ways[:1])
     if scale == 1 or not cuts:
         return subgraph
     *outer, (axis, parts) = cuts

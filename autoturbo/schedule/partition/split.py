@@ -35,7 +35,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit
@@ -113,17 +113,13 @@ class Split:
     @property
     def instances(self) -> int:
         """Number of instances: 1 where nothing fits."""
-        return self._outer * self.inner_factor
-
-    @property
-    def _outer(self) -> int:
-        return 1 if self.factor == UNFIT else int(self.factor)
+        return math.prod(parts for _, parts in self.axes)
 
     @property
     def axes(self) -> tuple[tuple[int, int], ...]:
         """``(axis, parts)`` of every axis that is cut, the outer one first."""
         inner = ((self.inner_axis, self.inner_factor),) if self.inner_axis >= 0 else ()
-        return ((self.axis, self._outer), *inner) if self.axis >= 0 else inner
+        return ((self.axis, int(self.factor)), *inner) if self.axis >= 0 else inner
 
 
 class PartCost(NamedTuple):
@@ -200,7 +196,7 @@ class Asked:
 
         What is nearer to it than rounding may move either is only known to be what it is.
         """
-        value, margin = getattr(self.rules, name), _MARGIN * abs(threshold)
+        value, margin = getattr(self.rules, name), 1e-9 * abs(threshold)
         low, high = self.bounds.get(name, (-math.inf, math.inf))
         if value < threshold - margin:
             high = min(high, threshold - margin)
@@ -218,9 +214,6 @@ class Asked:
             asked.isdisjoint(getattr(rules, name) ^ getattr(self.rules, name))
             for name, asked in self.layers.items()
         )
-
-
-_MARGIN: Final = 1e-9
 
 
 def best_split(
@@ -333,9 +326,9 @@ def _split_axes(problem: Problem, layer: int, dims: str) -> tuple[tuple[int, int
 def _splits_all_outputs(operator: Operator, axis: int) -> bool:
     for output, access in enumerate(operator.output_maps):
         dims = [d for d, one in enumerate(access.dims) if any(a == axis for a, _ in one.terms)]
-        if len(dims) != 1 or outer_axis(operator, output, dims[0]) != axis:
+        if len(dims) != 1 or access.dims[dims[0]].offset:
             return False
-        if access.dims[dims[0]].offset:
+        if outer_axis(operator, output, dims[0]) != axis:
             return False
     return True
 
@@ -346,11 +339,11 @@ def operators_of(problem: Problem, layers: Sequence[int]) -> Ints:
 
 
 class Workspace(NamedTuple):
-    """Arrays over the whole graph, allocated once and cleared where they were touched.
+    """Arrays over the whole graph, allocated once; they hold for the part that was last looked at.
 
     Attributes:
         regions: of a part.
-        last: per tensor, the position of its last reader in a sub-graph, -1 for none.
+        last: per tensor that is read, the position of its last reader in a sub-graph.
         made: per tensor, 1 if the sub-graph makes it.
     """
 
@@ -378,23 +371,13 @@ def _cost(
 ) -> tuple[int, int, int]:
     """Return footprint (bytes), work and operators cut of one part.
 
-    ``ops`` are the layers' operators; the part is a box of the last one's domain.
+    ``ops`` are the layers' operators; the part is a box of the last one's domain. A part of a
+    recurrence goes through all its steps: its work counts as the whole's.
     """
-    regions = space.regions
+    regions, work, cut = space.regions, 0, 0
     clear_seen(g, ops, regions.seen)
     seed_in(g, ops[-1], axes, bounds, regions)
     propagate_in(g, ops, regions)
-    work, cut = _work_and_cut(g, a, ops, regions)
-    return _peak(g, a, layers, space), work, cut
-
-
-@borrowing
-def _work_and_cut(g: GraphArrays, a: LayerArrays, ops: Ints, regions: Regions) -> tuple[int, int]:
-    """Work of a part, and how many operators it does not have whole.
-
-    A part of a recurrence goes through all its steps, and counts as the whole.
-    """
-    work, cut = 0, 0
     for op in ops:
         points = domain_points(g, op, regions)
         total = 1
@@ -402,23 +385,24 @@ def _work_and_cut(g: GraphArrays, a: LayerArrays, ops: Ints, regions: Regions) -
             total *= g.axis_extent[index]
         work += (total if a.recurrent[op] and points else points) * a.work[op]
         cut += points < total
-    return work, cut
+    return _peak(g, a, layers, space), work, cut
 
 
 @borrowing
-def _external_bytes(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int:
-    """Bytes of what is read and not made; notes last readers and what is made inside."""
-    regions, last, made = space.regions, space.last, space.made
-    live = 0
+def _note_lives(a: LayerArrays, layers: Ints, last: Ints, made: Ints) -> None:
+    """Note the last reader of all tensors that layers read, and which of them they make."""
     for position in range(len(layers)):
         layer = layers[position]
+        for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
+            last[tensor], made[tensor] = position, 0
+    for layer in layers:
         for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
             made[tensor] = 1
-        for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-            if last[tensor] < 0 and not made[tensor] and regions.seen[tensor]:
-                live += region_bytes(g, tensor, regions.low, regions.high)
-            last[tensor] = position
-    return live
+
+
+@borrowing
+def _seen_bytes(g: GraphArrays, tensor: int, regions: Regions) -> int:
+    return region_bytes(g, tensor, regions.low, regions.high) if regions.seen[tensor] else 0
 
 
 @borrowing
@@ -428,22 +412,22 @@ def _peak(g: GraphArrays, a: LayerArrays, layers: Ints, space: Workspace) -> int
     Inputs are there from the start and leave after their last reader; a layer that may write in
     place does so over an input that was made inside and dies with it.
     """
-    regions, last, made = space.regions, space.last, space.made
-    for layer in layers:
-        for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
-            made[tensor] = 0
+    regions, last, made, live = space.regions, space.last, space.made, 0
+    _note_lives(a, layers, last, made)
+    for position in range(len(layers)):
+        layer = layers[position]
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-            made[tensor], last[tensor] = 0, -1
-    peak = live = _external_bytes(g, a, layers, space)
+            if last[tensor] == position and not made[tensor]:
+                live += _seen_bytes(g, tensor, regions)
+    peak = live
     for position in range(len(layers)):
         layer = layers[position]
         produced, dying, reusable = 0, 0, 0
         for tensor in a.out_tensor[a.out_start[layer] : a.out_start[layer + 1]]:
-            if regions.seen[tensor]:
-                produced += region_bytes(g, tensor, regions.low, regions.high)
+            produced += _seen_bytes(g, tensor, regions)
         for tensor in a.in_tensor[a.in_start[layer] : a.in_start[layer + 1]]:
-            if last[tensor] == position and regions.seen[tensor]:
-                size = region_bytes(g, tensor, regions.low, regions.high)
+            if last[tensor] == position:
+                size = _seen_bytes(g, tensor, regions)
                 dying += size
                 if made[tensor] and a.in_place[layer] and size >= produced:
                     reusable = produced

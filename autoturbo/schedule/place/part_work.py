@@ -45,13 +45,11 @@ class PartWork(NamedTuple):
     largest_layer_bytes: int
 
 
+@remembered(1 << 16)
 def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
     """Return the work and the bytes of a sub-graph's middle part, as of one that is isomorphic."""
-    return _middle_part_work(problem, first_alike(problem, layers), split)
-
-
-@remembered(1 << 14)
-def _middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -> PartWork:
+    if (first := first_alike(problem, layers)) != layers:
+        return middle_part_work(problem, first, split)
     cut = boxes_of(problem, layers, split)[split.instances // 2]
     footprint = box_cost(problem, layers, cut.axes, cut.bounds).footprint
     part = workspace(problem).regions  # that part's still
@@ -61,19 +59,17 @@ def _middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) -
     macs, vector, special = (
         work[ops] for work in operator_work(problem, np.maximum(part.box_high - part.box_low, 0))
     )
-    own = np.zeros(len(w.engine), np.bool_)
-    own[ops] = True
-    maker = np.repeat(np.arange(len(own)), np.diff(g.out_start))
-    made = sizes[g.out_tensor[own[maker]]]
-    reader = np.repeat(np.arange(len(own)), np.diff(g.in_start))
-    weights = own[reader] & (w.engine[reader] != MOVE) & (g.constant[g.in_tensor] != 0)
+    operators = [(problem.graph.operators[op], int(w.engine[op])) for op in ops.tolist()]
+    made = [(int(sizes[t]), code) for operator, code in operators for t in operator.outputs]
+    weights = (
+        t for operator, code in operators if code != MOVE for t in operator.inputs if g.constant[t]
+    )
     return PartWork(
         len(layers), len(ops), float(macs[w.engine[ops] == MATRIX].sum()), float(vector.sum()),
-        float(special.sum()), int(made[w.engine[maker[own[maker]]] == MOVE].sum()),
-        int(sizes[g.in_tensor[weights]].sum()),
-        int(sizes[list(external_inputs(problem, layers))].sum()),
+        float(special.sum()), sum(size for size, code in made if code == MOVE),
+        int(sizes[list(weights)].sum()), int(sizes[list(external_inputs(problem, layers))].sum()),
         int(sizes[list(problem.layers[layers[-1]].outputs)].sum()),
-        footprint, int(made.max(initial=0)),
+        footprint, max((size for size, _ in made), default=0),
     )  # fmt: skip
 
 
