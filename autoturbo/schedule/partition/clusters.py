@@ -117,7 +117,7 @@ def _narrow(problem: Problem, layers: tuple[int, ...]) -> set[int]:
     """Return the positions after which nothing before is read but the last output, and inputs."""
     place = {layer: at for at, layer in enumerate(layers)}
     made = (problem.layers[layer].outputs for layer in layers)
-    readers = ((r for t in outputs for r in problem.consumers[t]) for outputs in made)
+    readers = (itertools.chain(*(problem.consumers[t] for t in outputs)) for outputs in made)
     last = (max((place.get(reader, 0) for reader in some), default=0) for some in readers)
     reached = itertools.accumulate(last, max, initial=0)
     return {at for at, reach in zip(range(len(layers)), reached, strict=False) if reach <= at}

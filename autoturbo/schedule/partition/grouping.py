@@ -28,7 +28,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import or_
 from typing import Final, NamedTuple, Self
 
@@ -161,8 +161,7 @@ OUTSIDE: Final = -1
 """The consumer that a model's outputs have."""
 
 
-@dataclass(eq=False)
-class Groupings:
+class Groupings(NamedTuple):
     """What all runs of Algorithm 2 on a problem read, and what they gave.
 
     Attributes:
@@ -170,18 +169,14 @@ class Groupings:
         opaque: the layers with an opaque operator, a bit for each.
         enlarging: the layers that up-sample.
         known: sub-graphs by rules.
-        runs: what each asked of its rules, and its sub-graphs.
+        runs: what each of the latest asked of its rules, and its sub-graphs.
     """
 
     alone: list[Node]
     opaque: int
     enlarging: frozenset[int]
-    known: Recent[GroupRules, tuple[SubGraph, ...]] = field(
-        default_factory=lambda: Recent(_GROUPINGS, _SUBGRAPHS, len)
-    )
-    runs: deque[tuple[Asked, tuple[SubGraph, ...]]] = field(
-        default_factory=lambda: deque(maxlen=_RUNS)
-    )
+    known: Recent[GroupRules, tuple[SubGraph, ...]]
+    runs: deque[tuple[Asked, tuple[SubGraph, ...]]]
 
 
 @remembered(1)
@@ -190,7 +185,9 @@ def groupings(problem: Problem) -> Groupings:
     operators = problem.graph.operators
     opaque = (x.index for x in problem.layers if any(operators[op].opaque for op in x.operators))
     enlarging = frozenset(x.index for x in problem.layers if upsamples(problem, x))
-    return Groupings(_alone(problem), sum(1 << layer for layer in opaque), enlarging)
+    known: Recent[GroupRules, tuple[SubGraph, ...]] = Recent(_GROUPINGS, _SUBGRAPHS, len)
+    bits = sum(1 << layer for layer in opaque)
+    return Groupings(_alone(problem), bits, enlarging, known, deque(maxlen=_RUNS))
 
 
 def _alone(problem: Problem) -> list[Node]:
@@ -221,7 +218,7 @@ class Merging:
 
     def __init__(self, problem: Problem, rules: GroupRules) -> None:
         self._problem, self._rules, self._model = problem, rules, groupings(problem)
-        self._room, self._refused = rules.room(problem), set[int]()
+        self._room, self._fitting, self._refused = rules.room(problem), 0, set[int]()
         self.asked = Asked(rules)
         self.asked.exactly("merge_order")
         self.nodes = {
@@ -233,6 +230,7 @@ class Merging:
         """Return the sub-graphs: rounds of patterns in some order until one merges nothing."""
         while sum(map(self.merge, self._rules.merge_order)):
             pass
+        self.asked.side("lb_fill", self._fitting / self._problem.cluster_lb_bytes)
         return tuple(
             SubGraph(index, node.layers, self._split(node))
             for index, (_, node) in enumerate(sorted(self.nodes.items()))
@@ -331,9 +329,12 @@ class Merging:
             ceiling = self._ceiling(nodes, bits)
             union = Node(bits, frozenset(), frozenset(), self._need(merged), ceiling)
             most = math.inf if before is None else min(before, ceiling)
-            if self._may_have(self._factor(union), most) and not self._are_cut(nodes):
-                self._join(nodes, union)
-                return True
+            if self._may_have(self._factor(union), most):
+                names = {self._problem.layers[node].name for node in nodes[:-1]}
+                self.asked.layers["cuts"] |= names
+                if names.isdisjoint(self._rules.cuts):
+                    self._join(nodes, union)
+                    return True
         self._refused.add(bits)
         return False
 
@@ -354,12 +355,6 @@ class Merging:
         self.asked.side("merged_factor_ratio", factor / before)
         return factor <= self._rules.merged_factor_ratio * before
 
-    def _are_cut(self, nodes: list[int]) -> bool:
-        """Return whether one of some nodes but the last must not be merged with its consumers."""
-        names = {self._problem.layers[node].name for node in nodes[:-1]}
-        self.asked.layers["cuts"] |= names
-        return not names.isdisjoint(self._rules.cuts)
-
     def _join(self, nodes: list[int], union: Node) -> None:
         """Replace nodes by their union, kept under the last one's number."""
         kept, gone = nodes[-1], set(nodes)
@@ -374,7 +369,7 @@ class Merging:
     def _factor(self, node: Node) -> float:
         """Return a node's factor, without its split where it is bound to fit."""
         if node.split is None and node.need is not None and node.need.peak <= self._room:
-            self.asked.side("lb_fill", node.need.peak / self._problem.cluster_lb_bytes)
+            self._fitting = max(self._fitting, node.need.peak)
             return 1
         return self._split(node).factor
 

@@ -114,11 +114,10 @@ def possible_split(
         extent = _extent(problem, subgraph, axes[int(depth)])
         return next(n for n in range(min(int(parts), extent), 0, -1) if extent % n == 0)
 
-    once = {"factor": fewer(own.dim, own.factor)}
+    once: dict[str, Any] = {"factor": fewer(own.dim, own.factor)}
     twice = {**once, "inner_factor": fewer(own.inner_dim, own.inner_factor)}
     whole = {**once, **dict.fromkeys(knob_names("subgraph", group="inner"), AUTO)}
-    none: dict[str, Any] = {}
-    for changes in (none, twice, whole):
+    for changes in ({}, twice, whole):
         tried = dataclasses.replace(own, **changes)
         with suppress(KnobsError):
             settled(problem, subgraph, scale, tried, kind, room)

@@ -113,7 +113,7 @@ class Split:
     @property
     def instances(self) -> int:
         """Number of instances: 1 where nothing fits."""
-        return math.prod(parts for _, parts in self.axes)
+        return (1 if self.factor == UNFIT else int(self.factor)) * self.inner_factor
 
     @property
     def axes(self) -> tuple[tuple[int, int], ...]:
@@ -272,8 +272,7 @@ def _smallest_factor(
 def candidate_factor(least: int, extent: int, policy: str) -> int:
     """Return the first factor to try from ``least`` on, 0 for none.
 
-    The paper's are 1, 2, 4, 8, 9, 10, ...: below 8 only what spreads over 8 cores; it stops at the
-    first that does not divide the extent.
+    The paper's are 1, 2, 4, 8, 9, 10, ...: below 8 only what spreads over 8 cores.
     """
     if policy == "published":
         factor = 4 if least == 3 else 8 if 5 <= least <= 7 else least  # noqa: PLR2004

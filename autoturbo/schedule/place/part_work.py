@@ -76,11 +76,8 @@ def middle_part_work(problem: Problem, layers: tuple[int, ...], split: Split) ->
 def operator_work(problem: Problem, lengths: Ints) -> tuple[Floats, Floats, Floats]:
     """Return multiply-accumulates, plain and slow vector operations of each operator.
 
-    Multiply-accumulates of the vector engine are among its plain operations too.
-
-    Args:
-        problem: whose operators.
-        lengths: of all axes of all operators, what is computed of them.
+    ``lengths`` are the steps of each of their axes. Multiply-accumulates of the vector engine are
+    among its plain operations too.
     """
     work, start = problem.work, problem.arrays.axis_start
     points = _products(lengths, start)
