@@ -76,7 +76,8 @@ def forget_schedules(bench: Evaluator) -> None:
     books, bench.bench.cache = bench.bench.cache.books, SchedulerCache()
     bench.bench.cache.books = books
     for problem in bench.bench.problems.values():
-        groupings(problem).forget()
+        groupings(problem).known.forget()
+        groupings(problem).runs.clear()
     assert isinstance(bench.measurer, Simulator)  # noqa: S101  for the type checker
     bench.measurer = Simulator(bench.measurer.memory)
 

@@ -112,13 +112,11 @@ class Needs:
 def lower_bound(graph: Graph, target: Target, dtype: str) -> LowerBound:
     """The bound for one evaluation of the whole batch on the whole chip."""
     needs = Needs.of(graph, dtype, integers=in_integers(target, dtype))
-    matrix, vector, special = _work(needs, target, dtype)
-    slow = target.vector.special_lanes * target.clusters * target.cores * target.clock
+    matrix_s, vector_s = target.peak_seconds(dtype, *_work(needs, target, dtype))
     recurrences = [i for i, operator in enumerate(graph.operators) if operator.recurrent]
-    simple_s = vector / target.vector_ops_per_second(dtype) if vector else 0.0
     return LowerBound(
-        matrix_s=matrix / target.matrix_macs_per_second(dtype) if matrix else 0.0,
-        vector_s=simple_s + (special / slow if special else 0.0),
+        matrix_s=matrix_s,
+        vector_s=vector_s,
         ddr_s=needs.compulsory_bytes() * storage_ratio(dtype) / target.ddr.bandwidth,
         uncounted=graph.uncounted,
         steps_s=max((_steps_seconds(needs, i, target, dtype) for i in recurrences), default=0.0),

@@ -54,7 +54,7 @@ def test_the_best_split_cuts_most_operators_before_it_has_fewest_parts(
     net = Net(x=(9, 4, 1, 1))
     net.conv(net.relu("x"), 16, 1)
     problem = make_problem(net.graph(), target(cores=1, lb=capacity(220)), "float16")
-    rules = SplitRules(key=key, policy="divisors", recompute_limit=4.0)
+    rules = SplitRules(split_key=key, factor_policy="divisors", recompute_limit=4.0)
     split = best_split(problem, (0,), rules)
     assert (split.depth, split.factor) == (depth, factor)
 
@@ -78,7 +78,7 @@ def two_blocks() -> Net:
 def test_merges_of_the_example_step_by_step() -> None:
     """Straight merges give 1 to 5, branch merges {2, 3} and {4, 5}, then all become one."""
     problem = make_problem(two_blocks().graph(), target(lb=1 << 20), "float16")
-    merger = Merging(problem, GroupRules(SplitRules()))
+    merger = Merging(problem, GroupRules())
 
     def now() -> list[list[str]]:
         sets = [node.layers for _, node in sorted(merger.nodes.items())]
@@ -101,9 +101,9 @@ def test_a_diamond_leaves_its_entry_out() -> None:
     entry = net.conv("x", 4)
     net.sum(net.conv(entry, 4), net.conv(entry, 4))
     problem = make_problem(net.graph(), target(lb=1 << 20), "float16")
-    merger = Merging(problem, GroupRules(SplitRules()))
+    merger = Merging(problem, GroupRules())
     assert (merger.merge("s"), merger.merge("d")) == (0, 1)
-    assert sorted(n.layers for n in merger.nodes.values()) == [[0], [1, 2, 3]]
+    assert sorted(n.layers for n in merger.nodes.values()) == [(0,), (1, 2, 3)]
 
 
 # Section 3.3, Fig. 6 and 7

@@ -197,8 +197,8 @@ def test_what_is_up_sampled_is_not_split_more_than_it_needs(data: st.DataObject)
         for layer in subgraph.layers:
             before = part_of_the_way(problem, subgraph, layer)
             if before and upsamples(problem, problem.layers[layer]):
-                least = [best_split(problem, (x,), rules.splits).factor for x in before]
-                whole = best_split(problem, before, rules.splits).factor
+                least = [best_split(problem, (x,), rules).factor for x in before]
+                whole = best_split(problem, before, rules).factor
                 assert subgraph.split.factor <= max(*least, whole)
 
 
