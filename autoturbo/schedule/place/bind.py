@@ -237,14 +237,15 @@ def chosen_binding(book: PartBook, shape: int, cores: int, depth: int | None) ->
         depth: the loop that spreading begins with; the outermost if None.
     """
     first = book.alike[shape]
-    last, extents = book.shapes[shape].layers[-1], _layer_extents(book, first)[-1]
+    last, (extents,) = book.shapes[shape].layers[-1], _extents(book, first, -1)
     return plain_for(book.problem, last, extents, depth or 0, cores)
 
 
-@remembered(1 << 14)
-def _layer_extents(book: PartBook, shape: int) -> tuple[tuple[int, ...], ...]:
-    """Return the elements per dimension of what each layer of a class of parts makes first."""
-    outputs = [book.problem.layers[layer].outputs[0] for layer in book.shapes[shape].layers]
+@remembered(1 << 16)
+def _extents(book: PartBook, shape: int, start: int) -> tuple[tuple[int, ...], ...]:
+    """Return the elements of first outputs of a class of parts, from a layer of it on."""
+    layers = book.shapes[shape].layers[start:]
+    outputs = [book.problem.layers[layer].outputs[0] for layer in layers]
     return extents_in(book.problem, outputs, part_shape(book, shape))
 
 
@@ -267,7 +268,7 @@ def bind_instances(
     book, problem, links = graph.book, graph.problem, graph.links
     shapes = [book.alike[shape] for shape in graph.shape.tolist()]
     most = {
-        shape: spreadable(problem, book.shapes[shape].layers[-1], _layer_extents(book, shape)[-1])
+        shape: spreadable(problem, book.shapes[shape].layers[-1], _extents(book, shape, -1)[0])
         for shape in dict.fromkeys(shapes)
     }
     columns = (column.tolist() for column in (links.slot, links.maker, links.output))
@@ -298,7 +299,7 @@ def bind_instances(
 def inputs_wanted(book: PartBook, shape: int, binding: Binding) -> tuple[Binding | None, ...]:
     """Return what a class of parts bound so wants of its external inputs, remembered."""
     problem, layers = book.problem, book.shapes[shape].layers
-    wanted = layer_bindings(problem, layers, _layer_extents(book, shape), binding)[1]
+    wanted = layer_bindings(problem, layers, _extents(book, shape, 0), binding)[1]
     return tuple(map(wanted.get, external_inputs(problem, layers)))
 
 

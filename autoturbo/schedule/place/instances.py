@@ -240,12 +240,13 @@ def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
     problem, layers = book.problem, subgraph.layers
     g, ops, regions = problem.arrays, operators_of(problem, layers), workspace(problem).regions
     reads, makes = g.in_tensor[_runs(g.in_start, ops)], g.out_tensor[_runs(g.out_start, ops)]
-    touched = np.unique(np.concatenate((reads, makes)))
+    touched = np.concatenate((reads, makes))
     axes, dims = _runs(g.axis_start, ops), _runs(g.dim_start, touched)
-    owner = np.repeat(touched, np.diff(g.dim_start)[touched])
+    owner = np.repeat(touched, g.dim_start[touched + 1] - g.dim_start[touched])
     inputs, outputs = external_inputs(problem, layers), problem.layers[layers[-1]].outputs
     noted = np.asarray((*outputs, *inputs), np.int64)
-    tensor, place = np.nonzero(np.arange(book.rank) < np.diff(g.dim_start)[noted][:, None])
+    ranks = g.dim_start[noted + 1] - g.dim_start[noted]
+    tensor, place = np.nonzero(np.arange(book.rank) < ranks[:, None])
     own = g.dim_start[noted[tensor]] + place
     boxes, shapes = boxes_of(problem, layers, subgraph.split), []
     rows = np.zeros((len(boxes), len(noted), book.rank, 2), np.int64)
