@@ -238,26 +238,28 @@ def parts_of(book: PartBook, subgraph: SubGraph) -> Parts:
 
 def _make_parts(book: PartBook, subgraph: SubGraph) -> Parts:
     problem, layers = book.problem, subgraph.layers
-    g, ops, regions = problem.arrays, operators_of(problem, layers), workspace(problem).regions
+    g, ops = problem.arrays, operators_of(problem, layers)
     reads, makes = g.in_tensor[_runs(g.in_start, ops)], g.out_tensor[_runs(g.out_start, ops)]
-    touched = np.concatenate((reads, makes))
-    axes, dims = _runs(g.axis_start, ops), _runs(g.dim_start, touched)
-    owner = np.repeat(touched, g.dim_start[touched + 1] - g.dim_start[touched])
+    touched = np.unique(np.concatenate((reads, makes)))
     inputs, outputs = external_inputs(problem, layers), problem.layers[layers[-1]].outputs
     noted = np.asarray((*outputs, *inputs), np.int64)
-    ranks = g.dim_start[noted + 1] - g.dim_start[noted]
-    tensor, place = np.nonzero(np.arange(book.rank) < ranks[:, None])
-    own = g.dim_start[noted[tensor]] + place
-    boxes, shapes = boxes_of(problem, layers, subgraph.split), []
+    boxes = boxes_of(problem, layers, subgraph.split)
+    places = _runs(g.axis_start, ops), _runs(g.dim_start, touched), touched
+    steps, regions, seen = _regions_at(problem, ops, boxes, places)
+    ranks = g.dim_start[touched + 1] - g.dim_start[touched]
+    regions[np.repeat(seen == 0, ranks, axis=1)] = 0, -1
+    shapes = [
+        _shape_index(book, layers, box, extents)
+        for box, extents in zip(
+            boxes, np.diff(np.concatenate((steps, regions), axis=1))[..., 0], strict=True
+        )
+    ]
+    at = np.searchsorted(touched, noted)
     rows = np.zeros((len(boxes), len(noted), book.rank, 2), np.int64)
-    for box, row in zip(boxes, rows, strict=True):
-        _fill(problem, ops, box, regions)
-        row[:, :, 1] = regions.seen[noted][:, None]
-        bounds = np.column_stack((regions.low[own], regions.high[own]))
-        row[tensor, place] = bounds * regions.seen[noted[tensor]][:, None]
-        steps = regions.box_high[axes] - regions.box_low[axes]
-        extents = np.where(regions.seen[owner] != 0, regions.high[dims] - regions.low[dims], -1)
-        shapes.append(_shape_index(book, layers, box, np.concatenate((steps, extents))))
+    rows[..., 1] = seen[:, at, None]
+    tensor, place = np.nonzero(np.arange(book.rank) < ranks[at, None])
+    starts = np.cumsum(ranks) - ranks
+    rows[:, tensor, place] = regions[:, starts[at[tensor]] + place] * seen[:, at[tensor], None]
     made, needed = rows[:, : len(outputs)], rows[:, len(outputs) :]
     sizes = (made[..., 1] - made[..., 0]).prod(axis=2) * g.element[noted[: len(outputs)]]
     return Parts(
@@ -293,21 +295,66 @@ def part_shape(book: PartBook, shape: int) -> Regions:
 
 def box_regions(problem: Problem, layers: Sequence[int], cut: Cut = WHOLE) -> Regions:
     """Return the regions of all tensors and loops that one box of a sub-graph needs."""
-    return _fill(problem, operators_of(problem, layers), cut, Regions.of(problem.arrays))
-
-
-def _fill(problem: Problem, ops: Ints, cut: Cut, regions: Regions) -> Regions:
-    """Write what one box of some operators needs into regions, and return these."""
-    axes, bounds = np.asarray(cut.axes, np.int64), np.asarray(cut.bounds, np.int64)
-    _find_regions(problem.arrays, ops, axes, bounds.reshape(-1, 2), regions)
+    regions, nothing = Regions.of(problem.arrays), np.zeros(0, np.int64)
+    _find(problem, operators_of(problem, layers), [cut], regions, (nothing, nothing, nothing))
     return regions
 
 
+def _regions_at(
+    problem: Problem, ops: Ints, boxes: Sequence[Cut], places: tuple[Ints, Ints, Ints]
+) -> tuple[Ints, Ints, Ints]:
+    """Return what each box needs of some loops and some dimensions, and which tensors it touches.
+
+    Args:
+        problem: the model on the target.
+        ops: operators of a sub-graph, in order.
+        boxes: of the domain of the last one, along the same axes.
+        places: positions of loops, of dimensions and of tensors in the problem's arrays.
+
+    Returns:
+        ``(boxes, loops, 2)``, ``(boxes, dimensions, 2)`` and ``(boxes, tensors)``.
+    """
+    found = _find(problem, ops, boxes, workspace(problem).regions, places)
+    loops, dims, _ = map(len, places)
+    return found[:, :loops], found[:, loops : loops + dims], found[:, loops + dims :, 1]
+
+
+def _find(
+    problem: Problem,
+    ops: Ints,
+    boxes: Sequence[Cut],
+    regions: Regions,
+    places: tuple[Ints, Ints, Ints],
+) -> Ints:
+    """Write what the last box needs into regions; return what all need at places, end to end."""
+    axes = np.asarray(boxes[0].axes, np.int64)
+    bounds = np.asarray([box.bounds for box in boxes], np.int64).reshape(len(boxes), len(axes), 2)
+    found = np.zeros((len(boxes), sum(map(len, places)), 2), np.int64)
+    _find_regions(problem.arrays, ops, axes, bounds, regions, places, found)
+    return found
+
+
 @njit(cache=True)
-def _find_regions(g: GraphArrays, ops: Ints, axes: Ints, bounds: Ints, regions: Regions) -> None:
-    clear_seen(g, ops, regions.seen)
-    seed_in(g, ops[-1], axes, bounds, regions)
-    propagate_in(g, ops, regions)
+def _find_regions(
+    g: GraphArrays,
+    ops: Ints,
+    axes: Ints,
+    boxes: Ints,
+    regions: Regions,
+    places: tuple[Ints, Ints, Ints],
+    found: Ints,
+) -> None:
+    loops, dims, tensors = places
+    for bounds, row in zip(boxes, found):  # noqa: B905 (compiled code takes no keyword here)
+        clear_seen(g, ops, regions.seen)
+        seed_in(g, ops[-1], axes, bounds, regions)
+        propagate_in(g, ops, regions)
+        for place, loop in enumerate(loops):
+            row[place, 0], row[place, 1] = regions.box_low[loop], regions.box_high[loop]
+        for place, dim in enumerate(dims, len(loops)):
+            row[place, 0], row[place, 1] = regions.low[dim], regions.high[dim]
+        for place, tensor in enumerate(tensors, len(loops) + len(dims)):
+            row[place, 1] = regions.seen[tensor]
 
 
 def make_instances(book: PartBook, subgraphs: tuple[SubGraph, ...]) -> InstanceGraph:
