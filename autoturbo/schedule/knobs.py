@@ -486,13 +486,19 @@ KernelKnobs = tuple[Value, ...]
 
 def kernel_knobs(knobs: Knobs, own: SubGraphKnobs | None = None) -> KernelKnobs:
     """Return the kernel knobs of a sub-graph: its own, or the model's where it has none."""
-    model = tuple(getattr(knobs, name, AUTO) for name in _MODEL_NAMES)
+    model = (*_NO_VALUES, *_model_values(knobs))
     return model if own is None else _overlaid(model, _kernel_values(own))
 
 
 _KERNEL_NAMES = knob_names("subgraph")
-_MODEL_NAMES = tuple(subgraph_knob_specs()[name].over or name for name in _KERNEL_NAMES)
+_MODEL_NAMES = [
+    name for own in _KERNEL_NAMES
+    if (name := subgraph_knob_specs()[own].over or own) in knob_specs()
+]  # fmt: skip
+_NO_VALUES = (AUTO,) * (len(_KERNEL_NAMES) - len(_MODEL_NAMES))
+"""Of those that the model has no knob for, which come first."""
 _kernel_values: Callable[[SubGraphKnobs], KernelKnobs] = operator.attrgetter(*_KERNEL_NAMES)
+_model_values: Callable[[Knobs], KernelKnobs] = operator.attrgetter(*_MODEL_NAMES)
 
 
 def load_knobs(path: Path) -> Knobs:
