@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from autoturbo.errors import ExecutorError, UsageError
@@ -361,6 +362,8 @@ class Returning(Landscape):
         (dataclasses.replace(measurement(1.0), latency="fast"), "not a number"),  # type: ignore[arg-type]
         (measurement(1.0, (1.0, float("nan"))), "as subgraph_times"),
         (measurement(1.0, energy=float("inf")), "inf as energy"),
+        (dataclasses.replace(measurement(1.0), latency=True), "True as latency"),
+        (measurement(1e-30), "1e-30 s, below the lower bound of"),
     ],
 )
 def test_nonsense_is_a_failure(value: object, message: str) -> None:
@@ -380,6 +383,15 @@ def test_what_is_fine_is_handed_on() -> None:
     assert guarded(Returning(failure), Knobs()) is failure
     fine = measurement(1.0)
     assert guarded(Returning(fine), Knobs()) is fine
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    times = tuple(np.asarray([0.25, 0.75], np.float32))
+    given = measurement(1.0, times, energy=np.float64(2.0))
+    found = guarded(Returning(dataclasses.replace(given, latency=np.float32(1.0))), Knobs())  # type: ignore[arg-type]
+    assert found == measurement(1.0, (0.25, 0.75), energy=2.0)
+    assert isinstance(found, Measurement)
+    assert type(found.latency) is type(found.subgraph_times[0]) is float
 
 
 def test_flags_choose_the_executor() -> None:
