@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import operator
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -273,7 +275,8 @@ def asked(measurer: Measurer, schedule: Schedule, timeout_s: float | None = None
         answers = measurer.measure([schedule])
         return answers[0] if len(answers) == 1 else answers
 
-    return outcome_of(ask) if timeout_s is None else outcome_within(timeout_s, ask)
+    with contextlib.redirect_stdout(sys.stderr):  # what it prints is no result of a command
+        return outcome_of(ask) if timeout_s is None else outcome_within(timeout_s, ask)
 
 
 def _expecting(schedule: Schedule, outcome: Outcome) -> Schedule:

@@ -24,10 +24,17 @@ def outcome_of(measure: Callable[[], object]) -> Outcome:
         outcome = measure()
     except MemoryError:
         return Failure("memory", "the measurer ran out of memory")
-    except Exception as error:  # noqa: BLE001  a measurer is foreign code, anything may come
-        text = " ".join(str(error).split()) or "no message"
-        return Failure("raised", f"the measurer raised {type(error).__name__}: {text}")
+    except (Exception, SystemExit) as error:  # noqa: BLE001  it is foreign code, anything may come
+        return Failure("raised", f"the measurer raised {type(error).__name__}: {_text(error)}")
     return checked(outcome)
+
+
+def _text(error: BaseException) -> str:
+    """Return an exception's message on one line, whatever it does when it is asked for it."""
+    try:
+        return " ".join(str(error).split()) or "no message"
+    except Exception:  # noqa: BLE001  it is foreign code as well
+        return "a message that cannot be read"
 
 
 def outcome_within(seconds: float, measure: Callable[[], object]) -> Outcome:

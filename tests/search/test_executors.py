@@ -35,6 +35,7 @@ from autoturbo.search.executors.base import ACQUITTED, Answer, Blame, lost
 from autoturbo.search.executors.held import HELD, Held
 from autoturbo.search.executors.ray_session import Session, connect
 from autoturbo.simulate.measurement import Failure, Measurement, Outcome
+from autoturbo.simulate.outcomes import outcome_of
 from tests.search.search_doubles import (
     Dying,
     DyingOnce,
@@ -376,6 +377,25 @@ def test_nonsense_is_a_failure(value: object, message: str) -> None:
 def test_an_exception_is_a_failure_on_one_line() -> None:
     found = guarded(Raising(), Knobs())
     assert found == Failure("raised", "the measurer raised RuntimeError: board on fire: {}")
+
+
+class Unspeakable(Exception):  # noqa: N818  what a measurer may raise
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (SystemExit(0), "the measurer raised SystemExit: 0"),
+        (Unspeakable(), "the measurer raised Unspeakable: a message that cannot be read"),
+    ],
+)
+def test_whatever_a_measurer_raises_is_a_failure(raised: BaseException, said: str) -> None:
+    def measure() -> object:
+        raise raised
+
+    assert outcome_of(measure) == Failure("raised", said)
 
 
 def test_what_is_fine_is_handed_on() -> None:
